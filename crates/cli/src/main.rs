@@ -1,0 +1,4 @@
+//! The `fabricast` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! Fast, dependable one-to-many communication on the multicast that the network already has.
+//!
+//! The protocol itself is in [`proto`]; here it meets the world: [`transport`]s that carry
+//! datagrams, [`object`]s that hold bytes, and the [`driver`] that joins them to one node.
+#![deny(unsafe_code)] // allowed again, with reasons, in `transport::udp::sys` alone
+
+pub use fabricast_proto as proto;
+
+pub mod driver;
+pub mod object;
+pub mod transport;

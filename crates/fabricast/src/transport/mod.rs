@@ -1,0 +1,75 @@
+//! What carries datagrams: one narrow trait, behind which every network and the simulator stand.
+//!
+//! A transport may lose, repeat and reorder datagrams and tells nobody; it never blocks but in
+//! [`Transport::wait`]. Errors are the operating system's alone: what comes from the network is
+//! handed up as bytes, whatever it is.
+
+use std::io;
+use std::time::Duration;
+
+use fabricast_proto::{Dest, GroupId, NodeId, Time};
+
+/// What a transport can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// Largest datagram (head and body), in bytes.
+    pub datagram_max: usize,
+    /// Bytes that the receive buffer really holds (read back, not what was asked for).
+    pub receive_buffer: usize,
+}
+
+/// A datagram on its way out, in two pieces so that a payload is never copied to get a header.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// To whom.
+    pub to: Dest,
+    /// Header and frames, without the last frame's payload.
+    pub head: &'a [u8],
+    /// That payload.
+    pub body: &'a [u8],
+}
+
+impl Outgoing<'_> {
+    /// Length of the datagram in bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A network, or something that behaves like one.
+pub trait Transport {
+    /// How this network names a node.
+    type Address: Clone;
+
+    /// What this transport can do.
+    fn caps(&self) -> Caps;
+
+    /// Datagrams for `node` go to `address` from now on.
+    fn peer(&mut self, node: NodeId, address: Self::Address);
+
+    /// `node` is not written to any more.
+    fn forget(&mut self, node: NodeId);
+
+    /// Datagrams for `group` go to `address`; with `receive`, those sent there are received.
+    fn join(&mut self, group: GroupId, address: Self::Address, receive: bool) -> io::Result<()>;
+
+    /// Undoes [`Transport::join`].
+    fn leave(&mut self, group: GroupId);
+
+    /// Sends as many of `batch`, from its front, as the network takes now, and says how many.
+    /// Fewer is back-pressure, not an error. A datagram for a node or group that is not known is
+    /// counted as sent and dropped.
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize>;
+
+    /// Hands up to some dozens of waiting datagrams to `sink`; says how many. Zero: none waits.
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize>;
+
+    /// Blocks until a datagram waits, the waker was rung, the network takes datagrams again (if
+    /// the last `send` took fewer), or `timeout` has passed.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+}

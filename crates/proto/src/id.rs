@@ -1,0 +1,33 @@
+//! Names of things: nodes, groups, operations, extents.
+
+/// A process that takes part, numbered by the bootstrap; unique within a session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeId(pub u32);
+
+/// A set of nodes that receive the same multicasts; unique within a session, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct GroupId(pub u32);
+
+/// An operation of this node (a broadcast that it sends or has posted). Local: it is never on the
+/// wire, where an operation is named by the sequence number of its first packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct OpId(pub u32);
+
+/// 64 random bits drawn in the bootstrap. A restart, a foreign job and a replay are other sessions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Session(pub u64);
+
+/// Names a buffer that the driver holds for the core, or a transmission that is not finished.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Token(pub u64);
+
+/// Bytes `offset .. offset + len` of the object of operation `op`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Extent {
+    /// The operation whose object is meant.
+    pub op: OpId,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes; zero only for an object without bytes.
+    pub len: u32,
+}

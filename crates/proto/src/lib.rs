@@ -1,0 +1,33 @@
+//! The protocol core of Fabricast.
+//!
+//! A [`Node`] is told commands and packets and is asked what to do next. It holds no sockets, no
+//! clock, no threads and no payload bytes: **the core moves extents, the driver moves bytes**.
+//! The same `Node` runs over UDP, in the simulator and, later, over InfiniBand verbs.
+//!
+//! ```text
+//!   command ─┐                          ┌─ Transmit(header bytes, extent)
+//!   packet  ─┤→  Node (state machine) ─→├─ Place(held, extent)
+//!   placed  ─┤                          ├─ Release / Event
+//!   sent    ─┘                          └─ Wait(until)
+//! ```
+//!
+//! Read `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
+//! side); `window`, `gaps`, `repair`, `feedback` and `pace` are the parts that they are made of.
+#![forbid(unsafe_code)]
+
+pub mod id;
+pub mod limits;
+pub mod node;
+pub mod rng;
+pub mod scheme;
+pub mod seq;
+pub mod time;
+pub mod wire;
+
+pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
+pub use node::{
+    Command, Config, Dest, Event, Node, Outcome, Output, Placement, Reach, Refused, Transmit,
+};
+pub use scheme::Scheme;
+pub use seq::Seq;
+pub use time::Time;

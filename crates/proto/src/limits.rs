@@ -1,0 +1,31 @@
+//! Every bound of the core, in one place, with the relations that must hold between them.
+
+/// Largest window: packets of a stream that may be sent and not yet placed everywhere.
+/// Gap lists carry distances in 16 bits, and sequence arithmetic wants far less than 2^31.
+pub const WINDOW_MAX: u32 = 32_768;
+/// Smallest payload of a data packet, in bytes.
+pub const CHUNK_MIN: u32 = 64;
+/// Largest payload of a data packet: what a 16-bit frame length can carry, less every header.
+pub const CHUNK_MAX: u32 = 65_000;
+/// Ranges in one feedback frame; what is left out is said in the next one.
+pub const RANGES_MAX: usize = 96;
+/// Broadcasts of one stream under way at once.
+pub const OPS_MAX: usize = 4096;
+/// Members of a group.
+pub const MEMBERS_MAX: usize = 65_536;
+/// Groups of one node.
+pub const GROUPS_MAX: usize = 65_536;
+/// Flights whose time of sending is remembered, to tell how long a packet took.
+pub const FLIGHTS: usize = 8192;
+/// Data packets in one flight.
+pub const FLIGHT_PACKETS: u32 = 16;
+/// Frames in one datagram; a datagram with more is refused.
+pub const FRAMES_MAX: usize = 64;
+/// Longest head (everything but payload) of a datagram that the core writes, in bytes.
+pub const HEAD_MAX: usize = 16 + 40 + 4 * RANGES_MAX;
+
+const _: () = assert!(WINDOW_MAX.is_power_of_two());
+const _: () = assert!(WINDOW_MAX < u16::MAX as u32);
+const _: () = assert!(FLIGHTS.is_power_of_two() && FLIGHTS <= 1 << 15);
+// A feedback frame fits the smallest path that IPv6 allows (1280 bytes less IP and UDP headers).
+const _: () = assert!(HEAD_MAX <= 1232);

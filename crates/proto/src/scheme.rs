@@ -1,0 +1,94 @@
+//! A reliability scheme is a value: who is told, when, who notices loss, who repairs and how.
+//!
+//! Every scheme of the papers is a point in this space and none has a protocol of its own. Only
+//! the points that something uses exist yet; an axis grows a variant when a preset needs it.
+
+use core::time::Duration;
+
+/// The four choices and a window (P1.1, P1.3).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scheme {
+    /// Who is told, and when.
+    pub feedback: FeedbackRule,
+    /// Who notices a loss, and after how long.
+    pub detect: Detect,
+    /// Who repairs, and how.
+    pub repair: Repair,
+    /// Packets that may be sent and not yet be placed everywhere.
+    pub window: u32,
+}
+
+/// When a receiver tells the root what it has.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FeedbackRule {
+    /// After this many data packets (P1.6 "every M").
+    pub every: u32,
+    /// Receiver `i` starts its count at `i mod every`, so that they take turns (P1.6 "skewed").
+    pub skewed: bool,
+    /// Not more often than this, unless the window is running out.
+    pub spacing_min: Duration,
+    /// Not later than this after a data packet that has not been told of.
+    pub delay_max: Duration,
+    /// How far apart the answers of two neighbours are when all are asked at once.
+    pub turn: Duration,
+}
+
+/// Who notices a loss.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Detect {
+    /// A receiver waits this long at first before it calls a gap a loss; it then learns from how
+    /// late reordered packets come.
+    pub reorder_min: Duration,
+    /// It never waits longer than this.
+    pub reorder_max: Duration,
+    /// The root asks for feedback when nothing has been heard for this long, doubling.
+    pub ask_min: Duration,
+    /// ... up to this.
+    pub ask_max: Duration,
+}
+
+/// How the root repairs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Repair {
+    /// To whom a repair is sent.
+    pub how: How,
+    /// How long the root waits from the first report of a loss for the others' reports.
+    pub gather: Duration,
+}
+
+/// To whom a repair is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// To the one receiver that lacks it, or to the group if several do.
+    Cheaper,
+    /// To each that lacks it.
+    Unicast,
+    /// To the group.
+    Multicast,
+}
+
+impl Scheme {
+    /// For large objects: throughput first, a repair may take some milliseconds.
+    pub fn bulk() -> Scheme {
+        Scheme {
+            feedback: FeedbackRule {
+                every: 64,
+                skewed: true,
+                spacing_min: Duration::from_millis(2),
+                delay_max: Duration::from_millis(20),
+                turn: Duration::from_micros(20),
+            },
+            detect: Detect {
+                reorder_min: Duration::from_micros(500),
+                reorder_max: Duration::from_millis(20),
+                ask_min: Duration::from_millis(10),
+                ask_max: Duration::from_millis(500),
+            },
+            repair: Repair {
+                how: How::Cheaper,
+                gather: Duration::from_millis(4),
+            },
+            window: 16_384,
+        }
+    }
+}

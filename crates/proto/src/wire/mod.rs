@@ -1,0 +1,158 @@
+//! The wire format (spec/1-wire). [`decode`] is the only way in: what it returns is checked, and
+//! no accessor of it can fail. Writing goes through the `put_*` functions, which append to a
+//! buffer of the caller's.
+//!
+//! A datagram is one [`Header`] and one or more frames. Numbers are big-endian.
+
+mod read;
+mod write;
+
+pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
+pub use write::{put_data, put_feedback, put_header, put_probe, put_probe_ack, put_sync};
+
+use crate::id::{GroupId, NodeId, Session};
+use crate::seq::Seq;
+
+/// The version that this code speaks.
+pub const VERSION: u8 = 1;
+/// Length of the header without extensions, in bytes.
+pub const HEADER_LEN: usize = 16;
+/// Length of a data frame without its payload, in bytes.
+pub const DATA_LEN: usize = 16;
+/// What a data packet adds to its payload, in bytes.
+pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
+/// Length of a feedback frame without its ranges, in bytes.
+pub const FEEDBACK_LEN: usize = 40;
+/// Length of one range of a feedback frame, in bytes.
+pub const RANGE_LEN: usize = 4;
+/// Length of a sync frame, in bytes.
+pub const SYNC_LEN: usize = 12;
+/// Length of a probe without padding and of a probe's answer, in bytes.
+pub const PROBE_LEN: usize = 12;
+
+/// Kinds of frames. Those that this version reserves are refused by [`decode`].
+pub mod kind {
+    /// Payload of a broadcast.
+    pub const DATA: u8 = 1;
+    /// What a receiver has, lacks and can take.
+    pub const FEEDBACK: u8 = 2;
+    /// What the root has sent; asks for feedback.
+    pub const SYNC: u8 = 3;
+    /// Tries a path at full datagram size.
+    pub const PROBE: u8 = 4;
+    /// Answers a probe.
+    pub const PROBE_ACK: u8 = 5;
+    /// Reserved: a combination of several payloads (coded repair).
+    pub const CODED: u8 = 6;
+    /// Reserved: monotone state of a node (barrier, ACK words).
+    pub const WORD: u8 = 7;
+    /// Reserved: version, features and path MTU.
+    pub const HELLO: u8 = 8;
+    /// Reserved: an authentication trailer, always the last frame.
+    pub const AUTH: u8 = 15;
+}
+
+/// Flags of frames, by kind.
+pub mod flag {
+    /// Data: every receiver is to answer with feedback at its turn.
+    pub const ASK: u8 = 1;
+    /// Data: sent before, to somebody.
+    pub const REPAIR: u8 = 2;
+    /// Feedback: the receiver has posted a buffer for what comes next.
+    pub const READY: u8 = 1;
+    /// Probe and its answer: the probe went to the group's address.
+    pub const MULTICAST: u8 = 1;
+}
+
+/// What every datagram starts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Number of the sender's flight (a burst of at most [`crate::limits::FLIGHT_PACKETS`] data
+    /// packets), modulo 2^16; echoed by feedback.
+    pub flight: u16,
+    /// Who sends it.
+    pub source: NodeId,
+    /// To which session it belongs.
+    pub session: Session,
+}
+
+/// One frame of a datagram, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// See [`Data`].
+    Data(Data<'a>),
+    /// See [`Feedback`].
+    Feedback(Feedback<'a>),
+    /// See [`Sync`].
+    Sync(Sync),
+    /// See [`Probe`].
+    Probe(Probe),
+    /// Answer to a [`Probe`].
+    ProbeAck(Probe),
+}
+
+/// One packet of a broadcast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Data<'a> {
+    /// Group that it was sent to; the stream is named by group and source.
+    pub group: GroupId,
+    /// Sequence number of the operation's first packet: the operation's name.
+    pub op: Seq,
+    /// Sequence number of this packet; its bytes start at `(seq - op) * chunk`.
+    pub seq: Seq,
+    /// [`flag::ASK`], [`flag::REPAIR`].
+    pub flags: u8,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// The whole state of a receiver of one stream, so that any later one replaces a lost one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Feedback<'a> {
+    /// Group of the stream.
+    pub group: GroupId,
+    /// Root of the stream.
+    pub root: NodeId,
+    /// Everything before this has been placed.
+    pub cum: Seq,
+    /// The root may send what lies before this; equal to `cum` is a closed window.
+    pub limit: Seq,
+    /// Everything before this is known to have been sent.
+    pub high: Seq,
+    /// Data packets of the stream received so far, repeats included, modulo 2^32.
+    pub received: u32,
+    /// When the newest flight arrived, by the receiver's clock in µs, modulo 2^32.
+    pub arrived_us: u32,
+    /// How long the receiver waited from then until this was sent, in µs.
+    pub held_us: u32,
+    /// The newest flight of the root's that has arrived.
+    pub flight: u16,
+    /// [`flag::READY`].
+    pub flags: u8,
+    /// What is missing between `cum` and `high`, in rising order; cut off at
+    /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
+    pub missing: Ranges<'a>,
+}
+
+/// Tells what has been sent, and asks for feedback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sync {
+    /// Group of the stream; the root is the source.
+    pub group: GroupId,
+    /// Everything before this has been sent.
+    pub next: Seq,
+}
+
+/// Tries a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// Group whose path is tried.
+    pub group: GroupId,
+    /// Told back in the answer.
+    pub nonce: u32,
+    /// [`flag::MULTICAST`].
+    pub flags: u8,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Reading datagrams that came from the network: anything may be in them.
+
+use core::fmt;
+
+use super::{
+    DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, PROBE_LEN, Probe, RANGE_LEN,
+    SYNC_LEN, Sync, VERSION, kind,
+};
+use crate::id::{GroupId, NodeId, Session};
+use crate::limits;
+use crate::seq::Seq;
+
+/// Why a datagram was refused. Refused datagrams are counted and dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DecodeError {
+    /// Shorter than its header, or a frame goes past its end.
+    Short,
+    /// Not our version.
+    Version,
+    /// A header length that cannot be.
+    HeaderLength,
+    /// No frames, or more than [`limits::FRAMES_MAX`].
+    FrameCount,
+    /// A kind that this version does not know or reserves.
+    Kind,
+    /// A frame's length does not fit its kind.
+    FrameLength,
+    /// A feedback frame whose ranges overrun, are empty, or go past `high`; or whose numbers are
+    /// further apart than a window.
+    Ranges,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DecodeError::Short => "datagram or frame is cut short",
+            DecodeError::Version => "unknown protocol version",
+            DecodeError::HeaderLength => "impossible header length",
+            DecodeError::FrameCount => "no frames, or too many",
+            DecodeError::Kind => "unknown kind of frame",
+            DecodeError::FrameLength => "frame length does not fit its kind",
+            DecodeError::Ranges => "impossible ranges in feedback",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+fn u16_at(b: &[u8], i: usize) -> u16 {
+    u16::from_be_bytes([b[i], b[i + 1]])
+}
+
+fn u32_at(b: &[u8], i: usize) -> u32 {
+    u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]])
+}
+
+/// A datagram whose header and every frame have been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Its header.
+    pub header: Header,
+    body: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Its frames, in order.
+    pub fn frames(&self) -> Frames<'a> {
+        Frames { rest: self.body }
+    }
+}
+
+/// Iterator over the frames of a checked datagram.
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match split(self.rest) {
+            Ok((frame, rest)) => {
+                self.rest = rest;
+                Some(frame)
+            }
+            Err(e) => unreachable!("decode checked every frame: {e}"),
+        }
+    }
+}
+
+/// Checks a datagram as a whole: header, every frame's bounds and every field that has rules.
+pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
+    if bytes.len() < HEADER_LEN {
+        return Err(DecodeError::Short);
+    }
+    if bytes[0] != VERSION {
+        return Err(DecodeError::Version);
+    }
+    let header_len = usize::from(bytes[1]) * 4;
+    if header_len < HEADER_LEN {
+        return Err(DecodeError::HeaderLength);
+    }
+    let body = bytes.get(header_len..).ok_or(DecodeError::Short)?;
+    let header = Header {
+        flight: u16_at(bytes, 2),
+        source: NodeId(u32_at(bytes, 4)),
+        session: Session(u64::from(u32_at(bytes, 8)) << 32 | u64::from(u32_at(bytes, 12))),
+    };
+    let (mut rest, mut count) = (body, 0);
+    while !rest.is_empty() {
+        rest = split(rest)?.1;
+        count += 1;
+    }
+    if count == 0 || count > limits::FRAMES_MAX {
+        return Err(DecodeError::FrameCount);
+    }
+    Ok(Datagram { header, body })
+}
+
+/// Takes one frame off the front.
+fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
+    if b.len() < 4 {
+        return Err(DecodeError::Short);
+    }
+    let (flags, len) = (b[1], usize::from(u16_at(b, 2)));
+    if len < 4 {
+        return Err(DecodeError::FrameLength);
+    }
+    if len > b.len() {
+        return Err(DecodeError::Short);
+    }
+    let (f, rest) = b.split_at(len);
+    let at_least = |n| {
+        if len < n {
+            Err(DecodeError::FrameLength)
+        } else {
+            Ok(())
+        }
+    };
+    let exactly = |n| {
+        if len != n {
+            Err(DecodeError::FrameLength)
+        } else {
+            Ok(())
+        }
+    };
+    let probe = |f: &[u8]| Probe {
+        group: GroupId(u32_at(f, 4)),
+        nonce: u32_at(f, 8),
+        flags,
+    };
+    let frame = match b[0] {
+        kind::DATA => {
+            at_least(DATA_LEN)?;
+            Frame::Data(Data {
+                group: GroupId(u32_at(f, 4)),
+                op: Seq(u32_at(f, 8)),
+                seq: Seq(u32_at(f, 12)),
+                flags,
+                payload: &f[DATA_LEN..],
+            })
+        }
+        kind::FEEDBACK => {
+            at_least(FEEDBACK_LEN)?;
+            let count = usize::from(u16_at(f, 38));
+            exactly(FEEDBACK_LEN + RANGE_LEN * count)?;
+            let cum = Seq(u32_at(f, 12));
+            let missing = Ranges {
+                at: cum,
+                rest: &f[FEEDBACK_LEN..],
+            };
+            let feedback = Feedback {
+                group: GroupId(u32_at(f, 4)),
+                root: NodeId(u32_at(f, 8)),
+                cum,
+                limit: Seq(u32_at(f, 16)),
+                high: Seq(u32_at(f, 20)),
+                received: u32_at(f, 24),
+                arrived_us: u32_at(f, 28),
+                held_us: u32_at(f, 32),
+                flight: u16_at(f, 36),
+                flags,
+                missing,
+            };
+            check_feedback(&feedback, count)?;
+            Frame::Feedback(feedback)
+        }
+        kind::SYNC => {
+            exactly(SYNC_LEN)?;
+            Frame::Sync(Sync {
+                group: GroupId(u32_at(f, 4)),
+                next: Seq(u32_at(f, 8)),
+            })
+        }
+        kind::PROBE => {
+            at_least(PROBE_LEN)?;
+            Frame::Probe(probe(f))
+        }
+        kind::PROBE_ACK => {
+            exactly(PROBE_LEN)?;
+            Frame::ProbeAck(probe(f))
+        }
+        _ => return Err(DecodeError::Kind),
+    };
+    Ok((frame, rest))
+}
+
+fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
+    let near = |s: Seq| s.within(f.cum, limits::WINDOW_MAX + 1);
+    if count > limits::RANGES_MAX || !near(f.limit) || !near(f.high) {
+        return Err(DecodeError::Ranges);
+    }
+    let span = f.high.from(f.cum) as u32;
+    let mut used = 0u32;
+    for r in f.missing.rest.chunks_exact(RANGE_LEN) {
+        let len = u32::from(u16_at(r, 2));
+        used += u32::from(u16_at(r, 0)) + len;
+        if len == 0 || used > span {
+            return Err(DecodeError::Ranges);
+        }
+    }
+    Ok(())
+}
+
+/// Missing ranges of a checked feedback frame: first sequence number and length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ranges<'a> {
+    at: Seq,
+    rest: &'a [u8],
+}
+
+impl Ranges<'_> {
+    /// No ranges.
+    pub const NONE: Ranges<'static> = Ranges {
+        at: Seq(0),
+        rest: &[],
+    };
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = (Seq, u32);
+
+    fn next(&mut self) -> Option<(Seq, u32)> {
+        let (r, rest) = self.rest.split_first_chunk::<RANGE_LEN>()?;
+        let first = self.at + u32::from(u16_at(r, 0));
+        let len = u32::from(u16_at(r, 2));
+        self.at = first + len;
+        self.rest = rest;
+        Some((first, len))
+    }
+}

@@ -1,0 +1,89 @@
+//! Writing headers and frames. Nothing here can fail or allocate beyond the buffer's growth.
+
+use super::{
+    DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, PROBE_LEN, Probe, RANGE_LEN, SYNC_LEN,
+    Sync, VERSION, kind,
+};
+use crate::id::GroupId;
+use crate::limits;
+use crate::seq::Seq;
+
+fn be(out: &mut Vec<u8>, n: u32) {
+    out.extend_from_slice(&n.to_be_bytes());
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, len: usize) {
+    debug_assert!(len <= usize::from(u16::MAX));
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&(len as u16).to_be_bytes());
+}
+
+/// Appends a datagram's header.
+pub fn put_header(out: &mut Vec<u8>, h: &Header) {
+    out.extend_from_slice(&[VERSION, (HEADER_LEN / 4) as u8]);
+    out.extend_from_slice(&h.flight.to_be_bytes());
+    be(out, h.source.0);
+    out.extend_from_slice(&h.session.0.to_be_bytes());
+}
+
+/// Appends a data frame but for its payload of `len` bytes, which must follow.
+pub fn put_data(out: &mut Vec<u8>, group: GroupId, op: Seq, seq: Seq, flags: u8, len: u32) {
+    frame(out, kind::DATA, flags, DATA_LEN + len as usize);
+    be(out, group.0);
+    be(out, op.0);
+    be(out, seq.0);
+}
+
+/// Appends a feedback frame; `missing` in rising order, at or after `f.cum`, and each range
+/// non-empty. What does not fit [`limits::RANGES_MAX`] is left out. `f.missing` is not read.
+pub fn put_feedback(
+    out: &mut Vec<u8>,
+    f: &Feedback<'_>,
+    missing: impl Iterator<Item = (Seq, u32)>,
+) {
+    let start = out.len();
+    frame(out, kind::FEEDBACK, f.flags, FEEDBACK_LEN);
+    for n in [f.group.0, f.root.0, f.cum.0, f.limit.0, f.high.0] {
+        be(out, n);
+    }
+    for n in [f.received, f.arrived_us, f.held_us] {
+        be(out, n);
+    }
+    out.extend_from_slice(&f.flight.to_be_bytes());
+    out.extend_from_slice(&[0, 0]);
+    let (mut at, mut count) = (f.cum, 0u16);
+    for (first, len) in missing.take(limits::RANGES_MAX) {
+        debug_assert!(!first.before(at) && len > 0 && len <= u32::from(u16::MAX));
+        out.extend_from_slice(&(first.from(at) as u16).to_be_bytes());
+        out.extend_from_slice(&(len as u16).to_be_bytes());
+        at = first + len;
+        count += 1;
+    }
+    let len = (FEEDBACK_LEN + RANGE_LEN * usize::from(count)) as u16;
+    out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+    out[start + 38..start + 40].copy_from_slice(&count.to_be_bytes());
+}
+
+/// Appends a sync frame.
+pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
+    frame(out, kind::SYNC, 0, SYNC_LEN);
+    be(out, s.group.0);
+    be(out, s.next.0);
+}
+
+/// Appends a probe that fills the datagram up to `size` bytes with zeros.
+pub fn put_probe(out: &mut Vec<u8>, p: &Probe, size: usize) {
+    let len = size.saturating_sub(out.len()).max(PROBE_LEN);
+    let end = out.len() + len;
+    frame(out, kind::PROBE, p.flags, len);
+    be(out, p.group.0);
+    be(out, p.nonce);
+    out.resize(end, 0);
+}
+
+/// Appends the answer to a probe.
+pub fn put_probe_ack(out: &mut Vec<u8>, p: &Probe) {
+    frame(out, kind::PROBE_ACK, p.flags, PROBE_LEN);
+    be(out, p.group.0);
+    be(out, p.nonce);
+}
