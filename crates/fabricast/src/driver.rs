@@ -5,87 +5,322 @@
 //! [`Step::wake`]. It owns the objects of the operations under way and gives them back when the
 //! node releases them.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Range;
 
-use fabricast_proto::{Command, Event, GroupId, Node, NodeId, OpId, Refused, Time};
+use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::{
+    Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement, Refused, Time,
+    Token, Transmit,
+};
 
-use crate::object::Object;
-use crate::transport::Transport;
+use crate::object::{Fetch, Object, Written};
+use crate::transport::{Outgoing, Transport};
+
+/// Datagrams that are handed to the transport at once.
+const BATCH: usize = 64;
+/// Batches that one step sends at most, so that receiving is never put off for long.
+const BATCHES_MAX: usize = 4;
 
 /// What a step has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Step again then at the latest; `None`: only when something arrives or is rung.
+    /// Step again then at the latest; `None`: only when something arrives or is rung. A time that
+    /// is not in the future: step again at once, there is more to do.
     pub wake: Option<Time>,
     /// The transport did not take everything, or an object's bytes are not there yet.
     pub blocked: bool,
 }
 
+/// Counters of a driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Datagrams that could not be decoded.
+    pub malformed: u64,
+    /// Bytes of payload copied into objects.
+    pub written: u64,
+}
+
+/// A datagram that waits to be sent: where its head lies in the arena, and its payload.
+struct Queued {
+    transmit: Transmit,
+    head: Range<usize>,
+}
+
 /// A node, its transport and its objects.
 pub struct Driver<T: Transport, O: Object> {
-    _node: Node,
-    _transport: T,
-    _objects: Vec<O>,
+    node: Node,
+    transport: T,
+    objects: BTreeMap<OpId, O>,
+    done: BTreeMap<OpId, O>,
+    held: BTreeMap<Token, Vec<u8>>,
+    events: VecDeque<Event>,
+    queue: Vec<Queued>,
+    heads: Vec<u8>,
+    /// Extents whose fate is known and that the node must be told of.
+    placed: Vec<(Extent, Outcome)>,
+    counters: Counters,
 }
 
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
     pub fn new(node: Node, transport: T) -> Driver<T, O> {
         Driver {
-            _node: node,
-            _transport: transport,
-            _objects: Vec::new(),
+            node,
+            transport,
+            objects: BTreeMap::new(),
+            done: BTreeMap::new(),
+            held: BTreeMap::new(),
+            events: VecDeque::new(),
+            queue: Vec::with_capacity(BATCH),
+            heads: Vec::with_capacity(BATCH * fabricast_proto::limits::HEAD_MAX),
+            placed: Vec::new(),
+            counters: Counters::default(),
         }
     }
 
     /// The transport, to tell it of peers and groups and to wait in it.
     pub fn transport(&mut self) -> &mut T {
-        unimplemented!()
+        &mut self.transport
     }
 
     /// The node, to be asked for its counters and members.
     pub fn node(&self) -> &Node {
-        unimplemented!()
+        &self.node
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Gives the node a command that has no object.
-    pub fn command(&mut self, _now: Time, _command: Command) -> Result<(), Refused> {
-        unimplemented!()
+    pub fn command(&mut self, now: Time, command: Command) -> Result<(), Refused> {
+        self.node.command(now, command).map(|_| ())
     }
 
     /// Sends `object` to all other members of `group`.
-    pub fn bcast(&mut self, _now: Time, _group: GroupId, _object: O) -> Result<OpId, (Refused, O)> {
-        unimplemented!()
+    pub fn bcast(&mut self, now: Time, group: GroupId, object: O) -> Result<OpId, (Refused, O)> {
+        let len = object.len();
+        self.start(now, Command::Bcast { group, len }, object)
     }
 
     /// Takes the next object of `root` into `object`, which has its length.
     pub fn post(
         &mut self,
-        _now: Time,
-        _group: GroupId,
-        _root: NodeId,
-        _object: O,
+        now: Time,
+        group: GroupId,
+        root: NodeId,
+        object: O,
     ) -> Result<OpId, (Refused, O)> {
-        unimplemented!()
+        let len = object.len();
+        self.start(now, Command::Post { group, root, len }, object)
     }
 
-    /// Receives, lets the node work, sends. Never blocks.
-    pub fn step(&mut self, _now: Time) -> io::Result<Step> {
-        unimplemented!()
+    fn start(&mut self, now: Time, command: Command, object: O) -> Result<OpId, (Refused, O)> {
+        match self.node.command(now, command) {
+            Ok(Some(op)) => {
+                self.objects.insert(op, object);
+                Ok(op)
+            }
+            Ok(None) => unreachable!("bcast and post are numbered"),
+            Err(refused) => Err((refused, object)),
+        }
     }
 
     /// The next event that the last steps brought.
     pub fn event(&mut self) -> Option<Event> {
-        unimplemented!()
+        self.events.pop_front()
     }
 
     /// The object of an operation that is over and that the node has released: given back once.
-    pub fn take(&mut self, _op: OpId) -> Option<O> {
-        unimplemented!()
+    pub fn take(&mut self, op: OpId) -> Option<O> {
+        self.done.remove(&op)
     }
 
     /// The object of an operation under way.
-    pub fn object(&mut self, _op: OpId) -> Option<&mut O> {
-        unimplemented!()
+    pub fn object(&mut self, op: OpId) -> Option<&mut O> {
+        self.objects.get_mut(&op)
+    }
+
+    /// Receives, lets the node work, sends. Never blocks.
+    pub fn step(&mut self, now: Time) -> io::Result<Step> {
+        let received = self.receive(now)?;
+        self.progress(now);
+        let mut batches = 0;
+        loop {
+            // What the transport would not take goes first; until then the node is not asked.
+            let wait = if self.queue.is_empty() {
+                self.fill(now)
+            } else {
+                None
+            };
+            let blocked = !self.send(now)?;
+            batches += 1;
+            if blocked {
+                let wake = None;
+                return Ok(Step { wake, blocked });
+            }
+            let wake = match wait {
+                // More may wait in the socket than one call hands up.
+                Some(_) if received > 0 => Some(now),
+                Some(wake) => wake,
+                None if batches < BATCHES_MAX => continue,
+                None => Some(now),
+            };
+            return Ok(Step { wake, blocked });
+        }
+    }
+
+    fn receive(&mut self, now: Time) -> io::Result<usize> {
+        let Driver {
+            node,
+            transport,
+            objects,
+            held,
+            placed,
+            counters,
+            ..
+        } = self;
+        transport.recv(now, &mut |bytes| {
+            let Ok(datagram) = wire::decode(bytes) else {
+                counters.malformed += 1;
+                return;
+            };
+            for frame in datagram.frames() {
+                let placement = node.packet(now, &datagram.header, &frame);
+                let Frame::Data(data) = frame else { continue };
+                match placement {
+                    Placement::Write(extent) => {
+                        write(objects, extent, data.payload, counters, placed);
+                        for (extent, outcome) in placed.drain(..) {
+                            node.placed(now, extent, outcome);
+                        }
+                    }
+                    Placement::Hold(token) => {
+                        held.insert(token, data.payload.to_vec());
+                    }
+                    Placement::Discard => {}
+                }
+            }
+        })
+    }
+
+    /// Tells the node what has become of bytes that objects had put off.
+    fn progress(&mut self, now: Time) {
+        let placed = &mut self.placed;
+        for (&op, object) in &mut self.objects {
+            object.progress(&mut |offset, len, outcome| {
+                placed.push((Extent { op, offset, len }, outcome));
+            });
+        }
+        for (extent, outcome) in self.placed.drain(..) {
+            self.node.placed(now, extent, outcome);
+        }
+    }
+
+    /// Asks the node what to do until a batch is full (`None`) or it waits.
+    fn fill(&mut self, now: Time) -> Option<Option<Time>> {
+        while self.queue.len() < BATCH {
+            let start = self.heads.len();
+            match self.node.poll(now, &mut self.heads) {
+                Output::Transmit(transmit) => {
+                    let head = start..self.heads.len();
+                    self.queue.push(Queued { transmit, head });
+                }
+                Output::Place(token, extent) => {
+                    if let Some(bytes) = self.held.remove(&token) {
+                        let (objects, placed) = (&mut self.objects, &mut self.placed);
+                        write(objects, extent, &bytes, &mut self.counters, placed);
+                        for (extent, outcome) in placed.drain(..) {
+                            self.node.placed(now, extent, outcome);
+                        }
+                    }
+                }
+                Output::Discard(token) => {
+                    self.held.remove(&token);
+                }
+                Output::Release(op) => {
+                    if let Some(object) = self.objects.remove(&op) {
+                        self.done.insert(op, object);
+                    }
+                }
+                Output::Event(event) => self.events.push_back(event),
+                Output::Wait(until) => return Some(until),
+            }
+        }
+        None
+    }
+
+    /// Sends what is queued, from the front, as far as the transport takes it and objects have it.
+    /// Says whether all is gone.
+    fn send(&mut self, now: Time) -> io::Result<bool> {
+        let mut ready = 0;
+        for q in &self.queue {
+            if let Some(extent) = q.transmit.payload {
+                let fetch = match self.objects.get_mut(&extent.op) {
+                    Some(object) => object.fetch(extent.offset, extent.len),
+                    None => Fetch::Failed,
+                };
+                match fetch {
+                    Fetch::Ready => {}
+                    Fetch::Later => break,
+                    Fetch::Failed => {
+                        // The owner of the object knows why; the operation cannot go on.
+                        self.events.push_back(Event::Failed(extent.op));
+                        break;
+                    }
+                }
+            }
+            ready += 1;
+        }
+        let mut sent = 0;
+        if ready > 0 {
+            let none = Outgoing {
+                to: self.queue[0].transmit.to,
+                head: &[],
+                body: &[],
+            };
+            let mut batch = [none; BATCH];
+            for (slot, q) in batch.iter_mut().zip(&self.queue[..ready]) {
+                let body = q.transmit.payload.and_then(|e| {
+                    let object = self.objects.get(&e.op)?;
+                    Some(object.bytes(e.offset, e.len))
+                });
+                *slot = Outgoing {
+                    to: q.transmit.to,
+                    head: &self.heads[q.head.clone()],
+                    body: body.unwrap_or(&[]),
+                };
+            }
+            sent = self.transport.send(now, &batch[..ready])?;
+        }
+        for q in self.queue.drain(..sent) {
+            self.node.sent(now, q.transmit.token);
+        }
+        if self.queue.is_empty() {
+            self.heads.clear();
+        }
+        Ok(self.queue.is_empty())
+    }
+}
+
+/// Copies bytes into an object; what is known at once goes to `placed`.
+fn write<O: Object>(
+    objects: &mut BTreeMap<OpId, O>,
+    extent: Extent,
+    bytes: &[u8],
+    counters: &mut Counters,
+    placed: &mut Vec<(Extent, Outcome)>,
+) {
+    let Some(object) = objects.get_mut(&extent.op) else {
+        return;
+    };
+    counters.written += bytes.len() as u64;
+    match object.write(extent.offset, bytes) {
+        Written::Placed => placed.push((extent, Outcome::Ok)),
+        Written::Later => {}
+        Written::Failed => placed.push((extent, Outcome::Failed)),
     }
 }

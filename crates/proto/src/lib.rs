@@ -15,18 +15,26 @@
 //! side); `window`, `gaps`, `repair`, `feedback` and `pace` are the parts that they are made of.
 #![forbid(unsafe_code)]
 
+mod flights;
+pub mod gaps;
 pub mod id;
+mod inbound;
 pub mod limits;
 pub mod node;
+mod pace;
+mod prove;
 pub mod rng;
+mod root;
 pub mod scheme;
 pub mod seq;
 pub mod time;
+mod window;
 pub mod wire;
 
 pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
 pub use node::{
-    Command, Config, Dest, Event, Node, Outcome, Output, Placement, Reach, Refused, Transmit,
+    Command, Config, Counters, Dest, Event, MemberStatus, Node, Outcome, Output, Placement, Reach,
+    Refused, Transmit,
 };
 pub use scheme::Scheme;
 pub use seq::Seq;

@@ -3,12 +3,23 @@
 //! The driver calls [`Node::command`], [`Node::packet`], [`Node::placed`] and [`Node::sent`], and
 //! after each of them drains [`Node::poll`] until it says [`Output::Wait`].
 
+use core::cmp::Reverse;
 use core::time::Duration;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
+use crate::inbound::{self, Inbound, Shared};
+use crate::limits;
+use crate::prove::Prover;
+use crate::rng::Rng;
+use crate::root::{Root, Send};
 use crate::scheme::Scheme;
+use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{Frame, Header};
+use crate::wire::{self, Frame, Header, Probe};
+
+/// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
+const ACKS_MAX: usize = 64;
 
 /// What a node is told when it is made.
 #[derive(Clone, Debug)]
@@ -44,6 +55,8 @@ pub enum Command {
         members: Vec<NodeId>,
         /// Payload of a data packet in bytes, the same on every node.
         chunk: u32,
+        /// Number of the first packet of every stream in it, the same on every node.
+        start: Seq,
     },
     /// Nothing more will be sent to the group or expected from it.
     GroupRemove(GroupId),
@@ -247,54 +260,521 @@ pub struct Counters {
 }
 
 /// One process's end of the protocol.
-pub struct Node {}
+pub struct Node {
+    config: Config,
+    rng: Rng,
+    index: BTreeMap<GroupId, usize>,
+    groups: Vec<Option<Group>>,
+    ops: BTreeMap<OpId, (usize, NodeId)>,
+    op: u32,
+    held_token: u64,
+    out: VecDeque<Output>,
+    acks: VecDeque<(NodeId, Probe)>,
+    /// Groups that may have something to do now, and when others will have.
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(Time, usize)>>,
+    counters: Counters,
+}
+
+/// A group that this node is a member of.
+struct Group {
+    id: GroupId,
+    /// Sorted.
+    members: Vec<NodeId>,
+    chunk: u32,
+    start: Seq,
+    reach: BTreeMap<NodeId, Reach>,
+    root: Option<Root>,
+    inbound: Vec<Inbound>,
+    prover: Option<Prover>,
+    queued: bool,
+    /// The earliest timer that is set for it.
+    timer: Option<Time>,
+}
+
+impl Group {
+    /// This node's stream to the group.
+    fn root(&mut self, config: &Config) -> &mut Root {
+        self.root.get_or_insert_with(|| {
+            let others: Vec<_> = self
+                .members
+                .iter()
+                .filter(|&&m| m != config.node)
+                .map(|&m| (m, self.reach.get(&m).copied().unwrap_or(Reach::Multicast)))
+                .collect();
+            Root::new(config, self.id, &others, self.chunk, self.start)
+        })
+    }
+
+    /// The stream of another member.
+    fn inbound(&mut self, config: &Config, root: NodeId) -> Option<&mut Inbound> {
+        if let Some(i) = self.inbound.iter().position(|s| s.root() == root) {
+            return self.inbound.get_mut(i);
+        }
+        let at = self.members.binary_search(&root).ok()?;
+        let me = self.members.binary_search(&config.node).ok()?;
+        let turn = me - usize::from(me > at);
+        self.inbound.push(Inbound::new(
+            config,
+            self.id,
+            root,
+            turn as u32,
+            self.chunk,
+            self.start,
+        ));
+        self.inbound.last_mut()
+    }
+
+    fn wake(&self, now: Time, config: &Config) -> Option<Time> {
+        let root = self.root.as_ref().and_then(|r| r.wake(now, &config.scheme));
+        let prover = self.prover.as_ref().map(Prover::wake);
+        let inbound = self.inbound.iter().filter_map(Inbound::wake);
+        inbound.chain(root).chain(prover).min()
+    }
+}
 
 impl Node {
     /// A node that is in no group yet. Equal seeds and equal calls give equal answers.
-    pub fn new(_config: Config, _seed: u64) -> Node {
-        Node {}
+    pub fn new(config: Config, seed: u64) -> Node {
+        Node {
+            config,
+            rng: Rng::new(seed),
+            index: BTreeMap::new(),
+            groups: Vec::new(),
+            ops: BTreeMap::new(),
+            op: 0,
+            held_token: 0,
+            out: VecDeque::new(),
+            acks: VecDeque::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            counters: Counters::default(),
+        }
     }
 
     /// Does what the caller wants, or refuses and changes nothing. Operations are numbered; other
     /// commands return `None`.
-    pub fn command(&mut self, _now: Time, _command: Command) -> Result<Option<OpId>, Refused> {
-        unimplemented!()
+    pub fn command(&mut self, now: Time, command: Command) -> Result<Option<OpId>, Refused> {
+        match command {
+            Command::GroupAdd {
+                group,
+                members,
+                chunk,
+                start,
+            } => self.group_add(group, members, chunk, start).map(|()| None),
+            Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
+            Command::PeerRemove(node) => {
+                self.peer_remove(node);
+                Ok(None)
+            }
+            Command::Prove { group, patience } => self.prove(now, group, patience).map(|()| None),
+            Command::Bcast { group, len } => self.bcast(now, group, len).map(Some),
+            Command::Post { group, root, len } => self.post(now, group, root, len).map(Some),
+        }
     }
 
-    /// Takes one frame of a datagram of this session.
-    pub fn packet(&mut self, _now: Time, _header: &Header, _frame: &Frame<'_>) -> Placement {
-        unimplemented!()
+    fn group_add(
+        &mut self,
+        group: GroupId,
+        mut members: Vec<NodeId>,
+        chunk: u32,
+        start: Seq,
+    ) -> Result<(), Refused> {
+        members.sort_unstable();
+        members.dedup();
+        if self.index.contains_key(&group) {
+            return Err(Refused::GroupExists);
+        }
+        if !(limits::CHUNK_MIN..=limits::CHUNK_MAX).contains(&chunk) {
+            return Err(Refused::Chunk);
+        }
+        if members.binary_search(&self.config.node).is_err() {
+            return Err(Refused::NotMember);
+        }
+        if members.len() > limits::MEMBERS_MAX || self.index.len() >= limits::GROUPS_MAX {
+            return Err(Refused::Busy);
+        }
+        let free = self.groups.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.groups.len());
+        if at == self.groups.len() {
+            self.groups.push(None);
+        }
+        self.groups[at] = Some(Group {
+            id: group,
+            members,
+            chunk,
+            start,
+            reach: BTreeMap::new(),
+            root: None,
+            inbound: Vec::new(),
+            prover: None,
+            queued: false,
+            timer: None,
+        });
+        self.index.insert(group, at);
+        Ok(())
+    }
+
+    fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
+        let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
+        self.groups[at] = None;
+        self.ready.retain(|&g| g != at);
+        for (&op, _) in self.ops.iter().filter(|(_, (g, _))| *g == at) {
+            self.out.push_back(Output::Release(op));
+        }
+        Ok(())
+    }
+
+    fn peer_remove(&mut self, node: NodeId) {
+        for at in 0..self.groups.len() {
+            let Some(group) = self.groups[at].as_mut() else {
+                continue;
+            };
+            if let Some(root) = group.root.as_mut() {
+                root.remove(node, &mut self.out);
+            } else {
+                group.reach.insert(node, Reach::Nothing);
+            }
+            if let Some(prover) = group.prover.as_mut() {
+                prover.remove(node);
+            }
+            if let Some(i) = group.inbound.iter().position(|s| s.root() == node) {
+                group.inbound.remove(i).abandon(&mut self.out);
+            }
+            self.touch(at);
+        }
+    }
+
+    fn prove(&mut self, now: Time, group: GroupId, patience: Duration) -> Result<(), Refused> {
+        let nonce = self.rng.bits() as u32;
+        let (at, group) = self.group(group)?;
+        let node = self.config.node;
+        let gone = |m: &NodeId| group.reach.get(m) == Some(&Reach::Nothing);
+        let members = group.members.iter().filter(|m| **m != node && !gone(m));
+        let prover = Prover::new(now, group.id, nonce, members.copied(), patience);
+        if let Some(group) = self.groups[at].as_mut() {
+            group.prover = Some(prover);
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    fn bcast(&mut self, now: Time, group: GroupId, len: u64) -> Result<OpId, Refused> {
+        let (at, _) = self.group(group)?;
+        let id = OpId(self.op.wrapping_add(1));
+        if let Some(group) = self.groups[at].as_mut() {
+            let root = group.root(&self.config);
+            root.bcast(now, id, len, &mut self.out)?;
+        }
+        self.ops.insert(id, (at, self.config.node));
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
+    fn post(&mut self, now: Time, group: GroupId, root: NodeId, len: u64) -> Result<OpId, Refused> {
+        let (at, g) = self.group(group)?;
+        let packets = inbound::packets(len, g.chunk).ok_or(Refused::TooLong)?;
+        let id = OpId(self.op.wrapping_add(1));
+        let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        if root == self.config.node {
+            return Err(Refused::NotMember);
+        }
+        let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
+        stream.post(now, id, len, packets, &mut self.out)?;
+        self.ops.insert(id, (at, root));
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
+    fn group(&self, group: GroupId) -> Result<(usize, &Group), Refused> {
+        let &at = self.index.get(&group).ok_or(Refused::NoGroup)?;
+        let group = self.groups[at].as_ref().ok_or(Refused::NoGroup)?;
+        Ok((at, group))
+    }
+
+    /// The group may have something to do.
+    fn touch(&mut self, at: usize) {
+        if let Some(group) = self.groups[at].as_mut().filter(|g| !g.queued) {
+            group.queued = true;
+            self.ready.push_back(at);
+        }
+    }
+
+    /// Takes one frame of a datagram.
+    pub fn packet(&mut self, now: Time, header: &Header, frame: &Frame<'_>) -> Placement {
+        let id = match frame {
+            Frame::Data(f) => f.group,
+            Frame::Feedback(f) => f.group,
+            Frame::Sync(f) => f.group,
+            Frame::Probe(f) | Frame::ProbeAck(f) => f.group,
+        };
+        let from = header.source;
+        let known = self.index.get(&id).copied().filter(|&at| {
+            header.session == self.config.session
+                && from != self.config.node
+                && self.groups[at]
+                    .as_ref()
+                    .is_some_and(|g| g.members.binary_search(&from).is_ok())
+        });
+        let Some(at) = known else {
+            self.counters.foreign += 1;
+            return Placement::Discard;
+        };
+        let Some(group) = self.groups[at].as_mut() else {
+            return Placement::Discard;
+        };
+        let scheme = &self.config.scheme;
+        let mut placement = Placement::Discard;
+        match frame {
+            Frame::Data(f) => {
+                if let Some(stream) = group.inbound(&self.config, from) {
+                    let mut shared = Shared {
+                        counters: &mut self.counters,
+                        token: &mut self.held_token,
+                        out: &mut self.out,
+                    };
+                    placement = stream.data(now, scheme, header.flight, f, &mut shared);
+                }
+            }
+            Frame::Sync(f) => {
+                if let Some(stream) = group.inbound(&self.config, from) {
+                    stream.sync(now, scheme, f.next);
+                }
+            }
+            Frame::Feedback(f) if f.root == self.config.node => {
+                let (counters, out) = (&mut self.counters, &mut self.out);
+                let root = group.root(&self.config);
+                root.feedback(now, from, f, counters, out);
+            }
+            Frame::Feedback(_) => self.counters.foreign += 1,
+            Frame::Probe(f) => {
+                if self.acks.len() < ACKS_MAX {
+                    self.acks.push_back((from, *f));
+                }
+            }
+            Frame::ProbeAck(f) => {
+                if let Some(prover) = group.prover.as_mut() {
+                    prover.ack(from, f);
+                }
+            }
+        }
+        self.touch(at);
+        placement
     }
 
     /// What became of bytes that [`Placement::Write`] or [`Output::Place`] named. `extent` may
     /// cover many packets, or parts of the first and the last.
-    pub fn placed(&mut self, _now: Time, _extent: Extent, _outcome: Outcome) {
-        unimplemented!()
+    pub fn placed(&mut self, now: Time, extent: Extent, outcome: Outcome) {
+        let Some(&(at, root)) = self.ops.get(&extent.op) else {
+            return;
+        };
+        if let Some(group) = self.groups[at].as_mut()
+            && let Some(stream) = group.inbound.iter_mut().find(|s| s.root() == root)
+        {
+            stream.placed(now, &self.config.scheme, extent, outcome, &mut self.out);
+        }
+        self.touch(at);
     }
 
     /// The transport reads this payload no more.
-    pub fn sent(&mut self, _now: Time, _token: Token) {
-        unimplemented!()
+    pub fn sent(&mut self, _now: Time, token: Token) {
+        let op = OpId(token.0 as u32);
+        if let Some(&(at, _)) = self.ops.get(&op)
+            && let Some(root) = self.groups[at].as_mut().and_then(|g| g.root.as_mut())
+        {
+            root.sent(op, &mut self.out);
+        }
     }
 
     /// What to do next. For [`Output::Transmit`] the datagram's head has been appended to `head`.
     /// Call until [`Output::Wait`].
-    pub fn poll(&mut self, _now: Time, _head: &mut Vec<u8>) -> Output {
-        unimplemented!()
+    pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
+        if let Some((to, probe)) = self.acks.pop_front() {
+            self.put_header(head, 0);
+            wire::put_probe_ack(head, &probe);
+            return control(Dest::Node(to));
+        }
+        self.ring(now);
+        loop {
+            if let Some(output) = self.out.pop_front() {
+                if let Output::Release(op) = output {
+                    self.ops.remove(&op);
+                }
+                return output;
+            }
+            let Some(&at) = self.ready.front() else {
+                return Output::Wait(self.timers.peek().map(|t| t.0.0));
+            };
+            if let Some(output) = self.poll_group(now, at, head) {
+                return output;
+            }
+            if self.out.is_empty() {
+                self.ready.pop_front();
+                self.set_timer(now, at);
+            }
+        }
+    }
+
+    /// Moves groups whose time has come to those that are ready.
+    fn ring(&mut self, now: Time) {
+        while let Some(&Reverse((at_time, at))) = self.timers.peek() {
+            if at_time > now {
+                break;
+            }
+            self.timers.pop();
+            if let Some(group) = self.groups[at].as_mut()
+                && group.timer == Some(at_time)
+            {
+                group.timer = None;
+            }
+            self.touch(at);
+        }
+    }
+
+    fn set_timer(&mut self, now: Time, at: usize) {
+        let Some(group) = self.groups[at].as_mut() else {
+            return;
+        };
+        group.queued = false;
+        if let Some(t) = group.wake(now, &self.config) {
+            debug_assert!(t > now, "a wake-up must lie in the future");
+            let t = t.max(Time(now.0 + 1));
+            if group.timer.is_none_or(|set| t < set) {
+                group.timer = Some(t);
+                self.timers.push(Reverse((t, at)));
+            }
+        }
+    }
+
+    fn put_header(&self, head: &mut Vec<u8>, flight: u16) {
+        let header = Header {
+            flight,
+            source: self.config.node,
+            session: self.config.session,
+        };
+        wire::put_header(head, &header);
+    }
+
+    fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
+        let header = Header {
+            flight: 0,
+            source: self.config.node,
+            session: self.config.session,
+        };
+        let group = self.groups[at].as_mut()?;
+        if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
+            let start = head.len();
+            wire::put_header(head, &header);
+            let size = group.chunk as usize + wire::DATA_OVERHEAD;
+            wire::put_probe(head, &probe, start + size);
+            return Some(control(to));
+        }
+        self.finish_proof(now, at);
+        let group = self.groups[at].as_mut()?;
+        if let Some(root) = group.root.as_mut() {
+            match root.poll(now, &self.config, &mut self.counters, &mut self.out) {
+                Some(Send::Data {
+                    to,
+                    flight,
+                    op,
+                    seq,
+                    flags,
+                    extent,
+                }) => {
+                    wire::put_header(head, &Header { flight, ..header });
+                    wire::put_data(head, group.id, op, seq, flags, extent.len);
+                    return Some(Output::Transmit(Transmit {
+                        to,
+                        payload: Some(extent),
+                        token: Token(u64::from(extent.op.0)),
+                    }));
+                }
+                Some(Send::Sync { to, next }) => {
+                    let group = group.id;
+                    wire::put_header(head, &header);
+                    wire::put_sync(head, &wire::Sync { group, next });
+                    return Some(control(to));
+                }
+                None => {}
+            }
+        }
+        for stream in &mut group.inbound {
+            let put = |head: &mut Vec<u8>| wire::put_header(head, &header);
+            if stream.poll(now, &self.config.scheme, head, put) {
+                self.counters.feedback_sent += 1;
+                return Some(control(Dest::Node(stream.root())));
+            }
+        }
+        None
+    }
+
+    /// Ends the proof of a group when all is known.
+    fn finish_proof(&mut self, now: Time, at: usize) {
+        let Some(group) = self.groups[at].as_mut() else {
+            return;
+        };
+        let Some(result) = group.prover.as_ref().and_then(|p| p.result(now)) else {
+            return;
+        };
+        let result: Vec<_> = result.filter(|r| r.1 != Reach::Multicast).collect();
+        group.prover = None;
+        for (node, reach) in result {
+            group.reach.insert(node, reach);
+            group
+                .root(&self.config)
+                .set_reach(node, reach, &mut self.out);
+            self.out.push_back(Output::Event(Event::Path {
+                group: group.id,
+                node,
+                reach,
+            }));
+        }
+        self.out.push_back(Output::Event(Event::Proven(group.id)));
     }
 
     /// Counters since the start.
     pub fn counters(&self) -> Counters {
-        unimplemented!()
+        self.counters
     }
 
     /// The members of a group as its root sees them, this node left out.
-    pub fn members(&self, _group: GroupId) -> impl Iterator<Item = MemberStatus> + '_ {
-        core::iter::empty()
+    pub fn members(&self, group: GroupId) -> impl Iterator<Item = MemberStatus> + '_ {
+        let root = self.group(group).ok().and_then(|(_, g)| g.root.as_ref());
+        root.into_iter().flat_map(Root::status)
     }
 
     /// The rate at which this node sends to the group, in bytes (of UDP payload) per second.
-    pub fn rate(&self, _group: GroupId) -> Option<u64> {
-        None
+    pub fn rate(&self, group: GroupId) -> Option<u64> {
+        let (_, group) = self.group(group).ok()?;
+        group.root.as_ref().map(Root::rate)
     }
+
+    /// Payloads that are held for broadcasts not posted yet.
+    pub fn held(&self) -> usize {
+        let streams = self.groups.iter().flatten().flat_map(|g| &g.inbound);
+        streams.map(Inbound::held).sum()
+    }
+
+    /// Panics if the node's state contradicts itself. Deep: for tests and soaks.
+    pub fn invariants(&self) {
+        for group in self.groups.iter().flatten() {
+            if let Some(root) = &group.root {
+                root.invariants();
+            }
+            for stream in &group.inbound {
+                stream.invariants();
+            }
+        }
+    }
+}
+
+/// A datagram without payload.
+fn control(to: Dest) -> Output {
+    Output::Transmit(Transmit {
+        to,
+        payload: None,
+        token: Token(0),
+    })
 }

@@ -58,8 +58,8 @@ pub mod flag {
     pub const ASK: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
-    /// Feedback: the receiver has posted a buffer for what comes next.
-    pub const READY: u8 = 1;
+    /// Feedback: data has been received, so that the fields about the newest flight mean something.
+    pub const FLIGHT: u8 = 1;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
 }
@@ -115,19 +115,21 @@ pub struct Feedback<'a> {
     pub root: NodeId,
     /// Everything before this has been placed.
     pub cum: Seq,
-    /// The root may send what lies before this; equal to `cum` is a closed window.
+    /// The root may send what lies before this; equal to `cum` is a closed window: the receiver
+    /// has not posted what comes next and cannot hold it.
     pub limit: Seq,
     /// Everything before this is known to have been sent.
     pub high: Seq,
-    /// Data packets of the stream received so far, repeats included, modulo 2^32.
+    /// Data packets not marked [`flag::REPAIR`] that had been received before the newest flight,
+    /// modulo 2^32.
     pub received: u32,
-    /// When the newest flight arrived, by the receiver's clock in µs, modulo 2^32.
+    /// When the first packet of the newest flight arrived, by the receiver's clock in µs, modulo 2^32.
     pub arrived_us: u32,
     /// How long the receiver waited from then until this was sent, in µs.
     pub held_us: u32,
     /// The newest flight of the root's that has arrived.
     pub flight: u16,
-    /// [`flag::READY`].
+    /// [`flag::FLIGHT`].
     pub flags: u8,
     /// What is missing between `cum` and `high`, in rising order; cut off at
     /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.

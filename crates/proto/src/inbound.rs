@@ -1,0 +1,517 @@
+//! The receiving side of one stream: what has come, where it belongs, and when the root is told.
+//!
+//! Operations of a stream follow each other without a hole in the sequence numbers, and their
+//! lengths are known when they are posted; so a packet's number says to which operation and to
+//! which bytes of it it belongs, and one cumulative number acknowledges many of them (P1.6).
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::gaps::{Gaps, Seen};
+use crate::id::{Extent, GroupId, NodeId, OpId, Token};
+use crate::limits;
+use crate::node::{Config, Counters, Event, Outcome, Output, Placement, Refused};
+use crate::scheme::Scheme;
+use crate::seq::Seq;
+use crate::time::Time;
+use crate::wire::{self, Data, Feedback, Ranges, flag};
+
+/// A broadcast that this node has posted.
+#[derive(Clone, Debug)]
+struct Posted {
+    id: OpId,
+    base: Seq,
+    packets: u32,
+    len: u64,
+    placed: u32,
+    mismatch: bool,
+}
+
+impl Posted {
+    fn end(&self) -> Seq {
+        self.base + self.packets
+    }
+
+    /// The extent of packet `index`.
+    fn extent(&self, index: u32, chunk: u32) -> Extent {
+        let offset = u64::from(index) * u64::from(chunk);
+        let len = (self.len - offset).min(u64::from(chunk)) as u32;
+        Extent {
+            op: self.id,
+            offset,
+            len,
+        }
+    }
+}
+
+/// Number of packets that an object of `len` bytes takes; one even if it has none.
+pub fn packets(len: u64, chunk: u32) -> Option<u32> {
+    let n = len.div_ceil(u64::from(chunk)).max(1);
+    (n < 1 << 31).then_some(n as u32)
+}
+
+/// A packet that came before its operation was posted.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    seq: Seq,
+    op: Seq,
+    len: u32,
+    token: Token,
+}
+
+/// The newest flight that has reached this node.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    flight: u16,
+    at: Time,
+    received: u32,
+}
+
+/// What the streams of a node share.
+pub struct Shared<'a> {
+    /// The node's counters.
+    pub counters: &'a mut Counters,
+    /// The last token that named a held packet.
+    pub token: &'a mut u64,
+    /// What the node says next.
+    pub out: &'a mut VecDeque<Output>,
+}
+
+/// The receiving side of one stream.
+pub struct Inbound {
+    group: GroupId,
+    root: NodeId,
+    turn: u32,
+    chunk: u32,
+    gaps: Gaps,
+    ops: VecDeque<Posted>,
+    /// Where the next operation to be posted begins.
+    end: Seq,
+    held: VecDeque<Held>,
+    hold_max: u32,
+    backlog: u32,
+    /// Boundary packets of which only some bytes are placed: number and bytes.
+    partial: Vec<(Seq, u32)>,
+
+    /// New packets received, and the newest flight.
+    received: u32,
+    newest: Option<Newest>,
+
+    /// Data packets since the last feedback.
+    count: u32,
+    due: Option<Time>,
+    last_feedback: Option<Time>,
+    last_limit: Seq,
+    /// Gaps before this have been open long enough to be reported.
+    ripe: Seq,
+    /// When gaps before the number will have been.
+    ripens: Option<(Time, Seq)>,
+    reorder: Duration,
+    retry: Duration,
+}
+
+impl Inbound {
+    /// The stream of `root` in `group`, of which nothing has been seen. `turn` is this node's
+    /// position among the receivers.
+    pub fn new(
+        config: &Config,
+        group: GroupId,
+        root: NodeId,
+        turn: u32,
+        chunk: u32,
+        start: Seq,
+    ) -> Inbound {
+        let scheme = &config.scheme;
+        let window = scheme.window.next_power_of_two().min(limits::WINDOW_MAX);
+        Inbound {
+            group,
+            root,
+            turn,
+            chunk,
+            gaps: Gaps::new(start, window.max(64)),
+            ops: VecDeque::new(),
+            end: start,
+            held: VecDeque::new(),
+            hold_max: config.hold,
+            backlog: config.backlog.max(16),
+            partial: Vec::new(),
+            received: 0,
+            newest: None,
+            count: if scheme.feedback.skewed {
+                turn % scheme.feedback.every
+            } else {
+                0
+            },
+            due: None,
+            last_feedback: None,
+            last_limit: start,
+            ripe: start,
+            ripens: None,
+            reorder: scheme.detect.reorder_min,
+            retry: scheme.detect.ask_min,
+        }
+    }
+
+    /// Who sends this stream.
+    pub fn root(&self) -> NodeId {
+        self.root
+    }
+
+    /// Packets held for operations that are not posted.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes the next operation, of `len` bytes in `packets` packets.
+    pub fn post(
+        &mut self,
+        now: Time,
+        id: OpId,
+        len: u64,
+        packets: u32,
+        out: &mut VecDeque<Output>,
+    ) -> Result<(), Refused> {
+        let span = self.ops.iter().map(|o| u64::from(o.packets)).sum::<u64>();
+        if self.ops.len() >= limits::OPS_MAX || span + u64::from(packets) >= 1 << 31 {
+            return Err(Refused::Busy);
+        }
+        let op = Posted {
+            id,
+            base: self.end,
+            packets,
+            len,
+            placed: 0,
+            mismatch: false,
+        };
+        self.end = op.end();
+        let mut kept = VecDeque::with_capacity(self.held.len());
+        for h in self.held.drain(..) {
+            if !h.seq.before(self.end) {
+                kept.push_back(h);
+                continue;
+            }
+            let extent = op.extent(h.seq.from(op.base) as u32, self.chunk);
+            if h.op == op.base && h.len == extent.len {
+                out.push_back(Output::Place(h.token, extent));
+            } else {
+                out.push_back(Output::Discard(h.token));
+                self.gaps.reopen(h.seq);
+            }
+        }
+        self.held = kept;
+        self.ops.push_back(op);
+        self.plan(now);
+        Ok(())
+    }
+
+    /// The root is gone: what is posted will not come.
+    pub fn abandon(&mut self, out: &mut VecDeque<Output>) {
+        for op in self.ops.drain(..) {
+            out.push_back(Output::Event(Event::Failed(op.id)));
+            out.push_back(Output::Release(op.id));
+        }
+        for h in self.held.drain(..) {
+            out.push_back(Output::Discard(h.token));
+        }
+        self.due = None;
+        self.ripens = None;
+    }
+
+    fn op_at(&mut self, seq: Seq) -> Option<&mut Posted> {
+        let i = self.ops.partition_point(|op| !seq.before(op.end()));
+        self.ops
+            .get_mut(i)
+            .filter(|op| seq.within(op.base, op.packets))
+    }
+
+    /// A data packet of this stream, of flight `flight`.
+    pub fn data(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        flight: u16,
+        data: &Data<'_>,
+        node: &mut Shared<'_>,
+    ) -> Placement {
+        let fresh = data.flags & flag::REPAIR == 0;
+        if self
+            .newest
+            .is_none_or(|n| (flight.wrapping_sub(n.flight) as i16) > 0)
+        {
+            self.newest = Some(Newest {
+                flight,
+                at: now,
+                received: self.received,
+            });
+        }
+        self.received = self.received.wrapping_add(u32::from(fresh));
+        node.counters.received += 1;
+        self.count += 1;
+        let high = self.gaps.high();
+        let filled = self.gaps.filled();
+        let placement = self.place(data, node);
+        self.schedule(now, scheme, data, high, filled, fresh);
+        placement
+    }
+
+    fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
+        let counters = &mut *node.counters;
+        let (chunk, len) = (self.chunk, data.payload.len() as u32);
+        if data.seq.before(self.end) {
+            let Some(op) = self.op_at(data.seq) else {
+                counters.duplicates += 1;
+                return Placement::Discard;
+            };
+            let extent = op.extent(data.seq.from(op.base) as u32, chunk);
+            if data.op != op.base || len != extent.len {
+                counters.foreign += 1;
+                if !op.mismatch {
+                    op.mismatch = true;
+                    node.out
+                        .push_back(Output::Event(Event::Mismatch(extent.op)));
+                }
+                return Placement::Discard;
+            }
+            match self.gaps.see(data.seq) {
+                Seen::New => Placement::Write(extent),
+                Seen::Repeat | Seen::Beyond => {
+                    counters.duplicates += 1;
+                    Placement::Discard
+                }
+            }
+        } else if len > chunk || data.seq.before(data.op) {
+            counters.foreign += 1;
+            Placement::Discard
+        } else if (self.held.len() as u32) < self.hold_max && self.gaps.see(data.seq) == Seen::New {
+            *node.token += 1;
+            let token = Token(*node.token);
+            self.held.push_back(Held {
+                seq: data.seq,
+                op: data.op,
+                len,
+                token,
+            });
+            Placement::Hold(token)
+        } else {
+            counters.duplicates += 1;
+            Placement::Discard
+        }
+    }
+
+    /// Decides when the root is to be told, now that a data packet has come.
+    fn schedule(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        data: &Data<'_>,
+        high: Seq,
+        filled: Seq,
+        fresh: bool,
+    ) {
+        let rule = &scheme.feedback;
+        if filled != self.gaps.filled() {
+            self.retry = scheme.detect.ask_min;
+            // A gap that had been reported was filled by a packet that was only late.
+            if fresh && filled.before(self.ripe) {
+                self.reorder = (self.reorder * 2).min(scheme.detect.reorder_max);
+            }
+        }
+        if self.gaps.is_open() && high.before(data.seq) && self.ripens.is_none() {
+            self.ripens = Some((now + self.reorder, self.gaps.high()));
+        }
+        // The first reports come more often, so that the pacer learns fast.
+        let every = rule.every.min(16 + self.received / 16);
+        let spaced = self
+            .last_feedback
+            .map_or(now, |t| (t + rule.spacing_min).max(now));
+        if self.is_pressing() {
+            self.plan(now);
+        } else if self.count >= every {
+            self.plan(spaced);
+        } else {
+            self.plan(now + rule.delay_max);
+        }
+        if data.flags & flag::ASK != 0 {
+            self.plan(now + rule.turn * self.turn);
+        }
+    }
+
+    /// The root may soon have to stop because it does not know how far it may go.
+    fn is_pressing(&self) -> bool {
+        let span = self.gaps.window().min(self.backlog);
+        self.limit().from(self.last_limit) >= (span / 4) as i32
+    }
+
+    fn plan(&mut self, at: Time) {
+        self.due = Some(self.due.map_or(at, |d| d.min(at)));
+    }
+
+    /// The root tells what it has sent and asks.
+    pub fn sync(&mut self, now: Time, scheme: &Scheme, next: Seq) {
+        self.gaps.announce(next);
+        self.ripe = self.gaps.high();
+        self.plan(now + scheme.feedback.turn * self.turn);
+    }
+
+    /// How far the root may go: what the window covers, what the receive buffer holds, and what
+    /// has been posted or can be held.
+    fn limit(&self) -> Seq {
+        let window = self.gaps.cum() + self.gaps.window();
+        let backlog = self.gaps.high() + self.backlog;
+        let hold = self.hold_max.saturating_sub(self.held.len() as u32);
+        let posted = self.end + hold.min(self.gaps.window());
+        window.min(backlog).min(posted).max(self.gaps.cum())
+    }
+
+    /// Bytes `extent` of one of this stream's operations have met their fate.
+    pub fn placed(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        extent: Extent,
+        outcome: Outcome,
+        out: &mut VecDeque<Output>,
+    ) {
+        let Some(i) = self.ops.iter().position(|op| op.id == extent.op) else {
+            return;
+        };
+        let (chunk, op) = (u64::from(self.chunk), &self.ops[i]);
+        let (base, len) = (op.base, op.len);
+        if outcome == Outcome::Failed {
+            out.push_back(Output::Event(Event::Failed(extent.op)));
+            return;
+        }
+        let end = (extent.offset + u64::from(extent.len)).min(len);
+        let mut at = extent.offset;
+        loop {
+            let index = (at / chunk) as u32;
+            let (first, last) = (
+                u64::from(index) * chunk,
+                (u64::from(index) * chunk + chunk).min(len),
+            );
+            let part = (end.min(last) - at) as u32;
+            let whole = (last - first) as u32;
+            let seq = base + index;
+            if outcome == Outcome::Corrupt {
+                self.gaps.reopen(seq);
+            } else if (part == whole || self.add_part(seq, part, whole)) && self.gaps.place(seq) {
+                self.ops[i].placed += 1;
+            }
+            at = last;
+            if at >= end {
+                break;
+            }
+        }
+        if outcome == Outcome::Corrupt {
+            self.ripe = self.gaps.high();
+            self.plan(now + scheme.repair.gather);
+        }
+        if self.ops[i].placed == self.ops[i].packets {
+            out.push_back(Output::Event(Event::Complete(extent.op)));
+            out.push_back(Output::Release(extent.op));
+            self.ops.remove(i);
+            self.plan(now + scheme.feedback.turn * self.turn);
+        } else if self.is_pressing() {
+            self.plan(now);
+        }
+    }
+
+    /// Adds to the placed bytes of a packet that lies across two extents; says whether it is whole.
+    fn add_part(&mut self, seq: Seq, part: u32, whole: u32) -> bool {
+        let i = match self.partial.iter().position(|p| p.0 == seq) {
+            Some(i) => i,
+            None => {
+                self.partial.push((seq, 0));
+                self.partial.len() - 1
+            }
+        };
+        self.partial[i].1 += part;
+        if self.partial[i].1 < whole {
+            return false;
+        }
+        self.partial.swap_remove(i);
+        true
+    }
+
+    /// When [`Inbound::poll`] has something to do.
+    pub fn wake(&self) -> Option<Time> {
+        match (self.due, self.ripens) {
+            (Some(a), Some((b, _))) => Some(a.min(b)),
+            (a, b) => a.or(b.map(|b| b.0)),
+        }
+    }
+
+    /// Writes a feedback frame to `head` if one is due, after `header` has written what comes
+    /// before it.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        head: &mut Vec<u8>,
+        header: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        if let Some((at, upto)) = self.ripens.filter(|r| r.0 <= now) {
+            self.ripens = None;
+            if self.gaps.filled().before(upto) {
+                self.ripe = upto;
+                let spaced = self
+                    .last_feedback
+                    .map_or(at, |t| t + scheme.feedback.spacing_min);
+                self.plan(spaced.max(now));
+            }
+            if self
+                .gaps
+                .missing(self.gaps.high())
+                .any(|(s, _)| !s.before(upto))
+            {
+                self.ripens = Some((now + self.reorder, self.gaps.high()));
+            }
+        }
+        if self.due.is_none_or(|d| d > now) {
+            return false;
+        }
+        header(head);
+        self.write(now, head);
+        self.due = None;
+        self.count = 0;
+        self.last_feedback = Some(now);
+        self.last_limit = self.limit();
+        if self.gaps.filled().before(self.ripe) {
+            // What is missing is asked for again, ever more patiently, until something moves.
+            self.plan(now + self.retry);
+            self.retry = (self.retry * 2).min(scheme.detect.ask_max);
+        }
+        true
+    }
+
+    fn write(&self, now: Time, head: &mut Vec<u8>) {
+        let newest = self.newest.unwrap_or(Newest {
+            flight: 0,
+            at: now,
+            received: 0,
+        });
+        // A receiver that has received nothing has no flight to tell of: it says so by its count.
+        let known = self.newest.is_some();
+        let feedback = Feedback {
+            group: self.group,
+            root: self.root,
+            cum: self.gaps.cum(),
+            limit: self.limit(),
+            high: self.gaps.high(),
+            received: newest.received,
+            arrived_us: newest.at.micros(),
+            held_us: now.since(newest.at).as_micros().min(u128::from(u32::MAX)) as u32,
+            flight: newest.flight,
+            flags: if known { flag::FLIGHT } else { 0 },
+            missing: Ranges::NONE,
+        };
+        wire::put_feedback(head, &feedback, self.gaps.missing(self.ripe));
+    }
+
+    /// Checked after every change in tests and soaks.
+    pub fn invariants(&self) {
+        self.gaps.invariants();
+        assert!(self.held.len() as u32 <= self.hold_max);
+        assert!(!self.end.before(self.gaps.cum()));
+    }
+}

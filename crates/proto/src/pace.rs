@@ -1,0 +1,365 @@
+//! How fast a lane sends: a policy that returns times and never sends.
+//!
+//! The pacer looks for the speed of the slowest required receiver (or of the link before it) and
+//! stays there. It follows two measurements that feedback brings for every receiver: how fast
+//! packets *arrive*, and how much longer than at best they *took*, which is the queue that has
+//! built up. Loss alone does not slow it down, for on a lossy link loss says nothing about speed;
+//! only loss far above the usual one does, which is what a switch without queues shows.
+//!
+//! It works in rounds. A round begins when the rate is set and ends when every required receiver
+//! has reported on packets that were sent after that. *Startup* doubles the rate each round until
+//! a queue builds up or less arrives than is sent. *Cruise* keeps a small standing queue (so the
+//! link is never idle) and probes upwards, faster and faster, while there is none. When the queue
+//! does not go although the rate went down, somebody else fills it (a TCP flow): *Compete* then
+//! takes its share as TCP does, until the queue is gone.
+
+use core::time::Duration;
+
+use crate::flights::Flight;
+use crate::time::Time;
+
+/// Rate before anything is known: doubled every round, it passes 1 Gbit/s in five rounds.
+const RATE_START: f64 = 8e6;
+/// Never slower, in bytes per second.
+const RATE_MIN: f64 = 16e3;
+/// Never faster, in bytes per second.
+const RATE_MAX: f64 = 40e9;
+/// Below this queue (µs) the link has room.
+const QUEUE_LOW_US: f64 = 1_000.0;
+/// The standing queue that cruise aims at, in µs.
+const QUEUE_AIM_US: f64 = 2_500.0;
+/// Above this queue (µs) the rate goes below what arrives, to drain it.
+const QUEUE_HIGH_US: f64 = 5_000.0;
+/// A queue above the aim is to be gone after so long, in µs.
+const DRAIN_US: f64 = 60_000.0;
+/// Loss above the usual one, as a share, that is taken for congestion.
+const LOSS_EXCESS: f64 = 0.15;
+/// A round lasts at least so long, and ends without those who are silent after so long.
+const ROUND_MIN: Duration = Duration::from_millis(5);
+const ROUND_MAX: Duration = Duration::from_millis(60);
+/// Delivered rates are measured over at least so long.
+const MEASURE_MIN_US: u32 = 5_000;
+/// The shortest way is remembered for one to two of these, since clocks drift.
+const BASE_AGE: Duration = Duration::from_secs(5);
+/// Once in a `BASE_AGE` the queue is drained for so long, so that the shortest way can be seen.
+const DRAIN_ROUND: Duration = Duration::from_millis(30);
+/// A burst is what is sent in so long, at most [`BURST_BYTES`].
+const BURST: Duration = Duration::from_micros(500);
+const BURST_BYTES: f64 = 65_536.0;
+/// What a late wake-up may catch up with.
+const CATCH_UP: Duration = Duration::from_millis(4);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    Startup,
+    Cruise,
+    Compete,
+}
+
+/// The way to one receiver.
+#[derive(Clone, Debug)]
+struct Path {
+    required: bool,
+    /// Shortest ways seen (arrival by its clock less departure by ours, µs, modulo 2^32), in the
+    /// current and in the last period.
+    base: [Option<u32>; 2],
+    /// Where the present measurement of delivered rate began.
+    mark: Option<Mark>,
+    newest: u32,
+    /// Shortest queue in this round, µs.
+    queue_us: Option<u32>,
+    /// What arrives (in terms of what was sent: usual loss left out), bytes per second.
+    delivered: Option<f64>,
+    loss: f64,
+    loss_base: [f64; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    fresh: u32,
+    bytes: u64,
+    received: u32,
+    arrived_us: u32,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path {
+            required: false,
+            base: [None; 2],
+            mark: None,
+            newest: 0,
+            queue_us: None,
+            delivered: None,
+            loss: 0.0,
+            loss_base: [f64::MAX; 2],
+        }
+    }
+
+    fn usual_loss(&self) -> f64 {
+        let l = self.loss_base[0].min(self.loss_base[1]);
+        if l <= 1.0 { l } else { 0.0 }
+    }
+}
+
+/// The pacer of one lane.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    fixed: bool,
+    rate: f64,
+    phase: Phase,
+    /// When the next packet is due, by the rate alone.
+    due: Time,
+    /// When the next burst may start.
+    open_at: Time,
+    paths: Vec<Path>,
+    round: u32,
+    round_at: Time,
+    round_bytes: u64,
+    bytes: u64,
+    up: f64,
+    base_at: Time,
+    drain_until: Time,
+    /// Queue at the start of a series of cuts, and how much of it should be gone by now, µs.
+    cutting: Option<(f64, f64)>,
+    quiet_rounds: u32,
+    peak: f64,
+    cut_at: Time,
+}
+
+impl Pacer {
+    /// For a lane with `members` possible receivers. `fixed`: bytes per second, never changed.
+    pub fn new(members: usize, fixed: Option<u64>) -> Pacer {
+        Pacer {
+            fixed: fixed.is_some(),
+            rate: fixed.map_or(RATE_START, |r| (r as f64).max(1.0)),
+            phase: Phase::Startup,
+            due: Time::ZERO,
+            open_at: Time::ZERO,
+            paths: vec![Path::new(); members],
+            round: 0,
+            round_at: Time::ZERO,
+            round_bytes: 0,
+            bytes: 0,
+            up: 0.02,
+            base_at: Time::ZERO,
+            drain_until: Time::ZERO,
+            cutting: None,
+            quiet_rounds: 0,
+            peak: 0.0,
+            cut_at: Time::ZERO,
+        }
+    }
+
+    /// Bytes per second (of UDP payload).
+    pub fn rate(&self) -> u64 {
+        self.rate as u64
+    }
+
+    /// Bytes that were paced so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether `member` is one of those whose speed counts.
+    pub fn require(&mut self, member: usize, required: bool) {
+        let path = &mut self.paths[member];
+        if required && !path.required {
+            path.mark = None;
+        }
+        path.required = required;
+    }
+
+    /// Whether a packet may leave now.
+    pub fn is_open(&self, now: Time) -> bool {
+        now >= self.open_at && now >= self.due
+    }
+
+    /// When a packet may leave.
+    pub fn opens_at(&self) -> Time {
+        self.open_at.max(self.due)
+    }
+
+    /// A packet of `bytes` (UDP payload) leaves.
+    pub fn sent(&mut self, now: Time, bytes: u32) {
+        self.bytes += u64::from(bytes);
+        let floor = now - CATCH_UP;
+        let step = Duration::from_nanos((f64::from(bytes) / self.rate * 1e9) as u64);
+        self.due = self.due.max(floor) + step;
+        if self.due > now {
+            // This burst is over; wait until the next is worth a system call.
+            let burst = (BURST_BYTES / self.rate * 1e9).min(BURST.as_nanos() as f64);
+            self.open_at = self.due + Duration::from_nanos(burst as u64);
+        }
+    }
+
+    /// Feedback of `member`: flight `number` reached it at `arrived_us`, after `received` new
+    /// packets.
+    pub fn sample(
+        &mut self,
+        member: usize,
+        number: u32,
+        flight: &Flight,
+        received: u32,
+        arrived_us: u32,
+    ) {
+        let path = &mut self.paths[member];
+        if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
+            return;
+        }
+        path.newest = number;
+        let way = arrived_us.wrapping_sub(flight.at.micros());
+        let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
+        if path.base[0].is_none_or(|b| shorter(way, b)) {
+            path.base[0] = Some(way);
+        }
+        let base = match (path.base[0], path.base[1]) {
+            (Some(a), Some(b)) if shorter(b, a) => b,
+            (Some(a), _) => a,
+            (None, b) => b.unwrap_or(way),
+        };
+        let queue = way.wrapping_sub(base);
+        if (number.wrapping_sub(self.round) as i32) >= 0 {
+            path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
+        }
+        let here = Mark {
+            fresh: flight.fresh,
+            bytes: flight.bytes,
+            received,
+            arrived_us,
+        };
+        let Some(mark) = path.mark else {
+            path.mark = Some(here);
+            return;
+        };
+        let dt = arrived_us.wrapping_sub(mark.arrived_us);
+        let fresh = flight.fresh.wrapping_sub(mark.fresh);
+        if !(MEASURE_MIN_US..1 << 31).contains(&dt) || fresh < 16 {
+            return;
+        }
+        path.mark = Some(here);
+        let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
+        let dt = f64::from(dt);
+        let sent = flight.bytes.saturating_sub(mark.bytes) as f64 / dt * 1e6;
+        let loss = 1.0 - got;
+        path.loss += (loss - path.loss) * (dt / (dt + 200_000.0));
+        path.loss_base[0] = path.loss_base[0].min(path.loss);
+        let delivered = sent * got / (1.0 - path.usual_loss()).max(0.05);
+        path.delivered = Some(match path.delivered {
+            None => delivered,
+            Some(d) => d + (delivered - d) * (dt / (dt + 20_000.0)),
+        });
+    }
+
+    /// Ends the round if it is complete, and sets the rate. `newest` is the newest flight.
+    /// Called at each feedback.
+    pub fn tick(&mut self, now: Time, newest: u32) {
+        if self.fixed || now.since(self.round_at) < ROUND_MIN {
+            return;
+        }
+        let required = || self.paths.iter().filter(|p| p.required);
+        let complete = required().all(|p| p.queue_us.is_some());
+        if (!complete && now.since(self.round_at) < ROUND_MAX)
+            || !required().any(|p| p.queue_us.is_some())
+        {
+            return;
+        }
+        let queue = required().filter_map(|p| p.queue_us).max().unwrap_or(0);
+        let cap = required()
+            .filter_map(|p| p.delivered)
+            .fold(f64::MAX, f64::min);
+        let excess = required()
+            .map(|p| p.loss - p.usual_loss())
+            .fold(0.0, f64::max);
+        let took = now.since(self.round_at).as_secs_f64();
+        let sent = (self.bytes - self.round_bytes) as f64 / took;
+        self.set(now, f64::from(queue), cap, excess, sent, took);
+        self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
+        self.round = newest.wrapping_add(1);
+        self.round_at = now;
+        self.round_bytes = self.bytes;
+        for p in &mut self.paths {
+            p.queue_us = None;
+        }
+        if now.since(self.base_at) > BASE_AGE {
+            self.base_at = now;
+            for p in &mut self.paths {
+                p.base = [None, p.base[0].or(p.base[1])];
+                p.loss_base = [f64::MAX, p.loss_base[0].min(p.loss_base[1])];
+            }
+            if self.phase == Phase::Cruise {
+                self.drain_until = now + DRAIN_ROUND;
+            }
+        }
+    }
+
+    /// The control law: one rate from one round's measurements.
+    fn set(&mut self, now: Time, queue: f64, cap: f64, excess: f64, sent: f64, took: f64) {
+        // Held back by the window or the processor: what was sent says nothing about the link.
+        let limited = sent < 0.75 * self.rate;
+        let congested = queue > QUEUE_HIGH_US || excess > LOSS_EXCESS;
+        match self.phase {
+            Phase::Startup => {
+                if queue > QUEUE_LOW_US * 2.0 || excess > LOSS_EXCESS || cap < 0.7 * sent {
+                    self.phase = Phase::Cruise;
+                    self.rate = self.rate.min(cap.max(self.rate * 0.25)) * 0.9;
+                } else if !limited {
+                    self.rate *= 2.0;
+                }
+            }
+            Phase::Cruise => {
+                if now < self.drain_until {
+                    self.rate = self.rate.min(cap * 0.75);
+                } else if congested {
+                    let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
+                    self.rate = self.rate.min(cap) * (1.0 - drain);
+                    self.up = 0.02;
+                } else if queue > QUEUE_LOW_US {
+                    let want = cap * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
+                    self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
+                    self.up = 0.02;
+                } else if !limited {
+                    self.rate *= 1.0 + self.up;
+                    self.up = (self.up * 1.5).min(0.25);
+                }
+                self.notice_competition(queue, cap, took);
+            }
+            Phase::Compete => self.compete(now, queue, cap, excess, took),
+        }
+    }
+
+    /// Whether the queue stays although the rate has been below the link's for long enough.
+    fn notice_competition(&mut self, queue: f64, cap: f64, took: f64) {
+        if queue <= QUEUE_HIGH_US {
+            self.cutting = None;
+            return;
+        }
+        let (from, gone) = self.cutting.unwrap_or((queue, 0.0));
+        let gone = gone + (1.0 - self.rate / cap).max(0.0) * took * 1e6;
+        self.cutting = Some((from, gone));
+        if gone > 1.5 * from + 10_000.0 && queue > from * 0.5 {
+            self.phase = Phase::Compete;
+            self.cutting = None;
+            self.quiet_rounds = 0;
+            self.peak = self.rate;
+        }
+    }
+
+    /// Additive increase and multiplicative decrease beside a flow that fills the queue.
+    fn compete(&mut self, now: Time, queue: f64, cap: f64, excess: f64, took: f64) {
+        self.peak = self.peak.max(cap.min(RATE_MAX));
+        self.quiet_rounds = if queue < QUEUE_LOW_US {
+            self.quiet_rounds + 1
+        } else {
+            0
+        };
+        if self.quiet_rounds > 20 {
+            self.phase = Phase::Cruise;
+        } else if excess > LOSS_EXCESS && now.since(self.cut_at) > Duration::from_millis(200) {
+            self.cut_at = now;
+            self.rate *= 0.8;
+        } else {
+            self.rate += self.peak * 0.1 * took;
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Proves which members of a group multicast reaches, by probes of full datagram size.
+//!
+//! A join that was answered "ok" does not mean that the switches forward yet, and a path may carry
+//! small datagrams and drop large ones; so nothing is believed that has not arrived. Members that
+//! answer no multicast probe are tried by unicast.
+
+use core::time::Duration;
+
+use crate::id::NodeId;
+use crate::node::{Dest, Reach};
+use crate::time::Time;
+use crate::wire::{Probe, flag};
+use crate::{GroupId, limits};
+
+const INTERVAL_MIN: Duration = Duration::from_millis(2);
+const INTERVAL_MAX: Duration = Duration::from_millis(20);
+
+/// The probing of one group.
+#[derive(Clone, Debug)]
+pub struct Prover {
+    group: GroupId,
+    nonce: u32,
+    patience: Duration,
+    until: Time,
+    next_at: Time,
+    interval: Duration,
+    unicast: bool,
+    /// Members and how they are reached, as far as is known; sorted by node.
+    reach: Vec<(NodeId, Option<Reach>)>,
+    /// In the unicast stage: whom to probe next in this round.
+    cursor: usize,
+}
+
+impl Prover {
+    /// Starts probing `members`, sorted by node.
+    pub fn new(
+        now: Time,
+        group: GroupId,
+        nonce: u32,
+        members: impl Iterator<Item = NodeId>,
+        patience: Duration,
+    ) -> Prover {
+        let prover = Prover {
+            group,
+            nonce,
+            patience,
+            until: now + patience,
+            next_at: now,
+            interval: INTERVAL_MIN,
+            unicast: false,
+            reach: members.map(|m| (m, None)).collect(),
+            cursor: 0,
+        };
+        debug_assert!(prover.reach.len() <= limits::MEMBERS_MAX);
+        prover
+    }
+
+    /// A member answers.
+    pub fn ack(&mut self, from: NodeId, probe: &Probe) {
+        if probe.nonce != self.nonce {
+            return;
+        }
+        if let Ok(i) = self.reach.binary_search_by_key(&from, |r| r.0) {
+            let multicast = probe.flags & flag::MULTICAST != 0;
+            self.reach[i].1 = match self.reach[i].1 {
+                Some(Reach::Multicast) => Some(Reach::Multicast),
+                _ if multicast => Some(Reach::Multicast),
+                _ => Some(Reach::Unicast),
+            };
+        }
+    }
+
+    /// A member is gone.
+    pub fn remove(&mut self, node: NodeId) {
+        self.reach.retain(|r| r.0 != node);
+    }
+
+    /// The result, once there is one.
+    pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, Reach)> + '_> {
+        let known = self.reach.iter().all(|r| r.1.is_some());
+        (known || (self.unicast && now >= self.until)).then(|| {
+            self.reach
+                .iter()
+                .map(|r| (r.0, r.1.unwrap_or(Reach::Nothing)))
+        })
+    }
+
+    /// The next probe, if one is due.
+    pub fn poll(&mut self, now: Time) -> Option<(Dest, Probe)> {
+        if !self.unicast && now >= self.until {
+            self.unicast = true;
+            self.until = now + self.patience;
+            self.interval = INTERVAL_MIN;
+            self.next_at = now;
+        }
+        if now < self.next_at {
+            return None;
+        }
+        let mut probe = Probe {
+            group: self.group,
+            nonce: self.nonce,
+            flags: 0,
+        };
+        let to = if self.unicast {
+            let rest = &self.reach[self.cursor..];
+            match rest.iter().position(|r| r.1.is_none()) {
+                Some(i) => {
+                    self.cursor += i + 1;
+                    return Some((Dest::Node(rest[i].0), probe));
+                }
+                None => self.cursor = 0,
+            }
+            None
+        } else {
+            probe.flags = flag::MULTICAST;
+            Some((Dest::Group(self.group), probe))
+        };
+        self.next_at = now + self.interval;
+        self.interval = (self.interval * 3 / 2).min(INTERVAL_MAX);
+        to
+    }
+
+    /// When [`Prover::poll`] or [`Prover::result`] has something new.
+    pub fn wake(&self) -> Time {
+        self.next_at.min(self.until)
+    }
+}

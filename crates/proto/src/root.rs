@@ -1,0 +1,843 @@
+//! The sending side of a stream: one root's broadcasts to one group.
+//!
+//! A root sends over *lanes*. The first lane is the group's multicast; a member that multicast
+//! does not reach, or that is behind, has a lane of its own: "a group of one". A lane has a
+//! window, a queue of repairs and a pacer, so one mechanism serves all. A member belongs to one
+//! lane at a time, and only members that are ready (their window is open) hold a lane back.
+//!
+//! ```text
+//!   ops:    [ op 0 ........ )[ op 1 . )            numbered without a hole
+//!   lane 0:      base ······ next                  multicast, its members' slowest and its newest
+//!   lane 1:  base ·· (skipped) ·· next             one member that is behind: repairs only
+//! ```
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::flights::{Flight, Flights};
+use crate::id::{Extent, GroupId, NodeId, OpId};
+use crate::inbound::packets;
+use crate::limits;
+use crate::node::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
+use crate::pace::Pacer;
+use crate::scheme::{How, Scheme};
+use crate::seq::Seq;
+use crate::time::Time;
+use crate::window::{Lacking, Window};
+use crate::wire::{DATA_OVERHEAD, Feedback, flag};
+
+/// Lane 0 is the group's.
+const GROUP_LANE: usize = 0;
+/// Multicast is taken for lost on the way to a member that got none of so many packets ...
+const DEAF_PACKETS: u32 = 128;
+/// ... in so long.
+const DEAF_TIME: Duration = Duration::from_millis(100);
+/// At most so many members are asked one by one; else the group is.
+const ASK_SINGLY: usize = 8;
+/// Before anybody has been heard, the first broadcast waits so long for all to be ready.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// A broadcast under way.
+#[derive(Clone, Debug)]
+struct Op {
+    id: OpId,
+    base: Seq,
+    packets: u32,
+    len: u64,
+    /// Transmissions that the transport has not finished.
+    out: u32,
+    complete: bool,
+}
+
+impl Op {
+    fn end(&self) -> Seq {
+        self.base + self.packets
+    }
+}
+
+/// What the root knows of a receiver.
+#[derive(Clone, Debug)]
+struct Member {
+    node: NodeId,
+    lane: usize,
+    reach: Reach,
+    gone: bool,
+    cum: Seq,
+    limit: Seq,
+    placed: u64,
+    repairs: u64,
+    /// When it was last heard, when it last moved, when it was last asked and how often
+    /// in vain.
+    heard: Option<Time>,
+    moved: Time,
+    asked: Time,
+    unanswered: u32,
+    slow: bool,
+    /// Multicast watch: new packets received, packets of the group sent, and when, at the last
+    /// change.
+    deaf: (u32, u32, Time),
+}
+
+impl Member {
+    fn is_ready(&self) -> bool {
+        self.limit != self.cum
+    }
+}
+
+/// A way of sending, with its own window and pace.
+struct Lane {
+    dest: Dest,
+    window: Window,
+    pacer: Pacer,
+    /// New packets sent.
+    fresh: u32,
+    /// Members that hold the window at its base.
+    at_base: u32,
+    limit: Option<Seq>,
+}
+
+/// What the root sends next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Send {
+    /// A data packet.
+    Data {
+        /// To whom.
+        to: Dest,
+        /// Its flight.
+        flight: u16,
+        /// First number of its operation.
+        op: Seq,
+        /// Its number.
+        seq: Seq,
+        /// [`flag`]s.
+        flags: u8,
+        /// Its bytes.
+        extent: Extent,
+    },
+    /// A sync frame.
+    Sync {
+        /// To whom.
+        to: Dest,
+        /// Everything before this has been sent.
+        next: Seq,
+    },
+}
+
+/// The sending side of a stream.
+pub struct Root {
+    group: GroupId,
+    chunk: u32,
+    window: u32,
+    rate: Option<u64>,
+    members: Vec<Member>,
+    lanes: Vec<Option<Lane>>,
+    ops: VecDeque<Op>,
+    end: Seq,
+    flights: Flights,
+    /// Members that have not placed the first operation.
+    waiting: usize,
+    asks: VecDeque<Dest>,
+    survey_at: Option<Time>,
+    started: Option<Time>,
+    /// Members that have never been heard.
+    unheard: usize,
+    rtt: Option<Duration>,
+    rtt_var: Duration,
+    turn: usize,
+}
+
+impl Root {
+    /// No broadcast yet; `members` are the receivers. The first packet will have number `start`.
+    pub fn new(
+        config: &Config,
+        group: GroupId,
+        members: &[(NodeId, Reach)],
+        chunk: u32,
+        start: Seq,
+    ) -> Root {
+        let window = config.scheme.window.next_power_of_two();
+        let window = window.clamp(64, limits::WINDOW_MAX);
+        let mut root = Root {
+            group,
+            chunk,
+            window,
+            rate: config.rate,
+            members: members
+                .iter()
+                .map(|&(node, reach)| Member {
+                    node,
+                    lane: GROUP_LANE,
+                    reach: Reach::Multicast,
+                    gone: reach == Reach::Nothing,
+                    cum: start,
+                    limit: start,
+                    placed: 0,
+                    repairs: 0,
+                    heard: None,
+                    moved: Time::ZERO,
+                    asked: Time::ZERO,
+                    unanswered: 0,
+                    slow: false,
+                    deaf: (0, 0, Time::ZERO),
+                })
+                .collect(),
+            lanes: Vec::new(),
+            ops: VecDeque::new(),
+            end: start,
+            flights: Flights::new(),
+            waiting: 0,
+            asks: VecDeque::new(),
+            survey_at: None,
+            started: None,
+            unheard: members.iter().filter(|m| m.1 != Reach::Nothing).count(),
+            rtt: None,
+            rtt_var: Duration::ZERO,
+            turn: 0,
+        };
+        root.lanes.push(Some(root.lane(Dest::Group(group), start)));
+        for (i, &(_, reach)) in members.iter().enumerate() {
+            if reach == Reach::Unicast {
+                root.serve_alone(i, Reach::Unicast);
+            }
+        }
+        root
+    }
+
+    fn lane(&self, dest: Dest, start: Seq) -> Lane {
+        Lane {
+            dest,
+            window: Window::new(start, self.window),
+            pacer: Pacer::new(self.members.len(), self.rate),
+            fresh: 0,
+            at_base: 0,
+            limit: None,
+        }
+    }
+
+    /// The pace of the group's lane, in bytes of UDP payload per second.
+    pub fn rate(&self) -> u64 {
+        self.lanes[GROUP_LANE]
+            .as_ref()
+            .map_or(0, |l| l.pacer.rate())
+    }
+
+    /// What is known of each receiver.
+    pub fn status(&self) -> impl Iterator<Item = MemberStatus> + '_ {
+        self.members.iter().map(|m| MemberStatus {
+            node: m.node,
+            reach: m.reach,
+            placed: m.placed,
+            repairs: m.repairs,
+            gone: m.gone,
+        })
+    }
+
+    /// A new broadcast of `len` bytes.
+    pub fn bcast(
+        &mut self,
+        now: Time,
+        id: OpId,
+        len: u64,
+        out: &mut VecDeque<Output>,
+    ) -> Result<(), Refused> {
+        let packets = packets(len, self.chunk).ok_or(Refused::TooLong)?;
+        // All that is under way must stay comparable.
+        let span = self.ops.iter().map(|o| u64::from(o.packets)).sum::<u64>();
+        if self.ops.len() >= limits::OPS_MAX || span + u64::from(packets) >= 1 << 31 {
+            return Err(Refused::Busy);
+        }
+        let op = Op {
+            id,
+            base: self.end,
+            packets,
+            len,
+            out: 0,
+            complete: false,
+        };
+        if self.ops.is_empty() {
+            // Nobody was waited for while there was nothing to do.
+            for m in &mut self.members {
+                m.moved = now;
+            }
+        }
+        self.end = op.end();
+        self.ops.push_back(op);
+        self.started.get_or_insert(now);
+        self.count_waiting();
+        self.finish(out);
+        self.survey_at = Some(
+            self.survey_at
+                .map_or(now + GRACE / 5, |s| s.min(now + GRACE / 5)),
+        );
+        Ok(())
+    }
+
+    /// Gives member `i` a lane of its own.
+    fn serve_alone(&mut self, i: usize, reach: Reach) {
+        let sent = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next());
+        let m = &self.members[i];
+        let mut lane = self.lane(Dest::Node(m.node), m.cum);
+        if let Some(sent) = sent {
+            lane.window.skip_to(sent.max(m.cum));
+        }
+        let free = self.lanes.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.lanes.len());
+        if at == self.lanes.len() {
+            self.lanes.push(None);
+        }
+        self.lanes[at] = Some(lane);
+        self.members[i].reach = reach;
+        self.move_to(i, at);
+    }
+
+    /// How a member is reached has been proven.
+    pub fn set_reach(&mut self, node: NodeId, reach: Reach, out: &mut VecDeque<Output>) {
+        if reach == Reach::Nothing {
+            return self.remove(node, out);
+        }
+        if let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node)
+            && reach == Reach::Unicast
+            && self.members[i].reach != reach
+            && !self.members[i].gone
+        {
+            self.serve_alone(i, reach);
+        }
+    }
+
+    fn move_to(&mut self, i: usize, lane: usize) {
+        let from = core::mem::replace(&mut self.members[i].lane, lane);
+        if from != lane {
+            if let Some(l) = self.lanes[from].as_mut() {
+                l.window.forget(i as u32);
+                l.pacer.require(i, false);
+            }
+            if from != GROUP_LANE {
+                self.lanes[from] = None;
+            } else {
+                self.settle(from);
+            }
+        }
+        self.settle(lane);
+    }
+
+    /// Members whose progress a lane waits for: those that are ready, or that have everything.
+    fn counts(&self, m: &Member, lane: usize) -> bool {
+        m.lane == lane && !m.gone && (m.is_ready() || m.cum == self.end)
+    }
+
+    /// Finds a lane's base and limit anew.
+    fn settle(&mut self, lane: usize) {
+        let Some(l) = &self.lanes[lane] else { return };
+        let (mut base, mut at_base, mut limit) = (None::<Seq>, 0, None::<Seq>);
+        for m in self.members.iter().filter(|m| self.counts(m, lane)) {
+            match base {
+                Some(b) if b.before(m.cum) => {}
+                Some(b) if b == m.cum => at_base += 1,
+                _ => (base, at_base) = (Some(m.cum), 1),
+            }
+            if m.is_ready() {
+                limit = Some(limit.map_or(m.limit, |l| l.min(m.limit)));
+            }
+        }
+        let old = l.window.base();
+        if let Some(l) = &mut self.lanes[lane] {
+            if let Some(b) = base.filter(|b| old.before(*b)) {
+                l.window.release(b);
+            }
+            l.at_base = at_base;
+            l.limit = limit;
+        }
+    }
+
+    /// What a receiver tells.
+    pub fn feedback(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        f: &Feedback<'_>,
+        counters: &mut Counters,
+        out: &mut VecDeque<Output>,
+    ) {
+        let Ok(i) = self.members.binary_search_by_key(&from, |m| m.node) else {
+            counters.foreign += 1;
+            return;
+        };
+        let m = &mut self.members[i];
+        // Older than what is known, or about packets that do not exist.
+        if m.gone || f.cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
+            counters.foreign += u64::from(!m.gone && !f.cum.before(m.cum));
+            return;
+        }
+        counters.feedback_received += 1;
+        self.unheard -= usize::from(m.heard.is_none());
+        m.heard = Some(now);
+        m.unanswered = 0;
+        let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
+        if m.cum != f.cum {
+            m.moved = now;
+            m.slow = false;
+        }
+        m.cum = f.cum;
+        m.limit = f.limit;
+        let lane = m.lane;
+        self.count_placed(i, old_cum, f.cum);
+        let as_of = (f.flags & flag::FLIGHT != 0).then(|| self.flights.extend(f.flight));
+        if let Some(flight) = as_of {
+            self.measure(now, i, flight, f);
+        }
+        self.advance(i, old_cum, old_limit, was_ready);
+        if self.members[i].lane == lane {
+            self.watch(now, i, f, out);
+        }
+        self.note_missing(now, i, as_of, f);
+        let newest = self.flights.newest();
+        let lane = self.members[i].lane;
+        if let Some(l) = &mut self.lanes[lane] {
+            l.pacer.tick(now, newest);
+        }
+        self.finish(out);
+    }
+
+    fn count_placed(&mut self, i: usize, from: Seq, to: Seq) {
+        if from == to {
+            return;
+        }
+        if let Some(front) = self.ops.front()
+            && from.before(front.end())
+            && !to.before(front.end())
+        {
+            self.waiting -= 1;
+        }
+        let mut placed = 0u64;
+        for op in &self.ops {
+            let (a, b) = (from.max(op.base), to.min(op.end()));
+            if a.before(b) {
+                let bytes = u64::from(b.from(a) as u32) * u64::from(self.chunk);
+                placed += if b == op.end() {
+                    op.len - (u64::from(a.from(op.base) as u32) * u64::from(self.chunk)).min(op.len)
+                } else {
+                    bytes
+                };
+            }
+            if !op.end().before(to) {
+                break;
+            }
+        }
+        self.members[i].placed += placed;
+    }
+
+    /// Round-trip time and pace, from the flight that the report is about.
+    fn measure(&mut self, now: Time, i: usize, number: u32, f: &Feedback<'_>) {
+        let Some(flight) = self.flights.get(number).copied() else {
+            return;
+        };
+        let held = Duration::from_micros(u64::from(f.held_us));
+        let rtt = now.since(flight.at).saturating_sub(held);
+        match self.rtt {
+            None => (self.rtt, self.rtt_var) = (Some(rtt), rtt / 2),
+            Some(r) => {
+                self.rtt_var = (self.rtt_var * 3 + r.abs_diff(rtt)) / 4;
+                self.rtt = Some((r * 7 + rtt) / 8);
+            }
+        }
+        // Only a flight of the member's own lane tells of that lane's pace.
+        let m = &self.members[i];
+        if flight.lane as usize == m.lane {
+            let ready = m.is_ready();
+            if let Some(l) = &mut self.lanes[m.lane] {
+                l.pacer.require(i, ready);
+                l.pacer.sample(i, number, &flight, f.received, f.arrived_us);
+            }
+        }
+    }
+
+    /// A member's numbers have changed: the lane may go on, or the member changes lanes.
+    fn advance(&mut self, i: usize, old_cum: Seq, old_limit: Seq, was_ready: bool) {
+        let (at, cum, limit, ready, unicast) = {
+            let m = &self.members[i];
+            (
+                m.lane,
+                m.cum,
+                m.limit,
+                m.is_ready(),
+                m.reach == Reach::Unicast,
+            )
+        };
+        let group_base = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.base());
+        let behind = group_base.is_some_and(|b| cum.before(b));
+        if at == GROUP_LANE && ready && behind {
+            return self.serve_alone(i, Reach::Multicast);
+        }
+        if at != GROUP_LANE && !unicast && !behind {
+            return self.move_to(i, GROUP_LANE);
+        }
+        let Some(l) = &mut self.lanes[at] else { return };
+        if !ready {
+            l.pacer.require(i, false);
+        }
+        // Most reports move neither the base nor the limit: then nobody else need be looked at.
+        let base = l.window.base();
+        let held_base = old_cum == base && (was_ready || old_cum == self.end);
+        if held_base && cum != base {
+            l.at_base = l.at_base.saturating_sub(1);
+        }
+        if was_ready != ready
+            || l.at_base == 0
+            || l.limit
+                .is_none_or(|x| x == old_limit && x != limit || limit.before(x))
+        {
+            self.settle(at);
+        }
+    }
+
+    /// Watches whether multicast still reaches a member of the group's lane.
+    fn watch(&mut self, now: Time, i: usize, f: &Feedback<'_>, out: &mut VecDeque<Output>) {
+        let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
+        let m = &mut self.members[i];
+        if m.reach != Reach::Multicast || !m.is_ready() {
+            m.deaf = (f.received, sent, now);
+            return;
+        }
+        let (received, sent_then, then) = m.deaf;
+        if f.flags & flag::FLIGHT != 0 && f.received != received {
+            m.deaf = (f.received, sent, now);
+        } else if sent.wrapping_sub(sent_then) >= DEAF_PACKETS
+            && now.since(then) >= DEAF_TIME
+            // Everything that it lacks was sent long enough ago to have arrived.
+            && self.rtt.is_none_or(|r| now.since(then) > r * 4)
+        {
+            let node = m.node;
+            self.serve_alone(i, Reach::Unicast);
+            out.push_back(Output::Event(Event::Path {
+                group: self.group,
+                node,
+                reach: Reach::Unicast,
+            }));
+        }
+    }
+
+    fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
+        let rto = self.rto();
+        let lane = self.members[i].lane;
+        let Some(l) = &mut self.lanes[lane] else {
+            return;
+        };
+        let mut noted = 0;
+        for (first, n) in f.missing {
+            for k in 0..n {
+                noted += u64::from(l.window.lacks(now, first + k, i as u32, as_of, rto));
+            }
+        }
+        self.members[i].repairs += noted;
+    }
+
+    /// How long a repair may take until its report is believed to be about the repair.
+    fn rto(&self) -> Duration {
+        let rtt = self.rtt.unwrap_or(Duration::from_millis(20));
+        (rtt * 2)
+            .max(rtt + self.rtt_var * 4)
+            .clamp(Duration::from_millis(2), Duration::from_millis(500))
+    }
+
+    /// A member is gone.
+    pub fn remove(&mut self, node: NodeId, out: &mut VecDeque<Output>) {
+        let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
+            return;
+        };
+        if self.members[i].gone {
+            return;
+        }
+        self.members[i].gone = true;
+        self.unheard -= usize::from(self.members[i].heard.is_none());
+        let at = self.members[i].lane;
+        if let Some(l) = &mut self.lanes[at] {
+            l.window.forget(i as u32);
+            l.pacer.require(i, false);
+        }
+        if at == GROUP_LANE {
+            self.settle(at);
+        } else {
+            self.lanes[at] = None;
+        }
+        self.count_waiting();
+        self.finish(out);
+    }
+
+    fn count_waiting(&mut self) {
+        let Some(end) = self.ops.front().map(Op::end) else {
+            self.waiting = 0;
+            return;
+        };
+        let lacks = |m: &&Member| !m.gone && m.cum.before(end);
+        self.waiting = self.members.iter().filter(lacks).count();
+    }
+
+    /// Completes operations that everybody has placed, and releases those that nobody reads.
+    fn finish(&mut self, out: &mut VecDeque<Output>) {
+        while self.waiting == 0 {
+            let Some(op) = self.ops.front_mut() else {
+                break;
+            };
+            if !op.complete {
+                op.complete = true;
+                out.push_back(Output::Event(Event::Complete(op.id)));
+            }
+            if op.out > 0 {
+                break;
+            }
+            let end = op.end();
+            out.push_back(Output::Release(op.id));
+            self.ops.pop_front();
+            // Everything before is placed by all; lanes whose members had nothing to say follow.
+            for lane in self.lanes.iter_mut().flatten() {
+                if lane.window.base().before(end) {
+                    lane.window.release(end);
+                }
+            }
+            self.count_waiting();
+        }
+    }
+
+    /// The transport reads a payload of `op` no more.
+    pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
+        if let Some(op) = self.ops.iter_mut().find(|o| o.id == op) {
+            op.out -= 1;
+        }
+        self.finish(out);
+    }
+
+    fn op_of(&self, seq: Seq) -> Option<&Op> {
+        let i = self.ops.partition_point(|op| !seq.before(op.end()));
+        self.ops.get(i).filter(|op| seq.within(op.base, op.packets))
+    }
+
+    /// What is to be sent now, if anything.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        config: &Config,
+        counters: &mut Counters,
+        out: &mut VecDeque<Output>,
+    ) -> Option<Send> {
+        if self.survey_at.is_some_and(|t| t <= now) {
+            self.survey(now, config, out);
+        }
+        if let Some(to) = self.asks.pop_front() {
+            let next = self.lanes[GROUP_LANE].as_ref()?.window.next();
+            let next = match to {
+                Dest::Group(_) => next,
+                // One that is served alone is told of what its own lane has sent.
+                Dest::Node(n) => self.lane_of(n).map_or(next, |l| l.window.next()),
+            };
+            return Some(Send::Sync { to, next });
+        }
+        // Lanes take turns, so that none starves.
+        for k in 0..self.lanes.len() {
+            let at = (self.turn + k) % self.lanes.len();
+            if let Some(send) = self.poll_lane(now, at, &config.scheme, counters) {
+                self.turn = at + usize::from(self.lanes.len() > 1);
+                return Some(send);
+            }
+        }
+        None
+    }
+
+    fn lane_of(&self, node: NodeId) -> Option<&Lane> {
+        let i = self.members.binary_search_by_key(&node, |m| m.node).ok()?;
+        self.lanes[self.members[i].lane].as_ref()
+    }
+
+    fn poll_lane(
+        &mut self,
+        now: Time,
+        at: usize,
+        scheme: &Scheme,
+        counters: &mut Counters,
+    ) -> Option<Send> {
+        let may_start = self.may_start(now);
+        let end = self.end;
+        let l = self.lanes[at].as_mut()?;
+        if !l.pacer.is_open(now) {
+            return None;
+        }
+        let alone = at != GROUP_LANE;
+        let gather = if alone || self.members.len() == 1 {
+            Duration::ZERO
+        } else {
+            scheme.repair.gather
+        };
+        let ripe = l.window.oldest_report().is_some_and(|t| now >= t + gather);
+        let repair = if ripe { l.window.peek_repair() } else { None };
+        let (seq, to, repairs) = match repair {
+            Some((seq, who)) => {
+                let to = match (scheme.repair.how, who) {
+                    (How::Multicast, _) | (_, Lacking::Several) => l.dest,
+                    (_, Lacking::One(i)) => Dest::Node(self.members[i as usize].node),
+                };
+                (seq, to, true)
+            }
+            None => {
+                let next = l.window.next();
+                let open = l.limit.is_some_and(|x| next.before(x)) && l.window.has_room();
+                if !open || !next.before(end) || !may_start {
+                    return None;
+                }
+                (next, l.dest, false)
+            }
+        };
+        let op = self.op_of(seq)?;
+        let index = seq.from(op.base) as u32;
+        let offset = u64::from(index) * u64::from(self.chunk);
+        let extent = Extent {
+            op: op.id,
+            offset,
+            len: (op.len - offset).min(u64::from(self.chunk)) as u32,
+        };
+        let base = op.base;
+        let l = self.lanes[at].as_mut()?;
+        let flight = self.flights.packet(Flight {
+            at: now,
+            lane: at as u32,
+            fresh: l.fresh,
+            bytes: l.pacer.bytes(),
+        });
+        l.pacer.sent(now, extent.len + DATA_OVERHEAD as u32);
+        let mut flags = 0;
+        if repairs {
+            l.window.repair(now, flight);
+            flags |= flag::REPAIR;
+            match to {
+                Dest::Group(_) => counters.repairs_multicast += 1,
+                Dest::Node(_) => counters.repairs_unicast += 1,
+            }
+        } else {
+            l.window.send(now, flight);
+            l.fresh = l.fresh.wrapping_add(1);
+            match to {
+                Dest::Group(_) => counters.data += 1,
+                Dest::Node(_) => counters.data_unicast += 1,
+            }
+        }
+        if seq + 1 == end {
+            flags |= flag::ASK;
+        }
+        if let Some(op) = self.ops.iter_mut().find(|o| o.id == extent.op) {
+            op.out += 1;
+        }
+        self.arm_survey(now, scheme);
+        Some(Send::Data {
+            to,
+            flight: flight as u16,
+            op: base,
+            seq,
+            flags,
+            extent,
+        })
+    }
+
+    /// The first packet waits a little for members that have not been heard.
+    fn may_start(&self, now: Time) -> bool {
+        self.started.is_none_or(|t| now.since(t) >= GRACE) || self.unheard == 0
+    }
+
+    fn arm_survey(&mut self, now: Time, scheme: &Scheme) {
+        if self.survey_at.is_none() {
+            self.survey_at = Some(now + scheme.detect.ask_min);
+        }
+    }
+
+    /// Looks for members that owe an answer, asks them, and reports those that are too slow.
+    fn survey(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
+        let detect = &config.scheme.detect;
+        self.survey_at = (!self.ops.is_empty()).then(|| now + detect.ask_min);
+        let end = self.end;
+        let (mut singly, mut owing) = (0, 0);
+        let first = self.asks.len();
+        for m in &mut self.members {
+            if m.gone || m.cum == end {
+                continue;
+            }
+            if now.since(m.moved) >= config.patience && !m.slow {
+                m.slow = true;
+                out.push_back(Output::Event(Event::Slow {
+                    group: self.group,
+                    node: m.node,
+                }));
+            }
+            let patience = (detect.ask_min * (1 << m.unanswered.min(16))).min(detect.ask_max);
+            let silent = m.heard.map_or(Duration::MAX, |h| now.since(h));
+            if silent < patience || now.since(m.asked) < patience {
+                continue;
+            }
+            m.asked = now;
+            m.unanswered += 1;
+            owing += 1;
+            // Who did not answer the group's question may not hear the group at all.
+            if singly < ASK_SINGLY && (m.unanswered > 2 || owing <= ASK_SINGLY) {
+                singly += 1;
+                self.asks.push_back(Dest::Node(m.node));
+            }
+        }
+        if owing > ASK_SINGLY {
+            self.asks.push_back(Dest::Group(self.group));
+        }
+        debug_assert!(self.asks.len() <= first + ASK_SINGLY + 1);
+        // A silent required receiver must not stop the pacer's rounds.
+        let newest = self.flights.newest();
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.pacer.tick(now, newest);
+        }
+    }
+
+    /// When [`Root::poll`] has something to do.
+    pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
+        let mut wake = self.survey_at;
+        let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
+        if !self.asks.is_empty() {
+            at(now);
+        }
+        let may_start = self.may_start(now);
+        for (i, l) in self.lanes.iter().enumerate() {
+            let Some(l) = l else { continue };
+            let opens = l.pacer.opens_at();
+            if let Some(t) = l.window.oldest_report() {
+                let alone = i != GROUP_LANE || self.members.len() == 1;
+                let gather = if alone {
+                    Duration::ZERO
+                } else {
+                    scheme.repair.gather
+                };
+                at(opens.max(t + gather));
+            }
+            let next = l.window.next();
+            if next.before(self.end)
+                && l.limit.is_some_and(|x| next.before(x))
+                && l.window.has_room()
+            {
+                let start = self.started.unwrap_or(now) + GRACE;
+                at(if may_start { opens } else { opens.max(start) });
+            }
+        }
+        wake
+    }
+
+    /// Checked after every change in tests and soaks.
+    pub fn invariants(&self) {
+        for lane in self.lanes.iter().flatten() {
+            lane.window.invariants();
+            assert!(!self.end.before(lane.window.base()));
+        }
+        for (i, m) in self.members.iter().enumerate() {
+            assert!(!self.end.before(m.cum));
+            if m.gone {
+                continue;
+            }
+            let lane = self.lanes[m.lane].as_ref();
+            assert!(lane.is_some(), "member {i} has lost its lane");
+            if let Some(l) = lane {
+                let held = m.cum.before(l.window.base());
+                assert!(!held || !m.is_ready(), "lane passed ready member {i}");
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Small cases, exhaustively: one root, a few receivers, every pattern of early losses.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::{
+    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement,
+    Scheme, Seq, Session, Time, Token,
+};
+
+const GROUP: GroupId = GroupId(9);
+const CHUNK: u32 = 64;
+const DELAY: Duration = Duration::from_micros(50);
+
+/// Nodes joined by a network that delays every datagram alike and drops those it is told to.
+struct Net {
+    now: Time,
+    nodes: Vec<Node>,
+    wire: VecDeque<(Time, usize, Vec<u8>)>,
+    sources: BTreeMap<(usize, OpId), Vec<u8>>,
+    sinks: BTreeMap<(usize, OpId), Vec<u8>>,
+    held: BTreeMap<(usize, Token), Vec<u8>>,
+    complete: Vec<(usize, OpId)>,
+    sent: u32,
+    /// Says whether the n-th copy of a datagram that arrives somewhere is lost.
+    lose: Box<dyn FnMut(u32, usize, &[u8]) -> bool>,
+}
+
+impl Net {
+    fn new(
+        nodes: u32,
+        start: Seq,
+        hold: u32,
+        lose: impl FnMut(u32, usize, &[u8]) -> bool + 'static,
+    ) -> Net {
+        let members: Vec<NodeId> = (0..nodes).map(NodeId).collect();
+        let nodes = members.iter().map(|&node| {
+            let config = Config {
+                node,
+                session: Session(7),
+                scheme: Scheme::bulk(),
+                hold,
+                backlog: 1000,
+                rate: None,
+                patience: Duration::from_secs(60),
+            };
+            let mut n = Node::new(config, 1);
+            let add = Command::GroupAdd {
+                group: GROUP,
+                members: members.clone(),
+                chunk: CHUNK,
+                start,
+            };
+            n.command(Time::ZERO, add).unwrap();
+            n
+        });
+        Net {
+            now: Time(1),
+            nodes: nodes.collect(),
+            wire: VecDeque::new(),
+            sources: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            held: BTreeMap::new(),
+            complete: Vec::new(),
+            sent: 0,
+            lose: Box::new(lose),
+        }
+    }
+
+    fn bcast(&mut self, root: usize, bytes: Vec<u8>) -> OpId {
+        let len = bytes.len() as u64;
+        let op = self.nodes[root].command(self.now, Command::Bcast { group: GROUP, len });
+        let op = op.unwrap().unwrap();
+        self.sources.insert((root, op), bytes);
+        op
+    }
+
+    fn post(&mut self, at: usize, root: usize, len: u64) -> OpId {
+        let post = Command::Post {
+            group: GROUP,
+            root: NodeId(root as u32),
+            len,
+        };
+        let op = self.nodes[at].command(self.now, post).unwrap().unwrap();
+        self.sinks.insert((at, op), vec![0xee; len as usize]);
+        op
+    }
+
+    fn write(&mut self, at: usize, extent: Extent, bytes: &[u8]) {
+        let sink = self.sinks.get_mut(&(at, extent.op)).unwrap();
+        assert_eq!(extent.len as usize, bytes.len());
+        sink[extent.offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.nodes[at].placed(self.now, extent, Outcome::Ok);
+    }
+
+    /// Drains one node; says when it wants to be called again.
+    fn drain(&mut self, at: usize) -> Option<Time> {
+        loop {
+            let mut bytes = Vec::new();
+            let output = self.nodes[at].poll(self.now, &mut bytes);
+            self.nodes[at].invariants();
+            match output {
+                Output::Wait(t) => return t,
+                Output::Event(Event::Complete(op)) => self.complete.push((at, op)),
+                Output::Event(e) => panic!("node {at}: {e:?}"),
+                Output::Release(_) | Output::Discard(_) => {}
+                Output::Place(token, extent) => {
+                    let bytes = self.held.remove(&(at, token)).unwrap();
+                    self.write(at, extent, &bytes);
+                }
+                Output::Transmit(t) => {
+                    if let Some(e) = t.payload {
+                        let object = &self.sources[&(at, e.op)];
+                        bytes.extend_from_slice(&object[e.offset as usize..][..e.len as usize]);
+                    }
+                    self.nodes[at].sent(self.now, t.token);
+                    let to: Vec<usize> = match t.to {
+                        Dest::Node(n) => vec![n.0 as usize],
+                        Dest::Group(_) => (0..self.nodes.len()).filter(|&n| n != at).collect(),
+                    };
+                    for n in to {
+                        let i = self.sent;
+                        self.sent += 1;
+                        if !(self.lose)(i, n, &bytes) {
+                            self.wire.push_back((self.now + DELAY, n, bytes.clone()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs until nothing is on its way and no node waits for a time before `until`.
+    fn run(&mut self, until: Time) {
+        loop {
+            let wakes: Vec<_> = (0..self.nodes.len()).map(|n| self.drain(n)).collect();
+            let wake = wakes.into_iter().flatten().min();
+            let arrival = self.wire.front().map(|w| w.0);
+            let next = match (wake, arrival) {
+                (Some(a), Some(b)) => a.min(b),
+                (a, b) => match a.or(b) {
+                    Some(t) => t,
+                    None => return,
+                },
+            };
+            if next > until {
+                return;
+            }
+            assert!(next > self.now || arrival == Some(next));
+            self.now = self.now.max(next);
+            while self.wire.front().is_some_and(|w| w.0 <= self.now) {
+                let (_, at, bytes) = self.wire.pop_front().unwrap();
+                let datagram = wire::decode(&bytes).unwrap();
+                for frame in datagram.frames() {
+                    let placement = self.nodes[at].packet(self.now, &datagram.header, &frame);
+                    let Frame::Data(data) = frame else { continue };
+                    match placement {
+                        Placement::Write(extent) => self.write(at, extent, data.payload),
+                        Placement::Hold(token) => {
+                            self.held.insert((at, token), data.payload.to_vec());
+                        }
+                        Placement::Discard => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn bytes(len: usize, salt: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31) ^ salt)
+        .collect()
+}
+
+fn is_data(b: &[u8]) -> bool {
+    b[wire::HEADER_LEN] == wire::kind::DATA
+}
+
+/// Two receivers, objects of all lengths around the packet's, every subset of the first ten data
+/// copies lost, numbers across the wrap.
+#[test]
+fn every_pattern_of_early_losses_is_repaired() {
+    for len in [0usize, 1, 63, 64, 65, 128, 200] {
+        for pattern in 0u32..1 << 8 {
+            let mut count = 0;
+            let mut net = Net::new(3, Seq(u32::MAX - 1), 0, move |_, _, b| {
+                if !is_data(b) {
+                    return false;
+                }
+                count += 1;
+                count <= 8 && pattern >> (count - 1) & 1 == 1
+            });
+            let object = bytes(len, 5);
+            let posts: Vec<_> = (1..3).map(|n| net.post(n, 0, len as u64)).collect();
+            let op = net.bcast(0, object.clone());
+            net.run(Time(3_000_000_000));
+            for (n, post) in (1..3).zip(posts) {
+                assert_eq!(
+                    net.sinks[&(n, post)],
+                    object,
+                    "len {len} pattern {pattern:b}"
+                );
+                assert!(net.complete.contains(&(n, post)));
+            }
+            assert!(
+                net.complete.contains(&(0, op)),
+                "len {len} pattern {pattern:b}"
+            );
+            assert_eq!(net.complete.len(), 3);
+        }
+    }
+}
+
+/// Every subset of the first ten datagrams of any kind lost, feedback and questions included.
+#[test]
+fn lost_feedback_is_said_again() {
+    for pattern in 0u32..1 << 10 {
+        let mut net = Net::new(2, Seq(0), 0, move |i, _, _| i < 10 && pattern >> i & 1 == 1);
+        let object = bytes(150, 1);
+        let post = net.post(1, 0, 150);
+        net.bcast(0, object.clone());
+        net.run(Time(5_000_000_000));
+        assert_eq!(net.sinks[&(1, post)], object, "pattern {pattern:b}");
+        assert_eq!(net.complete.len(), 2, "pattern {pattern:b}");
+    }
+}
+
+/// Several broadcasts of two roots at once, and a receiver that can hold packets it has not posted.
+#[test]
+fn streams_of_two_roots_do_not_mix() {
+    let mut lost = 0;
+    let mut net = Net::new(3, Seq(u32::MAX - 4), 16, move |_, _, b| {
+        lost += u32::from(is_data(b));
+        is_data(b) && lost % 5 == 0
+    });
+    let lens = [100usize, 0, 64, 1000, 1];
+    let mut sent = Vec::new();
+    for (i, &len) in lens.iter().enumerate() {
+        for root in [0usize, 1] {
+            net.bcast(root, bytes(len, (i * 2 + root) as u8));
+            sent.push((root, len, (i * 2 + root) as u8));
+        }
+    }
+    net.run(Time(20_000_000));
+    let mut posts = Vec::new();
+    for &(root, len, salt) in &sent {
+        for at in (0..3).filter(|&n| n != root) {
+            posts.push((at, net.post(at, root, len as u64), bytes(len, salt)));
+        }
+    }
+    net.run(Time(5_000_000_000));
+    for (at, post, want) in posts {
+        assert_eq!(net.sinks[&(at, post)], want);
+    }
+    assert_eq!(net.complete.len(), 30);
+}
+
+/// A receiver that posts late is sent nothing before, holds nobody up, and then gets everything.
+#[test]
+fn late_is_not_lost() {
+    let mut net = Net::new(4, Seq(0), 0, |_, _, _| false);
+    let object = bytes(64 * 300, 3);
+    let posts: Vec<_> = (1..3)
+        .map(|n| net.post(n, 0, object.len() as u64))
+        .collect();
+    net.bcast(0, object.clone());
+    net.run(Time(500_000_000));
+    for (n, post) in (1..3).zip(&posts) {
+        assert!(net.complete.contains(&(n, *post)), "{n} was held up");
+    }
+    let counters = net.nodes[0].counters();
+    assert_eq!(counters.repairs_multicast + counters.repairs_unicast, 0);
+    let late = net.post(3, 0, object.len() as u64);
+    net.run(Time(5_000_000_000));
+    assert_eq!(net.sinks[&(3, late)], object);
+    assert_eq!(net.complete.len(), 4);
+    assert_eq!(net.nodes[0].counters().repairs_multicast, 0);
+}
