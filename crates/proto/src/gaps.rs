@@ -8,6 +8,7 @@
 //! belong. Only what is placed moves `cum`, and only `cum` lets the root forget.
 
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
 
 /// What a packet is to a receiver.
@@ -84,9 +85,16 @@ impl Gaps {
             };
         }
         if self.seen.has(seq) {
+            if mutant::active(Mutant::RepeatIsNew) {
+                return Seen::New;
+            }
             return Seen::Repeat;
         }
         self.seen.set(seq);
+        if mutant::active(Mutant::AckBeforePlaced) {
+            self.high = self.high.max(seq + 1);
+            self.place(seq);
+        }
         self.high = self.high.max(seq + 1);
         if seq == self.filled {
             self.filled = self.seen.next(seq, self.high, false);

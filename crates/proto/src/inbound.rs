@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use crate::gaps::{Gaps, Seen};
 use crate::id::{Extent, GroupId, NodeId, OpId, Token};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::node::{Config, Counters, Event, Outcome, Output, Placement, Refused};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
@@ -505,7 +506,12 @@ impl Inbound {
             flags: if known { flag::FLIGHT } else { 0 },
             missing: Ranges::NONE,
         };
-        wire::put_feedback(head, &feedback, self.gaps.missing(self.ripe));
+        let ripe = if mutant::active(Mutant::GapsUnreported) {
+            self.gaps.cum()
+        } else {
+            self.ripe
+        };
+        wire::put_feedback(head, &feedback, self.gaps.missing(ripe));
     }
 
     /// Checked after every change in tests and soaks.

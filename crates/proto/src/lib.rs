@@ -20,6 +20,7 @@ pub mod gaps;
 pub mod id;
 mod inbound;
 pub mod limits;
+pub mod mutant;
 pub mod node;
 mod pace;
 mod prove;

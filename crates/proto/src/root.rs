@@ -18,6 +18,7 @@ use crate::flights::{Flight, Flights};
 use crate::id::{Extent, GroupId, NodeId, OpId};
 use crate::inbound::packets;
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::node::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::pace::Pacer;
 use crate::scheme::{How, Scheme};
@@ -80,6 +81,9 @@ struct Member {
 
 impl Member {
     fn is_ready(&self) -> bool {
+        if mutant::active(Mutant::LateHoldsAll) {
+            return true;
+        }
         self.limit != self.cum
     }
 }
@@ -559,6 +563,10 @@ impl Root {
         } else {
             self.lanes[at] = None;
         }
+        if mutant::active(Mutant::RemovesNeighbour) {
+            let next = (i + 1) % self.members.len();
+            self.members[next].gone = true;
+        }
         self.count_waiting();
         self.finish(out);
     }
@@ -621,6 +629,9 @@ impl Root {
     ) -> Option<Send> {
         if self.survey_at.is_some_and(|t| t <= now) {
             self.survey(now, config, out);
+        }
+        if mutant::active(Mutant::NeverAsks) {
+            self.asks.clear();
         }
         if let Some(to) = self.asks.pop_front() {
             let next = self.lanes[GROUP_LANE].as_ref()?.window.next();

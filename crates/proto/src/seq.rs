@@ -1,5 +1,6 @@
 //! Sequence numbers that wrap: the only place where they are computed with.
 
+use crate::mutant::{self, Mutant};
 use core::fmt;
 use core::ops::{Add, AddAssign};
 
@@ -19,6 +20,9 @@ impl Seq {
 
     /// Whether `self` comes before `other`.
     pub fn before(self, other: Seq) -> bool {
+        if mutant::active(Mutant::NoWrap) {
+            return self.0 < other.0;
+        }
         self.from(other) < 0
     }
 

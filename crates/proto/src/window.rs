@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
 use crate::time::Time;
 
@@ -136,7 +137,8 @@ impl Window {
             return true;
         }
         let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.flight) as i32) > 0);
-        if slot.repairs > 0 && !seen_later && now.since(slot.at) < rto {
+        let stale = slot.repairs > 0 && !seen_later && now.since(slot.at) < rto;
+        if stale && !mutant::active(Mutant::StaleReportsBelieved) {
             return false;
         }
         slot.lacks = who;

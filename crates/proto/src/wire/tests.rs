@@ -1,1 +1,254 @@
+//! The vectors of the specification, and properties of the decoder.
 
+use super::*;
+use crate::limits;
+use proptest::prelude::*;
+
+/// Reads `spec/vectors/NAME.hex`: hex digits, white space, and comments from `#` to the line's end.
+fn vector(name: &str) -> Vec<u8> {
+    let path = format!(
+        "{}/../../spec/vectors/{name}.hex",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let digits: String = text
+        .lines()
+        .flat_map(|l| l.split('#').next())
+        .flat_map(str::chars)
+        .filter(|c| !c.is_whitespace())
+        .collect();
+    (0..digits.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap())
+        .collect()
+}
+
+const HEADER: Header = Header {
+    flight: 0x0102,
+    source: NodeId(3),
+    session: Session(0x1122_3344_5566_7788),
+};
+
+/// Checks that `written` is the vector and that the vector decodes to `want`.
+fn agrees(name: &str, written: &[u8], want: &[Frame<'_>]) {
+    let v = vector(name);
+    assert_eq!(written, v, "{name}: what we write is not the vector");
+    let datagram = decode(&v).unwrap();
+    assert_eq!(datagram.header, HEADER);
+    assert_eq!(datagram.frames().collect::<Vec<_>>(), want);
+}
+
+fn start() -> Vec<u8> {
+    let mut b = Vec::new();
+    put_header(&mut b, &HEADER);
+    b
+}
+
+#[test]
+fn data_vector() {
+    let mut b = start();
+    let (op, seq) = (Seq(0xffff_fffe), Seq(1));
+    put_data(&mut b, GroupId(7), op, seq, flag::ASK | flag::REPAIR, 5);
+    b.extend_from_slice(b"hello");
+    let data = Data {
+        group: GroupId(7),
+        op,
+        seq,
+        flags: 3,
+        payload: b"hello",
+    };
+    agrees("data", &b, &[Frame::Data(data)]);
+}
+
+#[test]
+fn feedback_vector() {
+    let mut b = start();
+    let mut f = Feedback {
+        group: GroupId(7),
+        root: NodeId(3),
+        cum: Seq(100),
+        limit: Seq(1124),
+        high: Seq(140),
+        received: 139,
+        arrived_us: 1_000_000,
+        held_us: 250,
+        flight: 0x0102,
+        flags: flag::FLIGHT,
+        missing: Ranges::NONE,
+    };
+    let ranges = [(Seq(100), 2), (Seq(110), 1), (Seq(130), 4)];
+    put_feedback(&mut b, &f, ranges.into_iter());
+    let v = vector("feedback");
+    assert_eq!(b, v);
+    let datagram = decode(&v).unwrap();
+    let Some(Frame::Feedback(got)) = datagram.frames().next() else {
+        panic!("no feedback");
+    };
+    assert_eq!(got.missing.collect::<Vec<_>>(), ranges);
+    f.missing = got.missing;
+    assert_eq!(got, f);
+}
+
+#[test]
+fn sync_vector() {
+    let mut b = start();
+    let s = Sync {
+        group: GroupId(7),
+        next: Seq(140),
+    };
+    put_sync(&mut b, &s);
+    agrees("sync", &b, &[Frame::Sync(s)]);
+}
+
+#[test]
+fn probe_vectors() {
+    let p = Probe {
+        group: GroupId(7),
+        nonce: 0xdead_beef,
+        flags: flag::MULTICAST,
+    };
+    let mut b = start();
+    put_probe(&mut b, &p, 40);
+    agrees("probe", &b, &[Frame::Probe(p)]);
+    let mut b = start();
+    put_probe_ack(&mut b, &p);
+    agrees("probe-ack", &b, &[Frame::ProbeAck(p)]);
+}
+
+#[test]
+fn several_frames_share_a_datagram() {
+    let mut b = start();
+    put_sync(
+        &mut b,
+        &Sync {
+            group: GroupId(1),
+            next: Seq(2),
+        },
+    );
+    put_data(&mut b, GroupId(1), Seq(0), Seq(1), 0, 3);
+    b.extend_from_slice(b"abc");
+    put_data(&mut b, GroupId(2), Seq(5), Seq(5), 0, 0);
+    let kinds: Vec<_> = decode(&b)
+        .unwrap()
+        .frames()
+        .map(|f| match f {
+            Frame::Sync(_) => 0,
+            Frame::Data(d) => 1 + d.payload.len(),
+            _ => 9,
+        })
+        .collect();
+    assert_eq!(kinds, [0, 4, 1]);
+}
+
+#[test]
+fn extensions_of_the_header_are_skipped() {
+    let mut b = start();
+    b[1] = 5;
+    b.extend_from_slice(&[9; 4]);
+    put_sync(
+        &mut b,
+        &Sync {
+            group: GroupId(7),
+            next: Seq(0),
+        },
+    );
+    assert_eq!(decode(&b).unwrap().frames().count(), 1);
+}
+
+#[test]
+fn every_refusal_has_its_reason() {
+    let good = {
+        let mut b = start();
+        put_sync(
+            &mut b,
+            &Sync {
+                group: GroupId(7),
+                next: Seq(0),
+            },
+        );
+        b
+    };
+    let with = |i: usize, v: u8| {
+        let mut b = good.clone();
+        b[i] = v;
+        decode(&b).err()
+    };
+    assert_eq!(decode(&good[..15]).err(), Some(DecodeError::Short));
+    assert_eq!(decode(&good[..16]).err(), Some(DecodeError::FrameCount));
+    assert_eq!(decode(&good[..18]).err(), Some(DecodeError::Short));
+    assert_eq!(with(0, 2), Some(DecodeError::Version));
+    assert_eq!(with(1, 3), Some(DecodeError::HeaderLength));
+    assert_eq!(with(1, 200), Some(DecodeError::Short));
+    assert_eq!(with(16, kind::CODED), Some(DecodeError::Kind));
+    assert_eq!(with(16, kind::DATA), Some(DecodeError::FrameLength));
+    assert_eq!(with(19, 3), Some(DecodeError::FrameLength));
+    assert_eq!(with(19, 13), Some(DecodeError::Short));
+    let mut many = start();
+    for _ in 0..=limits::FRAMES_MAX {
+        many.extend_from_slice(&good[16..]);
+    }
+    assert_eq!(decode(&many).err(), Some(DecodeError::FrameCount));
+    let mut v = vector("feedback");
+    v[16 + 23] -= 7; // high comes before the end of the last range
+    assert_eq!(decode(&v).err(), Some(DecodeError::Ranges));
+}
+
+proptest! {
+    /// Whatever comes, the decoder refuses it or hands out frames that can be read to the end.
+    #[test]
+    fn anything_decodes_or_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        read_all(&bytes);
+    }
+
+    /// Damage to good datagrams, which random bytes hardly ever resemble.
+    #[test]
+    fn damaged_vectors_decode_or_are_refused(
+        which in 0usize..5, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        cut in 0usize..120,
+    ) {
+        let mut b = vector(["data", "feedback", "sync", "probe", "probe-ack"][which]);
+        for (at, v) in damage {
+            let i = usize::from(at) % b.len();
+            b[i] = v;
+        }
+        b.truncate(b.len().saturating_sub(cut).max(1));
+        read_all(&b);
+    }
+
+    /// What is written is read again, whatever the numbers.
+    #[test]
+    fn feedback_comes_back(
+        cum: u32, window in 0u32..limits::WINDOW_MAX, gaps in proptest::collection::vec((0u32..50, 1u32..50), 0..150),
+    ) {
+        let mut at = Seq(cum);
+        let missing: Vec<_> = gaps.iter().map(|&(skip, len)| {
+            let first = at + skip;
+            at = first + len;
+            (first, len)
+        }).collect();
+        let f = Feedback {
+            group: GroupId(1), root: NodeId(0), cum: Seq(cum), limit: Seq(cum) + window, high: at,
+            received: 1, arrived_us: 2, held_us: 3, flight: 4, flags: 0, missing: Ranges::NONE,
+        };
+        let mut b = start();
+        put_feedback(&mut b, &f, missing.iter().copied());
+        prop_assert!(b.len() <= limits::HEAD_MAX);
+        let d = decode(&b).unwrap();
+        let Some(Frame::Feedback(got)) = d.frames().next() else { panic!("no feedback") };
+        let kept = missing.len().min(limits::RANGES_MAX);
+        prop_assert_eq!(got.missing.collect::<Vec<_>>(), &missing[..kept]);
+        prop_assert_eq!(got.limit, f.limit);
+    }
+}
+
+fn read_all(bytes: &[u8]) {
+    if let Ok(d) = decode(bytes) {
+        for frame in d.frames() {
+            if let Frame::Feedback(f) = frame {
+                for (first, len) in f.missing {
+                    assert!(len > 0 && !first.before(f.cum) && !f.high.before(first + len));
+                }
+            }
+        }
+    }
+}

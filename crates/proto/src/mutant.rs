@@ -1,0 +1,70 @@
+//! Deliberate defects, to prove that the tests can fail.
+//!
+//! With the feature `mutants` a test switches one on for its thread; without it [`active`] is
+//! constantly false and nothing of this is left in the program. The simulator's checkers must
+//! catch every one (see `crates/sim/tests/mutants.rs`).
+
+/// A defect, named by what goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// A receiver acknowledges what it has seen, before the bytes are placed.
+    AckBeforePlaced,
+    /// A receiver takes every packet for new.
+    RepeatIsNew,
+    /// A receiver reports no gaps.
+    GapsUnreported,
+    /// The root never asks those that are silent.
+    NeverAsks,
+    /// The root believes every report, also one made before the repair could arrive.
+    StaleReportsBelieved,
+    /// A member that is not ready holds the others back, and is sent repairs.
+    LateHoldsAll,
+    /// When a member goes, its neighbour is removed too.
+    RemovesNeighbour,
+    /// Sequence numbers are compared without regard to their wrap.
+    NoWrap,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 8] = [
+        Mutant::AckBeforePlaced,
+        Mutant::RepeatIsNew,
+        Mutant::GapsUnreported,
+        Mutant::NeverAsks,
+        Mutant::StaleReportsBelieved,
+        Mutant::LateHoldsAll,
+        Mutant::RemovesNeighbour,
+        Mutant::NoWrap,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+mod selected {
+    use super::Mutant;
+    use core::cell::Cell;
+
+    thread_local! {
+        static SELECTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Switches a defect on for this thread, or all off.
+    pub fn select(mutant: Option<Mutant>) {
+        SELECTED.set(mutant);
+    }
+
+    /// Whether this defect is on.
+    pub fn active(mutant: Mutant) -> bool {
+        SELECTED.get() == Some(mutant)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use selected::{active, select};
+
+/// Whether this defect is on: never.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn active(_mutant: Mutant) -> bool {
+    false
+}
