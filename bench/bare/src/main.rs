@@ -1,0 +1,104 @@
+//! The yardstick for unshaped links: what this machine can move with no protocol at all.
+//!
+//! `bare send` reads a file and puts it on a multicast group in GSO batches at a given rate: a
+//! sequence number in each datagram, no feedback, no repair. `bare recv` takes it in with GRO,
+//! collects it in 1 MiB buffers, hashes each with BLAKE3 and writes it to its place, as a real
+//! receiver must. What share of the bytes arrived is all that it reports.
+#![forbid(unsafe_code)]
+
+mod recv;
+mod send;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// A datagram is the sequence number and the file's bytes from `sequence * (size - HEADER)`.
+const HEADER: usize = 8;
+/// Sent many times at the end in place of a sequence number.
+const END: u64 = u64::MAX;
+const CHUNK: usize = 1 << 20;
+const SOCKET_BUFFER: usize = 8 << 20;
+
+const USAGE: &str = "\
+usage: bare send FILE --group 239.x.x.x:PORT --interface ADDRESS --size BYTES [--rate BYTES_PER_SECOND] [--len BYTES]
+       bare recv DEST --group 239.x.x.x:PORT --interface ADDRESS --size BYTES --len BYTES
+  --interface  IPv4 address of the interface to use
+  --size       UDP payload of a datagram, its 8-byte sequence number included
+  --rate       payload bytes per second; without it, as fast as it goes
+  --len        how much of the file; the sender's default is all of it";
+
+struct Options {
+    path: String,
+    group: SocketAddrV4,
+    interface: Ipv4Addr,
+    size: usize,
+    rate: Option<f64>,
+    len: Option<u64>,
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((verb, options)) = parse(&args) else {
+        eprintln!("{USAGE}");
+        std::process::exit(2);
+    };
+    let done = match verb {
+        "send" => send::run(&options),
+        _ => recv::run(&options),
+    };
+    if let Err(error) = done {
+        eprintln!("bare {verb}: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn parse(args: &[String]) -> Option<(&str, Options)> {
+    let (verb, path) = (args.first()?.as_str(), args.get(1)?.clone());
+    let value = |name: &str| {
+        let at = args.iter().position(|a| a == name)?;
+        args.get(at + 1)
+    };
+    let options = Options {
+        path,
+        group: value("--group")?.parse().ok()?,
+        interface: value("--interface")?.parse().ok()?,
+        size: value("--size")?
+            .parse()
+            .ok()
+            .filter(|s| (HEADER + 1..=65000).contains(s))?,
+        rate: match value("--rate") {
+            Some(text) => Some(text.parse().ok()?),
+            None => None,
+        },
+        len: match value("--len") {
+            Some(text) => Some(text.parse().ok()?),
+            None if verb == "send" => None,
+            None => return None,
+        },
+    };
+    matches!(verb, "send" | "recv").then_some((verb, options))
+}
+
+/// A socket with large buffers: forced past the system's limit where we may, else up to it.
+fn socket(bind: SocketAddrV4) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER).is_err() {
+        socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+    }
+    socket.set_send_buffer_size(SOCKET_BUFFER)?;
+    socket.bind(&SockAddr::from(bind))?;
+    Ok(socket)
+}
+
+/// Wait until the socket is ready or the time is over; says whether it is ready.
+fn wait(socket: &Socket, events: rustix::event::PollFlags, timeout_ms: u64) -> io::Result<bool> {
+    let timeout = rustix::event::Timespec {
+        tv_sec: (timeout_ms / 1000) as i64,
+        tv_nsec: (timeout_ms % 1000 * 1_000_000) as i64,
+    };
+    let mut fds = [rustix::event::PollFd::new(socket, events)];
+    Ok(rustix::event::poll(&mut fds, Some(&timeout))? > 0)
+}

@@ -1,0 +1,167 @@
+"""The tools that are compared: how each is started, and when it has finished.
+
+Receivers are started first, then the sender; the clock runs from the sender's start to the end of
+the last receiver. Settings come from settings.json, per link and loss, as `tune` found them.
+"""
+import json
+import shlex
+import shutil
+import time
+from pathlib import Path
+
+from bed import fabricast_binary
+
+SETTINGS = Path(__file__).with_name("settings.json")
+TCP_PORT = 7700
+
+
+class Tool:
+    name = ""
+    title = ""
+    is_tcp = False       # loss of UDP does not touch it
+    settle_s = 0.5       # from the receivers' start to the sender's
+    copies = staticmethod(lambda receivers: 1)  # of the file over the sender's link, for time limits
+
+    def __init__(self, extra=None):
+        self.extra = extra or {}
+
+    def missing(self):
+        """Why it cannot run here, or None."""
+        absent = [n for n in self.needs if not shutil.which(n)]
+        return f"{', '.join(absent)} not installed" if absent else None
+
+    def options(self, side):
+        return [str(o) for o in self.extra.get(side, [])]
+
+    def receivers(self, run):
+        """[(host, argv)]"""
+        raise NotImplementedError
+
+    def senders(self, run):
+        raise NotImplementedError
+
+    def finished_at(self, run):
+        """When the last receiver had its file; None while one has not."""
+        ends = [p.ended for p in run.receivers]
+        return None if None in ends else max(ends)
+
+    def failure(self, run):
+        """What went wrong by the tool's own account, or None."""
+        bad = [p for p in run.senders + run.receivers if p.status not in (0, None)]
+        return f"{bad[0].host}: exit {bad[0].status}: {bad[0].last_words()}" if bad else None
+
+
+class Fabricast(Tool):
+    name = "fabricast"
+    title = "Fabricast"
+    needs = ()
+
+    def missing(self):
+        return None if fabricast_binary().exists() else "not built: cargo build --release -p fabricast-cli"
+
+    def receivers(self, run):
+        return [(h, [fabricast_binary(), "recv", run.work.dest(h), "--from", run.cluster.address["h1"], "--json",
+                     *self.options("recv")]) for h in run.hosts]
+
+    def senders(self, run):
+        return [("h1", [fabricast_binary(), "send", run.work.source, "--interface", "eth0",
+                        "--min-receivers", len(run.hosts), "--json", *self.options("send")])]
+
+
+class Udpcast(Tool):
+    name = "udpcast"
+    title = "udpcast"
+    needs = ("udp-sender", "udp-receiver")
+
+    def receivers(self, run):
+        return [(h, ["udp-receiver", "--file", run.work.dest(h), "--interface", "eth0", "--nokbd", "--no-progress",
+                     *self.options("recv")]) for h in run.hosts]
+
+    def senders(self, run):
+        # Without the repeated hello it can hang at the rendezvous, the receivers being there first.
+        return [("h1", ["udp-sender", "--file", run.work.source, "--interface", "eth0", "--nokbd", "--no-progress",
+                        "--min-receivers", len(run.hosts), "--rexmit-hello-interval", "300",
+                        "--mcast-data-address", "239.88.1.1", *self.options("send")])]
+
+    def finished_at(self, run):
+        # A receiver lingers for half a second to answer late questions, and the sender hangs under
+        # loss if it does not (--exit-wait). That is no part of the transfer, so the clock stops
+        # with the sender, to which every receiver has then confirmed the last slice.
+        ends = [p.ended for p in run.receivers + run.senders]
+        return None if None in ends else max(p.ended for p in run.senders)
+
+
+class Uftp(Tool):
+    name = "uftp"
+    title = "UFTP"
+    needs = ("uftp", "uftpd")
+
+    def receivers(self, run):
+        # -t: the file gets its name when it is complete, which is how its end is seen.
+        return [(h, ["uftpd", "-d", "-t", "-I", "eth0", "-D", run.work.dest(h).parent, *self.options("recv")])
+                for h in run.hosts]
+
+    def senders(self, run):
+        # A closed group: with an open one the sender waits out the whole announcement.
+        ids = ",".join("0x%02X%02X%02X%02X" % tuple(map(int, run.cluster.address[h].split("."))) for h in run.hosts)
+        return [("h1", ["uftp", "-I", "eth0", "-H", ids, "-D", "file", *self.options("send"), run.work.source])]
+
+    def finished_at(self, run):
+        # The daemon stays; a receiver is done when its file has its name.
+        if any(p.status not in (0, None) for p in run.senders):
+            return time.monotonic()
+        return time.monotonic() if all(run.work.dest(h).exists() for h in run.hosts) else None
+
+    def failure(self, run):
+        bad = [p for p in run.senders if p.status not in (0, None)]
+        return f"exit {bad[0].status}: {bad[0].last_words()}" if bad else None
+
+
+class TcpUnicast(Tool):
+    name = "tcp"
+    title = "TCP, one connection per receiver at once"
+    needs = ("socat",)
+    is_tcp = True
+    copies = staticmethod(lambda receivers: receivers)
+
+    def receivers(self, run):
+        return [(h, ["socat", "-u", "-b", "262144", f"TCP4-LISTEN:{TCP_PORT},reuseaddr", f"CREATE:{run.work.dest(h)}"])
+                for h in run.hosts]
+
+    def senders(self, run):
+        return [("h1", ["socat", "-u", "-b", "262144", f"OPEN:{run.work.source},rdonly",
+                        f"TCP4:{run.cluster.address[h]}:{TCP_PORT}"]) for h in run.hosts]
+
+
+class TcpChain(Tool):
+    name = "chain"
+    title = "TCP chain, host to host"
+    needs = ("socat", "tee")
+    is_tcp = True
+
+    def receivers(self, run):
+        listen = f"TCP4-LISTEN:{TCP_PORT},reuseaddr"
+        out = []
+        # Each host connects to the next at once, before the clock runs; the next may not listen yet.
+        for here, after in zip(run.hosts, run.hosts[1:] + [None]):
+            dest = run.work.dest(here)
+            if after is None:
+                out.append((here, ["socat", "-u", "-b", "262144", listen, f"CREATE:{dest}"]))
+            else:
+                out.append((here, ["sh", "-c", f"socat -u -b 262144 {listen} - | tee {shlex.quote(str(dest))} | "
+                                   f"socat -u -b 262144 - TCP4:{run.cluster.address[after]}:{TCP_PORT},"
+                                   "retry=100,interval=0.05"]))
+        return out
+
+    def senders(self, run):
+        return [("h1", ["socat", "-u", "-b", "262144", f"OPEN:{run.work.source},rdonly",
+                        f"TCP4:{run.cluster.address[run.hosts[0]]}:{TCP_PORT}"])]
+
+
+TOOLS = {t.name: t for t in (Fabricast, Udpcast, Uftp, TcpUnicast, TcpChain)}
+
+
+def settings(tool, link, loss):
+    """The settings found best for this tool on this link at this loss."""
+    known = json.loads(SETTINGS.read_text()).get(tool, {}).get(link, {})
+    return known.get(str(loss), known.get("0", {}))
