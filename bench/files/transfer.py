@@ -12,16 +12,20 @@ class Run:
         self.receivers, self.senders = [], []
         self.began = None
 
-    def start(self, tool):
+    def start(self, tool, before_send=lambda: None):
         self.work.prepare(self.hosts)
         for host, argv in tool.receivers(self):
             self.receivers.append(self.cluster.start(host, argv, self.work.log(f"recv-{host}")))
         time.sleep(tool.settle_s)
+        before_send()
         self.before = self.cluster.stat()
         senders = tool.senders(self)
         self.began = time.monotonic()
         for i, (host, argv) in enumerate(senders):
             self.senders.append(self.cluster.start(host, argv, self.work.log(f"send-{i}")))
+
+    def receiver(self, host):
+        return next(p for p in self.receivers if p.host == host)
 
     def commands(self):
         """What ran, with the paths of this machine left out."""
