@@ -70,8 +70,11 @@ struct Path {
     queue_us: Option<u32>,
     /// What arrives (in terms of what was sent: usual loss left out), bytes per second.
     delivered: Option<f64>,
+    /// Share of packets lost of late (over some 100 packets), and as a rule (over some 2000).
     loss: f64,
-    loss_base: [f64; 2],
+    usual_loss: f64,
+    /// Packets that these were learnt from.
+    learnt: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,13 +95,9 @@ impl Path {
             queue_us: None,
             delivered: None,
             loss: 0.0,
-            loss_base: [f64::MAX; 2],
+            usual_loss: 0.0,
+            learnt: 0.0,
         }
-    }
-
-    fn usual_loss(&self) -> f64 {
-        let l = self.loss_base[0].min(self.loss_base[1]);
-        if l <= 1.0 { l } else { 0.0 }
     }
 }
 
@@ -241,10 +240,13 @@ impl Pacer {
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
         let sent = flight.bytes.saturating_sub(mark.bytes) as f64 / dt * 1e6;
-        let loss = 1.0 - got;
-        path.loss += (loss - path.loss) * (dt / (dt + 200_000.0));
-        path.loss_base[0] = path.loss_base[0].min(path.loss);
-        let delivered = sent * got / (1.0 - path.usual_loss()).max(0.05);
+        let (loss, packets) = (1.0 - got, f64::from(fresh));
+        path.learnt += packets;
+        let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
+        let (late, usual) = (learn(100.0), learn(2000.0));
+        path.loss += (loss - path.loss) * late;
+        path.usual_loss += (loss - path.usual_loss) * usual;
+        let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
         path.delivered = Some(match path.delivered {
             None => delivered,
             Some(d) => d + (delivered - d) * (dt / (dt + 20_000.0)),
@@ -269,7 +271,7 @@ impl Pacer {
             .filter_map(|p| p.delivered)
             .fold(f64::MAX, f64::min);
         let excess = required()
-            .map(|p| p.loss - p.usual_loss())
+            .map(|p| p.loss - p.usual_loss)
             .fold(0.0, f64::max);
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
@@ -285,7 +287,6 @@ impl Pacer {
             self.base_at = now;
             for p in &mut self.paths {
                 p.base = [None, p.base[0].or(p.base[1])];
-                p.loss_base = [f64::MAX, p.loss_base[0].min(p.loss_base[1])];
             }
             if self.phase == Phase::Cruise {
                 self.drain_until = now + DRAIN_ROUND;
@@ -300,7 +301,7 @@ impl Pacer {
         let congested = queue > QUEUE_HIGH_US || excess > LOSS_EXCESS;
         match self.phase {
             Phase::Startup => {
-                if queue > QUEUE_LOW_US * 2.0 || excess > LOSS_EXCESS || cap < 0.7 * sent {
+                if queue > QUEUE_LOW_US * 2.0 || excess > LOSS_EXCESS {
                     self.phase = Phase::Cruise;
                     self.rate = self.rate.min(cap.max(self.rate * 0.25)) * 0.9;
                 } else if !limited {
