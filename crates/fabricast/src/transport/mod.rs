@@ -4,6 +4,10 @@
 //! [`Transport::wait`]. Errors are the operating system's alone: what comes from the network is
 //! handed up as bytes, whatever it is.
 
+pub mod fault;
+#[cfg(target_os = "linux")]
+pub mod udp;
+
 use std::io;
 use std::time::Duration;
 

@@ -1,0 +1,452 @@
+//! A transport that loses, repeats and reorders on purpose, whatever lies under it.
+//!
+//! Equal seeds and an equal sequence of datagrams give equal faults. What is lost when sent to a
+//! group is lost to all its members; what is lost when received, to this one alone. Repeating and
+//! reordering happen on the way in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use fabricast_proto::rng::Rng;
+use fabricast_proto::{GroupId, NodeId, Time};
+
+use super::{Caps, Outgoing, Transport};
+
+/// How often a call receives again when all that came was lost.
+const ROUNDS: usize = 64;
+
+/// How often what goes wrong. Probabilities per datagram, `0.0 ..= 1.0`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Faults {
+    /// Where chance begins.
+    pub seed: u64,
+    /// Lost when sent.
+    pub send_loss: f64,
+    /// Lost when received.
+    pub receive_loss: f64,
+    /// Received twice.
+    pub duplicate: f64,
+    /// Received after up to `reorder_by` datagrams that came later.
+    pub reorder: f64,
+    /// See `reorder`; fewer if fewer come before the network falls silent.
+    pub reorder_by: u32,
+}
+
+impl Faults {
+    /// Nothing but loss: `loss` of what is sent and `loss` of what is received.
+    pub fn loss(seed: u64, loss: f64) -> Faults {
+        Faults {
+            seed,
+            send_loss: loss,
+            receive_loss: loss,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: 8,
+        }
+    }
+}
+
+/// What has gone wrong so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultCounters {
+    /// Datagrams lost when sent.
+    pub send_lost: u64,
+    /// Datagrams lost when received.
+    pub receive_lost: u64,
+    /// Datagrams received twice.
+    pub duplicated: u64,
+    /// Datagrams held back.
+    pub reordered: u64,
+}
+
+/// `T` with faults.
+pub struct Fault<T: Transport> {
+    inner: T,
+    faults: Faults,
+    send_rng: Rng,
+    receive: Receive,
+    /// For each datagram of the last batch that is still to be sent, whether it is to be lost:
+    /// drawn once, however often back-pressure makes the caller offer it again.
+    fates: VecDeque<bool>,
+    /// Room for the datagrams of a batch that are not lost; empty between calls.
+    room: Vec<Outgoing<'static>>,
+    send_lost: u64,
+}
+
+/// What happens on the way in.
+struct Receive {
+    faults: Faults,
+    rng: Rng,
+    /// Datagrams held back, and how many more come before them.
+    held: Vec<(u32, Vec<u8>)>,
+    counters: FaultCounters,
+    given: usize,
+}
+
+impl<T: Transport> Fault<T> {
+    /// Wraps `inner`.
+    pub fn new(inner: T, faults: Faults) -> Fault<T> {
+        let mut rng = Rng::new(faults.seed);
+        Fault {
+            inner,
+            faults,
+            send_rng: Rng::new(rng.bits()),
+            receive: Receive {
+                faults,
+                rng: Rng::new(rng.bits()),
+                held: Vec::new(),
+                counters: FaultCounters::default(),
+                given: 0,
+            },
+            fates: VecDeque::new(),
+            room: Vec::new(),
+            send_lost: 0,
+        }
+    }
+
+    /// The transport underneath.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// The transport underneath.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// What has gone wrong so far.
+    pub fn counters(&self) -> FaultCounters {
+        FaultCounters {
+            send_lost: self.send_lost,
+            ..self.receive.counters
+        }
+    }
+}
+
+impl<T: Transport> Transport for Fault<T> {
+    type Address = T::Address;
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn peer(&mut self, node: NodeId, address: T::Address) {
+        self.inner.peer(node, address);
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.inner.forget(node);
+    }
+
+    fn join(&mut self, group: GroupId, address: T::Address, receive: bool) -> io::Result<()> {
+        self.inner.join(group, address, receive)
+    }
+
+    fn leave(&mut self, group: GroupId) {
+        self.inner.leave(group);
+    }
+
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        if self.faults.send_loss <= 0.0 {
+            return self.inner.send(now, batch);
+        }
+        while self.fates.len() < batch.len() {
+            self.fates
+                .push_back(self.send_rng.chance(self.faults.send_loss));
+        }
+        let mut kept = emptied(std::mem::take(&mut self.room));
+        let pairs = batch.iter().zip(&self.fates);
+        kept.extend(
+            pairs
+                .filter(|(_, lost)| !**lost)
+                .map(|(datagram, _)| *datagram),
+        );
+        let answer = match kept.is_empty() {
+            true => Ok(0),
+            false => self.inner.send(now, &kept),
+        };
+        let refused = answer.as_ref().is_ok_and(|&taken| taken < kept.len());
+        self.room = emptied(kept);
+        let mut taken = answer?;
+        // Done with are those taken, and the lost ones before, between and (unless the network
+        // has had enough) after them.
+        let mut done = 0;
+        while done < batch.len() {
+            let lost = self.fates[0];
+            if !lost && taken == 0 {
+                debug_assert!(refused);
+                break;
+            }
+            self.fates.pop_front();
+            match lost {
+                true => self.send_lost += 1,
+                false => taken -= 1,
+            }
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        self.receive.given = 0;
+        for _ in 0..ROUNDS {
+            let receive = &mut self.receive;
+            let came = self
+                .inner
+                .recv(now, &mut |bytes| receive.datagram(bytes, sink))?;
+            if came == 0 {
+                // Silence: nothing will come to pass those that are held.
+                self.receive.release(None, sink);
+            }
+            // Zero would tell the caller that nothing waits, while all that came was lost.
+            if came == 0 || self.receive.given > 0 {
+                break;
+            }
+        }
+        Ok(self.receive.given)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = match self.receive.held.is_empty() {
+            true => timeout,
+            false => Some(Duration::ZERO),
+        };
+        self.inner.wait(timeout)
+    }
+}
+
+impl Receive {
+    fn datagram(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) {
+        // Every datagram draws alike, so that one kind of fault does not move another.
+        let [lost, twice, late] = [
+            self.faults.receive_loss,
+            self.faults.duplicate,
+            self.faults.reorder,
+        ]
+        .map(|p| self.rng.unit() < p);
+        let by = 1 + self.rng.below(u64::from(self.faults.reorder_by.max(1))) as u32;
+        if lost {
+            self.counters.receive_lost += 1;
+        } else {
+            if twice {
+                self.counters.duplicated += 1;
+                self.give(bytes, sink);
+            }
+            if late {
+                self.counters.reordered += 1;
+                self.held.push((by + 1, bytes.to_vec()));
+            } else {
+                self.give(bytes, sink);
+            }
+        }
+        self.release(Some(1), sink);
+    }
+
+    fn give(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) {
+        self.given += 1;
+        sink(bytes);
+    }
+
+    /// Gives those held for which `passed` more datagrams are enough; with `None`, all.
+    fn release(&mut self, passed: Option<u32>, sink: &mut dyn FnMut(&[u8])) {
+        let mut i = 0;
+        while i < self.held.len() {
+            let wait = &mut self.held[i].0;
+            *wait = passed.map_or(0, |n| wait.saturating_sub(n));
+            if *wait > 0 {
+                i += 1;
+                continue;
+            }
+            let (_, bytes) = self.held.remove(i);
+            self.give(&bytes, sink);
+        }
+    }
+}
+
+/// The same allocation, without what was in it, for datagrams of another lifetime.
+fn emptied<'b>(mut datagrams: Vec<Outgoing<'_>>) -> Vec<Outgoing<'b>> {
+    datagrams.clear();
+    let gone = |_| -> Outgoing<'b> { unreachable!("it is empty") };
+    datagrams.into_iter().map(gone).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_proto::Dest;
+
+    /// Takes at most `room` datagrams per call, and gives back what it took.
+    #[derive(Default)]
+    struct Echo {
+        room: usize,
+        queue: VecDeque<Vec<u8>>,
+        burst: usize,
+    }
+
+    impl Transport for Echo {
+        type Address = ();
+
+        fn caps(&self) -> Caps {
+            Caps {
+                datagram_max: 64,
+                receive_buffer: 0,
+            }
+        }
+        fn peer(&mut self, _: NodeId, _: ()) {}
+        fn forget(&mut self, _: NodeId) {}
+        fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn leave(&mut self, _: GroupId) {}
+        fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+            let taken = batch.len().min(self.room);
+            let bytes = batch[..taken].iter().map(|d| [d.head, d.body].concat());
+            self.queue.extend(bytes);
+            Ok(taken)
+        }
+        fn recv(&mut self, _: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+            let n = self.queue.len().min(self.burst);
+            self.queue.drain(..n).for_each(|d| sink(&d));
+            Ok(n)
+        }
+        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+            assert_eq!(
+                timeout,
+                Some(Duration::ZERO),
+                "only asked while something is held"
+            );
+            Ok(())
+        }
+    }
+
+    /// Sends `0 .. count` in batches of 32 through `faults`, each call to the network below taking
+    /// at most `room`; says what arrives.
+    fn pass(faults: Faults, count: u32, room: usize) -> (Vec<u32>, FaultCounters) {
+        let echo = Echo {
+            room,
+            burst: 16,
+            ..Echo::default()
+        };
+        let mut fault = Fault::new(echo, faults);
+        let heads: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
+        let batch: Vec<Outgoing<'_>> = heads
+            .iter()
+            .map(|head| Outgoing {
+                to: Dest::Node(NodeId(1)),
+                head,
+                body: b"",
+            })
+            .collect();
+        let mut sent = 0;
+        while sent < batch.len() {
+            let end = batch.len().min(sent + 32);
+            sent += fault.send(Time::ZERO, &batch[sent..end]).unwrap();
+        }
+        assert_eq!(sent, batch.len(), "what is lost counts as sent");
+        let mut arrived = Vec::new();
+        let number = |d: &[u8]| u32::from_be_bytes(d.try_into().unwrap());
+        while fault
+            .recv(Time::ZERO, &mut |d| arrived.push(number(d)))
+            .unwrap()
+            > 0
+        {}
+        assert!(fault.inner().queue.is_empty() && fault.receive.held.is_empty());
+        (arrived, fault.counters())
+    }
+
+    #[test]
+    fn loses_its_share_on_both_sides() {
+        let (arrived, counters) = pass(Faults::loss(7, 0.1), 100_000, 32);
+        assert!(
+            (9_500..10_500).contains(&counters.send_lost),
+            "{counters:?}"
+        );
+        assert!(
+            (8_500..9_500).contains(&counters.receive_lost),
+            "{counters:?}"
+        );
+        let lost = counters.send_lost + counters.receive_lost;
+        assert_eq!(arrived.len() as u64, 100_000 - lost);
+        assert!(
+            arrived.is_sorted_by(|a, b| a < b),
+            "nothing repeated or reordered"
+        );
+    }
+
+    #[test]
+    fn everything_and_nothing() {
+        assert_eq!(pass(Faults::loss(1, 1.0), 100, 32).0, []);
+        let all: Vec<u32> = (0..100).collect();
+        assert_eq!(pass(Faults::loss(1, 0.0), 100, 5).0, all);
+    }
+
+    #[test]
+    fn a_seed_means_the_same_under_back_pressure() {
+        let faults = Faults::loss(3, 0.2);
+        let free = pass(faults, 5_000, 32);
+        assert_eq!(free, pass(faults, 5_000, 32));
+        assert_eq!(free, pass(faults, 5_000, 3));
+        assert_ne!(free.0, pass(Faults::loss(4, 0.2), 5_000, 32).0);
+    }
+
+    #[test]
+    fn repeats_and_reorders() {
+        let faults = Faults {
+            duplicate: 0.1,
+            reorder: 0.1,
+            ..Faults::loss(5, 0.0)
+        };
+        let (arrived, counters) = pass(faults, 10_000, 32);
+        assert!((800..1_200).contains(&counters.duplicated), "{counters:?}");
+        assert!((800..1_200).contains(&counters.reordered), "{counters:?}");
+        assert_eq!(arrived.len() as u64, 10_000 + counters.duplicated);
+        // The n-th to arrive that was not repeated: how far from its place?
+        let mut first: Vec<u32> = Vec::new();
+        let mut seen = vec![false; 10_000];
+        for n in &arrived {
+            if !std::mem::replace(&mut seen[*n as usize], true) {
+                first.push(*n);
+            }
+        }
+        assert!(seen.iter().all(|s| *s), "all arrive");
+        assert!(!first.is_sorted());
+        let far = first
+            .iter()
+            .enumerate()
+            .map(|(i, n)| n.abs_diff(i as u32))
+            .max();
+        assert!(far <= Some(2 * faults.reorder_by), "{far:?}");
+    }
+
+    #[test]
+    fn waits_for_nobody_while_it_holds_something() {
+        let mut fault = Fault::new(
+            Echo {
+                room: 1,
+                burst: 1,
+                ..Echo::default()
+            },
+            Faults {
+                reorder: 1.0,
+                ..Faults::loss(5, 0.0)
+            },
+        );
+        let datagram = Outgoing {
+            to: Dest::Node(NodeId(1)),
+            head: b"x",
+            body: b"",
+        };
+        fault.send(Time::ZERO, &[datagram]).unwrap();
+        fault.receive.datagram(b"y", &mut |_| panic!("it is held"));
+        fault.wait(None).unwrap();
+        let mut got = Vec::new();
+        while fault
+            .recv(Time::ZERO, &mut |d| got.push(d.to_vec()))
+            .unwrap()
+            > 0
+        {}
+        got.sort();
+        assert_eq!(got, [b"x", b"y"]);
+    }
+}

@@ -1,0 +1,575 @@
+//! Datagrams by UDP, multicast and unicast, IPv4 and IPv6.
+//!
+//! One *unicast socket*, bound to the interface's own address and a free port, sends everything,
+//! multicasts too, so that a datagram's source tells whose it is; datagrams for this node alone
+//! arrive there. Each group that is listened to has a *receive socket* bound to the group's
+//! address and port, which hears that group, on that interface, and nothing else.
+//!
+//! Sending gathers (GSO inside `sendmmsg`, `send.rs`), receiving splits (`recvmmsg` with GRO,
+//! `receive.rs`); either falls back to single datagrams where the kernel refuses. What goes wrong
+//! for one destination is a lost datagram with a [`Notice`]; what goes wrong for the interface is
+//! an [`io::Error`]. The reasons are in `spec/6-transports.md`.
+
+mod interface;
+mod notice;
+mod receive;
+mod send;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fabricast_proto::{GroupId, NodeId, Time};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
+
+pub use self::interface::{Device, Family, Interface, choose, devices};
+pub use self::notice::{Notice, UdpCounters};
+
+use self::interface::because;
+use super::{Caps, Outgoing, Transport};
+
+/// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
+/// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
+const MTU_MAX: usize = 9000;
+/// Messages taken by one `recvmmsg`; with GRO each may hold dozens of datagrams.
+const RECEIVE_MESSAGES: usize = 16;
+/// A receive buffer takes the longest thing that UDP or GRO can hand up.
+const RECEIVE_BYTES: usize = 65_536;
+/// After this long a send that found the kernel without buffers is worth another try: the kernel
+/// does not tell when it has some again.
+const STARVED: Duration = Duration::from_micros(200);
+/// Notices kept for [`Udp::notice`]; more are dropped, for who does not ask does not care.
+const NOTICES_MAX: usize = 64;
+
+/// How to open a [`Udp`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UdpConfig {
+    /// Which interface everything leaves and enters by.
+    pub interface: Interface,
+    /// IPv4 or IPv6; by default that of the address by which the interface is chosen, else IPv4
+    /// where there is any.
+    pub family: Option<Family>,
+    /// Port of the unicast socket; zero (the default): any free one.
+    pub port: u16,
+    /// Routers that a multicast may pass, plus one. 1, the default, never leaves the local
+    /// network; more needs routers that forward multicast, and somebody's consent.
+    pub group_ttl: u8,
+    /// Whether multicasts also go to receivers on this very host. On by default; it costs nothing
+    /// while none listens. (The loopback interface does it in any case.)
+    pub loopback: bool,
+    /// Largest datagram, in bytes; by default what the interface's MTU leaves, up to an MTU of
+    /// 9000.
+    pub datagram: Option<usize>,
+    /// Bytes of receive buffer to ask the kernel for, per socket; [`Caps::receive_buffer`] says
+    /// what it gave.
+    pub receive_buffer: usize,
+    /// Bytes of send buffer to ask for; by default the kernel's, which holds a sender back early.
+    pub send_buffer: Option<usize>,
+    /// Whether to let the kernel cut and join datagrams (GSO, GRO). On by default.
+    pub offload: bool,
+}
+
+impl Default for UdpConfig {
+    fn default() -> UdpConfig {
+        UdpConfig {
+            interface: Interface::Auto,
+            family: None,
+            port: 0,
+            group_ttl: 1,
+            loopback: true,
+            datagram: None,
+            receive_buffer: 8 << 20,
+            send_buffer: None,
+            offload: true,
+        }
+    }
+}
+
+/// Why the last `send` took fewer datagrams than it was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blocked {
+    No,
+    /// The socket's send buffer is full: the kernel tells when it is not.
+    Full,
+    /// The kernel had no memory, and does not tell when it has.
+    Starved,
+}
+
+/// Somewhere to send to.
+struct Destination {
+    address: SockAddr,
+    /// The kernel has not refused to cut messages on this way.
+    gso: bool,
+    /// What has been noticed about it already, as bits of [`Notice::bit`].
+    noticed: u8,
+}
+
+struct Group {
+    to: Destination,
+    receive: bool,
+}
+
+/// A socket that hears one group address.
+struct Input {
+    socket: Socket,
+    address: SocketAddr,
+    /// Groups of ours that share the address; the socket closes with the last.
+    users: usize,
+}
+
+/// UDP on one interface.
+pub struct Udp {
+    device: Device,
+    family: Family,
+    local: SocketAddr,
+    socket: Socket,
+    inputs: Vec<Input>,
+    nodes: HashMap<NodeId, Destination>,
+    groups: HashMap<GroupId, Group>,
+    caps: Caps,
+    receive_buffer: usize,
+    gso: bool,
+    gro: bool,
+    sending: sys::Sending,
+    messages: Vec<sys::Message>,
+    receiving: sys::Receiving,
+    turn: usize,
+    poll: Vec<libc::pollfd>,
+    bell: Arc<sys::Bell>,
+    blocked: Blocked,
+    counters: UdpCounters,
+    /// Kernel drops of sockets that are closed.
+    drops_past: u64,
+    notices: VecDeque<Notice>,
+    #[cfg(test)]
+    script: send::Script,
+}
+
+/// Ends a [`Transport::wait`] from another thread.
+#[derive(Clone)]
+pub struct Waker(Arc<sys::Bell>);
+
+impl Waker {
+    /// The wait under way, or else the next one, returns at once.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+}
+
+impl Udp {
+    /// Opens the unicast socket on the interface that `config` means.
+    pub fn new(config: &UdpConfig) -> io::Result<Udp> {
+        let (device, address) = choose(&config.interface, config.family)?;
+        let family = Family::of(address);
+        let mtu = match device.mtu {
+            0 => 1500,
+            mtu => mtu,
+        };
+        // 65 535 is what the length field of an IP packet can say.
+        let fits = mtu.min(65_535).saturating_sub(family.headers());
+        let datagram_max = match config.datagram {
+            None => fits.min(MTU_MAX - family.headers()),
+            Some(asked) if (1..=fits).contains(&asked) => asked,
+            Some(asked) => {
+                let text = format!(
+                    "a datagram of {asked} bytes does not fit interface {} (MTU {mtu}, {family}): \
+                     choose 1 to {fits}, or raise the MTU on every host and switch",
+                    device.name
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
+        let local = scoped(SocketAddr::new(address, config.port), device.index);
+        let socket = open(local, &format!("the unicast socket on {}", device.name))?;
+        let mut udp = Udp {
+            family,
+            local: socket.local_addr()?.as_socket().unwrap_or(local),
+            inputs: Vec::new(),
+            nodes: HashMap::new(),
+            groups: HashMap::new(),
+            caps: Caps {
+                datagram_max,
+                receive_buffer: 0,
+            },
+            receive_buffer: config.receive_buffer,
+            gso: config.offload
+                && sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
+            gro: config.offload,
+            sending: sys::Sending::default(),
+            messages: Vec::new(),
+            receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
+            turn: 0,
+            poll: Vec::new(),
+            bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
+            blocked: Blocked::No,
+            counters: UdpCounters::default(),
+            drops_past: 0,
+            notices: VecDeque::new(),
+            #[cfg(test)]
+            script: send::Script::default(),
+            device,
+            socket,
+        };
+        udp.set_up_sending(config)?;
+        udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
+        if udp.gro && set_gro(&udp.socket).is_err() {
+            udp.gro = false;
+        }
+        if config.offload && !(udp.gso && udp.gro) {
+            let (gso, gro) = (udp.gso, udp.gro);
+            udp.notify(Notice::NoOffload { gso, gro });
+        }
+        // The kernel doubles what it is asked for, to make up for its own overhead.
+        let granted = udp.caps.receive_buffer / 2;
+        if granted < config.receive_buffer {
+            udp.notify(Notice::ReceiveBuffer {
+                asked: config.receive_buffer,
+                granted,
+            });
+        }
+        Ok(udp)
+    }
+
+    /// Where this node receives unicasts, and what its datagrams come from.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The interface in use, as it was at the start.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Something that ends `wait` from another thread.
+    pub fn waker(&self) -> Waker {
+        Waker(self.bell.clone())
+    }
+
+    /// What has been noticed since the last call, oldest first; not an error, but worth telling.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Counters since the start. Asks the kernel, so not for every datagram.
+    pub fn counters(&self) -> UdpCounters {
+        let mut counters = self.counters;
+        counters.dropped_by_kernel = self.drops_past;
+        let sockets = self.inputs.iter().map(|i| &i.socket);
+        for socket in sockets.chain([&self.socket]) {
+            let memory = sys::memory(socket.as_fd());
+            counters.dropped_by_kernel += u64::from(memory.drops);
+            counters.queued += u64::from(memory.queued);
+        }
+        (counters.gso, counters.gro) = (self.gso, self.gro);
+        counters
+    }
+
+    fn notify(&mut self, notice: Notice) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push_back(notice);
+        }
+    }
+
+    /// Options of the socket that all sending goes through.
+    fn set_up_sending(&self, config: &UdpConfig) -> io::Result<()> {
+        let name = &self.device.name;
+        let fails = |what: &'static str| {
+            move |e: io::Error| because(e, format!("cannot set {what} for interface {name}"))
+        };
+        let fd = self.socket.as_fd();
+        let index = self.device.index;
+        let ttl = u32::from(config.group_ttl);
+        match self.family {
+            Family::V4 => {
+                use libc::{IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, IPPROTO_IP};
+                sys::set_multicast_interface_v4(fd, index).map_err(fails("IP_MULTICAST_IF"))?;
+                let socket = &self.socket;
+                socket
+                    .set_multicast_ttl_v4(ttl)
+                    .map_err(fails("IP_MULTICAST_TTL"))?;
+                socket
+                    .set_multicast_loop_v4(config.loopback)
+                    .map_err(fails("IP_MULTICAST_LOOP"))?;
+                sys::set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+                    .map_err(fails("IP_MTU_DISCOVER"))?;
+            }
+            Family::V6 => {
+                use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE};
+                let socket = &self.socket;
+                socket
+                    .set_multicast_if_v6(index)
+                    .map_err(fails("IPV6_MULTICAST_IF"))?;
+                socket
+                    .set_multicast_hops_v6(ttl)
+                    .map_err(fails("IPV6_MULTICAST_HOPS"))?;
+                socket
+                    .set_multicast_loop_v6(config.loopback)
+                    .map_err(fails("IPV6_MULTICAST_LOOP"))?;
+                sys::set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
+                    .map_err(fails("IPV6_MTU_DISCOVER"))?;
+                sys::set_int(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1).map_err(fails("IPV6_DONTFRAG"))?;
+            }
+        }
+        if let Some(bytes) = config.send_buffer {
+            self.socket
+                .set_send_buffer_size(bytes)
+                .map_err(fails("SO_SNDBUF"))?;
+        }
+        Ok(())
+    }
+
+    /// A socket that hears `address` and nothing else.
+    fn listen(&mut self, address: SocketAddr) -> io::Result<Input> {
+        let name = &self.device.name;
+        let index = self.device.index;
+        let socket = open(address, &format!("a receive socket for group {address}"))?;
+        let joined = match address.ip() {
+            IpAddr::V4(group) => socket.set_multicast_all_v4(false).and_then(|()| {
+                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
+            }),
+            IpAddr::V6(group) => {
+                // Linux before 4.20 lacks the option; the socket is bound to the group anyway.
+                let _ = socket.set_multicast_all_v6(false);
+                socket.join_multicast_v6(&group, index)
+            }
+        };
+        joined.map_err(|e| {
+            let hint = match e.raw_os_error() {
+                Some(libc::ENOBUFS) => {
+                    ": out of memberships; raise `sysctl net.ipv4.igmp_max_memberships` or \
+                     `net.core.optmem_max`"
+                }
+                Some(libc::ENODEV) => ": the interface is gone or cannot multicast",
+                _ => "",
+            };
+            because(
+                e,
+                format!("cannot join {address} on interface {name}{hint}"),
+            )
+        })?;
+        let granted = set_up_receiving(&socket, self.receive_buffer)?;
+        self.caps.receive_buffer = self.caps.receive_buffer.min(granted);
+        if self.gro && set_gro(&socket).is_err() {
+            self.gro = false;
+        }
+        Ok(Input {
+            socket,
+            address,
+            users: 0,
+        })
+    }
+}
+
+impl Transport for Udp {
+    type Address = SocketAddr;
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn peer(&mut self, node: NodeId, address: SocketAddr) {
+        let address = scoped(address, self.device.index);
+        if Family::of(address.ip()) != self.family {
+            let family = self.family;
+            self.notify(Notice::OtherFamily { address, family });
+            self.nodes.remove(&node);
+            return;
+        }
+        self.nodes.insert(node, Destination::new(address));
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    fn join(&mut self, group: GroupId, address: SocketAddr, receive: bool) -> io::Result<()> {
+        let address = scoped(address, self.device.index);
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if !address.ip().is_multicast() {
+            return wrong(format!(
+                "{address} is not a multicast address (239.0.0.0/8 or ff00::/8 are)"
+            ));
+        }
+        if address.port() == 0 {
+            return wrong(format!("group address {address} needs a port"));
+        }
+        if Family::of(address.ip()) != self.family {
+            let Udp {
+                device,
+                family,
+                local,
+                ..
+            } = self;
+            let (name, local) = (&device.name, local.ip());
+            return wrong(format!(
+                "group {address} is not {family}, but interface {name} is used by {local}"
+            ));
+        }
+        self.leave(group);
+        if receive {
+            let known = self.inputs.iter().position(|i| i.address == address);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let input = self.listen(address)?;
+                    self.inputs.push(input);
+                    self.inputs.len() - 1
+                }
+            };
+            self.inputs[at].users += 1;
+        }
+        let to = Destination::new(address);
+        self.groups.insert(group, Group { to, receive });
+        Ok(())
+    }
+
+    fn leave(&mut self, group: GroupId) {
+        let Some(gone) = self.groups.remove(&group) else {
+            return;
+        };
+        let address = gone.to.address.as_socket();
+        let input = self.inputs.iter().position(|i| Some(i.address) == address);
+        if let (true, Some(at)) = (gone.receive, input) {
+            self.inputs[at].users -= 1;
+            if self.inputs[at].users == 0 {
+                let input = self.inputs.remove(at);
+                self.drops_past += u64::from(sys::memory(input.socket.as_fd()).drops);
+            }
+        }
+    }
+
+    fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.send_batch(batch)
+    }
+
+    fn recv(&mut self, _now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        self.receive(sink)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        sharpen_timers();
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let full = match self.blocked {
+            Blocked::Full => libc::POLLOUT,
+            _ => 0,
+        };
+        self.poll.clear();
+        self.poll.push(entry(self.bell.raw(), libc::POLLIN));
+        self.poll
+            .push(entry(self.socket.as_raw_fd(), libc::POLLIN | full));
+        let inputs = self.inputs.iter();
+        self.poll
+            .extend(inputs.map(|i| entry(i.socket.as_raw_fd(), libc::POLLIN)));
+        let timeout = match self.blocked {
+            Blocked::Starved => Some(timeout.map_or(STARVED, |t| t.min(STARVED))),
+            _ => timeout,
+        };
+        self.blocked = Blocked::No;
+        sys::poll(&mut self.poll, timeout).map_err(|e| because(e, "cannot wait for datagrams"))?;
+        self.counters.wait_calls += 1;
+        if self.poll[0].revents != 0 {
+            self.bell.hush();
+        }
+        // An error that waits at a socket would wake us for ever: fetch it. It is about a datagram
+        // that is lost (a peer's port was closed, say), which nobody needs to be told.
+        let sockets = [&self.socket]
+            .into_iter()
+            .chain(self.inputs.iter().map(|i| &i.socket));
+        for (socket, entry) in sockets.zip(&self.poll[1..]) {
+            if entry.revents & libc::POLLERR != 0 {
+                let _ = socket.take_error();
+                self.counters.errors_ignored += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Destination {
+    fn new(address: SocketAddr) -> Destination {
+        Destination {
+            address: address.into(),
+            gso: true,
+            noticed: 0,
+        }
+    }
+}
+
+/// An IPv6 address that means something else on every interface, made to mean this one.
+fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(mut a)
+            if a.scope_id() == 0 && (a.ip().is_multicast() || a.ip().is_unicast_link_local()) =>
+        {
+            a.set_scope_id(index);
+            a.into()
+        }
+        _ => address,
+    }
+}
+
+/// A non-blocking datagram socket bound to `address`; a group's may be shared with other processes.
+fn open(address: SocketAddr, what: &str) -> io::Result<Socket> {
+    let open = || {
+        let kind = Type::DGRAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        if address.ip().is_multicast() {
+            socket.set_reuse_address(true)?;
+        }
+        socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    open().map_err(|e: io::Error| {
+        let hint = match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => ": another program has the port; choose another one",
+            Some(libc::EAFNOSUPPORT) => ": this kernel lacks the address family",
+            Some(libc::EADDRNOTAVAIL) => ": no interface has the address",
+            Some(libc::EMFILE) => ": too many open files; see `ulimit -n`",
+            _ => "",
+        };
+        because(e, format!("cannot open {what}, bound to {address}{hint}"))
+    })
+}
+
+/// Asks for a receive buffer, by privilege if we have it, and says what `getsockopt` then answers.
+fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
+    let asked = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+    let forced = sys::set_int(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_RCVBUFFORCE,
+        asked,
+    );
+    if forced.is_err() {
+        let set = socket.set_recv_buffer_size(asked as usize);
+        set.map_err(|e| because(e, format!("cannot set SO_RCVBUF to {bytes}")))?;
+    }
+    let size = socket.recv_buffer_size();
+    size.map_err(|e| because(e, "cannot read SO_RCVBUF back"))
+}
+
+fn set_gro(socket: &Socket) -> io::Result<()> {
+    sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Makes the time-outs of the calling thread exact, once per thread.
+fn sharpen_timers() {
+    thread_local!(static SHARP: Cell<bool> = const { Cell::new(false) });
+    if !SHARP.replace(true) {
+        sys::sharpen_timers();
+    }
+}

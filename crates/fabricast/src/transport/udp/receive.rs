@@ -1,0 +1,99 @@
+//! Taking what has arrived.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::interface::because;
+use super::{Udp, sys};
+
+/// A call ends with the socket at which it has handed up this many datagrams.
+const ENOUGH: usize = 64;
+/// How often a call looks again when all it got was our own datagrams.
+const ROUNDS: usize = 8;
+
+impl Udp {
+    /// Hands up what waits at the sockets, each in its turn, and says how many datagrams. Bounded:
+    /// one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams.
+    pub(super) fn receive(&mut self, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        let sockets = 1 + self.inputs.len();
+        for _ in 0..ROUNDS {
+            let (mut given, mut taken) = (0, 0);
+            for step in 0..sockets {
+                let at = (self.turn + step) % sockets;
+                let (n, datagrams) = self.receive_at(at, sink)?;
+                taken += n;
+                given += datagrams;
+                if given >= ENOUGH {
+                    // Whoever had to wait is the first one next time.
+                    self.turn = (at + 1) % sockets;
+                    break;
+                }
+            }
+            if given > 0 || taken == 0 {
+                return Ok(given);
+            }
+        }
+        Ok(0)
+    }
+
+    /// One `recvmmsg`: how many messages it took, and how many datagrams of them went up.
+    fn receive_at(&mut self, at: usize, sink: &mut dyn FnMut(&[u8])) -> io::Result<(usize, usize)> {
+        let socket = match at {
+            0 => &self.socket,
+            _ => &self.inputs[at - 1].socket,
+        };
+        self.counters.receive_calls += 1;
+        let taken = match self.receiving.receive(socket.as_fd()) {
+            Ok(taken) => taken,
+            Err(e) => {
+                return match e.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR) => Ok((0, 0)),
+                    // Fatal for the program, not news from the network.
+                    Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EFAULT) => {
+                        let name = &self.device.name;
+                        Err(because(e, format!("cannot receive on interface {name}")))
+                    }
+                    // About a datagram sent earlier (a closed port), or no memory just now.
+                    _ => {
+                        self.counters.errors_ignored += 1;
+                        Ok((0, 0))
+                    }
+                };
+            }
+        };
+        let mut given = 0;
+        for i in 0..taken {
+            let message = self.receiving.message(i);
+            self.counters.messages_received += 1;
+            if message.from == Some(self.local) {
+                self.counters.own += split(&message, &mut |_| ());
+                continue;
+            }
+            if message.truncated {
+                self.counters.truncated += 1;
+                continue;
+            }
+            let datagrams = split(&message, sink);
+            self.counters.datagrams_received += datagrams;
+            self.counters.bytes_received += message.bytes.len() as u64;
+            given += datagrams as usize;
+        }
+        Ok((taken, given))
+    }
+}
+
+/// Hands the datagrams in `message` to `sink`, and says how many.
+fn split(message: &sys::Received<'_>, sink: &mut dyn FnMut(&[u8])) -> u64 {
+    match message.segment {
+        Some(segment) if message.bytes.len() > segment => {
+            let datagrams = message.bytes.chunks(segment);
+            let count = datagrams.len() as u64;
+            datagrams.for_each(sink);
+            count
+        }
+        _ => {
+            sink(message.bytes);
+            1
+        }
+    }
+}

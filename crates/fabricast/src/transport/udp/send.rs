@@ -1,0 +1,293 @@
+//! Handing datagrams to the kernel, many at a time.
+//!
+//! A batch is planned into *messages*: a run of datagrams to one destination, equally long (the
+//! last may be shorter), is one message that the kernel cuts (GSO). Several messages are one
+//! `sendmmsg`. When the kernel refuses to cut, the destination is marked and the rest of the batch
+//! planned anew: so that there is one way to send, not two.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use fabricast_proto::Dest;
+
+use super::interface::{self, because};
+use super::sys::Message;
+use super::{Blocked, Destination, Notice, Udp};
+use crate::transport::Outgoing;
+
+/// Datagrams in one message: the kernel's limit since GSO exists (newer ones allow 128).
+const SEGMENTS_MAX: usize = 64;
+/// Bytes in one message: what the length fields of IP and UDP can say.
+const MESSAGE_BYTES_MAX: usize = 65_507;
+/// Messages in one `sendmmsg`.
+const MESSAGES_MAX: usize = 64;
+/// Datagrams in one `sendmmsg`, so that what is planned anew after a refusal is bounded.
+const DATAGRAMS_MAX: usize = 512;
+/// How often in a row a send is tried again after an error that was about an earlier datagram.
+const RETRIES: u32 = 8;
+
+/// What to do about a message that the kernel did not take.
+enum Next {
+    /// Try it again.
+    Again,
+    /// Plan what is left, from this message on.
+    Replan,
+    /// It is lost; go on with the next one.
+    Skip,
+    /// Enough for now.
+    Stop,
+}
+
+impl Udp {
+    /// Sends from the front of `batch` what the kernel takes, and says how many datagrams.
+    pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.blocked = Blocked::No;
+        let mut done = 0;
+        while done < batch.len() {
+            let start = done;
+            let end = self.plan(batch, start);
+            let (taken, ended) = self.hand_over_all(batch);
+            done = self.messages.get(taken).map_or(end, |m| m.first);
+            let known: usize = self.messages[..taken].iter().map(|m| m.count).sum();
+            self.counters.unknown += (done - start - known) as u64;
+            match ended {
+                Ok(Next::Stop) => break,
+                Ok(_) => (),
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => {
+                    // Tell first what was sent. The error comes back with the next call, for which
+                    // nobody has to wait: the socket is not full.
+                    self.blocked = Blocked::Full;
+                    break;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Hands over the planned messages: how many of them are done with, and what then.
+    fn hand_over_all(&mut self, batch: &[Outgoing<'_>]) -> (usize, io::Result<Next>) {
+        let mut taken = 0;
+        let mut retries = 0;
+        while taken < self.messages.len() {
+            let error = match self.hand_over(taken, batch) {
+                Ok(n) => {
+                    for message in &self.messages[taken..taken + n] {
+                        let datagrams = &batch[message.first..message.first + message.count];
+                        let bytes: usize = datagrams.iter().map(Outgoing::len).sum();
+                        self.counters.datagrams_sent += message.count as u64;
+                        self.counters.bytes_sent += bytes as u64;
+                    }
+                    self.counters.messages_sent += n as u64;
+                    taken += n;
+                    retries = 0;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match self.refused(error, taken, batch) {
+                Ok(Next::Again) if retries < RETRIES => retries += 1,
+                Ok(Next::Again | Next::Skip) => {
+                    self.counters.lost_at_send += self.messages[taken].count as u64;
+                    taken += 1;
+                    retries = 0;
+                }
+                end => return (taken, end),
+            }
+        }
+        (taken, Ok(Next::Replan))
+    }
+
+    /// Fills `messages` from `batch[start..]`; says where it stopped.
+    fn plan(&mut self, batch: &[Outgoing<'_>], start: usize) -> usize {
+        self.messages.clear();
+        let longest_gso = self.device.mtu.saturating_sub(self.family.headers());
+        let mut at = start;
+        while at < batch.len() && at - start < DATAGRAMS_MAX && self.messages.len() < MESSAGES_MAX {
+            let first = &batch[at];
+            let Some(to) = self.destination(first.to) else {
+                at += 1;
+                continue;
+            };
+            let segment = first.len();
+            let mut count = 1;
+            if self.gso && to.gso && segment > 0 && segment <= longest_gso {
+                let mut bytes = segment;
+                for next in &batch[at + 1..] {
+                    let len = next.len();
+                    if count == SEGMENTS_MAX
+                        || next.to != first.to
+                        || len > segment
+                        || len == 0
+                        || bytes + len > MESSAGE_BYTES_MAX
+                    {
+                        break;
+                    }
+                    count += 1;
+                    bytes += len;
+                    if len < segment {
+                        break;
+                    }
+                }
+            }
+            let message = Message {
+                to: to.address.clone(),
+                first: at,
+                count,
+                segment: (count > 1).then_some(segment as u16),
+            };
+            self.messages.push(message);
+            at += count;
+        }
+        at
+    }
+
+    /// One `sendmmsg` of the planned messages from number `from` on.
+    fn hand_over(&mut self, from: usize, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.counters.send_calls += 1;
+        #[cfg(test)]
+        let to = from + self.script.lets_through(&self.messages[from..])?;
+        #[cfg(not(test))]
+        let to = self.messages.len();
+        let fd = self.socket.as_fd();
+        self.sending.send(fd, &self.messages[from..to], batch)
+    }
+
+    /// What an error at message number `at` means.
+    fn refused(&mut self, error: io::Error, at: usize, batch: &[Outgoing<'_>]) -> io::Result<Next> {
+        let message = &self.messages[at];
+        let first = batch[message.first];
+        let to = message.to.as_socket().unwrap_or(self.local);
+        let errno = error.raw_os_error().unwrap_or(0);
+        let multicast = to.ip().is_multicast();
+        let cut = message.segment.is_some();
+        match errno {
+            libc::EAGAIN => {
+                self.blocked = Blocked::Full;
+                Ok(Next::Stop)
+            }
+            libc::ENOBUFS | libc::ENOMEM => {
+                self.blocked = Blocked::Starved;
+                Ok(Next::Stop)
+            }
+            libc::EINTR => Ok(Next::Again),
+            // What an earlier datagram brought back; fetching it has cleared it.
+            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPROTO | libc::EHOSTDOWN => {
+                self.counters.errors_ignored += 1;
+                Ok(Next::Again)
+            }
+            libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT
+                if cut =>
+            {
+                if let Some(destination) = self.destination_mut(first.to) {
+                    destination.gso = false;
+                }
+                self.notify_about(first.to, Notice::GsoRefused { to, errno });
+                Ok(Next::Replan)
+            }
+            libc::EMSGSIZE => {
+                let len = first.len();
+                self.notify_about(first.to, Notice::TooLarge { to, len });
+                Ok(Next::Skip)
+            }
+            libc::EPERM | libc::EACCES => {
+                self.notify_about(first.to, Notice::Blocked { to });
+                Ok(Next::Skip)
+            }
+            // One peer cannot be reached, while the interface is as it should be.
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EADDRNOTAVAIL
+                if !multicast && self.still_there() =>
+            {
+                self.notify_about(first.to, Notice::Unreachable { to, errno });
+                Ok(Next::Skip)
+            }
+            _ => Err(self.explained(error, to)),
+        }
+    }
+
+    /// The error that ends it, with where it happened and what may help.
+    fn explained(&self, error: io::Error, to: SocketAddr) -> io::Error {
+        let name = &self.device.name;
+        let own = self.local.ip();
+        let hint = if !self.still_there() {
+            format!(": the interface is down, gone, or has lost its address {own}")
+        } else if to.is_ipv6() && self.device.loopback {
+            format!(
+                ": the loopback has no IPv6 multicast route; `ip -6 route add local ff00::/8 \
+                 dev {name}` adds one"
+            )
+        } else {
+            ": check the routes".to_string()
+        };
+        because(
+            error,
+            format!("cannot send to {to} by interface {name}{hint}"),
+        )
+    }
+
+    /// Whether the interface is up and has our address. Asked only when something went wrong.
+    fn still_there(&self) -> bool {
+        let own = self.local.ip();
+        interface::devices().is_ok_and(|all| {
+            let same = |d: &&interface::Device| d.index == self.device.index;
+            all.iter().find(same).is_some_and(|d| {
+                d.up && (d.addresses.contains(&own) || d.loopback && own.is_loopback())
+            })
+        })
+    }
+
+    /// Tells `notice`, once per destination.
+    fn notify_about(&mut self, to: Dest, notice: Notice) {
+        let bit = notice.bit();
+        let fresh = self.destination_mut(to).is_some_and(|destination| {
+            let fresh = destination.noticed & bit == 0;
+            destination.noticed |= bit;
+            fresh
+        });
+        if fresh {
+            self.notify(notice);
+        }
+    }
+
+    fn destination(&self, to: Dest) -> Option<&Destination> {
+        match to {
+            Dest::Node(node) => self.nodes.get(&node),
+            Dest::Group(group) => self.groups.get(&group).map(|g| &g.to),
+        }
+    }
+
+    fn destination_mut(&mut self, to: Dest) -> Option<&mut Destination> {
+        match to {
+            Dest::Node(node) => self.nodes.get_mut(&node),
+            Dest::Group(group) => self.groups.get_mut(&group).map(|g| &mut g.to),
+        }
+    }
+}
+
+/// Errors that tests put in the kernel's place.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Script {
+    /// Answers to the next calls; `0` lets one through.
+    pub next: std::collections::VecDeque<i32>,
+    /// Answer to every message that is to be cut.
+    pub cut: Option<i32>,
+}
+
+#[cfg(test)]
+impl Script {
+    /// How many of `messages` the kernel may have.
+    fn lets_through(&mut self, messages: &[Message]) -> io::Result<usize> {
+        let errno = self.next.pop_front().unwrap_or(0);
+        if errno != 0 {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let to_cut = messages.iter().position(|m| m.segment.is_some());
+        match (self.cut, to_cut) {
+            (Some(errno), Some(0)) => Err(io::Error::from_raw_os_error(errno)),
+            (Some(_), Some(at)) => Ok(at),
+            _ => Ok(messages.len()),
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! The system calls that the standard library has no name for, each behind a safe function.
+//!
+//! All unsafe code of this crate is here. No pointer outlives the call that it was made for: the
+//! buffers of [`Sending`] and [`Receiving`] keep their capacity between calls, but every header
+//! that a call reads is written anew by that same call.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
+use socket2::SockAddr;
+
+use crate::transport::Outgoing;
+
+/// Room for one control message that carries an integer, aligned as the kernel wants it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL]);
+const CONTROL: usize = 32;
+// SAFETY: CMSG_SPACE computes on its argument alone.
+const _: () = assert!(unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) } as usize <= CONTROL);
+const _: () = assert!(align_of::<Control>() >= align_of::<cmsghdr>());
+
+fn check(answer: c_int) -> io::Result<c_int> {
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(answer)
+    }
+}
+
+/// One message for the kernel: `count` datagrams of a batch, from `first`, to one address.
+#[derive(Clone)]
+pub(super) struct Message {
+    pub to: SockAddr,
+    pub first: usize,
+    pub count: usize,
+    /// Length at which the kernel cuts the message into datagrams; `None`: it is one datagram.
+    pub segment: Option<u16>,
+}
+
+/// Headers for `sendmmsg`, kept so that sending does not allocate.
+#[derive(Default)]
+pub(super) struct Sending {
+    pieces: Vec<iovec>,
+    controls: Vec<Control>,
+    headers: Vec<mmsghdr>,
+}
+
+// SAFETY: the pointers in it are dead between calls (see the module's doc), so that it may move
+// to another thread.
+unsafe impl Send for Sending {}
+
+impl Sending {
+    /// Hands `messages`, made of datagrams of `batch`, to the kernel; says how many it took. An
+    /// error is the first message's.
+    pub fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        messages: &[Message],
+        batch: &[Outgoing<'_>],
+    ) -> io::Result<usize> {
+        self.pieces.clear();
+        self.controls.clear();
+        self.headers.clear();
+        // Room first: nothing below may move what a header points to.
+        let datagrams: usize = messages.iter().map(|m| m.count).sum();
+        self.pieces.reserve(2 * datagrams);
+        self.controls.reserve(messages.len());
+        self.headers.reserve(messages.len());
+        for message in messages {
+            let first = self.pieces.len();
+            for datagram in &batch[message.first..message.first + message.count] {
+                for piece in [datagram.head, datagram.body] {
+                    if !piece.is_empty() {
+                        self.pieces.push(iovec {
+                            iov_base: piece.as_ptr() as *mut c_void,
+                            iov_len: piece.len(),
+                        });
+                    }
+                }
+            }
+            // SAFETY: an all-zero mmsghdr is a valid value: null pointers and zero lengths.
+            let mut header: mmsghdr = unsafe { zeroed() };
+            header.msg_hdr.msg_name = message.to.as_ptr() as *mut c_void;
+            header.msg_hdr.msg_namelen = message.to.len();
+            header.msg_hdr.msg_iovlen = (self.pieces.len() - first) as _;
+            // SAFETY: `first <= len <= capacity`; `pieces` does not grow beyond what is reserved,
+            // so that the pointer stays good.
+            header.msg_hdr.msg_iov = unsafe { self.pieces.as_mut_ptr().add(first) };
+            if let Some(segment) = message.segment {
+                self.controls.push(Control([0; CONTROL]));
+                let control = self.controls.last_mut().expect("just pushed");
+                header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+                // SAFETY: a control message with a u16 fits `Control` (asserted above for an int)
+                // and `Control` is aligned for it; `controls` does not grow beyond its reserve.
+                unsafe {
+                    header.msg_hdr.msg_controllen = libc::CMSG_SPACE(2) as _;
+                    let cmsg = libc::CMSG_FIRSTHDR(&header.msg_hdr);
+                    (*cmsg).cmsg_level = libc::SOL_UDP;
+                    (*cmsg).cmsg_type = libc::UDP_SEGMENT;
+                    (*cmsg).cmsg_len = libc::CMSG_LEN(2) as _;
+                    libc::CMSG_DATA(cmsg).cast::<u16>().write_unaligned(segment);
+                }
+            }
+            self.headers.push(header);
+        }
+        // SAFETY: the headers' pointers are good: names in `messages`, payload in `batch`, both
+        // borrowed until we return; the rest in vectors that have not moved since. The kernel only
+        // reads what they point to (`msg_len` in the headers apart, which are ours).
+        check(unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                self.headers.len() as u32,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        })
+        .map(|n| n as usize)
+    }
+}
+
+/// What one message of [`Receiving`] holds.
+pub(super) struct Received<'a> {
+    /// The bytes: one datagram, or several of `segment` bytes each (the last may be shorter).
+    pub bytes: &'a [u8],
+    /// Length of a datagram if the kernel has joined several.
+    pub segment: Option<usize>,
+    /// Who sent it.
+    pub from: Option<SocketAddr>,
+    /// The end is missing: it was longer than a buffer.
+    pub truncated: bool,
+}
+
+/// Buffers for `recvmmsg`, made once.
+pub(super) struct Receiving {
+    each: usize,
+    bytes: Vec<u8>,
+    names: Vec<sockaddr_storage>,
+    controls: Vec<Control>,
+    pieces: Vec<iovec>,
+    headers: Vec<mmsghdr>,
+    filled: usize,
+}
+
+// SAFETY: as for `Sending`.
+unsafe impl Send for Receiving {}
+
+impl Receiving {
+    /// `count` buffers of `each` bytes.
+    pub fn new(count: usize, each: usize) -> Receiving {
+        // SAFETY: all-zero is a valid value of all three plain C structs.
+        let (name, piece, header) = unsafe { (zeroed(), zeroed(), zeroed()) };
+        Receiving {
+            each,
+            bytes: vec![0; count * each],
+            names: vec![name; count],
+            controls: vec![Control([0; CONTROL]); count],
+            pieces: vec![piece; count],
+            headers: vec![header; count],
+            filled: 0,
+        }
+    }
+
+    /// Takes waiting messages, one per buffer; says how many. Never blocks: none is `WouldBlock`.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        self.filled = 0;
+        for (i, buffer) in self.bytes.chunks_exact_mut(self.each).enumerate() {
+            self.pieces[i] = iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let header = &mut self.headers[i].msg_hdr;
+            header.msg_name = ptr::from_mut(&mut self.names[i]).cast();
+            header.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+            header.msg_iov = &mut self.pieces[i];
+            header.msg_iovlen = 1;
+            header.msg_control = self.controls[i].0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL as _;
+            header.msg_flags = 0;
+        }
+        // SAFETY: every pointer was set just now, to distinct elements of vectors that belong to
+        // us and do not move during the call, with the lengths that they have.
+        let answer = check(unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                self.headers.len() as u32,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        })?;
+        self.filled = answer as usize;
+        Ok(self.filled)
+    }
+
+    /// Message `i` of those that the last [`Receiving::receive`] took.
+    pub fn message(&self, i: usize) -> Received<'_> {
+        assert!(i < self.filled, "message {i} of {}", self.filled);
+        let header = &self.headers[i];
+        let mut segment = None;
+        // SAFETY: the kernel has filled `msg_control` up to `msg_controllen`, both still as the
+        // call left them; the CMSG functions stay within that, and the length is checked before
+        // the integer is read.
+        unsafe {
+            let mut cmsg = libc::CMSG_FIRSTHDR(&header.msg_hdr);
+            while let Some(c) = cmsg.as_ref() {
+                if c.cmsg_level == libc::SOL_UDP
+                    && c.cmsg_type == libc::UDP_GRO
+                    && c.cmsg_len >= libc::CMSG_LEN(size_of::<c_int>() as u32) as _
+                {
+                    let length = libc::CMSG_DATA(cmsg).cast::<c_int>().read_unaligned();
+                    segment = usize::try_from(length).ok().filter(|&n| n > 0);
+                }
+                cmsg = libc::CMSG_NXTHDR(&header.msg_hdr, cmsg);
+            }
+        }
+        let start = i * self.each;
+        let length = (header.msg_len as usize).min(self.each);
+        Received {
+            bytes: &self.bytes[start..start + length],
+            segment,
+            from: address(&self.names[i], header.msg_hdr.msg_namelen),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        }
+    }
+}
+
+/// The internet address in `name`, if it is one.
+fn address(name: &sockaddr_storage, length: socklen_t) -> Option<SocketAddr> {
+    let length = length as usize;
+    match c_int::from(name.ss_family) {
+        libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
+            // SAFETY: a sockaddr_storage is large enough and aligned for every socket address,
+            // and the family says that it is this one.
+            let a = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(a.sin_port)).into())
+        }
+        libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: as above.
+            let a = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
+            let port = u16::from_be(a.sin6_port);
+            Some(SocketAddrV6::new(ip, port, 0, a.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// Sets a socket option that is an integer.
+pub(super) fn set_int(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads the given number of bytes at the given place: one c_int.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast(),
+            size_of::<c_int>() as socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// IPv4 multicasts of this socket leave by the interface with this index.
+pub(super) fn set_multicast_interface_v4(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let request = libc::ip_mreqn {
+        imr_multiaddr: libc::in_addr { s_addr: 0 },
+        imr_address: libc::in_addr { s_addr: 0 },
+        imr_ifindex: index as c_int,
+    };
+    // SAFETY: as in `set_int`, with an ip_mreqn, which has no padding.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_IF,
+            ptr::from_ref(&request).cast(),
+            size_of::<libc::ip_mreqn>() as socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// What a socket's buffers hold just now.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Memory {
+    /// Bytes in the receive queue, as the kernel charges them (overhead included).
+    pub queued: u32,
+    /// Packets that the kernel dropped at this socket since it was made, modulo 2^32.
+    pub drops: u32,
+}
+
+/// Asks for [`Memory`]; zeros where the kernel does not know the option (before Linux 4.12).
+pub(super) fn memory(socket: BorrowedFd<'_>) -> Memory {
+    // SK_MEMINFO_RMEM_ALLOC, …, SK_MEMINFO_DROPS: <linux/sock_diag.h>.
+    let mut values = [0u32; 9];
+    let mut length = size_of_val(&values) as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `values`.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            values.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    if answer < 0 {
+        return Memory::default();
+    }
+    Memory {
+        queued: values[0],
+        drops: values[8],
+    }
+}
+
+/// A counter that one thread rings and another waits for.
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> io::Result<Bell> {
+        // SAFETY: no pointers; the answer, if not an error, is a new descriptor that is ours.
+        unsafe {
+            let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+            Ok(Bell(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// Rings. It can only fail when it has been rung 2^64 times unheard: then it rings already.
+    pub fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes are read from `one`.
+        let _ = unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
+    }
+
+    /// Forgets all rings so far.
+    pub fn hush(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes are written to `count`; without a ring the call fails at once.
+        let _ = unsafe { libc::read(self.0.as_raw_fd(), ptr::from_mut(&mut count).cast(), 8) };
+    }
+
+    pub fn raw(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits for one of `set`; says how many are ready. A signal ends it like a time-out.
+pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `set` is borrowed mutably for the call and has the length given; `limit` is null or
+    // points to a value that lives until the end of this function; no signal mask is given.
+    let answer = check(unsafe {
+        libc::ppoll(
+            set.as_mut_ptr(),
+            set.len() as libc::nfds_t,
+            limit,
+            ptr::null(),
+        )
+    });
+    match answer {
+        Ok(n) => Ok(n as usize),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+            set.iter_mut().for_each(|entry| entry.revents = 0);
+            Ok(0)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// From now on this thread is woken when its time-outs pass, not up to 50 µs later.
+pub(super) fn sharpen_timers() {
+    // SAFETY: the option takes one number and touches no memory. Failure leaves things as they are.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
+/// One address of one interface, as the kernel lists them; an interface without address is one
+/// entry without.
+pub(super) struct Entry {
+    pub name: String,
+    pub index: u32,
+    pub flags: u32,
+    pub address: Option<IpAddr>,
+}
+
+/// All interfaces with their addresses.
+pub(super) fn interfaces() -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    // SAFETY: getifaddrs gives a list that stays ours until freeifaddrs; each node's name is a C
+    // string and its address null or a socket address of the family that it names, of which only
+    // that family's struct is read.
+    unsafe {
+        let mut list = ptr::null_mut();
+        check(libc::getifaddrs(&mut list))?;
+        let mut next = list;
+        while let Some(node) = next.as_ref() {
+            next = node.ifa_next;
+            let address = node.ifa_addr.as_ref().and_then(|a| {
+                let ip: IpAddr = match c_int::from(a.sa_family) {
+                    libc::AF_INET => {
+                        let a = &*node.ifa_addr.cast::<libc::sockaddr_in>();
+                        Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr)).into()
+                    }
+                    libc::AF_INET6 => {
+                        let a = &*node.ifa_addr.cast::<libc::sockaddr_in6>();
+                        Ipv6Addr::from(a.sin6_addr.s6_addr).into()
+                    }
+                    _ => return None,
+                };
+                Some(ip)
+            });
+            entries.push(Entry {
+                name: CStr::from_ptr(node.ifa_name).to_string_lossy().into_owned(),
+                index: libc::if_nametoindex(node.ifa_name),
+                flags: node.ifa_flags,
+                address,
+            });
+        }
+        libc::freeifaddrs(list);
+    }
+    Ok(entries)
+}
+
+/// The largest packet, IP header included, that an interface carries. `socket` may be any.
+pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    // SAFETY: all-zero is a valid ifreq. The name is cut so that a NUL remains behind it; the
+    // kernel reads it and writes the MTU into the union, of which that member is then read.
+    unsafe {
+        let mut request: libc::ifreq = zeroed();
+        let room = request.ifr_name.len() - 1;
+        for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        check(libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFMTU,
+            &mut request,
+        ))?;
+        Ok(usize::try_from(request.ifr_ifru.ifru_mtu).unwrap_or(0))
+    }
+}
+
+/// Gives the calling thread a network of its own, with nothing in it but a loopback that is down.
+#[cfg(test)]
+pub(super) fn own_network() -> io::Result<()> {
+    // SAFETY: no memory is involved; only this thread is affected.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_datagram_longer_than_its_buffer_is_marked() {
+        let (to, from) = ("127.0.0.1:0", "127.0.0.1:0");
+        let to = UdpSocket::bind(to).unwrap();
+        let from = UdpSocket::bind(from).unwrap();
+        for len in [8, 9, 0] {
+            from.send_to(&[7; 9][..len], to.local_addr().unwrap())
+                .unwrap();
+        }
+        let mut receiving = Receiving::new(4, 8);
+        assert_eq!(receiving.receive(to.as_fd()).unwrap(), 3);
+        let cut: Vec<_> = (0..3)
+            .map(|i| receiving.message(i))
+            .map(|m| (m.bytes.len(), m.truncated))
+            .collect();
+        assert_eq!(cut, [(8, false), (8, true), (0, false)]);
+        assert_eq!(receiving.message(0).from, Some(from.local_addr().unwrap()));
+        let none = receiving.receive(to.as_fd()).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+    }
+}

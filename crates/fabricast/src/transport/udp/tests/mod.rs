@@ -1,0 +1,406 @@
+//! On the loopback, and in networks made for one test where that is allowed.
+
+mod sending;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::process::Command;
+use std::time::Instant;
+
+use fabricast_proto::Dest;
+
+use super::*;
+
+const G: GroupId = GroupId(1);
+const H: GroupId = GroupId(2);
+const NOW: Time = Time::ZERO;
+
+fn at(address: IpAddr) -> UdpConfig {
+    UdpConfig {
+        interface: Interface::Address(address),
+        receive_buffer: 212_992, // what Linux allows everybody unless told otherwise
+        ..UdpConfig::default()
+    }
+}
+
+fn v4() -> UdpConfig {
+    at(Ipv4Addr::LOCALHOST.into())
+}
+
+fn open_one(config: &UdpConfig) -> Udp {
+    Udp::new(config).unwrap()
+}
+
+/// A group address that no other test uses: the port is free, for it is `udp`'s own.
+fn group(udp: &Udp, last: u8) -> SocketAddr {
+    let ip: IpAddr = match udp.family {
+        Family::V4 => Ipv4Addr::new(239, 255, 77, last).into(),
+        Family::V6 => Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x77, last.into()).into(),
+    };
+    SocketAddr::new(ip, udp.local.port())
+}
+
+fn datagram<'a>(to: Dest, head: &'a [u8], body: &'a [u8]) -> Outgoing<'a> {
+    Outgoing { to, head, body }
+}
+
+/// Sends all of `batch`, waiting where the network wants it.
+fn send_all(udp: &mut Udp, batch: &[Outgoing<'_>]) {
+    let mut sent = 0;
+    while sent < batch.len() {
+        sent += udp.send(NOW, &batch[sent..]).unwrap();
+        if sent < batch.len() {
+            udp.wait(Some(Duration::from_secs(1))).unwrap();
+        }
+    }
+}
+
+/// Waits for something that is certain to come.
+fn wakes(udp: &mut Udp) {
+    let (before, limit) = (Instant::now(), Duration::from_secs(5));
+    udp.wait(Some(limit)).unwrap();
+    assert!(before.elapsed() < limit, "nothing ended the wait");
+}
+
+/// What arrives, until it is `count` datagrams or none comes for two seconds.
+fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        if udp.recv(NOW, &mut |d| got.push(d.to_vec())).unwrap() == 0 {
+            let before = Instant::now();
+            udp.wait(Some(Duration::from_secs(2))).unwrap();
+            if before.elapsed() >= Duration::from_secs(2) {
+                break;
+            }
+        }
+    }
+    got
+}
+
+/// That nothing but `marker` is there. It comes on the same way behind what must not arrive, so
+/// that no time-out decides.
+fn only(udp: &mut Udp, marker: &[u8]) {
+    let got = receive(udp, 1);
+    assert_eq!(got, [marker]);
+    assert_eq!(udp.recv(NOW, &mut |_| ()).unwrap(), 0);
+}
+
+/// Runs `test` with interface `wire` (MTU 1500, IPv4 10.99.0.1, IPv6 fd99::1) and a loopback that
+/// multicasts, in a network that nobody else sees; says why if that cannot be had.
+fn in_own_network(test: impl FnOnce() + Send + 'static) {
+    let body = move || {
+        if let Err(e) = sys::own_network() {
+            eprintln!("skipped: no network namespace to be had ({e})");
+            return;
+        }
+        let setup = "ip link set lo up && ip link add wire type veth peer name far && ip link set far mtu 1500 up && ip link set wire mtu 1500 up \
+                     && ip addr add 10.99.0.1/24 dev wire && ip addr add fd99::1/64 dev wire nodad \
+                     && ip -6 route add local ff00::/8 dev lo";
+        match Command::new("sh").args(["-c", setup]).output() {
+            Ok(output) if output.status.success() => test(),
+            other => eprintln!("skipped: cannot set a network up ({other:?})"),
+        }
+    };
+    std::thread::spawn(body).join().unwrap();
+}
+
+fn ip(arguments: &str) {
+    let done = Command::new("ip")
+        .args(arguments.split(' '))
+        .status()
+        .unwrap();
+    assert!(done.success(), "ip {arguments}");
+}
+
+/// Two groups on one port, a sender that also listens, and unicast back.
+fn exchange(config: &UdpConfig) {
+    let mut root = open_one(config);
+    let (mut a, mut b) = (open_one(config), open_one(config));
+    let (g, h) = (group(&root, 1), group(&root, 2));
+    root.join(G, g, true).unwrap();
+    root.join(H, h, false).unwrap();
+    a.join(G, g, true).unwrap();
+    b.join(H, h, true).unwrap();
+    let batch = [
+        datagram(Dest::Group(G), b"to ", b"g"),
+        datagram(Dest::Group(H), b"to ", b"h"),
+    ];
+    send_all(&mut root, &batch);
+    only(&mut a, b"to g");
+    only(&mut b, b"to h");
+
+    a.peer(NodeId(0), root.local_addr());
+    root.peer(NodeId(1), a.local_addr());
+    send_all(&mut a, &[datagram(Dest::Node(NodeId(0)), b"up", b"")]);
+    // The root has joined its own group: its multicast is there, and is not handed up.
+    only(&mut root, b"up");
+    assert_eq!(root.counters().own, 1);
+    send_all(&mut root, &[datagram(Dest::Node(NodeId(1)), b"", b"down")]);
+    only(&mut a, b"down");
+
+    // Another node's multicasts are heard, and no more after leaving.
+    a.join(G, g, true).unwrap();
+    send_all(&mut a, &[datagram(Dest::Group(G), b"from a", b"")]);
+    only(&mut root, b"from a");
+    root.leave(G);
+    let batch = [
+        datagram(Dest::Group(G), b"unheard", b""),
+        datagram(Dest::Node(NodeId(0)), b"heard", b""),
+    ];
+    send_all(&mut a, &batch);
+    only(&mut root, b"heard");
+    assert_eq!((root.counters().lost_at_send, root.notices.len()), (0, 0));
+}
+
+#[test]
+fn multicast_and_unicast_v4() {
+    exchange(&v4());
+}
+
+#[test]
+fn multicast_and_unicast_v6_on_the_loopback() {
+    in_own_network(|| exchange(&at(Ipv6Addr::LOCALHOST.into())));
+}
+
+#[test]
+fn multicast_and_unicast_on_an_interface() {
+    in_own_network(|| {
+        exchange(&at("10.99.0.1".parse().unwrap()));
+        exchange(&at("fd99::1".parse().unwrap()));
+        let scoped = UdpConfig {
+            interface: Interface::Name("wire".into()),
+            family: Some(Family::V6),
+            ..UdpConfig::default()
+        };
+        exchange(&scoped);
+    });
+}
+
+#[test]
+fn groups_may_share_an_address() {
+    let (mut root, mut a) = (open_one(&v4()), open_one(&v4()));
+    let g = group(&root, 1);
+    for id in [G, H] {
+        root.join(id, g, false).unwrap();
+        a.join(id, g, true).unwrap();
+    }
+    assert_eq!(a.inputs.len(), 1);
+    send_all(&mut root, &[datagram(Dest::Group(G), b"once", b"")]);
+    only(&mut a, b"once");
+    a.leave(G);
+    send_all(&mut root, &[datagram(Dest::Group(H), b"still", b"")]);
+    only(&mut a, b"still");
+    a.leave(H);
+    assert!(a.inputs.is_empty());
+    // Joined twice is joined once.
+    let h = group(&root, 2);
+    for (address, receive) in [(g, true), (g, true), (h, true), (h, false)] {
+        a.join(G, address, receive).unwrap();
+        assert_eq!(a.inputs.len(), usize::from(receive));
+    }
+}
+
+#[test]
+fn wait_ends_by_waker_time_and_datagram() {
+    let mut udp = open_one(&v4());
+    let before = Instant::now();
+    udp.wait(Some(Duration::from_micros(500))).unwrap();
+    assert!(before.elapsed() >= Duration::from_micros(500));
+    let waker = udp.waker();
+    let other = std::thread::spawn(move || waker.clone().wake());
+    wakes(&mut udp);
+    other.join().unwrap();
+    // One ring ends one wait, even if it came before.
+    udp.waker().wake();
+    udp.waker().wake();
+    wakes(&mut udp);
+    let before = Instant::now();
+    udp.wait(Some(Duration::from_millis(5))).unwrap();
+    assert!(
+        before.elapsed() >= Duration::from_millis(5),
+        "rung once too often"
+    );
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.send_to(b"x", udp.local_addr()).unwrap();
+    wakes(&mut udp);
+    only(&mut udp, b"x");
+    let g = group(&udp, 1);
+    udp.join(G, g, true).unwrap();
+    let mut other = open_one(&v4());
+    other.join(G, g, false).unwrap();
+    send_all(&mut other, &[datagram(Dest::Group(G), b"y", b"")]);
+    wakes(&mut udp);
+    only(&mut udp, b"y");
+}
+
+#[test]
+fn the_receive_buffer_is_read_back_and_its_losses_counted() {
+    let config = UdpConfig {
+        receive_buffer: 64 << 10,
+        offload: false,
+        ..v4()
+    };
+    let mut udp = open_one(&config);
+    assert_eq!(
+        udp.caps().receive_buffer,
+        128 << 10,
+        "the kernel doubles it"
+    );
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..300 {
+        peer.send_to(&[0; 1000], udp.local_addr()).unwrap();
+    }
+    let full = udp.counters();
+    assert!(full.queued > 32 << 10, "{full:?}");
+    let got = receive(&mut udp, 300 - full.dropped_by_kernel as usize);
+    assert_eq!(got.len() as u64 + full.dropped_by_kernel, 300);
+    assert!(full.dropped_by_kernel > 0 && udp.counters().queued == 0);
+    let greedy = UdpConfig {
+        receive_buffer: 1 << 30,
+        ..v4()
+    };
+    let mut udp = open_one(&greedy);
+    let granted = udp.caps().receive_buffer;
+    match udp.notice() {
+        Some(notice) => assert!(notice.to_string().contains("net.core.rmem_max"), "{notice}"),
+        None => assert!(granted / 2 >= 1 << 30, "{granted}"),
+    }
+}
+
+#[test]
+fn no_socket_starves() {
+    let mut udp = open_one(&v4());
+    let g = group(&udp, 1);
+    udp.join(G, g, true).unwrap();
+    let mut other = open_one(&v4());
+    other.join(G, g, false).unwrap();
+    other.peer(NodeId(1), udp.local_addr());
+    send_all(&mut other, &[datagram(Dest::Group(G), b"group", b"")]);
+    let flood = [datagram(Dest::Node(NodeId(1)), b"flood", b""); 200];
+    let (mut calls, mut heard) = (0, false);
+    while !heard {
+        send_all(&mut other, &flood);
+        udp.recv(NOW, &mut |d| heard |= d == b"group").unwrap();
+        calls += 1;
+        assert!(calls <= 20, "a flood of unicasts hides the group");
+    }
+}
+
+#[test]
+fn own_datagrams_do_not_pass_for_silence() {
+    let plain = UdpConfig {
+        offload: false,
+        ..v4()
+    };
+    let (mut udp, mut other) = (open_one(&plain), open_one(&plain));
+    let g = group(&udp, 1);
+    udp.join(G, g, true).unwrap();
+    other.join(G, g, false).unwrap();
+    send_all(
+        &mut udp,
+        &[datagram(Dest::Group(G), b"mine", b""); 2 * RECEIVE_MESSAGES],
+    );
+    send_all(&mut other, &[datagram(Dest::Group(G), b"other", b"")]);
+    assert_eq!(udp.recv(NOW, &mut |d| assert_eq!(d, b"other")).unwrap(), 1);
+}
+
+#[test]
+fn a_group_is_heard_on_its_own_interface_alone() {
+    in_own_network(|| {
+        for (home, wire) in [("127.0.0.1", "10.99.0.1"), ("::1", "fd99::1")] {
+            let home = at(home.parse().unwrap());
+            let wire = at(wire.parse().unwrap());
+            let [mut a, mut root_a] = [open_one(&home), open_one(&home)];
+            let [mut b, mut root_b] = [open_one(&wire), open_one(&wire)];
+            let g = group(&a, 1);
+            for udp in [&mut root_a, &mut root_b] {
+                udp.join(G, g, false).unwrap();
+            }
+            for udp in [&mut a, &mut b] {
+                udp.join(G, g, true).unwrap();
+            }
+            send_all(
+                &mut root_b,
+                &[datagram(Dest::Group(G), b"on the wire", b"")],
+            );
+            only(&mut b, b"on the wire");
+            send_all(&mut root_a, &[datagram(Dest::Group(G), b"at home", b"")]);
+            only(&mut a, b"at home");
+        }
+    });
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let error = |config: UdpConfig| Udp::new(&config).err().unwrap().to_string();
+    let nowhere = error(UdpConfig {
+        interface: "nowhere0".parse().unwrap(),
+        ..v4()
+    });
+    assert!(
+        nowhere.contains("nowhere0") && nowhere.contains("lo (127.0.0.1"),
+        "{nowhere}"
+    );
+    let foreign = error(at("198.51.100.7".parse().unwrap()));
+    assert!(
+        foreign.contains("198.51.100.7") && foreign.contains("lo ("),
+        "{foreign}"
+    );
+    let large = error(UdpConfig {
+        datagram: Some(65_508),
+        ..v4()
+    });
+    assert!(large.contains("65507") && large.contains("lo"), "{large}");
+    let mut udp = open_one(&v4());
+    let taken = error(UdpConfig {
+        port: udp.local_addr().port(),
+        ..v4()
+    });
+    assert!(taken.contains("another program"), "{taken}");
+    let mut join = |address: &str| udp.join(G, address.parse().unwrap(), true).unwrap_err();
+    assert!(
+        join("10.0.0.1:5")
+            .to_string()
+            .contains("not a multicast address")
+    );
+    assert!(join("239.0.0.1:0").to_string().contains("needs a port"));
+    assert!(join("[ff02::7]:5").to_string().contains("not IPv4"));
+    udp.peer(NodeId(1), "[::1]:5".parse().unwrap());
+    assert!(matches!(udp.notice(), Some(Notice::OtherFamily { .. })));
+}
+
+#[test]
+fn interfaces_are_found() {
+    let lo = |choice: Interface| {
+        let (device, address) = choose(&choice, None).unwrap();
+        (device.name, address)
+    };
+    let home: IpAddr = Ipv4Addr::LOCALHOST.into();
+    let second: IpAddr = "127.0.0.2".parse().unwrap();
+    assert_eq!(lo("lo".parse().unwrap()), ("lo".into(), home));
+    assert_eq!(lo("127.0.0.2".parse().unwrap()), ("lo".into(), second));
+    assert_eq!(lo(Interface::Toward(second)), ("lo".into(), home));
+    let udp = open_one(&v4());
+    assert_eq!(udp.caps().datagram_max, 9000 - 28);
+    in_own_network(|| {
+        let open = |choice: &str, family| {
+            let config = UdpConfig {
+                interface: choice.parse().unwrap(),
+                family,
+                ..UdpConfig::default()
+            };
+            let udp = open_one(&config);
+            (udp.local_addr().ip().to_string(), udp.caps().datagram_max)
+        };
+        assert_eq!(open("wire", None), ("10.99.0.1".into(), 1472));
+        assert_eq!(open("auto", None), ("10.99.0.1".into(), 1472));
+        assert_eq!(open("wire", Some(Family::V6)), ("fd99::1".into(), 1452));
+        assert_eq!(
+            open("10.99.0.1", Some(Family::V6)),
+            ("fd99::1".into(), 1452)
+        );
+        ip("link set wire down");
+        let down = choose(&Interface::Name("wire".into()), None).unwrap_err();
+        assert!(down.to_string().contains("ip link set wire up"), "{down}");
+    });
+}

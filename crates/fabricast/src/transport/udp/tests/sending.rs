@@ -1,0 +1,316 @@
+//! What becomes of a batch: cut, refused, lost, held back.
+
+use super::*;
+
+/// Numbered datagrams of many lengths to three destinations, in runs and alone.
+fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp)) -> UdpCounters {
+    let mut root = open_one(send);
+    let mut ends: Vec<Udp> = (0..2).map(|_| open_one(receive_with)).collect();
+    let g = group(&root, 1);
+    root.join(G, g, false).unwrap();
+    for (i, end) in ends.iter_mut().enumerate() {
+        end.join(G, g, true).unwrap();
+        root.peer(NodeId(i as u32), end.local_addr());
+    }
+    spoil(&mut root);
+    let max = root.caps().datagram_max;
+    let (g, a, b) = (Dest::Group(G), Dest::Node(NodeId(0)), Dest::Node(NodeId(1)));
+    let mut plan: Vec<(Dest, usize)> = Vec::new();
+    plan.extend([(g, 200); 140]); // more than one message may hold
+    plan.extend([
+        (g, 7),
+        (g, 500),
+        (g, 8),
+        (a, 8),
+        (a, 8),
+        (a, 9),
+        (b, 1),
+        (g, max),
+        (g, max),
+    ]);
+    plan.extend([
+        (a, 5),
+        (b, 5),
+        (a, 5),
+        (g, 0),
+        (g, 0),
+        (g, 1),
+        (b, max),
+        (b, 0),
+        (b, 300),
+    ]);
+    plan.extend([
+        (Dest::Node(NodeId(9)), 300),
+        (b, 300),
+        (b, 300),
+        (b, 299),
+        (b, 300),
+    ]);
+    plan.extend([(a, max); 8]); // more than 64 KiB
+    let bodies: Vec<Vec<u8>> = (0..plan.len())
+        .map(|i| (0..plan[i].1).map(|k| (i * 31 + k) as u8).collect())
+        .collect();
+    let batch: Vec<Outgoing<'_>> = plan
+        .iter()
+        .zip(&bodies)
+        .enumerate()
+        .map(|(i, ((to, len), bytes))| {
+            let (head, body) = bytes.split_at([0, len / 2, *len][i % 3]);
+            datagram(*to, head, body)
+        })
+        .collect();
+    send_all(&mut root, &batch);
+    for (end, own) in ends.iter_mut().zip([a, b]) {
+        let of = |dest: Dest| {
+            let mine = plan.iter().zip(&bodies).filter(move |(p, _)| p.0 == dest);
+            mine.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>()
+        };
+        let mut expected: BTreeMap<Vec<u8>, i32> = BTreeMap::new();
+        for bytes in of(g).into_iter().chain(of(own)) {
+            *expected.entry(bytes).or_default() += 1;
+        }
+        let count = expected.values().sum::<i32>() as usize;
+        let got = receive(end, count);
+        assert_eq!(got.len(), count, "{:?}", end.counters());
+        for bytes in &got {
+            *expected.entry(bytes.clone()).or_default() -= 1;
+        }
+        assert!(
+            expected.values().all(|n| *n == 0),
+            "other bytes or boundaries"
+        );
+    }
+    // Falling back would hide a message that the kernel cannot cut.
+    assert!(root.script.cut.is_some() || root.notices.is_empty());
+    let counters = root.counters();
+    assert_eq!(counters.unknown, 1);
+    assert_eq!(counters.datagrams_sent + 1, plan.len() as u64);
+    let bytes: usize = plan.iter().map(|p| p.1).sum();
+    assert_eq!(counters.bytes_sent + 300, bytes as u64);
+    counters
+}
+
+#[test]
+fn batches_arrive_whole_with_offload() {
+    let with = mixed(&v4(), &v4(), |_| ());
+    if !with.gso {
+        eprintln!("skipped: no GSO here");
+        return;
+    }
+    assert!(with.messages_sent < with.datagrams_sent / 2, "{with:?}");
+    assert!(with.send_calls < 10, "{with:?}");
+}
+
+#[test]
+fn batches_arrive_whole_without_offload() {
+    let plain = UdpConfig {
+        offload: false,
+        ..v4()
+    };
+    let without = mixed(&plain, &plain, |_| ());
+    assert_eq!(without.messages_sent, without.datagrams_sent);
+    assert!(!without.gso && !without.gro);
+    mixed(&v4(), &plain, |_| ());
+    mixed(&plain, &v4(), |_| ());
+}
+
+#[test]
+fn batches_arrive_whole_when_the_kernel_will_not_cut() {
+    for errno in [libc::EIO, libc::EINVAL, libc::EMSGSIZE] {
+        let mut notices = 0;
+        let refused = mixed(&v4(), &v4(), |udp| udp.script.cut = Some(errno));
+        assert_eq!(refused.messages_sent, refused.datagrams_sent);
+        let mut udp = open_one(&v4());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.peer(NodeId(1), peer.local_addr().unwrap());
+        udp.script.cut = Some(errno);
+        for _ in 0..3 {
+            send_all(&mut udp, &[datagram(Dest::Node(NodeId(1)), b"x", b"y"); 4]);
+        }
+        while let Some(notice) = udp.notice() {
+            assert!(matches!(notice, Notice::GsoRefused { errno: e, .. } if e == errno));
+            notices += 1;
+        }
+        assert_eq!(notices, 1, "told once");
+        // Refused once, then four each in one call.
+        assert_eq!(udp.counters().send_calls, 4);
+    }
+}
+
+#[test]
+fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
+    in_own_network(|| {
+        ip("link add thin type veth peer name thin-far");
+        ip("link set thin-far mtu 1300 up");
+        ip("link set thin mtu 1300 up");
+        ip("addr add 10.98.0.1/24 dev thin");
+        let mut udp = open_one(&at("10.99.0.1".parse().unwrap()));
+        assert_eq!(udp.caps().datagram_max, 1472);
+        udp.peer(NodeId(1), "10.98.0.2:9".parse().unwrap());
+        let (small, large) = ([1; 1272], [2; 1273]);
+        let to = Dest::Node(NodeId(1));
+        let batch = [&large[..], &large, &small, &small, &large].map(|d| datagram(to, d, b""));
+        assert_eq!(udp.send(NOW, &batch).unwrap(), 5);
+        let counters = udp.counters();
+        assert_eq!((counters.lost_at_send, counters.datagrams_sent), (3, 2));
+        let told: Vec<Notice> = std::iter::from_fn(|| udp.notice()).collect();
+        let refused = matches!(told[0], Notice::GsoRefused { .. });
+        let large = matches!(told[1], Notice::TooLarge { len: 1273, .. });
+        assert!(refused && large && told.len() == 2, "{told:?}");
+        // A multicast of full size leaves by the interface that was chosen, and is not cut up.
+        udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
+        let full = [3; 1472];
+        let over = [3; 1473];
+        let batch = [&full[..], &over].map(|d| datagram(Dest::Group(G), d, b""));
+        assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+        assert_eq!(udp.counters().lost_at_send, 4);
+        assert!(matches!(
+            udp.notice(),
+            Some(Notice::TooLarge { len: 1473, .. })
+        ));
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_is_an_error_that_names_it() {
+    in_own_network(|| {
+        for address in ["10.99.0.1", "fd99::1"] {
+            ip("addr replace fd99::1/64 dev wire nodad"); // it goes when the interface goes down
+            let mut udp = open_one(&at(address.parse().unwrap()));
+            let g = group(&udp, 1);
+            udp.join(G, g, true).unwrap();
+            udp.peer(NodeId(1), SocketAddr::new(udp.local.ip(), 9));
+            ip("link set wire down");
+            let batch = [datagram(Dest::Group(G), b"x", b"y"); 3];
+            let error = udp.send(NOW, &batch).unwrap_err().to_string();
+            assert!(
+                error.contains("interface wire") && error.contains("down"),
+                "{error}"
+            );
+            ip("link set wire up");
+            if address != "10.99.0.1" {
+                break;
+            }
+            assert_eq!(udp.send(NOW, &batch).unwrap(), 3, "and up again");
+        }
+    });
+}
+
+#[test]
+fn one_peer_without_a_way_there_does_not_stop_the_others() {
+    in_own_network(|| {
+        let mut udp = open_one(&at("10.99.0.1".parse().unwrap()));
+        let peer = UdpSocket::bind("10.99.0.1:0").unwrap();
+        udp.peer(NodeId(1), "172.30.0.1:9".parse().unwrap());
+        udp.peer(NodeId(2), peer.local_addr().unwrap());
+        let batch = [NodeId(1), NodeId(2), NodeId(1)].map(|n| datagram(Dest::Node(n), b"x", b""));
+        assert_eq!(udp.send(NOW, &batch).unwrap(), 3);
+        assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 1);
+        let notice = udp.notice().unwrap().to_string();
+        assert!(notice.contains("172.30.0.1"), "{notice}");
+        assert_eq!(udp.notice(), None);
+    });
+}
+
+#[test]
+fn a_closed_port_breaks_nothing() {
+    let mut udp = open_one(&v4());
+    let open = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let closed = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    udp.peer(NodeId(1), closed);
+    udp.peer(NodeId(2), open.local_addr().unwrap());
+    for _ in 0..20 {
+        let batch = [NodeId(1), NodeId(2)].map(|n| datagram(Dest::Node(n), b"x", b""));
+        send_all(&mut udp, &batch);
+        assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
+        assert_eq!(udp.recv(NOW, &mut |_| panic!("from whom?")).unwrap(), 0);
+    }
+    // The same where the kernel does report it.
+    udp.script.next = [libc::ECONNREFUSED, libc::ECONNREFUSED].into();
+    send_all(&mut udp, &[datagram(Dest::Node(NodeId(2)), b"x", b"")]);
+    assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
+    // And where it does so for ever: lost, but no endless loop.
+    udp.script.next = vec![libc::ECONNREFUSED; 9].into();
+    send_all(&mut udp, &[datagram(Dest::Node(NodeId(2)), b"x", b"")]);
+    let counters = udp.counters();
+    assert_eq!((counters.lost_at_send, counters.errors_ignored), (1, 11));
+}
+
+#[test]
+fn what_a_firewall_refuses_is_lost_and_told_once() {
+    let mut udp = open_one(&v4());
+    let g = group(&udp, 1);
+    udp.join(G, g, false).unwrap();
+    udp.script.next = [libc::EPERM, libc::EPERM, 0].into();
+    let batch = [
+        datagram(Dest::Group(G), b"x", b""),
+        datagram(Dest::Group(G), b"xy", b""),
+    ];
+    for _ in 0..2 {
+        assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+    }
+    assert_eq!(udp.counters().lost_at_send, 2);
+    assert_eq!(udp.notice(), Some(Notice::Blocked { to: g }));
+    assert_eq!(udp.notice(), None);
+}
+
+#[test]
+fn back_pressure_is_told_and_waited_for() {
+    let mut udp = open_one(&v4());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.peer(NodeId(1), peer.local_addr().unwrap());
+    let batch = [b"ab", b"cd"].map(|d| datagram(Dest::Node(NodeId(1)), d, b""));
+    udp.script.next = [libc::EAGAIN, 0, libc::ENOBUFS, 0].into();
+    assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
+    wakes(&mut udp); // returns, for the socket can take more
+    assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+    assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
+    wakes(&mut udp); // returns after a while, for nobody would tell
+    assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+    // What was taken is told before the error that ended it.
+    udp.gso = false;
+    let one = [datagram(Dest::Node(NodeId(1)), b"a", b"")];
+    udp.script.next = [libc::ENODEV].into();
+    let error = udp.send(NOW, &one).unwrap_err();
+    assert!(error.to_string().contains("interface lo"), "{error}");
+    let stranger = datagram(Dest::Node(NodeId(7)), b"a", b"");
+    udp.script.next = [libc::ENODEV, libc::ENODEV].into();
+    assert_eq!(udp.send(NOW, &[stranger, one[0]]).unwrap(), 1);
+    wakes(&mut udp);
+    udp.send(NOW, &one).unwrap_err();
+}
+
+#[test]
+fn a_full_send_buffer_holds_back() {
+    in_own_network(|| {
+        // A token bucket that hardly lets anything through keeps what is sent in the buffer.
+        let bucket = "tc qdisc add dev wire root tbf rate 8kbit burst 2000 limit 10000000";
+        let set = Command::new("sh").args(["-c", bucket]).status();
+        if !set.is_ok_and(|s| s.success()) {
+            return eprintln!("skipped: no token bucket here");
+        }
+        let config = UdpConfig {
+            offload: false,
+            ..at("10.99.0.1".parse().unwrap())
+        };
+        let mut udp = open_one(&config);
+        let g = group(&udp, 1);
+        udp.join(G, g, false).unwrap();
+        let bytes = [1; 1400];
+        let batch = vec![datagram(Dest::Group(G), &bytes, b""); 1000];
+        let sent = udp.send(NOW, &batch).unwrap();
+        assert!(sent > 10 && sent < 1000, "{sent}");
+        let before = Instant::now();
+        udp.wait(Some(Duration::from_millis(20))).unwrap();
+        assert!(
+            before.elapsed() >= Duration::from_millis(20),
+            "it is still full"
+        );
+        ip("link set wire down"); // empties the bucket
+        ip("link set wire up");
+        assert_eq!(udp.send(NOW, &batch[..10]).unwrap(), 10);
+    });
+}
