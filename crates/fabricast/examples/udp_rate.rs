@@ -81,7 +81,7 @@ fn receive(mut udp: Udp) -> Result<(), Box<dyn Error>> {
     let (mut first, mut last) = (None, Instant::now());
     let mut seen = 0u64;
     loop {
-        if udp.recv(Time::ZERO, &mut |d| seen += d.len() as u64)? > 0 {
+        if udp.recv(Time::ZERO, &mut |_, d| seen += d.len() as u64)? > 0 {
             last = Instant::now();
             first.get_or_insert(last);
             continue;

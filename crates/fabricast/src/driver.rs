@@ -183,13 +183,13 @@ impl<T: Transport, O: Object> Driver<T, O> {
             counters,
             ..
         } = self;
-        transport.recv(now, &mut |bytes| {
+        transport.recv(now, &mut |arrived, bytes| {
             let Ok(datagram) = wire::decode(bytes) else {
                 counters.malformed += 1;
                 return;
             };
             for frame in datagram.frames() {
-                let placement = node.packet(now, &datagram.header, &frame);
+                let placement = node.packet(now, arrived, &datagram.header, &frame);
                 let Frame::Data(data) = frame else { continue };
                 match placement {
                     Placement::Write(extent) => {

@@ -225,12 +225,12 @@ impl Inbound {
             .filter(|op| seq.within(op.base, op.packets))
     }
 
-    /// A data packet of this stream, of flight `flight`.
+    /// A data packet of this stream; `flight`: its number, and when the packet arrived.
     pub fn data(
         &mut self,
         now: Time,
+        (flight, arrived): (u16, Time),
         scheme: &Scheme,
-        flight: u16,
         data: &Data<'_>,
         node: &mut Shared<'_>,
     ) -> Placement {
@@ -241,7 +241,7 @@ impl Inbound {
         {
             self.newest = Some(Newest {
                 flight,
-                at: now,
+                at: arrived,
                 received: self.received,
             });
         }

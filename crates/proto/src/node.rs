@@ -502,8 +502,15 @@ impl Node {
         }
     }
 
-    /// Takes one frame of a datagram.
-    pub fn packet(&mut self, now: Time, header: &Header, frame: &Frame<'_>) -> Placement {
+    /// Takes one frame of a datagram that came out of the network at `arrived` (not after `now`;
+    /// it may have waited in a buffer since).
+    pub fn packet(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        header: &Header,
+        frame: &Frame<'_>,
+    ) -> Placement {
         let id = match frame {
             Frame::Data(f) => f.group,
             Frame::Feedback(f) => f.group,
@@ -535,7 +542,7 @@ impl Node {
                         token: &mut self.held_token,
                         out: &mut self.out,
                     };
-                    placement = stream.data(now, scheme, header.flight, f, &mut shared);
+                    placement = stream.data(now, (header.flight, arrived), scheme, f, &mut shared);
                 }
             }
             Frame::Sync(f) => {

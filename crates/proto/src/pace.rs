@@ -9,9 +9,10 @@
 //! It works in rounds. A round begins when the rate is set and ends when every required receiver
 //! has reported on packets that were sent after that. *Startup* doubles the rate each round until
 //! a queue builds up or less arrives than is sent. *Cruise* keeps a small standing queue (so the
-//! link is never idle) and probes upwards, faster and faster, while there is none. When the queue
-//! does not go although the rate went down, somebody else fills it (a TCP flow): *Compete* then
-//! takes its share as TCP does, until the queue is gone.
+//! link is never idle) and probes upwards, faster and faster, while there is none. Every now and
+//! then it drains the queue on purpose: if the queue does not go, somebody else fills it (a TCP
+//! flow), and *Compete* then keeps a queue of its own beside the other's, or takes losses as TCP
+//! does, until a drain finds the queue gone.
 
 use core::time::Duration;
 
@@ -41,8 +42,15 @@ const ROUND_MAX: Duration = Duration::from_millis(60);
 const MEASURE_MIN_US: u32 = 5_000;
 /// The shortest way is remembered for one to two of these, since clocks drift.
 const BASE_AGE: Duration = Duration::from_secs(5);
-/// Once in a `BASE_AGE` the queue is drained for so long, so that the shortest way can be seen.
-const DRAIN_ROUND: Duration = Duration::from_millis(30);
+/// The queue is drained on purpose: first after so long, then once in so long, by a quarter of the
+/// rate for at least so long. That shows the shortest way, and whether anybody else fills the queue.
+const DRAIN_FIRST: Duration = Duration::from_millis(700);
+const DRAIN_EVERY: Duration = Duration::from_secs(4);
+const DRAIN_LEAST: Duration = Duration::from_millis(30);
+/// Who competes and finds no queue in so many rounds is alone again.
+const QUIET_ROUNDS: u32 = 20;
+/// The queue that competing aims at is at most this, in µs.
+const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
 /// A burst is what is sent in so long, at most [`BURST_BYTES`].
 const BURST: Duration = Duration::from_micros(500);
 const BURST_BYTES: f64 = 65_536.0;
@@ -118,12 +126,18 @@ pub struct Pacer {
     bytes: u64,
     up: f64,
     base_at: Time,
-    drain_until: Time,
-    /// Queue at the start of a series of cuts, and how much of it should be gone by now, µs.
+    /// When the next drain begins; the drain under way: its end and the shortest queue in it, µs.
+    drain_at: Option<Time>,
+    drain: Option<(Time, f64)>,
+    /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
     cutting: Option<(f64, f64)>,
-    quiet_rounds: u32,
-    peak: f64,
+    /// Competing: the queue to aim at, µs; whether it (or a loss) has been met; the last cut.
+    aim: f64,
+    met: bool,
+    /// Rounds since there was a queue.
+    quiet: u32,
     cut_at: Time,
+    peak: f64,
 }
 
 impl Pacer {
@@ -142,11 +156,14 @@ impl Pacer {
             bytes: 0,
             up: 0.02,
             base_at: Time::ZERO,
-            drain_until: Time::ZERO,
+            drain_at: None,
+            drain: None,
             cutting: None,
-            quiet_rounds: 0,
-            peak: 0.0,
+            aim: 0.0,
+            met: false,
+            quiet: 0,
             cut_at: Time::ZERO,
+            peak: 0.0,
         }
     }
 
@@ -288,9 +305,6 @@ impl Pacer {
             for p in &mut self.paths {
                 p.base = [None, p.base[0].or(p.base[1])];
             }
-            if self.phase == Phase::Cruise {
-                self.drain_until = now + DRAIN_ROUND;
-            }
         }
     }
 
@@ -298,7 +312,10 @@ impl Pacer {
     fn set(&mut self, now: Time, queue: f64, cap: f64, excess: f64, sent: f64, took: f64) {
         // Held back by the window or the processor: what was sent says nothing about the link.
         let limited = sent < 0.75 * self.rate;
-        let congested = queue > QUEUE_HIGH_US || excess > LOSS_EXCESS;
+        self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
+        if self.draining(now, queue, cap) {
+            return;
+        }
         match self.phase {
             Phase::Startup => {
                 if queue > QUEUE_LOW_US * 2.0 || excess > LOSS_EXCESS {
@@ -309,9 +326,7 @@ impl Pacer {
                 }
             }
             Phase::Cruise => {
-                if now < self.drain_until {
-                    self.rate = self.rate.min(cap * 0.75);
-                } else if congested {
+                if queue > QUEUE_HIGH_US || excess > LOSS_EXCESS {
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
                     self.rate = self.rate.min(cap) * (1.0 - drain);
                     self.up = 0.02;
@@ -325,7 +340,45 @@ impl Pacer {
                 }
                 self.notice_competition(queue, cap, took);
             }
-            Phase::Compete => self.compete(now, queue, cap, excess, took),
+            Phase::Compete => self.compete(now, queue, excess, took),
+        }
+    }
+
+    /// Drains the queue when it is time to, and learns from it whether it is ours alone.
+    fn draining(&mut self, now: Time, queue: f64, cap: f64) -> bool {
+        if let Some((until, least)) = self.drain {
+            let least = least.min(queue);
+            self.drain = Some((until, least));
+            if now < until {
+                return true;
+            }
+            self.drain = None;
+            self.rate /= self.drain_share();
+            if least < QUEUE_LOW_US {
+                self.phase = Phase::Cruise;
+            } else {
+                self.enter_compete(least);
+            }
+            return false;
+        }
+        let due = *self.drain_at.get_or_insert(now + DRAIN_FIRST);
+        if now < due || self.phase == Phase::Startup {
+            return false;
+        }
+        self.drain_at = Some(now + DRAIN_EVERY);
+        // A quarter less drains a queue in four times its length.
+        let least = Duration::from_micros(queue.min(COMPETE_QUEUE_MAX_US) as u64 * 5);
+        self.drain = Some((now + least.max(DRAIN_LEAST), f64::MAX));
+        self.rate = self.rate.min(cap) * self.drain_share();
+        true
+    }
+
+    /// What is left of the rate in a drain; who has only a share of the link must give up more.
+    fn drain_share(&self) -> f64 {
+        if self.phase == Phase::Compete {
+            0.5
+        } else {
+            0.75
         }
     }
 
@@ -335,32 +388,59 @@ impl Pacer {
             self.cutting = None;
             return;
         }
-        let (from, gone) = self.cutting.unwrap_or((queue, 0.0));
+        let (from, gone) = match self.cutting {
+            Some((from, gone)) if queue <= from => (from, gone),
+            _ => (queue, 0.0),
+        };
         let gone = gone + (1.0 - self.rate / cap).max(0.0) * took * 1e6;
         self.cutting = Some((from, gone));
-        if gone > 1.5 * from + 10_000.0 && queue > from * 0.5 {
-            self.phase = Phase::Compete;
-            self.cutting = None;
-            self.quiet_rounds = 0;
-            self.peak = self.rate;
+        if gone > from + 5_000.0 && queue > from * 0.5 {
+            self.rate = cap.min(self.peak * 0.5);
+            self.enter_compete(queue);
         }
     }
 
-    /// Additive increase and multiplicative decrease beside a flow that fills the queue.
-    fn compete(&mut self, now: Time, queue: f64, cap: f64, excess: f64, took: f64) {
-        self.peak = self.peak.max(cap.min(RATE_MAX));
-        self.quiet_rounds = if queue < QUEUE_LOW_US {
-            self.quiet_rounds + 1
+    /// Somebody else keeps a queue of `theirs` µs: aim at as much again.
+    fn enter_compete(&mut self, theirs: f64) {
+        self.cutting = None;
+        if self.phase != Phase::Compete {
+            self.met = false;
+            self.quiet = 0;
+            self.aim = 0.0;
+        }
+        self.phase = Phase::Compete;
+        let aim = (2.0 * theirs).clamp(QUEUE_AIM_US, COMPETE_QUEUE_MAX_US);
+        self.aim = if self.aim == 0.0 {
+            aim
+        } else {
+            0.5 * (self.aim + aim)
+        };
+    }
+
+    /// Beside a flow that fills the queue: upwards until the queue is as long as aimed at or
+    /// packets are lost, fast at first, then additively; multiplicatively down.
+    fn compete(&mut self, now: Time, queue: f64, excess: f64, took: f64) {
+        let took = took.min(0.1);
+        self.quiet = if queue < QUEUE_LOW_US {
+            self.quiet + 1
         } else {
             0
         };
-        if self.quiet_rounds > 20 {
+        if self.quiet > QUIET_ROUNDS {
             self.phase = Phase::Cruise;
-        } else if excess > LOSS_EXCESS && now.since(self.cut_at) > Duration::from_millis(200) {
-            self.cut_at = now;
-            self.rate *= 0.8;
+        } else if excess > LOSS_EXCESS {
+            self.met = true;
+            if now.since(self.cut_at) > Duration::from_millis(200) {
+                self.cut_at = now;
+                self.rate *= 0.75;
+            }
+        } else if queue > self.aim {
+            self.met = true;
+            self.rate *= 1.0 - 0.5 * took;
+        } else if self.met {
+            self.rate += self.peak * 0.15 * took;
         } else {
-            self.rate += self.peak * 0.1 * took;
+            self.rate *= 1.0 + 1.5 * took;
         }
     }
 }

@@ -13,6 +13,8 @@ const GROUP: GroupId = GroupId(9);
 const CHUNK: u32 = 64;
 const DELAY: Duration = Duration::from_micros(50);
 
+type Lose = dyn FnMut(u32, usize, &[u8]) -> bool;
+
 /// Nodes joined by a network that delays every datagram alike and drops those it is told to.
 struct Net {
     now: Time,
@@ -24,7 +26,7 @@ struct Net {
     complete: Vec<(usize, OpId)>,
     sent: u32,
     /// Says whether the n-th copy of a datagram that arrives somewhere is lost.
-    lose: Box<dyn FnMut(u32, usize, &[u8]) -> bool>,
+    lose: Box<Lose>,
 }
 
 impl Net {
@@ -153,7 +155,8 @@ impl Net {
                 let (_, at, bytes) = self.wire.pop_front().unwrap();
                 let datagram = wire::decode(&bytes).unwrap();
                 for frame in datagram.frames() {
-                    let placement = self.nodes[at].packet(self.now, &datagram.header, &frame);
+                    let placement =
+                        self.nodes[at].packet(self.now, self.now, &datagram.header, &frame);
                     let Frame::Data(data) = frame else { continue };
                     match placement {
                         Placement::Write(extent) => self.write(at, extent, data.payload),

@@ -79,7 +79,7 @@ struct Receive {
     faults: Faults,
     rng: Rng,
     /// Datagrams held back, and how many more come before them.
-    held: Vec<(u32, Vec<u8>)>,
+    held: Vec<(u32, Time, Vec<u8>)>,
     counters: FaultCounters,
     given: usize,
 }
@@ -188,13 +188,13 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(done)
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
         self.receive.given = 0;
         for _ in 0..ROUNDS {
             let receive = &mut self.receive;
             let came = self
                 .inner
-                .recv(now, &mut |bytes| receive.datagram(bytes, sink))?;
+                .recv(now, &mut |at, bytes| receive.datagram(at, bytes, sink))?;
             if came == 0 {
                 // Silence: nothing will come to pass those that are held.
                 self.receive.release(None, sink);
@@ -217,7 +217,7 @@ impl<T: Transport> Transport for Fault<T> {
 }
 
 impl Receive {
-    fn datagram(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) {
+    fn datagram(&mut self, at: Time, bytes: &[u8], sink: &mut dyn FnMut(Time, &[u8])) {
         // Every datagram draws alike, so that one kind of fault does not move another.
         let [lost, twice, late] = [
             self.faults.receive_loss,
@@ -231,25 +231,25 @@ impl Receive {
         } else {
             if twice {
                 self.counters.duplicated += 1;
-                self.give(bytes, sink);
+                self.give(at, bytes, sink);
             }
             if late {
                 self.counters.reordered += 1;
-                self.held.push((by + 1, bytes.to_vec()));
+                self.held.push((by + 1, at, bytes.to_vec()));
             } else {
-                self.give(bytes, sink);
+                self.give(at, bytes, sink);
             }
         }
         self.release(Some(1), sink);
     }
 
-    fn give(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) {
+    fn give(&mut self, at: Time, bytes: &[u8], sink: &mut dyn FnMut(Time, &[u8])) {
         self.given += 1;
-        sink(bytes);
+        sink(at, bytes);
     }
 
     /// Gives those held for which `passed` more datagrams are enough; with `None`, all.
-    fn release(&mut self, passed: Option<u32>, sink: &mut dyn FnMut(&[u8])) {
+    fn release(&mut self, passed: Option<u32>, sink: &mut dyn FnMut(Time, &[u8])) {
         let mut i = 0;
         while i < self.held.len() {
             let wait = &mut self.held[i].0;
@@ -258,8 +258,8 @@ impl Receive {
                 i += 1;
                 continue;
             }
-            let (_, bytes) = self.held.remove(i);
-            self.give(&bytes, sink);
+            let (_, at, bytes) = self.held.remove(i);
+            self.give(at, &bytes, sink);
         }
     }
 }
@@ -305,9 +305,9 @@ mod tests {
             self.queue.extend(bytes);
             Ok(taken)
         }
-        fn recv(&mut self, _: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
             let n = self.queue.len().min(self.burst);
-            self.queue.drain(..n).for_each(|d| sink(&d));
+            self.queue.drain(..n).for_each(|d| sink(now, &d));
             Ok(n)
         }
         fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -347,7 +347,7 @@ mod tests {
         let mut arrived = Vec::new();
         let number = |d: &[u8]| u32::from_be_bytes(d.try_into().unwrap());
         while fault
-            .recv(Time::ZERO, &mut |d| arrived.push(number(d)))
+            .recv(Time::ZERO, &mut |_, d| arrived.push(number(d)))
             .unwrap()
             > 0
         {}
@@ -438,11 +438,13 @@ mod tests {
             body: b"",
         };
         fault.send(Time::ZERO, &[datagram]).unwrap();
-        fault.receive.datagram(b"y", &mut |_| panic!("it is held"));
+        fault
+            .receive
+            .datagram(Time::ZERO, b"y", &mut |_, _| panic!("it is held"));
         fault.wait(None).unwrap();
         let mut got = Vec::new();
         while fault
-            .recv(Time::ZERO, &mut |d| got.push(d.to_vec()))
+            .recv(Time::ZERO, &mut |_, d| got.push(d.to_vec()))
             .unwrap()
             > 0
         {}

@@ -70,8 +70,10 @@ pub trait Transport {
     /// counted as sent and dropped.
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize>;
 
-    /// Hands up to some dozens of waiting datagrams to `sink`; says how many. Zero: none waits.
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize>;
+    /// Hands up to some dozens of waiting datagrams to `sink`, each with the time at which it came
+    /// out of the network (`now`, if that is not known: then time spent in the receive buffer
+    /// looks like a queue in the network); says how many. Zero: none waits.
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize>;
 
     /// Blocks until a datagram waits, the waker was rung, the network takes datagrams again (if
     /// the last `send` took fewer), or `timeout` has passed.

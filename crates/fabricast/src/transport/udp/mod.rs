@@ -140,6 +140,7 @@ pub struct Udp {
     sending: sys::Sending,
     messages: Vec<sys::Message>,
     receiving: sys::Receiving,
+    days: receive::Days,
     turn: usize,
     poll: Vec<libc::pollfd>,
     bell: Arc<sys::Bell>,
@@ -205,6 +206,7 @@ impl Udp {
             sending: sys::Sending::default(),
             messages: Vec::new(),
             receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
+            days: receive::Days::default(),
             turn: 0,
             poll: Vec::new(),
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
@@ -219,6 +221,7 @@ impl Udp {
         };
         udp.set_up_sending(config)?;
         udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
+        set_stamps(&udp.socket);
         if udp.gro && set_gro(&udp.socket).is_err() {
             udp.gro = false;
         }
@@ -356,6 +359,7 @@ impl Udp {
         })?;
         let granted = set_up_receiving(&socket, self.receive_buffer)?;
         self.caps.receive_buffer = self.caps.receive_buffer.min(granted);
+        set_stamps(&socket);
         if self.gro && set_gro(&socket).is_err() {
             self.gro = false;
         }
@@ -449,8 +453,8 @@ impl Transport for Udp {
         self.send_batch(batch)
     }
 
-    fn recv(&mut self, _now: Time, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
-        self.receive(sink)
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+        self.receive(now, sink)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -560,6 +564,13 @@ fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
     }
     let size = socket.recv_buffer_size();
     size.map_err(|e| because(e, "cannot read SO_RCVBUF back"))
+}
+
+/// Asks for the time at which the kernel took each datagram from the network, so that a receiver
+/// that was not running does not look like a queue in the network. Without it the time of reading
+/// must do.
+fn set_stamps(socket: &Socket) {
+    let _ = sys::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
 }
 
 fn set_gro(socket: &Socket) -> io::Result<()> {

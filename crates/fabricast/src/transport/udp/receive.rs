@@ -2,6 +2,9 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fabricast_proto::Time;
 
 use super::interface::because;
 use super::{Udp, sys};
@@ -14,13 +17,17 @@ const ROUNDS: usize = 8;
 impl Udp {
     /// Hands up what waits at the sockets, each in its turn, and says how many datagrams. Bounded:
     /// one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams.
-    pub(super) fn receive(&mut self, sink: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        sink: &mut dyn FnMut(Time, &[u8]),
+    ) -> io::Result<usize> {
         let sockets = 1 + self.inputs.len();
         for _ in 0..ROUNDS {
             let (mut given, mut taken) = (0, 0);
             for step in 0..sockets {
                 let at = (self.turn + step) % sockets;
-                let (n, datagrams) = self.receive_at(at, sink)?;
+                let (n, datagrams) = self.receive_at(at, now, sink)?;
                 taken += n;
                 given += datagrams;
                 if given >= ENOUGH {
@@ -37,7 +44,12 @@ impl Udp {
     }
 
     /// One `recvmmsg`: how many messages it took, and how many datagrams of them went up.
-    fn receive_at(&mut self, at: usize, sink: &mut dyn FnMut(&[u8])) -> io::Result<(usize, usize)> {
+    fn receive_at(
+        &mut self,
+        at: usize,
+        now: Time,
+        sink: &mut dyn FnMut(Time, &[u8]),
+    ) -> io::Result<(usize, usize)> {
         let socket = match at {
             0 => &self.socket,
             _ => &self.inputs[at - 1].socket,
@@ -61,6 +73,7 @@ impl Udp {
                 };
             }
         };
+        self.days.see(now);
         let mut given = 0;
         for i in 0..taken {
             let message = self.receiving.message(i);
@@ -73,12 +86,47 @@ impl Udp {
                 self.counters.truncated += 1;
                 continue;
             }
-            let datagrams = split(&message, sink);
+            let arrived = message.stamp.map_or(now, |s| self.days.time(s).min(now));
+            let datagrams = split(&message, &mut |bytes| sink(arrived, bytes));
             self.counters.datagrams_received += datagrams;
             self.counters.bytes_received += message.bytes.len() as u64;
             given += datagrams as usize;
         }
         Ok((taken, given))
+    }
+}
+
+/// Translates the kernel's stamps, which are times of day, into the driver's time.
+///
+/// The two are read one after the other, and a process that is interrupted in between sees them
+/// further apart than they are: so the smallest distance of the last seconds is taken for true.
+#[derive(Default)]
+pub(super) struct Days {
+    /// Smallest distance in ns, in this period and in the last.
+    distance: [Option<u64>; 2],
+    since: Time,
+}
+
+/// A clock that is set, or that drifts, is noticed after one to two of these.
+const PERIOD: Duration = Duration::from_secs(2);
+
+impl Days {
+    fn see(&mut self, now: Time) {
+        let Ok(today) = SystemTime::now().duration_since(UNIX_EPOCH) else {
+            return;
+        };
+        if now.since(self.since) > PERIOD {
+            self.distance = [None, self.distance[0]];
+            self.since = now;
+        }
+        let distance = (today.as_nanos() as u64).saturating_sub(now.0);
+        let least = self.distance[0].map_or(distance, |d| d.min(distance));
+        self.distance[0] = Some(least);
+    }
+
+    fn time(&self, stamp: Duration) -> Time {
+        let least = self.distance.iter().flatten().min().copied();
+        Time((stamp.as_nanos() as u64).saturating_sub(least.unwrap_or(0)))
     }
 }
 

@@ -18,13 +18,19 @@ use socket2::SockAddr;
 
 use crate::transport::Outgoing;
 
-/// Room for one control message that carries an integer, aligned as the kernel wants it.
+/// Room for two control messages, an integer and a time, aligned as the kernel wants them.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL]);
-const CONTROL: usize = 32;
+const CONTROL: usize = 64;
 // SAFETY: CMSG_SPACE computes on its argument alone.
-const _: () = assert!(unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) } as usize <= CONTROL);
+const _: () = assert!(
+    unsafe {
+        libc::CMSG_SPACE(size_of::<c_int>() as u32)
+            + libc::CMSG_SPACE(size_of::<libc::timespec>() as u32)
+    } as usize
+        <= CONTROL
+);
 const _: () = assert!(align_of::<Control>() >= align_of::<cmsghdr>());
 
 fn check(answer: c_int) -> io::Result<c_int> {
@@ -132,6 +138,8 @@ pub(super) struct Received<'a> {
     pub bytes: &'a [u8],
     /// Length of a datagram if the kernel has joined several.
     pub segment: Option<usize>,
+    /// When the kernel took it from the network, since 1970; `None` if it does not say.
+    pub stamp: Option<Duration>,
     /// Who sent it.
     pub from: Option<SocketAddr>,
     /// The end is missing: it was longer than a buffer.
@@ -204,7 +212,7 @@ impl Receiving {
     pub fn message(&self, i: usize) -> Received<'_> {
         assert!(i < self.filled, "message {i} of {}", self.filled);
         let header = &self.headers[i];
-        let mut segment = None;
+        let (mut segment, mut stamp) = (None, None);
         // SAFETY: the kernel has filled `msg_control` up to `msg_controllen`, both still as the
         // call left them; the CMSG functions stay within that, and the length is checked before
         // the integer is read.
@@ -218,6 +226,15 @@ impl Receiving {
                     let length = libc::CMSG_DATA(cmsg).cast::<c_int>().read_unaligned();
                     segment = usize::try_from(length).ok().filter(|&n| n > 0);
                 }
+                if c.cmsg_level == libc::SOL_SOCKET
+                    && c.cmsg_type == libc::SCM_TIMESTAMPNS
+                    && c.cmsg_len >= libc::CMSG_LEN(size_of::<libc::timespec>() as u32) as _
+                {
+                    let t = libc::CMSG_DATA(cmsg)
+                        .cast::<libc::timespec>()
+                        .read_unaligned();
+                    stamp = Some(Duration::new(t.tv_sec as u64, t.tv_nsec as u32));
+                }
                 cmsg = libc::CMSG_NXTHDR(&header.msg_hdr, cmsg);
             }
         }
@@ -226,6 +243,7 @@ impl Receiving {
         Received {
             bytes: &self.bytes[start..start + length],
             segment,
+            stamp,
             from: address(&self.names[i], header.msg_hdr.msg_namelen),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }

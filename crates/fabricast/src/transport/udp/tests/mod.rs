@@ -66,7 +66,7 @@ fn wakes(udp: &mut Udp) {
 fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     while got.len() < count {
-        if udp.recv(NOW, &mut |d| got.push(d.to_vec())).unwrap() == 0 {
+        if udp.recv(NOW, &mut |_, d| got.push(d.to_vec())).unwrap() == 0 {
             let before = Instant::now();
             udp.wait(Some(Duration::from_secs(2))).unwrap();
             if before.elapsed() >= Duration::from_secs(2) {
@@ -82,7 +82,7 @@ fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
 fn only(udp: &mut Udp, marker: &[u8]) {
     let got = receive(udp, 1);
     assert_eq!(got, [marker]);
-    assert_eq!(udp.recv(NOW, &mut |_| ()).unwrap(), 0);
+    assert_eq!(udp.recv(NOW, &mut |_, _| ()).unwrap(), 0);
 }
 
 /// Runs `test` with interface `wire` (MTU 1500, IPv4 10.99.0.1, IPv6 fd99::1) and a loopback that
@@ -280,7 +280,7 @@ fn no_socket_starves() {
     let (mut calls, mut heard) = (0, false);
     while !heard {
         send_all(&mut other, &flood);
-        udp.recv(NOW, &mut |d| heard |= d == b"group").unwrap();
+        udp.recv(NOW, &mut |_, d| heard |= d == b"group").unwrap();
         calls += 1;
         assert!(calls <= 20, "a flood of unicasts hides the group");
     }
@@ -301,7 +301,10 @@ fn own_datagrams_do_not_pass_for_silence() {
         &[datagram(Dest::Group(G), b"mine", b""); 2 * RECEIVE_MESSAGES],
     );
     send_all(&mut other, &[datagram(Dest::Group(G), b"other", b"")]);
-    assert_eq!(udp.recv(NOW, &mut |d| assert_eq!(d, b"other")).unwrap(), 1);
+    assert_eq!(
+        udp.recv(NOW, &mut |_, d| assert_eq!(d, b"other")).unwrap(),
+        1
+    );
 }
 
 #[test]

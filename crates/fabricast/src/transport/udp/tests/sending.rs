@@ -226,7 +226,7 @@ fn a_closed_port_breaks_nothing() {
         let batch = [NodeId(1), NodeId(2)].map(|n| datagram(Dest::Node(n), b"x", b""));
         send_all(&mut udp, &batch);
         assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
-        assert_eq!(udp.recv(NOW, &mut |_| panic!("from whom?")).unwrap(), 0);
+        assert_eq!(udp.recv(NOW, &mut |_, _| panic!("from whom?")).unwrap(), 0);
     }
     // The same where the kernel does report it.
     udp.script.next = [libc::ECONNREFUSED, libc::ECONNREFUSED].into();
