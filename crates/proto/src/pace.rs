@@ -31,6 +31,8 @@ const QUEUE_LOW_US: f64 = 1_000.0;
 const QUEUE_AIM_US: f64 = 2_500.0;
 /// Above this queue (µs) the rate goes below what arrives, to drain it.
 const QUEUE_HIGH_US: f64 = 5_000.0;
+/// The best delivered rate fades by this share in a second.
+const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
 const DRAIN_US: f64 = 60_000.0;
 /// Loss above the usual one, as a share, that is taken for congestion.
@@ -131,6 +133,8 @@ pub struct Pacer {
     drain: Option<(Time, f64)>,
     /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
     cutting: Option<(f64, f64)>,
+    /// The best that has been delivered of late (it fades), bytes per second.
+    best: f64,
     /// Competing: the queue to aim at, µs; whether it (or a loss) has been met; the last cut.
     aim: f64,
     met: bool,
@@ -159,6 +163,7 @@ impl Pacer {
             drain_at: None,
             drain: None,
             cutting: None,
+            best: 0.0,
             aim: 0.0,
             met: false,
             quiet: 0,
@@ -312,6 +317,7 @@ impl Pacer {
     fn set(&mut self, now: Time, queue: f64, cap: f64, excess: f64, sent: f64, took: f64) {
         // Held back by the window or the processor: what was sent says nothing about the link.
         let limited = sent < 0.75 * self.rate;
+        self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
         self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
         if self.draining(now, queue, cap) {
             return;
@@ -329,9 +335,12 @@ impl Pacer {
                 if queue > QUEUE_HIGH_US || excess > LOSS_EXCESS {
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
                     self.rate = self.rate.min(cap) * (1.0 - drain);
+                    self.best = cap;
                     self.up = 0.02;
                 } else if queue > QUEUE_LOW_US {
-                    let want = cap * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
+                    // Not the last measurement alone: a process that was not running for a moment
+                    // must not look like a slower link.
+                    let want = self.best * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
                     self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
                     self.up = 0.02;
                 } else if !limited {
@@ -354,7 +363,7 @@ impl Pacer {
             }
             self.drain = None;
             self.rate /= self.drain_share();
-            if least < QUEUE_LOW_US {
+            if least < 2.0 * QUEUE_LOW_US {
                 self.phase = Phase::Cruise;
             } else {
                 self.enter_compete(least);
