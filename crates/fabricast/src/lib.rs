@@ -6,6 +6,8 @@
 
 pub use fabricast_proto as proto;
 
+pub mod bell;
 pub mod driver;
+pub mod error;
 pub mod object;
 pub mod transport;
