@@ -86,7 +86,7 @@ fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Co
         session: Session(session),
         scheme,
         hold: 0,
-        // The kernel charges each packet for its buffer too: about a page's worth more.
+        // The kernel charges a packet for its buffer and its descriptor, too.
         backlog: (caps.receive_buffer / (chunk as usize + 1024)).max(16) as u32,
         rate: None,
         patience: Duration::from_secs(10),
