@@ -31,6 +31,15 @@ fn open_one(config: &UdpConfig) -> Udp {
     Udp::new(config).unwrap()
 }
 
+/// A socket that is none of ours, and does not wait for ever.
+fn outsider(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    socket
+}
+
 /// A group address that no other test uses: the port is free, for it is `udp`'s own.
 fn group(udp: &Udp, last: u8) -> SocketAddr {
     let ip: IpAddr = match udp.family {
@@ -220,7 +229,7 @@ fn wait_ends_by_waker_time_and_datagram() {
         before.elapsed() >= Duration::from_millis(5),
         "rung once too often"
     );
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = outsider("127.0.0.1:0");
     peer.send_to(b"x", udp.local_addr()).unwrap();
     wakes(&mut udp);
     only(&mut udp, b"x");
@@ -246,7 +255,7 @@ fn the_receive_buffer_is_read_back_and_its_losses_counted() {
         128 << 10,
         "the kernel doubles it"
     );
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = outsider("127.0.0.1:0");
     for _ in 0..300 {
         peer.send_to(&[0; 1000], udp.local_addr()).unwrap();
     }
