@@ -31,6 +31,15 @@ fn open_one(config: &UdpConfig) -> Udp {
     Udp::new(config).unwrap()
 }
 
+/// A socket that is none of ours, and does not wait for ever.
+fn outsider(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    socket
+}
+
 /// A group address that no other test uses: the port is free, for it is `udp`'s own.
 fn group(udp: &Udp, last: u8) -> SocketAddr {
     let ip: IpAddr = match udp.family {
@@ -93,9 +102,12 @@ fn in_own_network(test: impl FnOnce() + Send + 'static) {
             eprintln!("skipped: no network namespace to be had ({e})");
             return;
         }
-        let setup = "ip link set lo up && ip link add wire type veth peer name far && ip link set far mtu 1500 up && ip link set wire mtu 1500 up \
+        // The kernel makes an IPv6 address reachable a little after it has been added.
+        let setup = "ip link set lo up && ip link add wire type veth peer name far \
+                     && ip link set far mtu 1500 up && ip link set wire mtu 1500 up \
                      && ip addr add 10.99.0.1/24 dev wire && ip addr add fd99::1/64 dev wire nodad \
-                     && ip -6 route add local ff00::/8 dev lo";
+                     && ip -6 route add local ff00::/8 dev lo \
+                     && for i in $(seq 1000); do ip -6 route get fd99::1 | grep -q local && break; done";
         match Command::new("sh").args(["-c", setup]).output() {
             Ok(output) if output.status.success() => test(),
             other => eprintln!("skipped: cannot set a network up ({other:?})"),
@@ -220,7 +232,7 @@ fn wait_ends_by_waker_time_and_datagram() {
         before.elapsed() >= Duration::from_millis(5),
         "rung once too often"
     );
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = outsider("127.0.0.1:0");
     peer.send_to(b"x", udp.local_addr()).unwrap();
     wakes(&mut udp);
     only(&mut udp, b"x");
@@ -246,7 +258,7 @@ fn the_receive_buffer_is_read_back_and_its_losses_counted() {
         128 << 10,
         "the kernel doubles it"
     );
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = outsider("127.0.0.1:0");
     for _ in 0..300 {
         peer.send_to(&[0; 1000], udp.local_addr()).unwrap();
     }

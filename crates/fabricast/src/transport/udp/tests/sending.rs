@@ -121,7 +121,7 @@ fn batches_arrive_whole_when_the_kernel_will_not_cut() {
         let refused = mixed(&v4(), &v4(), |udp| udp.script.cut = Some(errno));
         assert_eq!(refused.messages_sent, refused.datagrams_sent);
         let mut udp = open_one(&v4());
-        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = outsider("127.0.0.1:0");
         udp.peer(NodeId(1), peer.local_addr().unwrap());
         udp.script.cut = Some(errno);
         for _ in 0..3 {
@@ -200,7 +200,7 @@ fn an_interface_that_goes_down_is_an_error_that_names_it() {
 fn one_peer_without_a_way_there_does_not_stop_the_others() {
     in_own_network(|| {
         let mut udp = open_one(&at("10.99.0.1".parse().unwrap()));
-        let peer = UdpSocket::bind("10.99.0.1:0").unwrap();
+        let peer = outsider("10.99.0.1:0");
         udp.peer(NodeId(1), "172.30.0.1:9".parse().unwrap());
         udp.peer(NodeId(2), peer.local_addr().unwrap());
         let batch = [NodeId(1), NodeId(2), NodeId(1)].map(|n| datagram(Dest::Node(n), b"x", b""));
@@ -215,7 +215,7 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
 #[test]
 fn a_closed_port_breaks_nothing() {
     let mut udp = open_one(&v4());
-    let open = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let open = outsider("127.0.0.1:0");
     let closed = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -260,7 +260,7 @@ fn what_a_firewall_refuses_is_lost_and_told_once() {
 #[test]
 fn back_pressure_is_told_and_waited_for() {
     let mut udp = open_one(&v4());
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = outsider("127.0.0.1:0");
     udp.peer(NodeId(1), peer.local_addr().unwrap());
     let batch = [b"ab", b"cd"].map(|d| datagram(Dest::Node(NodeId(1)), d, b""));
     udp.script.next = [libc::EAGAIN, 0, libc::ENOBUFS, 0].into();
