@@ -259,6 +259,10 @@ impl Pacer {
             return;
         }
         path.mark = Some(here);
+        if received == mark.received {
+            // Nothing at all arrives: that is a path that is gone, not a slow one.
+            return;
+        }
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
         let sent = flight.bytes.saturating_sub(mark.bytes) as f64 / dt * 1e6;

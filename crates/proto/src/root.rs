@@ -29,10 +29,12 @@ use crate::wire::{DATA_OVERHEAD, Feedback, flag};
 
 /// Lane 0 is the group's.
 const GROUP_LANE: usize = 0;
-/// Multicast is taken for lost on the way to a member that got none of so many packets ...
-const DEAF_PACKETS: u32 = 128;
-/// ... in so long.
-const DEAF_TIME: Duration = Duration::from_millis(100);
+/// Multicast is taken for lost on the way to a member that got none of so many packets in so long.
+const DEAF: [(u32, Duration); 3] = [
+    (128, Duration::from_millis(100)),
+    (16, Duration::from_millis(500)),
+    (4, Duration::from_secs(2)),
+];
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
 /// Before anybody has been heard, the first broadcast waits so long for all to be ready.
@@ -141,6 +143,8 @@ pub struct Root {
     /// Members that have not placed the first operation.
     waiting: usize,
     asks: VecDeque<Dest>,
+    /// Whose turn it is to be asked alone.
+    ask_from: usize,
     survey_at: Option<Time>,
     started: Option<Time>,
     /// Members that have never been heard.
@@ -191,6 +195,7 @@ impl Root {
             flights: Flights::new(),
             waiting: 0,
             asks: VecDeque::new(),
+            ask_from: 0,
             survey_at: None,
             started: None,
             unheard: members.iter().filter(|m| m.1 != Reach::Nothing).count(),
@@ -260,8 +265,12 @@ impl Root {
         };
         if self.ops.is_empty() {
             // Nobody was waited for while there was nothing to do.
+            let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
             for m in &mut self.members {
                 m.moved = now;
+                if m.deaf.1 == sent {
+                    m.deaf.2 = now;
+                }
             }
         }
         self.end = op.end();
@@ -503,10 +512,11 @@ impl Root {
             return;
         }
         let (received, sent_then, then) = m.deaf;
+        let (missed, silent) = (sent.wrapping_sub(sent_then), now.since(then));
+        let deaf = DEAF.iter().any(|d| missed >= d.0 && silent >= d.1);
         if f.flags & flag::FLIGHT != 0 && f.received != received {
             m.deaf = (f.received, sent, now);
-        } else if sent.wrapping_sub(sent_then) >= DEAF_PACKETS
-            && now.since(then) >= DEAF_TIME
+        } else if deaf
             // Everything that it lacks was sent long enough ago to have arrived.
             && self.rtt.is_none_or(|r| now.since(then) > r * 4)
         {
@@ -522,13 +532,14 @@ impl Root {
 
     fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
         let rto = self.rto();
-        let lane = self.members[i].lane;
+        let (lane, limit) = (self.members[i].lane, self.members[i].limit);
         let Some(l) = &mut self.lanes[lane] else {
             return;
         };
         let mut noted = 0;
         for (first, n) in f.missing {
-            for k in 0..n {
+            // What it lacks beyond its limit it cannot take yet.
+            for k in (0..n).take_while(|&k| (first + k).before(limit)) {
                 noted += u64::from(l.window.lacks(now, first + k, i as u32, as_of, rto));
             }
         }
@@ -682,8 +693,10 @@ impl Root {
         let (seq, to, repairs) = match repair {
             Some((seq, who)) => {
                 let to = match (scheme.repair.how, who) {
+                    (_, Lacking::Stubborn(i)) | (How::Cheaper | How::Unicast, Lacking::One(i)) => {
+                        Dest::Node(self.members[i as usize].node)
+                    }
                     (How::Multicast, _) | (_, Lacking::Several) => l.dest,
-                    (_, Lacking::One(i)) => Dest::Node(self.members[i as usize].node),
                 };
                 (seq, to, true)
             }
@@ -762,9 +775,12 @@ impl Root {
         let detect = &config.scheme.detect;
         self.survey_at = (!self.ops.is_empty()).then(|| now + detect.ask_min);
         let end = self.end;
-        let (mut singly, mut owing) = (0, 0);
+        let (mut singly, mut together) = (0, false);
         let first = self.asks.len();
-        for m in &mut self.members {
+        let (from, count) = (self.ask_from, self.members.len());
+        for k in 0..count {
+            let i = (from + k) % count;
+            let m = &mut self.members[i];
             if m.gone || m.cum == end {
                 continue;
             }
@@ -780,16 +796,21 @@ impl Root {
             if silent < patience || now.since(m.asked) < patience {
                 continue;
             }
-            m.asked = now;
-            m.unanswered += 1;
-            owing += 1;
-            // Who did not answer the group's question may not hear the group at all.
-            if singly < ASK_SINGLY && (m.unanswered > 2 || owing <= ASK_SINGLY) {
+            // Who is served alone has a lane of which the group knows nothing, and who did not
+            // answer the group's question may not hear the group at all.
+            if m.lane == GROUP_LANE && m.unanswered < 2 && count > ASK_SINGLY {
+                together = true;
+            } else if singly < ASK_SINGLY {
                 singly += 1;
                 self.asks.push_back(Dest::Node(m.node));
+                self.ask_from = i + 1;
+            } else {
+                continue; // its turn comes with the next survey
             }
+            m.asked = now;
+            m.unanswered += 1;
         }
-        if owing > ASK_SINGLY {
+        if together {
             self.asks.push_back(Dest::Group(self.group));
         }
         debug_assert!(self.asks.len() <= first + ASK_SINGLY + 1);

@@ -41,6 +41,8 @@ pub enum Lacking {
     One(u32),
     /// Several.
     Several,
+    /// This member, whom multicast has not helped.
+    Stubborn(u32),
 }
 
 /// Slots for `base .. base + size`, of which `base .. next` have been sent.
@@ -160,8 +162,10 @@ impl Window {
                 continue;
             }
             let slot = self.slot(seq);
-            // Several lack it, but multicast has been tried in vain: serve who asked first.
-            let who = if slot.more && slot.repairs < MULTICASTS_MAX {
+            // If multicast has been tried in vain, who asked first is served first.
+            let who = if slot.repairs >= MULTICASTS_MAX {
+                Lacking::Stubborn(slot.lacks)
+            } else if slot.more {
                 Lacking::Several
             } else {
                 Lacking::One(slot.lacks)

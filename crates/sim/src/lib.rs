@@ -1,2 +1,24 @@
 //! A simulated cluster that runs the same protocol code under virtual time and judges it.
 #![forbid(unsafe_code)]
+
+mod check;
+mod cluster;
+pub mod fabric;
+pub mod fault;
+mod host;
+mod hostile;
+pub mod object;
+mod queue;
+mod soak;
+pub mod scenario;
+pub mod topology;
+pub mod trace;
+mod transport;
+mod words;
+pub mod workload;
+
+pub use cluster::{Cluster, Failure, Outcome, View, group_id};
+pub use scenario::Scenario;
+pub use soak::{SoakReport, Verdict, judge_seed, run_scenario, run_seed, soak};
+pub use trace::Trace;
+pub use transport::SimTransport;

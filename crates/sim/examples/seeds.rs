@@ -1,0 +1,32 @@
+//! `seeds run SEED` or `seeds soak FIRST COUNT`: the soak without the command line's trimmings.
+
+use std::io::Write;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(0u64);
+    match args.get(1).map(String::as_str) {
+        Some("run") => {
+            let mut out = std::io::BufWriter::new(std::io::stdout());
+            let verdict = fabricast_sim::run_seed(number(2), &mut out);
+            let _ = out.flush();
+            std::process::exit(i32::from(verdict.result.is_err()));
+        }
+        Some("soak") => {
+            std::panic::set_hook(Box::new(|_| {}));
+            let report = fabricast_sim::soak(number(2), number(3), 2, &mut |v, _| {
+                if v.result.is_err() {
+                    println!("{v}");
+                }
+                true
+            });
+            println!(
+                "{} seeds, {} failed; {} events",
+                report.seeds,
+                report.failures.len(),
+                report.events
+            );
+        }
+        _ => eprintln!("seeds run SEED | seeds soak FIRST COUNT"),
+    }
+}

@@ -1,0 +1,383 @@
+//! The judge: looks only at what crosses the border of a node (datagrams, events, bytes written)
+//! and says what must not be.
+//!
+//! It knows what was asked of whom (streams, operations, posts, removals) and how far each
+//! object has come, and holds every datagram and event against that. What it finds goes to
+//! [`World::complain`], which keeps the first complaint.
+
+use std::rc::Rc;
+
+use fabricast::proto::wire::{self, Data, Feedback, Frame, flag};
+use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
+
+use crate::object::{Progress, World, packets_of};
+use crate::scenario::Scenario;
+use crate::transport::Numbering;
+
+/// A receiver of a stream.
+#[derive(Debug)]
+struct Receiver {
+    host: u32,
+    /// Objects that it has posted, in order.
+    posted: Vec<Rc<Progress>>,
+    /// What it has said that it has placed: packets of the stream, and the operation they end in.
+    told: u64,
+    told_op: usize,
+    /// The furthest packet that it has said it can take; `None` before it has said anything.
+    limit: Option<u64>,
+    /// Nobody waits for it any more.
+    excused: bool,
+}
+
+/// Broadcasts of one root to one group.
+#[derive(Debug)]
+struct Stream {
+    root: u32,
+    chunk: u32,
+    lens: Vec<u64>,
+    /// Packets before each operation, and of all.
+    starts: Rc<[u64]>,
+    /// Operations that the root has been told to send.
+    begun: usize,
+    /// Number of its first packet.
+    first: Seq,
+    receivers: Vec<Receiver>,
+    /// Per host: its place among the receivers.
+    place: Vec<Option<u32>>,
+}
+
+impl Stream {
+    fn total(&self) -> u64 {
+        self.starts[self.lens.len()]
+    }
+
+    /// Which packet of the stream a sequence number means; beyond its end if before its start.
+    fn index(&self, seq: Seq) -> u64 {
+        u64::from(seq.0.wrapping_sub(self.first.0))
+    }
+}
+
+/// The judge of one run.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    world: Rc<World>,
+    numbering: Numbering,
+    session: Session,
+    datagram_max: usize,
+    hold: u64,
+    streams: Vec<Stream>,
+    /// Per group: its streams.
+    of_group: Vec<Vec<usize>>,
+    /// Per host: peers that it was told are gone, and datagrams sent to them since.
+    removed: Vec<Vec<(NodeId, u32)>>,
+}
+
+impl Judge {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        numbering: Numbering,
+        session: Session,
+        world: Rc<World>,
+    ) -> Judge {
+        let mut of_group = vec![Vec::new(); scenario.groups.len()];
+        let mut streams = Vec::new();
+        for plan in &scenario.streams {
+            let group = &scenario.groups[plan.group];
+            of_group[plan.group].push(streams.len());
+            let mut starts = vec![0];
+            for &len in &plan.lens {
+                starts.push(starts[starts.len() - 1] + packets_of(len, group.chunk));
+            }
+            let mut receivers = Vec::new();
+            let mut place = vec![None; scenario.hosts];
+            for &host in group.members.iter().filter(|m| **m != plan.root) {
+                place[host] = Some(receivers.len() as u32);
+                receivers.push(Receiver {
+                    host: host as u32,
+                    posted: Vec::new(),
+                    told: 0,
+                    told_op: 0,
+                    limit: None,
+                    excused: false,
+                });
+            }
+            streams.push(Stream {
+                root: plan.root as u32,
+                chunk: group.chunk,
+                lens: plan.lens.clone(),
+                starts: starts.into(),
+                begun: 0,
+                first: Seq(group.start),
+                receivers,
+                place,
+            });
+        }
+        Judge {
+            world,
+            numbering,
+            session,
+            datagram_max: scenario.datagram_max(),
+            hold: u64::from(scenario.hold),
+            streams,
+            of_group,
+            removed: vec![Vec::new(); scenario.hosts],
+        }
+    }
+
+    /// The root of `stream` has been told to send its next object.
+    pub(crate) fn begun(&mut self, stream: usize) {
+        self.streams[stream].begun += 1;
+    }
+
+    /// A receiver has posted its next object.
+    pub(crate) fn posted(&mut self, stream: usize, host: u32, progress: Rc<Progress>) {
+        if let Some(r) = self.receiver(stream, host) {
+            r.posted.push(progress);
+        }
+    }
+
+    /// `host` has been told that `peer` is gone.
+    pub(crate) fn removed(&mut self, host: u32, peer: u32) {
+        let node = self.numbering.node(peer);
+        self.removed[host as usize].push((node, 0));
+        for s in &mut self.streams {
+            if s.root == host {
+                for r in s.receivers.iter_mut().filter(|r| r.host == peer) {
+                    r.excused = true;
+                }
+            }
+        }
+    }
+
+    fn receiver(&mut self, stream: usize, host: u32) -> Option<&mut Receiver> {
+        let s = &mut self.streams[stream];
+        let place = s.place[host as usize]?;
+        s.receivers.get_mut(place as usize)
+    }
+
+    fn stream_of(&self, group: GroupId, root: NodeId) -> Option<usize> {
+        let host = self.numbering.host(root)?;
+        self.of_group
+            .get((group.0 as usize).checked_sub(GROUP_FIRST)?)?
+            .iter()
+            .copied()
+            .find(|&s| self.streams[s].root == host)
+    }
+
+    fn wrong(&self, host: u32, what: impl FnOnce() -> String) {
+        let node = self.numbering.node(host);
+        self.world
+            .complain(|| format!("n{} (host {host}): {}", node.0, what()));
+    }
+
+    /// A node sends a datagram.
+    pub(crate) fn departs(&mut self, host: u32, dest: Dest, bytes: &[u8]) {
+        if bytes.len() > self.datagram_max {
+            self.wrong(host, || format!("a datagram of {} bytes", bytes.len()));
+        }
+        let datagram = match wire::decode(bytes) {
+            Ok(d) => d,
+            Err(e) => return self.wrong(host, || format!("sends what nobody can read: {e}")),
+        };
+        if datagram.header.session != self.session
+            || datagram.header.source != self.numbering.node(host)
+        {
+            self.wrong(host, || "sends under another name".into());
+        }
+        if let Dest::Node(n) = dest
+            && let Some(gone) = self.removed[host as usize].iter_mut().find(|r| r.0 == n)
+        {
+            // A batch may have been on its way to the transport, which drops it.
+            gone.1 += 1;
+            if gone.1 > BATCH_MAX {
+                self.wrong(host, || format!("goes on sending to n{}, which is gone", n.0));
+            }
+            return;
+        }
+        for frame in datagram.frames() {
+            match frame {
+                Frame::Data(d) => self.data(host, dest, &d),
+                Frame::Feedback(f) => self.feedback(host, &f),
+                Frame::Sync(s) => {
+                    let node = self.numbering.node(host);
+                    let Some(i) = self.stream_of(s.group, node) else {
+                        self.wrong(host, || "a sync of a stream that is not".into());
+                        continue;
+                    };
+                    let next = self.streams[i].index(s.next);
+                    if next > self.streams[i].starts[self.streams[i].begun] {
+                        self.wrong(host, || format!("a sync of packet {next}, never sent"));
+                    }
+                }
+                Frame::Probe(_) | Frame::ProbeAck(_) => {}
+            }
+        }
+    }
+
+    fn data(&mut self, host: u32, dest: Dest, d: &Data<'_>) {
+        let node = self.numbering.node(host);
+        let Some(i) = self.stream_of(d.group, node) else {
+            return self.wrong(host, || "data of a stream that is not".into());
+        };
+        let s = &self.streams[i];
+        let (index, start) = (s.index(d.seq), s.index(d.op));
+        let op = s.starts.partition_point(|&at| at <= index) - 1;
+        if op >= s.begun || s.starts[op] != start {
+            return self.wrong(host, || {
+                format!("data of packet {index} under an operation at {start}")
+            });
+        }
+        let offset = (index - start) * u64::from(s.chunk);
+        let len = (s.lens[op] - offset).min(u64::from(s.chunk));
+        if d.payload.len() as u64 != len {
+            let n = d.payload.len();
+            return self.wrong(host, || {
+                format!("packet {index} carries {n} bytes, not {len}")
+            });
+        }
+        let open = |r: &Receiver| r.limit.is_some_and(|l| index < l);
+        match dest {
+            Dest::Node(n) => {
+                let to = self.numbering.host(n);
+                let place = to.and_then(|h| s.place[h as usize]);
+                match place.map(|p| &s.receivers[p as usize]) {
+                    None => self.wrong(host, || format!("data for n{}, no receiver", n.0)),
+                    Some(r) if !open(r) => self.wrong(host, || {
+                        format!("packet {index} for n{}, whose window is closed", n.0)
+                    }),
+                    Some(_) => {}
+                }
+            }
+            Dest::Group(_) if d.flags & flag::REPAIR != 0 => {
+                if !s.receivers.iter().any(|r| !r.excused && open(r)) {
+                    self.wrong(host, || format!("packet {index} repaired for nobody"));
+                }
+            }
+            Dest::Group(_) => {}
+        }
+    }
+
+    fn feedback(&mut self, host: u32, f: &Feedback<'_>) {
+        let Some(i) = self.stream_of(f.group, f.root) else {
+            // A receiver may ask about a stream that its root has not begun, not about one
+            // that can never be.
+            return self.wrong(host, || "feedback about a stream that is not".into());
+        };
+        let s = &self.streams[i];
+        let (cum, limit, high) = (s.index(f.cum), s.index(f.limit), s.index(f.high));
+        let (starts, total, begun) = (Rc::clone(&s.starts), s.total(), s.starts[s.begun]);
+        let hold = self.hold;
+        let Some(r) = self.receiver(i, host) else {
+            return self.wrong(host, || "feedback from a host that receives nothing".into());
+        };
+        let posted_end = starts[r.posted.len()];
+        let mut problem = None;
+        if cum < r.told || cum > total {
+            problem = Some(format!("says {cum} after {}", r.told));
+        } else if high > begun.max(cum) {
+            problem = Some(format!("has heard of packet {high}, and {begun} exist"));
+        } else if limit > posted_end.max(cum) + hold {
+            problem = Some(format!(
+                "would take up to {limit}, with {posted_end} posted and {hold} to hold"
+            ));
+        } else {
+            r.told = cum;
+            while r.told_op < r.posted.len() && starts[r.told_op + 1] <= cum {
+                let p = &r.posted[r.told_op];
+                if !p.whole() && !p.failed.get() {
+                    problem = Some(format!("acknowledges operation {} early", r.told_op));
+                }
+                r.told_op += 1;
+            }
+            let rest = cum - starts[r.told_op].min(cum);
+            let placed = r.posted.get(r.told_op).map_or(0, |p| {
+                if p.failed.get() {
+                    p.packets.get()
+                } else {
+                    p.prefix.get()
+                }
+            });
+            if rest > placed {
+                problem = Some(format!(
+                    "acknowledges {rest} packets of operation {}, {placed} are placed",
+                    r.told_op
+                ));
+            }
+        }
+        r.limit = Some(r.limit.map_or(limit, |l| l.max(limit)));
+        if let Some(what) = problem {
+            self.wrong(host, || what);
+        }
+    }
+
+    /// A node reports an event. `what` says which operation it is about, if it is about one.
+    pub(crate) fn event(&mut self, host: u32, event: Event, what: Option<(usize, usize, bool)>) {
+        match event {
+            Event::Complete(op) => match what {
+                Some((stream, number, true)) => self.root_complete(host, stream, number),
+                Some((stream, number, false)) => {
+                    let whole = self
+                        .receiver(stream, host)
+                        .and_then(|r| r.posted.get(number).cloned())
+                        .is_some_and(|p| p.whole());
+                    if !whole {
+                        self.wrong(host, || {
+                            format!("operation {number} of stream {stream} complete too early")
+                        });
+                    }
+                }
+                None => self.unknown(host, op),
+            },
+            Event::Failed(op) | Event::Mismatch(op) => {
+                let failed = match what {
+                    Some((stream, number, false)) => self
+                        .receiver(stream, host)
+                        .and_then(|r| r.posted.get(number).cloned())
+                        .is_some_and(|p| p.failed.get()),
+                    Some(_) => false,
+                    None => return self.unknown(host, op),
+                };
+                if !failed {
+                    self.wrong(host, || format!("{event:?} without a reason"));
+                }
+            }
+            Event::Path { node, .. } | Event::Slow { node, .. } => {
+                if self.removed[host as usize].iter().any(|r| r.0 == node) {
+                    self.wrong(host, || format!("{event:?} about a peer that is gone"));
+                }
+            }
+            Event::Proven(_) => {}
+        }
+    }
+
+    fn unknown(&self, host: u32, op: OpId) {
+        self.wrong(host, || {
+            format!("an event of operation {}, unknown or over", op.0)
+        });
+    }
+
+    fn root_complete(&mut self, host: u32, stream: usize, number: usize) {
+        let late = self.streams[stream]
+            .receivers
+            .iter()
+            .find(|r| {
+                !r.excused
+                    && !r
+                        .posted
+                        .get(number)
+                        .is_some_and(|p| p.whole() || p.failed.get())
+            })
+            .map(|r| r.host);
+        if let Some(late) = late {
+            self.wrong(host, || {
+                format!("operation {number} of stream {stream} complete, host {late} lacks bytes")
+            });
+        }
+    }
+}
+
+/// Datagrams that a driver may have taken from its node and not yet have sent.
+const BATCH_MAX: u32 = 64;
+
+/// Number of the first group: not zero, so that nobody takes a default for a group.
+pub(crate) const GROUP_FIRST: usize = 10;

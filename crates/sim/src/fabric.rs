@@ -1,0 +1,528 @@
+//! The network: hosts, links and switches under virtual time.
+//!
+//! Links are directed and come in pairs (`l` and `l ^ 1` are the two directions of one cable). A
+//! link is a drop-tail queue, a rate and a delay; its queue is never walked, only the time at
+//! which it will be empty is kept, so that a hop costs one event. Switches copy a multicast to the
+//! links that lead to members. A packet's bytes exist once, however many copies are under way.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use fabricast::proto::Time;
+use fabricast::proto::rng::Rng;
+
+use crate::fault::LinkFaults;
+use crate::queue::{Due, Queue};
+use crate::topology::{LinkSpec, Topology};
+
+/// Fractions of a nanosecond in which a link's time is kept: 2^-16 ns, good for 78 hours.
+const TICK_BITS: u32 = 16;
+
+/// To whom a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// One host.
+    Host(u32),
+    /// All hosts that have joined.
+    Group(u32),
+}
+
+/// A datagram under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Who sent it.
+    pub from: u32,
+    /// To whom.
+    pub to: Target,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// What the network brings next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Happening {
+    /// A packet reaches a host.
+    Arrive {
+        /// Which host.
+        host: u32,
+        /// What.
+        packet: Rc<Packet>,
+    },
+    /// An alarm set with [`Fabric::alarm`].
+    Alarm {
+        /// First word.
+        a: u32,
+        /// Second word.
+        b: u32,
+    },
+}
+
+/// What has passed over a link, and what has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkStats {
+    /// Packets that left it at its far end.
+    pub packets: u64,
+    /// Their bytes, headers of the layers below included.
+    pub bytes: u64,
+    /// Packets that found its queue full.
+    pub overflowed: u64,
+    /// Packets that a fault took.
+    pub lost: u64,
+    /// Packets that a fault doubled.
+    pub doubled: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Host(u32),
+    Switch(u32),
+}
+
+#[derive(Clone, Debug)]
+struct Link {
+    to: End,
+    /// Time per byte, in ticks.
+    cost: u64,
+    /// How long a full queue takes to drain, in ticks.
+    queue: u64,
+    /// When the queue will be empty, in ticks.
+    free: u64,
+    delay_ns: u64,
+    queue_bytes: u64,
+    /// Whether `faults` does anything: the only thing that a healthy link asks.
+    faulty: bool,
+    blocked: bool,
+    /// Gilbert–Elliott: whether the link is in its bad state.
+    bad: bool,
+    faults: LinkFaults,
+    stats: LinkStats,
+}
+
+#[derive(Clone, Debug)]
+struct Switch {
+    /// Hosts `lo .. hi` are below it.
+    lo: u32,
+    hi: u32,
+    /// Hosts below each child.
+    child_span: u32,
+    /// Links to the children, in their order.
+    down: Vec<u32>,
+    up: Option<u32>,
+}
+
+/// Who has joined one multicast group, as the switches see it.
+#[derive(Clone, Debug)]
+struct Membership {
+    members: u32,
+    /// Per switch: members below it.
+    below: Vec<u32>,
+    /// Per switch: links to children with members.
+    fan: Vec<Vec<u32>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    packet: Option<Rc<Packet>>,
+    /// Events that name this slot.
+    refs: u32,
+}
+
+/// The network and its clock.
+#[derive(Debug)]
+pub struct Fabric {
+    queue: Queue,
+    rng: Rng,
+    links: Vec<Link>,
+    switches: Vec<Switch>,
+    /// Per host: the link out of it; the other direction is `^ 1`.
+    host_up: Vec<u32>,
+    /// Links between switches, downwards.
+    trunks: Vec<u32>,
+    groups: Vec<Membership>,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    overhead: u64,
+    hops: u64,
+}
+
+fn ticks(ns: u64) -> u64 {
+    ns << TICK_BITS
+}
+
+impl Fabric {
+    /// A network of `hosts` hosts. `overhead` bytes are added to each datagram on every link
+    /// (Ethernet, IP and UDP headers: 42). The seed drives faults only.
+    pub fn new(topology: &Topology, hosts: usize, overhead: u64, seed: u64) -> Fabric {
+        assert!(hosts > 0, "a network has hosts");
+        let mut fabric = Fabric {
+            queue: Queue::default(),
+            rng: Rng::new(seed),
+            links: Vec::new(),
+            switches: Vec::new(),
+            host_up: Vec::new(),
+            trunks: Vec::new(),
+            groups: Vec::new(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            overhead,
+            hops: 0,
+        };
+        let spans = topology.spans(hosts);
+        let mut below: Vec<u32> = Vec::new(); // switches of the level below, by number
+        let mut child_span = 1;
+        for (level, &span) in spans.iter().enumerate() {
+            let mut here = Vec::new();
+            for lo in (0..hosts).step_by(span) {
+                let number = fabric.switches.len() as u32;
+                let hi = (lo + span).min(hosts);
+                fabric.switches.push(Switch {
+                    lo: lo as u32,
+                    hi: hi as u32,
+                    child_span,
+                    down: Vec::new(),
+                    up: None,
+                });
+                here.push(number);
+                if level == 0 {
+                    for h in lo..hi {
+                        let up = fabric.cable(
+                            End::Host(h as u32),
+                            End::Switch(number),
+                            &topology.host,
+                        );
+                        fabric.host_up.push(up);
+                        fabric.switches[number as usize].down.push(up ^ 1);
+                    }
+                } else {
+                    let first = lo / child_span as usize;
+                    let last = hi.div_ceil(child_span as usize);
+                    for &child in &below[first..last] {
+                        let up =
+                            fabric.cable(End::Switch(child), End::Switch(number), &topology.trunk);
+                        fabric.switches[child as usize].up = Some(up);
+                        fabric.switches[number as usize].down.push(up ^ 1);
+                        fabric.trunks.push(up ^ 1);
+                    }
+                }
+            }
+            below = here;
+            child_span = span as u32;
+        }
+        fabric
+    }
+
+    /// Lays a cable and returns its direction from `low` to `high`.
+    fn cable(&mut self, low: End, high: End, spec: &LinkSpec) -> u32 {
+        let up = self.links.len() as u32;
+        for to in [high, low] {
+            let mut link = Link {
+                to,
+                cost: 0,
+                queue: 0,
+                free: 0,
+                delay_ns: spec.delay.as_nanos() as u64,
+                queue_bytes: spec.queue,
+                faulty: false,
+                blocked: false,
+                bad: false,
+                faults: LinkFaults::NONE,
+                stats: LinkStats::default(),
+            };
+            link.run_at(spec.rate, 0);
+            self.links.push(link);
+        }
+        up
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        Time(self.queue.now())
+    }
+
+    /// Hops that packets have made so far.
+    pub fn hops(&self) -> u64 {
+        self.hops
+    }
+
+    /// The link out of a host.
+    pub fn uplink(&self, host: u32) -> u32 {
+        self.host_up[host as usize]
+    }
+
+    /// The link into a host.
+    pub fn downlink(&self, host: u32) -> u32 {
+        self.host_up[host as usize] ^ 1
+    }
+
+    /// The links between switches, downwards (a loss there is a loss for a whole sub-tree).
+    pub fn trunks(&self) -> &[u32] {
+        &self.trunks
+    }
+
+    /// Bytes of datagrams that a host may send now before its queue overflows.
+    pub fn room(&self, host: u32) -> u64 {
+        let link = &self.links[self.uplink(host) as usize];
+        let waiting = link.free.saturating_sub(ticks(self.queue.now()));
+        link.queue.saturating_sub(waiting) / link.cost
+    }
+
+    /// When a host's queue will have drained to a half.
+    pub fn half_drained(&self, host: u32) -> Time {
+        let link = &self.links[self.uplink(host) as usize];
+        Time((link.free.saturating_sub(link.queue / 2) >> TICK_BITS) + 1)
+    }
+
+    /// What has passed over a link.
+    pub fn stats(&self, link: u32) -> LinkStats {
+        self.links[link as usize].stats
+    }
+
+    /// What has passed over all links.
+    pub fn stats_total(&self) -> LinkStats {
+        self.links
+            .iter()
+            .fold(LinkStats::default(), |a, l| LinkStats {
+                packets: a.packets + l.stats.packets,
+                bytes: a.bytes + l.stats.bytes,
+                overflowed: a.overflowed + l.stats.overflowed,
+                lost: a.lost + l.stats.lost,
+                doubled: a.doubled + l.stats.doubled,
+            })
+    }
+
+    /// Changes a link's rate; what waits in its queue then counts at the new rate.
+    pub fn set_rate(&mut self, link: u32, bytes_per_s: u64) {
+        let now = self.queue.now();
+        self.links[link as usize].run_at(bytes_per_s, now);
+    }
+
+    /// Changes what goes wrong on a link.
+    pub fn set_faults(&mut self, link: u32, faults: LinkFaults) {
+        let l = &mut self.links[link as usize];
+        l.faulty = faults != LinkFaults::NONE;
+        l.faults = faults;
+        l.bad = false;
+    }
+
+    /// Stops or lets through multicast on a link.
+    pub fn block_multicast(&mut self, link: u32, blocked: bool) {
+        self.links[link as usize].blocked = blocked;
+    }
+
+    /// Asks to be woken at `at`, with two words to know why.
+    pub fn alarm(&mut self, at: Time, a: u32, b: u32) {
+        self.queue.push(at.0, Due::Alarm { a, b });
+    }
+
+    /// A new multicast group without members.
+    pub fn group(&mut self) -> u32 {
+        self.groups.push(Membership {
+            members: 0,
+            below: vec![0; self.switches.len()],
+            fan: vec![Vec::new(); self.switches.len()],
+        });
+        self.groups.len() as u32 - 1
+    }
+
+    /// `host` receives what is sent to `group`; it must not have joined already.
+    pub fn join(&mut self, group: u32, host: u32) {
+        self.count(group, host, true);
+    }
+
+    /// `host`, which has joined, does not receive it any more.
+    pub fn leave(&mut self, group: u32, host: u32) {
+        self.count(group, host, false);
+    }
+
+    fn count(&mut self, group: u32, host: u32, joins: bool) {
+        let m = &mut self.groups[group as usize];
+        m.members = if joins { m.members + 1 } else { m.members - 1 };
+        let mut up = self.host_up[host as usize];
+        let mut changes = true; // whether the link below has come to lead to members, or ceased
+        loop {
+            let End::Switch(s) = self.links[up as usize].to else {
+                unreachable!("a link upwards ends at a switch")
+            };
+            let s = s as usize;
+            if changes && joins {
+                m.fan[s].push(up ^ 1);
+            } else if changes {
+                m.fan[s].retain(|&l| l != up ^ 1);
+            }
+            m.below[s] = if joins {
+                m.below[s] + 1
+            } else {
+                m.below[s] - 1
+            };
+            changes = m.below[s] == u32::from(joins);
+            match self.switches[s].up {
+                Some(l) => up = l,
+                None => return,
+            }
+        }
+    }
+
+    /// A host hands a packet to its network at `at` (now or later, in rising order per host).
+    pub fn send(&mut self, at: Time, packet: Rc<Packet>) {
+        let up = self.uplink(packet.from);
+        let slot = self.store(packet);
+        self.transmit(up, at.0.max(self.queue.now()), slot);
+        self.release(slot);
+    }
+
+    /// A packet reaches a host from nowhere at `at`: a late copy, or somebody's ill will.
+    pub fn inject(&mut self, at: Time, host: u32, packet: Rc<Packet>) {
+        let slot = self.store(packet);
+        let link = self.downlink(host);
+        self.queue.push(at.0, Due::Packet { link, slot });
+    }
+
+    /// The next thing that concerns somebody outside the network.
+    pub fn next_happening(&mut self) -> Option<Happening> {
+        loop {
+            match self.queue.pop()? {
+                Due::Alarm { a, b } => return Some(Happening::Alarm { a, b }),
+                Due::Packet { link, slot } => {
+                    if let Some(h) = self.arrived(link, slot) {
+                        return Some(h);
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrived(&mut self, link: u32, slot: u32) -> Option<Happening> {
+        self.hops += 1;
+        let to = self.links[link as usize].to;
+        let switch = match to {
+            End::Host(host) => {
+                let packet = self.slots[slot as usize].packet.clone();
+                self.release(slot);
+                return packet.map(|packet| Happening::Arrive { host, packet });
+            }
+            End::Switch(s) => s as usize,
+        };
+        let now = self.queue.now();
+        let target = match &self.slots[slot as usize].packet {
+            Some(p) => p.to,
+            None => unreachable!("a packet under way is in its slot"),
+        };
+        match target {
+            Target::Host(h) => {
+                let s = &self.switches[switch];
+                let next = if (s.lo..s.hi).contains(&h) {
+                    Some(s.down[((h - s.lo) / s.child_span) as usize])
+                } else {
+                    s.up
+                };
+                if let Some(next) = next
+                    && next != link ^ 1
+                {
+                    self.transmit(next, now, slot);
+                }
+            }
+            Target::Group(g) => {
+                for i in 0..self.groups[g as usize].fan[switch].len() {
+                    let next = self.groups[g as usize].fan[switch][i];
+                    if next != link ^ 1 {
+                        self.transmit(next, now, slot);
+                    }
+                }
+                let m = &self.groups[g as usize];
+                if let Some(up) = self.switches[switch].up
+                    && up != link ^ 1
+                    && m.members > m.below[switch]
+                {
+                    self.transmit(up, now, slot);
+                }
+            }
+        }
+        self.release(slot);
+        None
+    }
+
+    /// Puts a packet into a link's queue, or drops it.
+    fn transmit(&mut self, link: u32, at: u64, slot: u32) {
+        let Some(packet) = &self.slots[slot as usize].packet else {
+            unreachable!("a packet under way is in its slot")
+        };
+        let multicast = matches!(packet.to, Target::Group(_));
+        let len = packet.bytes.len() as u64 + self.overhead;
+        let l = &mut self.links[link as usize];
+        let start = l.free.max(ticks(at));
+        let waiting = start - ticks(at);
+        let takes = len * l.cost;
+        if waiting > 0 && waiting + takes > l.queue {
+            l.stats.overflowed += 1;
+            return;
+        }
+        l.free = start + takes;
+        let mut arrives = (l.free >> TICK_BITS) + l.delay_ns;
+        if l.blocked && multicast {
+            l.stats.lost += 1;
+            return;
+        }
+        if l.faulty {
+            let fate = l.faults.fate(&mut l.bad, multicast, &mut self.rng);
+            if fate.lost {
+                l.stats.lost += 1;
+                return;
+            }
+            arrives += fate.delay_ns;
+            if let Some(after) = fate.again_ns {
+                l.stats.doubled += 1;
+                l.stats.packets += 1;
+                l.stats.bytes += len;
+                self.slots[slot as usize].refs += 1;
+                self.queue.push(arrives + after, Due::Packet { link, slot });
+            }
+        }
+        l.stats.packets += 1;
+        l.stats.bytes += len;
+        self.slots[slot as usize].refs += 1;
+        self.queue.push(arrives, Due::Packet { link, slot });
+    }
+
+    /// Stores a packet in a slot with one reference.
+    fn store(&mut self, packet: Rc<Packet>) -> u32 {
+        let slot = Slot {
+            packet: Some(packet),
+            refs: 1,
+        };
+        match self.free_slots.pop() {
+            Some(n) => {
+                self.slots[n as usize] = slot;
+                n
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    fn release(&mut self, slot: u32) {
+        let s = &mut self.slots[slot as usize];
+        s.refs -= 1;
+        if s.refs == 0 {
+            s.packet = None;
+            self.free_slots.push(slot);
+        }
+    }
+}
+
+impl Link {
+    fn run_at(&mut self, bytes_per_s: u64, now_ns: u64) {
+        let waiting = self.free.saturating_sub(ticks(now_ns));
+        let bytes = waiting.checked_div(self.cost).unwrap_or(0);
+        self.cost = ((1_000_000_000u128 << TICK_BITS) / u128::from(bytes_per_s.max(1)))
+            .clamp(1, u128::from(u32::MAX)) as u64;
+        self.queue = self.queue_bytes.saturating_mul(self.cost);
+        self.free = ticks(now_ns) + bytes * self.cost;
+    }
+}
+
+/// How long `bytes` take at `bytes_per_s`.
+pub fn transfer_time(bytes: u64, bytes_per_s: u64) -> Duration {
+    Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s)) as u64)
+}

@@ -1,0 +1,185 @@
+//! What goes wrong: on links, at hosts, and when.
+
+use std::time::Duration;
+
+use fabricast::proto::rng::Rng;
+
+/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Burst {
+    /// Chance that a good link turns bad.
+    pub enter: f64,
+    /// Chance that a bad link turns good; the mean burst is 1 / `leave` packets.
+    pub leave: f64,
+    /// Loss while it is bad.
+    pub loss: f64,
+}
+
+impl Burst {
+    /// The share of packets that is lost in the long run.
+    pub fn mean_loss(&self) -> f64 {
+        self.loss * self.enter / (self.enter + self.leave)
+    }
+}
+
+/// What goes wrong on one direction of a link.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LinkFaults {
+    /// Loss of each packet, independently.
+    pub loss: f64,
+    /// Loss in bursts, in addition.
+    pub burst: Option<Burst>,
+    /// Chance that a packet arrives twice.
+    pub duplicate: f64,
+    /// Chance that a packet is delayed, and so overtaken.
+    pub reorder: f64,
+    /// By how much at most; also how late a duplicate comes.
+    pub late_max: Duration,
+    /// Unicast passes unharmed.
+    pub multicast_only: bool,
+}
+
+/// What becomes of one packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fate {
+    pub(crate) lost: bool,
+    pub(crate) delay_ns: u64,
+    pub(crate) again_ns: Option<u64>,
+}
+
+impl LinkFaults {
+    /// Nothing goes wrong.
+    pub const NONE: LinkFaults = LinkFaults {
+        loss: 0.0,
+        burst: None,
+        duplicate: 0.0,
+        reorder: 0.0,
+        late_max: Duration::ZERO,
+        multicast_only: false,
+    };
+
+    /// Every packet is lost with probability `p`.
+    pub fn uniform(p: f64) -> LinkFaults {
+        LinkFaults {
+            loss: p,
+            ..LinkFaults::NONE
+        }
+    }
+
+    pub(crate) fn fate(&self, bad: &mut bool, multicast: bool, rng: &mut Rng) -> Fate {
+        let mut fate = Fate {
+            lost: false,
+            delay_ns: 0,
+            again_ns: None,
+        };
+        if self.multicast_only && !multicast {
+            return fate;
+        }
+        if let Some(b) = self.burst {
+            *bad = if *bad {
+                !rng.chance(b.leave)
+            } else {
+                rng.chance(b.enter)
+            };
+            fate.lost = *bad && rng.chance(b.loss);
+        }
+        fate.lost = fate.lost || rng.chance(self.loss);
+        let late_max = (self.late_max.as_nanos() as u64).max(1);
+        if rng.chance(self.reorder) {
+            fate.delay_ns = rng.below(late_max);
+        }
+        if rng.chance(self.duplicate) {
+            fate.again_ns = Some(rng.below(late_max));
+        }
+        fate
+    }
+}
+
+/// A host that processes nothing for a while (SIGSTOP, a busy machine); its queue overflows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pause {
+    /// Which host.
+    pub host: usize,
+    /// From when.
+    pub at: Duration,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// A host that ends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Crash {
+    /// Which host; it must not send anything.
+    pub host: usize,
+    /// When.
+    pub at: Duration,
+    /// How long afterwards the others' control channel tells them.
+    pub noticed_after: Duration,
+}
+
+/// Multicast that does not reach a host.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Block {
+    /// Which host.
+    pub host: usize,
+    /// From when.
+    pub at: Duration,
+    /// Until when; for ever if not said.
+    pub until: Option<Duration>,
+}
+
+/// A link that changes its rate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RateChange {
+    /// The host on whose cable it happens, in both directions.
+    pub host: usize,
+    /// When.
+    pub at: Duration,
+    /// To what, in bytes per second.
+    pub rate: u64,
+}
+
+/// Everything that goes wrong in a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Faults {
+    /// On every link into a host.
+    pub down: LinkFaults,
+    /// On every link out of a host: data of roots, feedback of receivers.
+    pub up: LinkFaults,
+    /// On every link from a switch to a switch below it: a whole sub-tree suffers together.
+    pub trunk: LinkFaults,
+    /// Mean time between two datagrams that nobody of this session sent, or that come again long
+    /// after they were sent.
+    pub hostile_every: Option<Duration>,
+    /// Hosts receive their own multicast.
+    pub echo: bool,
+    /// Hosts that stand still.
+    pub pauses: Vec<Pause>,
+    /// Hosts that end.
+    pub crashes: Vec<Crash>,
+    /// Hosts that multicast does not reach.
+    pub blocks: Vec<Block>,
+    /// Links that change.
+    pub rates: Vec<RateChange>,
+    /// When links and hosts are well again; blocked multicast may stay blocked, and who has ended
+    /// has ended.
+    pub heal_at: Duration,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    pub fn none() -> Faults {
+        Faults {
+            down: LinkFaults::NONE,
+            up: LinkFaults::NONE,
+            trunk: LinkFaults::NONE,
+            hostile_every: None,
+            echo: false,
+            pauses: Vec::new(),
+            crashes: Vec::new(),
+            blocks: Vec::new(),
+            rates: Vec::new(),
+            heal_at: Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! One host of a cluster: when it steps, what its application asks for, what its steps bring.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use fabricast::driver::Driver;
+use fabricast::proto::rng::Rng;
+use fabricast::proto::{Command, Dest, Event, NodeId, OpId, Reach, Refused, Time};
+use fabricast::transport::Transport;
+
+use crate::check::GROUP_FIRST;
+use crate::cluster::{Cluster, alarm, group_id};
+use crate::fabric::{Packet, Target};
+use crate::object::{PatternObject, Place, Progress};
+use crate::scenario::SlowRule;
+use crate::trace::digest;
+use crate::transport::{Membership, SimTransport};
+use crate::words;
+use crate::workload::Sending;
+
+/// Rounds of one host at one point in time before it counts as spinning.
+const ROUNDS_AT_ONCE_MAX: u32 = 10_000;
+
+/// A host's part in a stream.
+#[derive(Debug)]
+pub(crate) struct Role {
+    pub(crate) stream: usize,
+    pub(crate) root: bool,
+    /// Operations begun (root) or posted.
+    pub(crate) begun: usize,
+    /// Operations that are over here.
+    pub(crate) over: usize,
+    /// Nothing is begun before this time.
+    pub(crate) not_before: u64,
+    /// A root waits until its group is proven.
+    pub(crate) proven: bool,
+    /// The other side has been given up: nothing more is expected.
+    pub(crate) ended: bool,
+}
+
+/// An operation under way at a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    role: usize,
+    number: usize,
+}
+
+impl Role {
+    pub(crate) fn new(stream: usize, root: bool, begins: Duration, proven: bool) -> Role {
+        Role {
+            stream,
+            root,
+            begun: 0,
+            over: 0,
+            not_before: ns(begins),
+            proven,
+            ended: false,
+        }
+    }
+}
+
+/// A host: its driver, its application, its processor.
+pub(crate) struct Host {
+    pub(crate) driver: Driver<SimTransport, PatternObject>,
+    pub(crate) roles: Vec<Role>,
+    ops: BTreeMap<OpId, Op>,
+    /// Operations that are over and whose objects have not come back.
+    pub(crate) returning: Vec<OpId>,
+    /// Peers to remove as soon as it runs.
+    pub(crate) to_remove: Vec<u32>,
+    bell: Rc<Cell<u64>>,
+    rng: Rng,
+    pub(crate) dead: bool,
+    pub(crate) paused_until: u64,
+    cpu_free: u64,
+    /// When it wants to step next, and for when an alarm is set.
+    wake: u64,
+    alarm: u64,
+    round_at: u64,
+    rounds: u32,
+    pub(crate) sent: u64,
+    pub(crate) overflowed: u64,
+}
+
+impl Host {
+    pub(crate) fn new(driver: Driver<SimTransport, PatternObject>, seed: u64) -> Host {
+        Host {
+            driver,
+            roles: Vec::new(),
+            ops: BTreeMap::new(),
+            returning: Vec::new(),
+            to_remove: Vec::new(),
+            bell: Rc::new(Cell::new(u64::MAX)),
+            rng: Rng::new(seed),
+            dead: false,
+            paused_until: 0,
+            cpu_free: 0,
+            wake: u64::MAX,
+            alarm: u64::MAX,
+            round_at: u64::MAX,
+            rounds: 0,
+            sent: 0,
+            overflowed: 0,
+        }
+    }
+
+    /// Asks the driver for the objects of operations that are over.
+    pub(crate) fn take_back(&mut self) {
+        let driver = &mut self.driver;
+        self.returning.retain(|&op| driver.take(op).is_none());
+    }
+}
+
+fn ns(d: Duration) -> u64 {
+    d.as_nanos() as u64
+}
+
+impl Cluster<'_> {
+    // ---- when it steps ------------------------------------------------------------------------
+
+    /// A datagram reaches a host. Whether the host stepped.
+    pub(crate) fn arrive(&mut self, h: usize, packet: Rc<Packet>) -> bool {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        if host.dead {
+            return false;
+        }
+        let numbers = [h as u64, u64::from(packet.from), packet.bytes.len() as u64];
+        let text = self.trace.prints().then(|| Rc::clone(&packet));
+        let taken = host.driver.transport().deliver(Time(now), packet);
+        self.trace.note(now, numbers, || {
+            let what = text.map(|p| format!("h{} {}", p.from, words::datagram(&p.bytes)));
+            let how = if taken { "<-" } else { "<- full, dropped:" };
+            format!("h{h} {how} {}", what.unwrap_or_default())
+        });
+        if !taken {
+            host.overflowed += 1;
+            return false;
+        }
+        self.step_when_free(h)
+    }
+
+    /// An alarm of a host rings. Whether it stepped.
+    pub(crate) fn rung(&mut self, h: usize) -> bool {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        if host.dead || host.alarm != now {
+            return false; // set before an earlier one and overtaken by it
+        }
+        host.alarm = u64::MAX;
+        if host.wake > now {
+            self.set_alarm(h);
+            return false;
+        }
+        self.step_when_free(h)
+    }
+
+    /// Steps a host now if its processor is free, else as soon as it is.
+    pub(crate) fn step_when_free(&mut self, h: usize) -> bool {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        if host.dead {
+            return false;
+        }
+        let free = host.cpu_free.max(host.paused_until);
+        if free <= now {
+            self.step(h);
+            return true;
+        }
+        host.wake = free;
+        self.set_alarm(h);
+        false
+    }
+
+    fn set_alarm(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        if host.wake < host.alarm {
+            host.alarm = host.wake;
+            self.fabric.alarm(Time(host.wake), alarm::HOST, h as u32);
+        }
+    }
+
+    /// Lets the application and the driver work until neither has anything to do at this time.
+    fn step(&mut self, h: usize) {
+        let now = self.now();
+        self.events += 1;
+        let mut wake;
+        loop {
+            let host = &mut self.hosts[h];
+            if host.round_at != now {
+                (host.round_at, host.rounds) = (now, 0);
+            }
+            host.rounds += 1;
+            if host.rounds > ROUNDS_AT_ONCE_MAX {
+                return self.world.complain(|| format!("host {h} spins"));
+            }
+            self.remove_peers(h);
+            let later = self.work(h);
+            let (at, again) = self.round(h);
+            wake = at.min(later);
+            let busy = self.heed_events(h) || again;
+            let host = &mut self.hosts[h];
+            if !host.returning.is_empty() {
+                host.take_back();
+            }
+            let more = busy || host.driver.transport().waiting();
+            if more && host.cpu_free > now {
+                wake = wake.min(host.cpu_free);
+            }
+            if self.world.broken.get() || !more || host.cpu_free > now {
+                break;
+            }
+        }
+        let host = &mut self.hosts[h];
+        host.wake = wake;
+        self.set_alarm(h);
+    }
+
+    /// One step of the driver: what it sent goes out. Returns when it wants to be woken, and
+    /// whether it wants another step at once.
+    fn round(&mut self, h: usize) -> (u64, bool) {
+        let now = self.now();
+        let room = self.fabric.room(h as u32);
+        let host = &mut self.hosts[h];
+        if host.bell.get() <= now {
+            host.bell.set(u64::MAX);
+        }
+        host.driver.transport().begin(room);
+        let step = match host.driver.step(Time(now)) {
+            Ok(step) => step,
+            Err(e) => {
+                self.world.complain(|| format!("host {h}: step: {e}"));
+                return (u64::MAX, false);
+            }
+        };
+        let mut wake = step.wake.unwrap_or(Time::NEVER).0;
+        let costs = self.scenario.costs;
+        let (datagrams, bytes) = host.driver.transport().received();
+        let again = wake <= now;
+        if again && datagrams == 0 && host.driver.transport().outbox().is_empty() {
+            self.world
+                .complain(|| format!("host {h} wants to be woken at once, for nothing"));
+        }
+        if again {
+            wake = u64::MAX;
+        }
+        wake = wake.min(host.bell.get());
+        let mut cpu = host.cpu_free.max(now);
+        cpu += datagrams as u64 * ns(costs.receive) + bytes * costs.byte_ps / 1000;
+        self.depart(h, cpu);
+        let host = &mut self.hosts[h];
+        let transport = host.driver.transport();
+        if transport.pushed_back() {
+            wake = wake.min(self.fabric.half_drained(h as u32).0.max(now + 1));
+        }
+        for m in transport.memberships().drain(..) {
+            match m {
+                Membership::Join(g) => self.fabric.join(g, h as u32),
+                Membership::Leave(g) => self.fabric.leave(g, h as u32),
+            }
+        }
+        (wake, again)
+    }
+
+    /// Hands what a host has sent to the network, each as soon as its processor is done with it.
+    fn depart(&mut self, h: usize, mut cpu: u64) {
+        let now = self.now();
+        let costs = self.scenario.costs;
+        let mut outbox = std::mem::take(self.hosts[h].driver.transport().outbox());
+        for d in outbox.drain(..) {
+            cpu += ns(costs.send) + d.bytes.len() as u64 * costs.byte_ps / 1000;
+            let to = match d.dest {
+                Dest::Group(g) => u64::from(g.0) << 1 | 1,
+                Dest::Node(n) => u64::from(n.0) << 1,
+            };
+            self.trace
+                .note(now, [h as u64 | 1 << 32, to, digest(&d.bytes)], || {
+                    let to = match d.dest {
+                        Dest::Group(g) => format!("g{}", g.0 as usize - GROUP_FIRST),
+                        Dest::Node(n) => format!("n{}", n.0),
+                    };
+                    format!("h{h} -> {to} {}", words::datagram(&d.bytes))
+                });
+            if let Some(judge) = &mut self.judge {
+                judge.departs(h as u32, d.dest, &d.bytes);
+            }
+            self.hosts[h].sent += 1;
+            let Some(to) = d.to else { continue };
+            let packet = Rc::new(Packet {
+                from: h as u32,
+                to,
+                bytes: d.bytes,
+            });
+            if self.scenario.faults.hostile_every.is_some() {
+                self.hostile.remember(&packet);
+            }
+            if self.scenario.faults.echo && matches!(to, Target::Group(_)) {
+                let back = Time(cpu + 1000);
+                self.fabric.inject(back, h as u32, Rc::clone(&packet));
+            }
+            self.fabric.send(Time(cpu), packet);
+        }
+        let host = &mut self.hosts[h];
+        *host.driver.transport().outbox() = outbox;
+        host.cpu_free = cpu;
+    }
+
+    // ---- what its application asks for --------------------------------------------------------
+
+    fn remove_peers(&mut self, h: usize) {
+        let now = self.now();
+        while let Some(peer) = self.hosts[h].to_remove.pop() {
+            let node = self.numbering.node(peer);
+            let host = &mut self.hosts[h];
+            if let Err(e) = host.driver.command(Time(now), Command::PeerRemove(node)) {
+                self.world
+                    .complain(|| format!("host {h}: removal refused: {e}"));
+            }
+            host.driver.transport().forget(node);
+            self.trace
+                .note(now, [h as u64, 2 << 32, u64::from(peer)], || {
+                    format!("h{h} is told that h{peer} is gone")
+                });
+            if let Some(judge) = &mut self.judge {
+                judge.removed(h as u32, peer);
+            }
+        }
+    }
+
+    /// Begins what may be begun. Returns when more may be.
+    fn work(&mut self, h: usize) -> u64 {
+        let now = self.now();
+        let mut later = u64::MAX;
+        for r in 0..self.hosts[h].roles.len() {
+            loop {
+                let role = &self.hosts[h].roles[r];
+                let plan = &self.scenario.streams[role.stream];
+                let under_way = role.begun - role.over;
+                let most = match (role.root, plan.sending) {
+                    (true, Sending::Ahead(n)) => n,
+                    (true, Sending::Every(_)) => usize::MAX,
+                    (false, _) => plan.posting.ahead,
+                };
+                if role.ended || !role.proven || role.begun == plan.lens.len() || under_way >= most
+                {
+                    break;
+                }
+                if role.not_before > now {
+                    later = later.min(role.not_before);
+                    break;
+                }
+                if !self.begin(h, r) {
+                    break;
+                }
+            }
+        }
+        later
+    }
+
+    /// Sends or posts the next object of a role; `false` if the node is too busy.
+    fn begin(&mut self, h: usize, r: usize) -> bool {
+        let now = self.now();
+        let disk = self.scenario.disk(h);
+        let host = &mut self.hosts[h];
+        let role = &mut host.roles[r];
+        let plan = &self.scenario.streams[role.stream];
+        let (number, len) = (role.begun, plan.lens[role.begun]);
+        let group = group_id(plan.group);
+        let chunk = self.scenario.groups[plan.group].chunk;
+        let place = Place {
+            world: Rc::clone(&self.world),
+            bell: Rc::clone(&host.bell),
+            name: (h as u32, role.stream as u32, number as u32),
+        };
+        let content = self.scenario.seed
+            ^ (role.stream as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ (number as u64) << 24;
+        let progress = Rc::<Progress>::default();
+        let begun = if role.root {
+            let object = PatternObject::source(place, content, len, chunk, disk);
+            host.driver.bcast(Time(now), group, object)
+        } else {
+            let root = self.numbering.node(plan.root as u32);
+            let p = Rc::clone(&progress);
+            let object = PatternObject::room(place, content, len, chunk, disk, p);
+            host.driver.post(Time(now), group, root, object)
+        };
+        let op = match begun {
+            Ok(op) => op,
+            Err((Refused::Busy, _)) => return false,
+            Err((e, _)) => {
+                self.world
+                    .complain(|| format!("host {h}: operation {number} refused: {e}"));
+                return false;
+            }
+        };
+        host.ops.insert(op, Op { role: r, number });
+        role.begun += 1;
+        if role.root
+            && let Sending::Every(d) = plan.sending
+        {
+            role.not_before = now + ns(d);
+        }
+        let (root, stream) = (role.root, role.stream);
+        let numbers = [h as u64, 3 << 32 | stream as u64, number as u64];
+        self.trace.note(now, numbers, || {
+            let verb = if root { "sends" } else { "posts" };
+            format!("h{h} {verb} s{stream}/{number}: {len} bytes as {op:?}")
+        });
+        if let Some(judge) = &mut self.judge {
+            if root {
+                judge.begun(stream);
+            } else {
+                judge.posted(stream, h as u32, progress);
+            }
+        }
+        true
+    }
+
+    // ---- what its steps bring -----------------------------------------------------------------
+
+    /// Takes the driver's events. Whether there were any.
+    fn heed_events(&mut self, h: usize) -> bool {
+        let mut any = false;
+        while let Some(event) = self.hosts[h].driver.event() {
+            any = true;
+            self.heed(h, event);
+        }
+        any
+    }
+
+    fn heed(&mut self, h: usize, event: Event) {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        let about = match event {
+            Event::Complete(op) | Event::Failed(op) | Event::Mismatch(op) => {
+                let found = host.ops.remove(&op);
+                if found.is_some() {
+                    host.returning.push(op);
+                }
+                found
+            }
+            _ => None,
+        };
+        let what = about.map(|op| {
+            let role = &host.roles[op.role];
+            (role.stream, op.number, role.root)
+        });
+        let number = match event {
+            Event::Complete(op) => u64::from(op.0),
+            Event::Failed(op) => 1 << 33 | u64::from(op.0),
+            Event::Mismatch(op) => 2 << 33 | u64::from(op.0),
+            Event::Path { group, node, reach } => {
+                3 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2 ^ reach as u64
+            }
+            Event::Proven(group) => 4 << 33 | u64::from(group.0),
+            Event::Slow { group, node } => {
+                5 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
+            }
+        };
+        self.trace.note(now, [h as u64, 4 << 32, number], || {
+            let what = what.map(|(s, n, _)| format!(" s{s}/{n}"));
+            format!("h{h} {event:?}{}", what.unwrap_or_default())
+        });
+        if let Some(judge) = &mut self.judge {
+            judge.event(h as u32, event, what);
+        }
+        if let Some(op) = about {
+            self.over(h, op);
+        }
+        match event {
+            Event::Proven(group) => {
+                let group = group.0 as usize - GROUP_FIRST;
+                let streams = &self.scenario.streams;
+                let roles = &mut self.hosts[h].roles;
+                for role in roles.iter_mut().filter(|r| r.root) {
+                    role.proven |= streams[role.stream].group == group;
+                }
+            }
+            Event::Slow { node, .. } if self.scenario.slow == SlowRule::Drop => {
+                self.give_up(h, node);
+            }
+            Event::Path {
+                node,
+                reach: Reach::Nothing,
+                ..
+            } => {
+                let peer = self.numbering.host(node);
+                if peer.is_none_or(|p| !self.hosts[p as usize].dead) {
+                    self.world
+                        .complain(|| format!("host {h} gives up n{}, which lives", node.0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn over(&mut self, h: usize, op: Op) {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        let role = &mut host.roles[op.role];
+        role.over += 1;
+        let plan = &self.scenario.streams[role.stream];
+        if role.root {
+            self.root_done_at[role.stream] = Time(now);
+        } else {
+            let think = ns(plan.posting.think_max);
+            if think > 0 {
+                role.not_before = role.not_before.max(now + host.rng.below(think));
+            }
+        }
+        if !role.ended {
+            self.left -= 1;
+        }
+        self.host_done_at[h] = Time(now);
+    }
+
+    /// A root drops a slow member; the member hears of it over the control channel.
+    fn give_up(&mut self, h: usize, node: NodeId) {
+        let Some(peer) = self.numbering.host(node) else {
+            return;
+        };
+        self.hosts[h].to_remove.push(peer);
+        self.hosts[peer as usize].to_remove.push(h as u32);
+        let streams = &self.scenario.streams;
+        for role in &mut self.hosts[peer as usize].roles {
+            let plan = &streams[role.stream];
+            if !role.root && plan.root == h && !role.ended {
+                role.ended = true;
+                self.left -= plan.lens.len() - role.over;
+            }
+        }
+        let now = self.now();
+        let host = &mut self.hosts[peer as usize];
+        host.wake = host.wake.min(now + 1);
+        self.set_alarm(peer as usize);
+    }
+}

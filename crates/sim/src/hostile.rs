@@ -1,0 +1,170 @@
+//! Datagrams that have no business here: noise, pieces, other sessions, strangers, and ghosts of
+//! datagrams that were delivered long ago.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use fabricast::proto::rng::Rng;
+use fabricast::proto::wire::{self, Frame, HEADER_LEN, Header};
+use fabricast::proto::{GroupId, NodeId, Seq, Session};
+
+use crate::fabric::{Packet, Target};
+
+/// Datagrams that are remembered to be changed or repeated.
+const REMEMBERED: usize = 64;
+
+/// Makes datagrams that have no business here.
+#[derive(Debug)]
+pub(crate) struct Hostile {
+    rng: Rng,
+    session: Session,
+    recent: VecDeque<Rc<Packet>>,
+    seen: u64,
+}
+
+impl Hostile {
+    pub(crate) fn new(session: Session, seed: u64) -> Hostile {
+        Hostile {
+            rng: Rng::new(seed),
+            session,
+            recent: VecDeque::new(),
+            seen: 0,
+        }
+    }
+
+    /// Keeps some of what is sent: old ones as well as new ones.
+    pub(crate) fn remember(&mut self, packet: &Rc<Packet>) {
+        self.seen += 1;
+        if self.recent.len() < REMEMBERED {
+            self.recent.push_back(Rc::clone(packet));
+        } else if self.seen.is_multiple_of(7) {
+            let i = self.rng.below(REMEMBERED as u64) as usize;
+            self.recent[i] = Rc::clone(packet);
+        }
+    }
+
+    /// How long until the next one, at `mean_ns` on average.
+    pub(crate) fn pause(&mut self, mean_ns: u64) -> u64 {
+        1 + self.rng.below(2 * mean_ns.max(1))
+    }
+
+    /// A datagram, and the host of `hosts` that it hits.
+    pub(crate) fn make(&mut self, hosts: u32) -> (u32, Rc<Packet>) {
+        let host = self.rng.below(u64::from(hosts)) as u32;
+        let known = if self.recent.is_empty() {
+            None
+        } else {
+            let i = self.rng.below(self.recent.len() as u64) as usize;
+            Some(Rc::clone(&self.recent[i]))
+        };
+        let mut bytes = match (&known, self.rng.below(6)) {
+            (None, _) | (_, 0) => self.noise(),
+            (Some(p), 1) => self.truncated(&p.bytes),
+            (Some(p), 2) => self.other_session(&p.bytes),
+            (_, 3) => self.stranger(),
+            (Some(p), _) => return (self.again(host, p), Rc::clone(p)),
+        };
+        bytes.truncate(60_000);
+        let packet = Packet {
+            from: u32::MAX,
+            to: Target::Host(host),
+            bytes,
+        };
+        (host, Rc::new(packet))
+    }
+
+    /// A host that a datagram could still reach a second time.
+    fn again(&mut self, host: u32, packet: &Packet) -> u32 {
+        match packet.to {
+            Target::Host(h) => h,
+            // To any host, members or not: a switch that floods.
+            Target::Group(_) => host,
+        }
+    }
+
+    fn noise(&mut self) -> Vec<u8> {
+        let len = self.rng.below(200) as usize;
+        let mut bytes: Vec<u8> = (0..len).map(|_| self.rng.bits() as u8).collect();
+        // Half of it begins like one of ours.
+        if len >= 16 && self.rng.chance(0.5) {
+            bytes[0] = wire::VERSION;
+            bytes[1] = (HEADER_LEN / 4) as u8;
+            bytes[8..16].copy_from_slice(&self.session.0.to_be_bytes());
+            if len >= 20 {
+                // A kind that no version may read.
+                bytes[16] = 200;
+            }
+        }
+        bytes
+    }
+
+    fn truncated(&mut self, of: &[u8]) -> Vec<u8> {
+        of[..self.rng.below(of.len() as u64) as usize].to_vec()
+    }
+
+    fn other_session(&mut self, of: &[u8]) -> Vec<u8> {
+        let mut bytes = of.to_vec();
+        let byte = 8 + self.rng.below(8) as usize;
+        if let Some(b) = bytes.get_mut(byte) {
+            *b ^= 1 << self.rng.below(8);
+        }
+        bytes
+    }
+
+    /// Well-formed and of this session, but from a node or for a group that nobody knows.
+    fn stranger(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let header = Header {
+            flight: self.rng.bits() as u16,
+            source: NodeId(0x7fff_0000 | self.rng.below(1 << 16) as u32),
+            session: self.session,
+        };
+        wire::put_header(&mut bytes, &header);
+        let group = GroupId(self.rng.below(30) as u32);
+        let (a, b) = (self.rng.bits() as u32, self.rng.bits() as u32);
+        match self.rng.below(4) {
+            0 => {
+                let len = self.rng.below(100) as u32;
+                wire::put_data(&mut bytes, group, Seq(a), Seq(b), a as u8, len);
+                bytes.resize(bytes.len() + len as usize, 0xee);
+            }
+            1 => {
+                let sync = wire::Sync {
+                    group,
+                    next: Seq(a),
+                };
+                wire::put_sync(&mut bytes, &sync);
+            }
+            2 => {
+                let probe = wire::Probe {
+                    group,
+                    nonce: a,
+                    flags: b as u8,
+                };
+                wire::put_probe_ack(&mut bytes, &probe);
+            }
+            _ => {
+                let feedback = wire::Feedback {
+                    group,
+                    root: NodeId(self.rng.below(10) as u32),
+                    cum: Seq(a),
+                    limit: Seq(a) + 100,
+                    high: Seq(a) + 100,
+                    received: b,
+                    arrived_us: b,
+                    held_us: 0,
+                    flight: b as u16,
+                    flags: b as u8,
+                    missing: wire::Ranges::NONE,
+                };
+                let missing = [(Seq(a) + 3, 4)];
+                wire::put_feedback(&mut bytes, &feedback, missing.into_iter());
+            }
+        }
+        debug_assert!(wire::decode(&bytes).is_ok_and(|d| {
+            d.frames()
+                .all(|f| !matches!(f, Frame::Probe(_)) && bytes.len() < 1000)
+        }));
+        bytes
+    }
+}

@@ -1,0 +1,381 @@
+//! Objects whose bytes are a function of seed, stream and operation, and that watch what is done
+//! to them.
+//!
+//! All content is a window onto one table of random bytes whose period is a prime, so that an
+//! object costs no memory and bytes at a wrong place, or of a wrong operation, are wrong bytes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use fabricast::object::{Fetch, Object, Written};
+use fabricast::proto::Outcome;
+use fabricast::proto::limits::CHUNK_MAX;
+use fabricast::proto::rng::Rng;
+
+/// Length of the table before it repeats: a prime, so that no power of two hides a shift.
+const PERIOD: usize = 262_139;
+
+fn table() -> &'static [u8] {
+    static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut rng = Rng::new(0xfab);
+        let mut bytes: Vec<u8> = (0..PERIOD.div_ceil(8))
+            .flat_map(|_| rng.bits().to_le_bytes())
+            .collect();
+        bytes.truncate(PERIOD);
+        bytes.extend_from_within(..CHUNK_MAX as usize);
+        bytes
+    })
+}
+
+/// What objects share with the world that they live in: its time, and where they complain.
+#[derive(Debug, Default)]
+pub struct World {
+    /// The time in nanoseconds.
+    pub(crate) now_ns: Cell<u64>,
+    /// The first thing that was wrong.
+    pub(crate) wrong: RefCell<Option<String>>,
+    /// Whether there is one.
+    pub(crate) broken: Cell<bool>,
+}
+
+impl World {
+    /// Notes something that must not happen; the first one counts.
+    pub(crate) fn complain(&self, what: impl FnOnce() -> String) {
+        if !self.broken.replace(true) {
+            *self.wrong.borrow_mut() = Some(what());
+        }
+    }
+}
+
+/// How far an object has come: seen by its owner (the driver) and by the checkers.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Packets whose bytes are placed.
+    pub(crate) placed: Cell<u64>,
+    /// Packets before the first that is not placed.
+    pub(crate) prefix: Cell<u64>,
+    /// All packets of it.
+    pub(crate) packets: Cell<u64>,
+    /// It has refused bytes and will never be whole.
+    pub(crate) failed: Cell<bool>,
+}
+
+impl Progress {
+    pub(crate) fn whole(&self) -> bool {
+        self.placed.get() == self.packets.get()
+    }
+}
+
+/// Disks and the like: what makes an object slow or bad.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Disk {
+    /// Bytes are ready, or placed, up to so many nanoseconds after they were asked for.
+    pub delay_max_ns: u64,
+    /// Chance that placed bytes turn out to be corrupt and must come again.
+    pub corrupt: f64,
+    /// Writing fails from this packet on.
+    pub full_after: Option<u64>,
+}
+
+/// Where an object stands in a run.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The world it lives in.
+    pub(crate) world: Rc<World>,
+    /// Its host's alarm clock: the time at which an object of this host wants to be asked.
+    pub(crate) bell: Rc<Cell<u64>>,
+    /// A name for complaints: host, stream and operation.
+    pub(crate) name: (u32, u32, u32),
+}
+
+/// An object that is sent or received.
+#[derive(Debug)]
+pub struct PatternObject {
+    place: Place,
+    shift: usize,
+    len: u64,
+    chunk: u32,
+    disk: Disk,
+    rng: Rng,
+    progress: Rc<Progress>,
+    receives: bool,
+    /// Receiver: bit per packet, set when written; a second map when placed.
+    written: Vec<u64>,
+    placed: Vec<u64>,
+    /// Receiver: when, packet, and what will have become of it.
+    under_way: VecDeque<(u64, u64, Outcome)>,
+    /// Sender on a slow disk: blocks of 64 packets that are being read or were read.
+    ready: Vec<u64>,
+}
+
+/// Number of packets that an object takes; one without bytes takes one too.
+pub fn packets_of(len: u64, chunk: u32) -> u64 {
+    len.div_ceil(u64::from(chunk)).max(1)
+}
+
+impl PatternObject {
+    /// The object that `content` stands for, to be sent.
+    pub fn source(place: Place, content: u64, len: u64, chunk: u32, disk: Disk) -> PatternObject {
+        let mut o = PatternObject::new(place, content, len, chunk, disk);
+        if disk.delay_max_ns > 0 {
+            o.ready = vec![u64::MAX; packets_of(len, chunk).div_ceil(64) as usize];
+        }
+        o
+    }
+
+    /// Room for it, to be received into.
+    pub fn room(
+        place: Place,
+        content: u64,
+        len: u64,
+        chunk: u32,
+        disk: Disk,
+        progress: Rc<Progress>,
+    ) -> PatternObject {
+        let mut o = PatternObject::new(place, content, len, chunk, disk);
+        let packets = packets_of(len, chunk);
+        progress.packets.set(packets);
+        o.progress = progress;
+        o.receives = true;
+        o.written = vec![0; packets.div_ceil(64) as usize];
+        o.placed = o.written.clone();
+        o
+    }
+
+    fn new(place: Place, content: u64, len: u64, chunk: u32, disk: Disk) -> PatternObject {
+        let seed = content ^ u64::from(place.name.0) << 40;
+        PatternObject {
+            shift: Rng::new(content).below(PERIOD as u64) as usize,
+            rng: Rng::new(seed),
+            place,
+            len,
+            chunk,
+            disk,
+            progress: Rc::default(),
+            receives: false,
+            written: Vec::new(),
+            placed: Vec::new(),
+            under_way: VecDeque::new(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Whether every byte is placed.
+    pub fn whole(&self) -> bool {
+        self.progress.whole()
+    }
+
+    fn content(&self, offset: u64, len: usize) -> &'static [u8] {
+        let start = (self.shift + (offset % PERIOD as u64) as usize) % PERIOD;
+        &table()[start..start + len]
+    }
+
+    fn length_of(&self, packet: u64) -> u64 {
+        (self.len - packet * u64::from(self.chunk)).min(u64::from(self.chunk))
+    }
+
+    fn complain(&self, what: &str, offset: u64, len: u64) {
+        let (host, stream, op) = self.place.name;
+        self.place.world.complain(|| {
+            format!(
+                "{what}: host {host}, stream {stream}, operation {op}, bytes {offset}+{len} of {}",
+                self.len
+            )
+        });
+    }
+
+    fn ring_at(&self, at: u64) {
+        self.place.bell.set(self.place.bell.get().min(at));
+    }
+
+    fn mark_placed(&mut self, packet: u64) {
+        let (word, bit) = ((packet / 64) as usize, 1u64 << (packet % 64));
+        self.placed[word] |= bit;
+        let p = &self.progress;
+        p.placed.set(p.placed.get() + 1);
+        let mut prefix = p.prefix.get();
+        while prefix < p.packets.get() {
+            let rest = !self.placed[(prefix / 64) as usize] >> (prefix % 64);
+            if rest & 1 == 1 {
+                break;
+            }
+            let run = u64::from(rest.trailing_zeros()).min(64 - prefix % 64);
+            prefix = (prefix + run).min(p.packets.get());
+        }
+        p.prefix.set(prefix);
+    }
+}
+
+impl Object for PatternObject {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        if offset + u64::from(len) > self.len {
+            self.complain("read beyond the end", offset, u64::from(len));
+            return Fetch::Failed;
+        }
+        if self.ready.is_empty() || len == 0 {
+            return Fetch::Ready;
+        }
+        let now = self.place.world.now_ns.get();
+        let first = offset / u64::from(self.chunk) / 64;
+        let last = (offset + u64::from(len) - 1) / u64::from(self.chunk) / 64;
+        let mut answer = Fetch::Ready;
+        for block in first..=last {
+            let block = block as usize;
+            if self.ready[block] == u64::MAX {
+                self.ready[block] = now + self.rng.below(self.disk.delay_max_ns);
+            }
+            if self.ready[block] > now {
+                self.ring_at(self.ready[block]);
+                answer = Fetch::Later;
+            }
+        }
+        answer
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        if self.receives {
+            self.complain("a receiver's object was read", offset, u64::from(len));
+        }
+        self.content(offset, len as usize)
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        let len = bytes.len() as u64;
+        let packet = offset / u64::from(self.chunk);
+        if !self.receives {
+            self.complain("a source was written to", offset, len);
+            return Written::Failed;
+        }
+        if !offset.is_multiple_of(u64::from(self.chunk))
+            || offset > self.len
+            || packet >= self.progress.packets.get()
+            || len != self.length_of(packet)
+        {
+            self.complain("written beside the packets' bounds", offset, len);
+            return Written::Failed;
+        }
+        if self.progress.failed.get() {
+            self.complain("written after it had failed", offset, len);
+        }
+        let (word, bit) = ((packet / 64) as usize, 1u64 << (packet % 64));
+        if self.written[word] & bit != 0 {
+            self.complain("written twice", offset, len);
+        }
+        self.written[word] |= bit;
+        if bytes != self.content(offset, bytes.len()) {
+            self.complain("wrong bytes", offset, len);
+        }
+        if self.disk.full_after.is_some_and(|n| packet >= n) {
+            self.progress.failed.set(true);
+            return Written::Failed;
+        }
+        if self.disk.delay_max_ns == 0 {
+            self.mark_placed(packet);
+            return Written::Placed;
+        }
+        let now = self.place.world.now_ns.get();
+        let due = now + 1 + self.rng.below(self.disk.delay_max_ns);
+        let outcome = if self.rng.chance(self.disk.corrupt) {
+            Outcome::Corrupt
+        } else {
+            Outcome::Ok
+        };
+        let at = self.under_way.partition_point(|w| w.0 <= due);
+        self.under_way.insert(at, (due, packet, outcome));
+        self.ring_at(due);
+        Written::Later
+    }
+
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        let now = self.place.world.now_ns.get();
+        while let Some(&(due, packet, outcome)) = self.under_way.front() {
+            if due > now {
+                self.ring_at(due);
+                break;
+            }
+            self.under_way.pop_front();
+            match outcome {
+                Outcome::Ok => self.mark_placed(packet),
+                _ => self.written[(packet / 64) as usize] &= !(1 << (packet % 64)),
+            }
+            let len = self.length_of(packet) as u32;
+            report(packet * u64::from(self.chunk), len, outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            world: Rc::default(),
+            bell: Rc::new(Cell::new(u64::MAX)),
+            name: (1, 2, 3),
+        }
+    }
+
+    fn pair(len: u64, disk: Disk) -> (PatternObject, PatternObject, Place) {
+        let p = place();
+        let from = PatternObject::source(p.clone(), 7, len, 100, Disk::default());
+        let to = PatternObject::room(p.clone(), 7, len, 100, disk, Rc::default());
+        (from, to, p)
+    }
+
+    #[test]
+    fn what_is_sent_can_be_placed_once() {
+        let (from, mut to, p) = pair(100 * 200 + 1, Disk::default());
+        for i in (0..201u64).rev() {
+            let len = if i == 200 { 1 } else { 100 };
+            assert!(!to.whole());
+            assert_eq!(to.write(i * 100, from.bytes(i * 100, len)), Written::Placed);
+            assert_eq!(to.progress.prefix.get(), if i == 0 { 201 } else { 0 });
+        }
+        assert!(to.whole() && !p.world.broken.get());
+        to.write(0, from.bytes(0, 100));
+        let wrong = p.world.wrong.borrow().clone();
+        assert!(wrong.is_some_and(|w| w.starts_with("written twice")));
+    }
+
+    #[test]
+    fn wrong_bytes_are_noticed() {
+        let (from, mut to, p) = pair(1000, Disk::default());
+        to.write(100, from.bytes(200, 100));
+        assert!(p.world.broken.get());
+    }
+
+    #[test]
+    fn a_slow_disk_places_later() {
+        let disk = Disk {
+            delay_max_ns: 1000,
+            ..Disk::default()
+        };
+        let (from, mut to, p) = pair(1000, disk);
+        for i in 0..10 {
+            assert_eq!(to.write(i * 100, from.bytes(i * 100, 100)), Written::Later);
+        }
+        assert!(!to.whole() && p.bell.get() <= 1000);
+        p.world.now_ns.set(1000);
+        let mut told = 0;
+        to.progress(&mut |_, len, outcome| {
+            assert_eq!(outcome, Outcome::Ok);
+            told += len;
+        });
+        assert!(to.whole() && told == 1000 && !p.world.broken.get());
+    }
+
+    #[test]
+    fn an_empty_object_has_one_packet() {
+        let (from, mut to, _) = pair(0, Disk::default());
+        assert_eq!(to.write(0, from.bytes(0, 0)), Written::Placed);
+        assert!(to.whole());
+    }
+}

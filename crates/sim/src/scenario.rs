@@ -1,0 +1,410 @@
+//! Everything that a run depends on, as a value; and how a seed becomes one.
+
+use std::time::Duration;
+
+use fabricast::proto::Scheme;
+use fabricast::proto::rng::Rng;
+use fabricast::proto::wire::DATA_OVERHEAD;
+
+use crate::fault::{Block, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
+use crate::object::Disk;
+use crate::topology::{LinkSpec, Topology};
+use crate::workload::{Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan};
+
+/// What the root does about a member that is reported as slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlowRule {
+    /// It goes on waiting.
+    Wait,
+    /// It removes the member.
+    Drop,
+}
+
+/// A run, told completely.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scenario {
+    /// Drives every random choice that is left: faults, think times, the nodes' own.
+    pub seed: u64,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// How they are joined.
+    pub topology: Topology,
+    /// What their processors cost.
+    pub costs: Costs,
+    /// Datagrams that a host takes at once.
+    pub batch: usize,
+    /// Bytes of a host's receive queue.
+    pub receive_buffer: usize,
+    /// Whether a full sending queue pushes back (else it drops).
+    pub back_pressure: bool,
+    /// Bytes that the layers below add to a datagram.
+    pub overhead: u64,
+    /// Number of the first node and distance of two.
+    pub numbering: (u32, u32),
+    /// Groups.
+    pub groups: Vec<GroupPlan>,
+    /// Streams; at most one for each group and root.
+    pub streams: Vec<StreamPlan>,
+    /// Hosts with disks of their own kind.
+    pub special: Vec<HostPlan>,
+    /// Roots prove their paths first, with this patience.
+    pub prove: Option<Duration>,
+    /// How multicast is made reliable.
+    pub scheme: Scheme,
+    /// Packets that a node holds for broadcasts that it has not posted.
+    pub hold: u32,
+    /// A fixed rate instead of the pacer's.
+    pub rate: Option<u64>,
+    /// When a slow member is reported.
+    pub patience: Duration,
+    /// What is done then.
+    pub slow: SlowRule,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Completion is demanded so long after everything has healed.
+    pub complete_within: Duration,
+    /// So long after completion there must be silence.
+    pub silent_after: Duration,
+    /// More events than this are too many.
+    pub events_max: u64,
+    /// Whether the checkers look on; a benchmark turns them off.
+    pub judged: bool,
+}
+
+impl Scenario {
+    /// A healthy network of `hosts` hosts on one switch, without work.
+    pub fn new(hosts: usize) -> Scenario {
+        Scenario {
+            seed: 1,
+            hosts,
+            topology: Topology::single(LinkSpec::GIGABIT),
+            costs: Costs::default(),
+            batch: 64,
+            receive_buffer: 2 << 20,
+            back_pressure: true,
+            overhead: 42,
+            numbering: (0, 1),
+            groups: Vec::new(),
+            streams: Vec::new(),
+            special: Vec::new(),
+            prove: None,
+            scheme: Scheme::bulk(),
+            hold: 256,
+            rate: None,
+            patience: Duration::from_secs(3600),
+            slow: SlowRule::Wait,
+            faults: Faults::none(),
+            complete_within: Duration::from_secs(60),
+            silent_after: Duration::from_secs(10),
+            events_max: 50_000_000,
+            judged: true,
+        }
+    }
+
+    /// One object of `len` bytes from host 0 to all others.
+    pub fn bulk(hosts: usize, len: u64, chunk: u32) -> Scenario {
+        let mut s = Scenario::new(hosts);
+        s.groups.push(GroupPlan {
+            members: (0..hosts).collect(),
+            chunk,
+            start: 0,
+        });
+        s.streams.push(StreamPlan::new(0, 0, vec![len]));
+        s
+    }
+
+    /// Largest datagram that its groups need.
+    pub fn datagram_max(&self) -> usize {
+        let chunk = self.groups.iter().map(|g| g.chunk).max().unwrap_or(0);
+        (chunk as usize + DATA_OVERHEAD).max(fabricast::proto::limits::HEAD_MAX)
+    }
+
+    /// The disk of a host.
+    pub fn disk(&self, host: usize) -> Disk {
+        self.special
+            .iter()
+            .find(|p| p.host == host)
+            .map(|p| p.disk)
+            .unwrap_or_default()
+    }
+
+    /// The scenario that a seed of the soak stands for.
+    pub fn from_seed(seed: u64) -> Scenario {
+        Draw {
+            rng: Rng::new(seed ^ 0x5ce7_a210),
+        }
+        .scenario(seed)
+    }
+}
+
+struct Draw {
+    rng: Rng,
+}
+
+fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+impl Draw {
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.rng.below(of.len() as u64) as usize]
+    }
+
+    /// True once in `n`.
+    fn rarely(&mut self, n: u64) -> bool {
+        self.rng.below(n) == 0
+    }
+
+    fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.rng.below(to - from + 1)
+    }
+
+    fn scenario(&mut self, seed: u64) -> Scenario {
+        let hosts = match self.rng.below(10) {
+            0 => self.between(16, 40),
+            1 | 2 => self.between(9, 16),
+            _ => self.between(2, 8),
+        } as usize;
+        let mut s = Scenario::new(hosts);
+        s.seed = seed;
+        let link = LinkSpec {
+            rate: self.one(&[12_500_000, 25_000_000, 125_000_000, 1_250_000_000]),
+            delay: us(self.one(&[0, 1, 5, 20, 200])),
+            queue: self.one(&[32, 64, 256, 1024]) * 1024,
+        };
+        s.topology = Topology::single(link);
+        if hosts > 4 && self.rarely(2) {
+            s.topology.fanout = vec![self.between(2, 6) as usize; self.between(1, 2) as usize];
+        }
+        if self.rarely(3) {
+            s.costs = Costs {
+                send: Duration::from_nanos(self.between(100, 2000)),
+                receive: Duration::from_nanos(self.between(100, 4000)),
+                byte_ps: self.between(0, 300),
+            };
+        }
+        s.batch = self.one(&[1, 8, 64]);
+        s.receive_buffer = self.one(&[64, 208, 1024, 4096]) * 1024;
+        s.back_pressure = !self.rarely(4);
+        s.numbering = self.one(&[(0, 1), (1, 1), (1000, 7), (0xffff_0000, 3)]);
+        s.hold = self.one(&[0, 1, 16, 64, 256]);
+        self.scheme(&mut s);
+        self.work(&mut s);
+        if self.rarely(2) {
+            s.prove = Some(ms(self.one(&[1000, 2000])));
+        }
+        self.faults(&mut s);
+        s.complete_within = Duration::from_secs(30);
+        s.events_max = 3_000_000;
+        s
+    }
+
+    fn scheme(&mut self, s: &mut Scenario) {
+        let scheme = &mut s.scheme;
+        scheme.window = self.one(&[16, 64, 256, 1024, 16_384]);
+        if self.rarely(2) {
+            scheme.feedback.every = self.one(&[4, 16, 64, 256]).min(scheme.window / 2);
+            scheme.feedback.skewed = self.rarely(2);
+            scheme.feedback.spacing_min = us(self.one(&[0, 200, 2000]));
+            scheme.feedback.delay_max = ms(self.one(&[2, 20]));
+            scheme.detect.reorder_min = us(self.one(&[50, 500, 2000]));
+            scheme.detect.ask_min = ms(self.one(&[2, 10, 50]));
+            scheme.repair.gather = us(self.one(&[0, 500, 4000]));
+            scheme.repair.how = self.one(&[
+                fabricast::proto::scheme::How::Cheaper,
+                fabricast::proto::scheme::How::Unicast,
+                fabricast::proto::scheme::How::Multicast,
+            ]);
+        } else {
+            scheme.feedback.every = scheme.feedback.every.min(scheme.window / 2);
+        }
+    }
+
+    fn lens(&mut self, chunk: u64) -> Vec<u64> {
+        let edges = [0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 3 * chunk - 1];
+        match self.rng.below(4) {
+            // One object in bulk.
+            0 => {
+                let packets = self.between(100, 1500);
+                vec![packets * chunk - self.rng.below(chunk)]
+            }
+            // Many small ones, back to back.
+            1 => {
+                let n = self.between(20, 200);
+                (0..n).map(|_| self.one(&edges)).collect()
+            }
+            // Of all sizes.
+            2 => {
+                let n = self.between(3, 20);
+                let mut lens = Vec::new();
+                for _ in 0..n {
+                    let large = self.rng.below(100 * chunk);
+                    let edge = self.one(&edges);
+                    lens.push(if self.rarely(2) { large } else { edge });
+                }
+                lens
+            }
+            _ => vec![self.one(&edges)],
+        }
+    }
+
+    fn work(&mut self, s: &mut Scenario) {
+        let groups = if self.rarely(4) { self.between(2, 3) } else { 1 };
+        for group in 0..groups as usize {
+            let mut members: Vec<usize> = (0..s.hosts).collect();
+            for i in (1..members.len()).rev() {
+                members.swap(i, self.rng.below(i as u64 + 1) as usize);
+            }
+            if group > 0 && members.len() > 2 {
+                members.truncate(self.between(2, members.len() as u64) as usize);
+            }
+            let chunk = self.one(&[64, 100, 512, 1440, 1440, 8900]);
+            let mut roots = members.clone();
+            roots.sort_unstable();
+            let count = if self.rarely(4) { 3 } else { 1 };
+            for _ in 0..count.min(roots.len()) {
+                let root = roots.swap_remove(self.rng.below(roots.len() as u64) as usize);
+                let lens = self.lens(u64::from(chunk));
+                let mut stream = StreamPlan::new(group, root, lens);
+                stream.start = us(self.one(&[0, 0, 100, 20_000]));
+                stream.sending = match self.rng.below(4) {
+                    0 => Sending::Ahead(1),
+                    1 => Sending::Ahead(4),
+                    2 => Sending::Every(us(self.one(&[10, 300, 3000]))),
+                    _ => Sending::Ahead(usize::MAX),
+                };
+                stream.posting = self.posting(&members, root);
+                s.streams.push(stream);
+            }
+            // Often close before the numbers wrap.
+            let wraps = 0u32.wrapping_sub(self.rng.below(300) as u32);
+            let any = self.rng.bits() as u32;
+            let start = self.one(&[0, wraps, wraps, any]);
+            s.groups.push(GroupPlan {
+                members,
+                chunk,
+                start,
+            });
+        }
+    }
+
+    fn posting(&mut self, members: &[usize], root: usize) -> Posting {
+        let mut p = Posting {
+            ahead: self.one(&[1, 2, 8, usize::MAX, usize::MAX]),
+            think_max: us(self.one(&[0, 0, 0, 100, 2000])),
+            late: Vec::new(),
+        };
+        if self.rarely(3) {
+            for _ in 0..self.between(1, 2) {
+                let host = self.one(members);
+                if host != root && p.late.iter().all(|(h, _)| *h != host) {
+                    p.late.push((host, ms(self.between(1, 400))));
+                }
+            }
+        }
+        p
+    }
+
+    fn link_faults(&mut self, hard: bool) -> LinkFaults {
+        let mut f = LinkFaults::NONE;
+        if self.rarely(2) {
+            f.loss = self.one(&[0.001, 0.01, 0.05, if hard { 0.3 } else { 0.1 }]);
+        }
+        if self.rarely(3) {
+            f.burst = Some(Burst {
+                enter: self.one(&[0.001, 0.01]),
+                leave: self.one(&[0.02, 0.1, 0.5]),
+                loss: self.one(&[0.5, 1.0]),
+            });
+        }
+        if self.rarely(3) {
+            f.duplicate = self.one(&[0.01, 0.2]);
+        }
+        if self.rarely(3) {
+            f.reorder = self.one(&[0.01, 0.2, 0.5]);
+        }
+        f.late_max = us(self.one(&[20, 200, 3000]));
+        f
+    }
+
+    fn faults(&mut self, s: &mut Scenario) {
+        let f = &mut s.faults;
+        f.heal_at = ms(self.one(&[50, 200, 600]));
+        if !self.rarely(8) {
+            f.down = self.link_faults(true);
+        }
+        if self.rarely(2) {
+            f.up = self.link_faults(false);
+        }
+        if self.rarely(3) {
+            f.trunk = self.link_faults(false);
+        }
+        if self.rarely(4) {
+            f.down.multicast_only = true;
+        }
+        if self.rarely(3) {
+            f.hostile_every = Some(us(self.one(&[100, 1000, 10_000])));
+        }
+        f.echo = self.rarely(4);
+        let heal = f.heal_at.as_micros() as u64;
+        if self.rarely(4) {
+            for _ in 0..self.between(1, 3) {
+                let at = self.rng.below(heal);
+                f.pauses.push(Pause {
+                    host: self.rng.below(s.hosts as u64) as usize,
+                    at: us(at),
+                    length: us(self.between(1, heal - at)),
+                });
+            }
+        }
+        if self.rarely(4) {
+            for _ in 0..self.between(1, 2) {
+                let host = self.rng.below(s.hosts as u64) as usize;
+                let busy = s.streams.iter().any(|t| t.root == host);
+                if !busy && f.crashes.iter().all(|c| c.host != host) {
+                    f.crashes.push(Crash {
+                        host,
+                        at: us(self.rng.below(heal)),
+                        noticed_after: us(self.one(&[0, 100, 20_000, 300_000])),
+                    });
+                }
+            }
+        }
+        if self.rarely(4) {
+            let all = self.rarely(4);
+            for host in 0..s.hosts {
+                if all || self.rarely(s.hosts as u64) {
+                    let at = if self.rarely(2) {
+                        0
+                    } else {
+                        self.rng.below(heal)
+                    };
+                    let until = (!self.rarely(2)).then(|| us(at + self.between(1, heal)));
+                    let at = us(at);
+                    f.blocks.push(Block { host, at, until });
+                }
+            }
+        }
+        if self.rarely(6) {
+            f.rates.push(RateChange {
+                host: self.rng.below(s.hosts as u64) as usize,
+                at: us(self.rng.below(heal)),
+                rate: self.one(&[5_000_000, 25_000_000, 1_250_000_000]),
+            });
+        }
+        for host in 0..s.hosts {
+            if self.rarely(8) {
+                let disk = Disk {
+                    delay_max_ns: self.one(&[1000, 100_000, 5_000_000]),
+                    corrupt: self.one(&[0.0, 0.0, 0.01, 0.1]),
+                    full_after: None,
+                };
+                s.special.push(HostPlan { host, disk });
+            }
+        }
+    }
+}

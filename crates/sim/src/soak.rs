@@ -1,0 +1,175 @@
+//! One seed, or many of them on several threads.
+
+use std::fmt;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use fabricast::proto::Time;
+
+use crate::cluster::{Cluster, Failure, Outcome};
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+
+/// What a seed has come to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// The seed.
+    pub seed: u64,
+    /// Hash over every transition; equal whenever the seed is run.
+    pub hash: u64,
+    /// Packets and wake-ups given to nodes.
+    pub events: u64,
+    /// How it ended.
+    pub result: Result<Outcome, Failure>,
+}
+
+impl Verdict {
+    /// The command that repeats it.
+    pub fn repeat(&self) -> String {
+        format!("fabricast sim run {}", self.seed)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.result {
+            Ok(o) => write!(
+                f,
+                "seed {}: good; {} events, done at {:?}, trace {:016x}",
+                self.seed, self.events, o.done_at, self.hash
+            ),
+            Err(e) => write!(
+                f,
+                "seed {}: FAILED {e}\n  repeat it: {}",
+                self.seed,
+                self.repeat()
+            ),
+        }
+    }
+}
+
+/// What many seeds have come to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct SoakReport {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Events of all of them.
+    pub events: u64,
+    /// Those that failed, by seed.
+    pub failures: Vec<Verdict>,
+}
+
+impl SoakReport {
+    /// Whether all were good.
+    pub fn is_clean(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+impl fmt::Display for SoakReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for v in &self.failures {
+            writeln!(f, "{v}")?;
+        }
+        write!(
+            f,
+            "{} seeds, {} failed; {} events",
+            self.seeds,
+            self.failures.len(),
+            self.events
+        )
+    }
+}
+
+/// Runs a scenario; a panic of the core is a failure like any other.
+pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
+    let mut cluster = Cluster::new(scenario, trace);
+    let run = catch_unwind(AssertUnwindSafe(|| cluster.run()));
+    let result = run.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        let at = Time(cluster.now());
+        let what = format!("panic: {text}");
+        Err(Failure { at, what })
+    });
+    Verdict {
+        seed: scenario.seed,
+        hash: cluster.hash(),
+        events: cluster.events(),
+        result,
+    }
+}
+
+/// Runs the scenario of a seed and prints it, one line per transition, and the verdict.
+pub fn run_seed(seed: u64, print: &mut dyn Write) -> Verdict {
+    let scenario = Scenario::from_seed(seed);
+    // A reader that has gone away (a closed pipe) is no reason to stop judging.
+    let _ = writeln!(print, "{scenario:#?}");
+    let verdict = run_scenario(&scenario, Trace::printed(print));
+    let _ = writeln!(print, "{verdict}");
+    verdict
+}
+
+/// Runs the scenario of a seed, twice if `twice`: the traces must then be equal.
+pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
+    let scenario = Scenario::from_seed(seed);
+    let mut verdict = run_scenario(&scenario, Trace::silent());
+    if twice && verdict.result.is_ok() {
+        let again = run_scenario(&scenario, Trace::silent());
+        if again.hash != verdict.hash || again.result != verdict.result {
+            let (a, b) = (verdict.hash, again.hash);
+            verdict.result = Err(Failure {
+                at: Time::ZERO,
+                what: format!("two runs differ: traces {a:016x} and {b:016x}"),
+            });
+        }
+    }
+    verdict
+}
+
+/// Runs `count` seeds from `first`, each twice, on `threads` threads. After each, `progress` is
+/// called in the caller's thread with its verdict and the number that are done; a soak ends
+/// early when it answers `false`.
+pub fn soak(
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: &mut dyn FnMut(&Verdict, u64) -> bool,
+) -> SoakReport {
+    let next = AtomicU64::new(0);
+    let mut report = SoakReport::default();
+    std::thread::scope(|scope| {
+        let (tell, verdicts) = mpsc::channel();
+        for _ in 0..threads.max(1) {
+            let (tell, next) = (tell.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count || tell.send(judge_seed(first.wrapping_add(n), true)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        for verdict in verdicts {
+            report.seeds += 1;
+            report.events += verdict.events;
+            let go_on = progress(&verdict, report.seeds);
+            if verdict.result.is_err() {
+                report.failures.push(verdict);
+            }
+            if !go_on {
+                next.store(count, Ordering::Relaxed);
+                break;
+            }
+        }
+    });
+    report.failures.sort_by_key(|v| v.seed);
+    report
+}

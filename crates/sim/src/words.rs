@@ -1,0 +1,64 @@
+//! Datagrams in words, for the trace.
+
+use std::fmt::Write;
+
+use fabricast::proto::wire::{Frame, decode, flag};
+
+/// What a datagram says, on one line.
+pub(crate) fn datagram(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    match decode(bytes) {
+        Err(e) => {
+            let _ = write!(out, "{} bytes: {e}", bytes.len());
+        }
+        Ok(d) => {
+            let _ = write!(out, "f{}", d.header.flight);
+            for frame in d.frames() {
+                out.push(' ');
+                put(&mut out, &frame);
+            }
+        }
+    }
+    out
+}
+
+/// Writing to a string cannot fail.
+fn put(out: &mut String, frame: &Frame<'_>) {
+    let _ = match frame {
+        Frame::Data(d) => {
+            let ask = if d.flags & flag::ASK != 0 { "?" } else { "" };
+            let again = if d.flags & flag::REPAIR != 0 {
+                " again"
+            } else {
+                ""
+            };
+            let (op, seq, len) = (d.op.0, d.seq.0, d.payload.len());
+            write!(out, "data{ask}{again} {op}/{seq} ({len})")
+        }
+        Frame::Feedback(f) => {
+            let (cum, limit, high) = (f.cum.0, f.limit.0, f.high.0);
+            let _ = write!(
+                out,
+                "feedback of n{}: placed <{cum}, may <{limit}, known <{high}, {} received",
+                f.root.0, f.received
+            );
+            let mut missing = f.missing;
+            let shown: Vec<String> = (&mut missing)
+                .take(8)
+                .map(|(first, len)| format!("{}+{len}", first.0))
+                .collect();
+            let more = missing.count();
+            if !shown.is_empty() {
+                let _ = write!(out, ", lacks {}", shown.join(" "));
+            }
+            if more > 0 {
+                write!(out, " and {more} more")
+            } else {
+                Ok(())
+            }
+        }
+        Frame::Sync(s) => write!(out, "sync <{}", s.next.0),
+        Frame::Probe(p) => write!(out, "probe {}", p.nonce),
+        Frame::ProbeAck(p) => write!(out, "probe-ack {}", p.nonce),
+    };
+}
