@@ -230,14 +230,15 @@ pub enum SimCommand {
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
         /// How many
-        #[arg(long, default_value_t = 1000)]
+        #[arg(long, value_name = "N", default_value_t = 1000)]
         seeds: u64,
         /// The first
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, value_name = "SEED", default_value_t = 0)]
         from: u64,
+        /// How many at once; 0: as many as there are processors
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        threads: usize,
     },
-    /// Print how schemes compare
-    Table,
 }
 
 /// `239.1.2.3`, `239.1.2.3:5000`, `ff15::1`, `[ff15::1]:5000`.

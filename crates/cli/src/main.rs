@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         args::Command::Send(a) => send::run(&a, interrupt),
         args::Command::Recv(a) => recv::run(&a, interrupt),
         args::Command::Demo(a) => demo::run(&a, interrupt),
-        args::Command::Sim(a) => sim::run(&a),
+        args::Command::Sim(a) => sim::run(&a, interrupt),
     })
 }
 
