@@ -85,6 +85,8 @@ pub struct Inbound {
     turn: u32,
     chunk: u32,
     gaps: Gaps,
+    /// Packets that this node can have room for beyond what is placed.
+    window: u32,
     ops: VecDeque<Posted>,
     /// Where the next operation to be posted begins.
     end: Seq,
@@ -108,6 +110,8 @@ pub struct Inbound {
     /// When gaps before the number will have been.
     ripens: Option<(Time, Seq)>,
     reorder: Duration,
+    /// Since when the first gap has been open.
+    opened: Time,
     retry: Duration,
 }
 
@@ -123,13 +127,14 @@ impl Inbound {
         start: Seq,
     ) -> Inbound {
         let scheme = &config.scheme;
-        let window = scheme.window.next_power_of_two().min(limits::WINDOW_MAX);
+        let window = scheme.window.clamp(1, limits::WINDOW_MAX);
         Inbound {
             group,
             root,
             turn,
             chunk,
-            gaps: Gaps::new(start, window.max(64)),
+            gaps: Gaps::new(start, window.next_power_of_two().max(64)),
+            window,
             ops: VecDeque::new(),
             end: start,
             held: VecDeque::new(),
@@ -149,6 +154,7 @@ impl Inbound {
             ripe: start,
             ripens: None,
             reorder: scheme.detect.reorder_min,
+            opened: Time::ZERO,
             retry: scheme.detect.ask_min,
         }
     }
@@ -258,6 +264,10 @@ impl Inbound {
     fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
+        if !data.seq.before(self.gaps.cum() + self.window) {
+            counters.duplicates += 1;
+            return Placement::Discard;
+        }
         if data.seq.before(self.end) {
             let Some(op) = self.op_at(data.seq) else {
                 counters.duplicates += 1;
@@ -312,10 +322,14 @@ impl Inbound {
         let rule = &scheme.feedback;
         if filled != self.gaps.filled() {
             self.retry = scheme.detect.ask_min;
-            // A gap that had been reported was filled by a packet that was only late.
-            if fresh && filled.before(self.ripe) {
-                self.reorder = (self.reorder * 2).min(scheme.detect.reorder_max);
+            if fresh && filled != high {
+                // What closes the first gap was not lost, only late: be so patient from now on.
+                let late = now.since(self.opened) * 5 / 4;
+                self.reorder = self.reorder.max(late).min(scheme.detect.reorder_max);
             }
+            self.opened = now;
+        } else if filled == high && self.gaps.is_open() {
+            self.opened = now;
         }
         if self.gaps.is_open() && high.before(data.seq) && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
@@ -339,7 +353,7 @@ impl Inbound {
 
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
-        let span = self.gaps.window().min(self.backlog);
+        let span = self.window.min(self.backlog);
         self.limit().from(self.last_limit) >= (span / 4) as i32
     }
 
@@ -357,10 +371,10 @@ impl Inbound {
     /// How far the root may go: what the window covers, what the receive buffer holds, and what
     /// has been posted or can be held.
     fn limit(&self) -> Seq {
-        let window = self.gaps.cum() + self.gaps.window();
+        let window = self.gaps.cum() + self.window;
         let backlog = self.gaps.high() + self.backlog;
         let hold = self.hold_max.saturating_sub(self.held.len() as u32);
-        let posted = self.end + hold.min(self.gaps.window());
+        let posted = self.end + hold.min(self.window);
         window.min(backlog).min(posted).max(self.gaps.cum())
     }
 
