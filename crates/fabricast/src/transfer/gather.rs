@@ -25,7 +25,7 @@ pub const LATE: &str = "the transfer has begun already, and late receivers canno
 pub struct Gathering<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
-    /// Those who are there, in the order in which they came.
+    /// Those who are there, in the order in which they came, which is that of their numbers.
     pub members: Vec<Member>,
     /// Connections that made no sense.
     pub strangers: u64,

@@ -395,7 +395,8 @@ impl<'a> Sending<'a> {
 
     fn member(&self, node: NodeId) -> Option<usize> {
         let members = &self.gathering.members;
-        members.iter().position(|m| m.node == node && m.active())
+        let at = members.binary_search_by_key(&node, |m| m.node).ok()?;
+        members[at].active().then_some(at)
     }
 
     fn peer(&self, peer: PeerKey) -> Option<usize> {
@@ -521,7 +522,8 @@ impl<'a> Sending<'a> {
     fn survey(&mut self) {
         for status in self.driver.node().members(ALL) {
             let members = &mut self.gathering.members;
-            if let Some(m) = members.iter_mut().find(|m| m.node == status.node) {
+            if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
+                let m = &mut members[at];
                 m.repairs = status.repairs;
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);
