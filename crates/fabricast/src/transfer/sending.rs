@@ -90,8 +90,7 @@ fn open(
         .fold(net.caps().datagram_max as u32, u32::min);
     let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();
-    let window = bytes.unwrap_or(u64::MAX) / u64::from(chunk);
-    let window = window.min(u64::from(Scheme::bulk().window)) as u32;
+    let window = window(bytes.unwrap_or(u64::MAX), chunk);
     let mut root = net.inner().local_addr();
     if let SocketAddr::V6(v6) = &mut root {
         v6.set_scope_id(0); // the receiver has a number of its own for that link
@@ -141,6 +140,14 @@ fn open(
             len,
         },
     ))
+}
+
+/// Packets that may be under way: the core has windows of powers of two, and what all receivers
+/// can hold must not be exceeded.
+fn window(bytes: u64, chunk: u32) -> u32 {
+    let most = u64::from(Scheme::bulk().window);
+    let fits = (bytes / u64::from(chunk)).clamp(1, most) as u32;
+    1 << fits.ilog2()
 }
 
 /// The group's address: at random in the range of local scope, so that two transfers hardly ever
@@ -586,6 +593,24 @@ impl<'a> Sending<'a> {
             },
             strangers: self.gathering.strangers,
             receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::WINDOW_BYTES;
+    use crate::transfer::gather::WINDOW_BYTES_MIN;
+
+    #[test]
+    fn no_window_is_more_than_a_receiver_holds() {
+        for bytes in [WINDOW_BYTES_MIN, WINDOW_BYTES, u64::MAX] {
+            for chunk in limits::CHUNK_MIN..=limits::CHUNK_MAX {
+                let window = window(bytes, chunk);
+                assert!(window.is_power_of_two() && window >= 64);
+                assert!(u64::from(window) * u64::from(chunk) <= bytes);
+            }
         }
     }
 }
