@@ -12,6 +12,7 @@
 mod events;
 mod finding;
 mod gather;
+mod plan;
 mod receiving;
 mod roster;
 mod sending;
