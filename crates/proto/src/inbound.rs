@@ -340,7 +340,9 @@ impl Inbound {
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
         let span = self.gaps.window().min(self.backlog);
-        self.limit().from(self.last_limit) >= (span / 4) as i32
+        let closes = self.limit() == self.gaps.cum() && self.last_limit != self.limit();
+        closes
+            || self.limit().from(self.last_limit) >= (span / 4) as i32
     }
 
     fn plan(&mut self, at: Time) {
@@ -357,11 +359,16 @@ impl Inbound {
     /// How far the root may go: what the window covers, what the receive buffer holds, and what
     /// has been posted or can be held.
     fn limit(&self) -> Seq {
-        let window = self.gaps.cum() + self.gaps.window();
-        let backlog = self.gaps.high() + self.backlog;
-        let hold = self.hold_max.saturating_sub(self.held.len() as u32);
-        let posted = self.end + hold.min(self.gaps.window());
-        window.min(backlog).min(posted).max(self.gaps.cum())
+        let (cum, high) = (self.gaps.cum(), self.gaps.high());
+        let posted = self.end + self.hold_max.min(self.gaps.window());
+        if !cum.before(self.end) && !high.before(posted) {
+            // All that was posted is here, and what can be held has been sent: nobody is to wait
+            // for the next post.
+            return cum;
+        }
+        let window = cum + self.gaps.window();
+        let backlog = high + self.backlog;
+        window.min(backlog).min(posted).max(cum)
     }
 
     /// Bytes `extent` of one of this stream's operations have met their fate.
@@ -509,7 +516,8 @@ impl Inbound {
         let ripe = if mutant::active(Mutant::GapsUnreported) {
             self.gaps.cum()
         } else {
-            self.ripe
+            // What is not posted is not asked for, although it could be held.
+            self.ripe.min(self.end)
         };
         wire::put_feedback(head, &feedback, self.gaps.missing(ripe));
     }
