@@ -1,4 +1,62 @@
-//! The `fabricast` command.
+//! The `fabricast` command: options in, one transfer, words and an exit code out.
+//!
+//! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
+//! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
+//! of their own.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod demo;
+mod output;
+mod recv;
+mod send;
+mod sim;
+mod units;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
+
+use fabricast::error::exit;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    let interrupt = match watch_signals() {
+        Ok(interrupt) => interrupt,
+        Err(e) => {
+            eprintln!("fabricast: cannot watch for signals: {e}");
+            return ExitCode::from(exit::IO);
+        }
+    };
+    raise_descriptor_limit();
+    ExitCode::from(match args.command {
+        args::Command::Send(a) => send::run(&a, interrupt),
+        args::Command::Recv(a) => recv::run(&a, interrupt),
+        args::Command::Demo(a) => demo::run(&a, interrupt),
+        args::Command::Sim(a) => sim::run(&a, interrupt),
+    })
+}
+
+/// The first signal asks for an orderly end, the second one ends the process.
+fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register_conditional_shutdown(signal, exit::INTERRUPTED.into(), interrupt.clone())?;
+        flag::register(signal, interrupt.clone())?;
+    }
+    // A limit on file sizes is an error like a full disk, not the death of the process.
+    flag::register(SIGXFSZ, Arc::default())?;
+    Ok(interrupt)
+}
+
+/// Each receiver is one connection at the sender; many systems allow 1024 unless asked.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}

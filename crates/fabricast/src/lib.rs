@@ -6,6 +6,11 @@
 
 pub use fabricast_proto as proto;
 
+pub mod bell;
+pub mod bootstrap;
+pub mod config;
 pub mod driver;
+pub mod error;
 pub mod object;
+pub mod transfer;
 pub mod transport;

@@ -51,3 +51,54 @@ pub trait Object {
 
 mod memory;
 pub use memory::Memory;
+
+mod file;
+mod landing;
+mod sink;
+mod source;
+pub use file::FileObject;
+pub use landing::{Landing, safe_name};
+pub use sink::{Sink, WINDOW_BYTES};
+pub use source::{Content, Source};
+
+/// Bytes of a file that are hashed, read and written together. Part of the protocol: the hash
+/// list has one entry for each.
+pub const BLOCK: usize = 1 << 20;
+/// Bytes of a hash.
+pub const HASH: usize = 32;
+
+/// Blocks of a file of `len` bytes.
+pub fn blocks(len: u64) -> u64 {
+    len.div_ceil(BLOCK as u64)
+}
+
+/// A thread that panicked has already said so; its data are still sound (they are only written in
+/// one step), and a second panic would hide the first.
+fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
+    e.into_inner()
+}
+
+#[cfg(test)]
+mod testing {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A directory of its own for one test.
+    pub fn scratch() -> PathBuf {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("fabricast-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// Bytes that differ from block to block.
+    pub fn pattern(len: usize) -> Vec<u8> {
+        let mut rng = fabricast_proto::rng::Rng::new(len as u64);
+        let mut bytes = vec![0; len];
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&rng.bits().to_le_bytes()[..word.len()]);
+        }
+        bytes
+    }
+}

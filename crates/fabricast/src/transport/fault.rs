@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn everything_and_nothing() {
-        assert_eq!(pass(Faults::loss(1, 1.0), 100, 32).0, []);
+        assert_eq!(pass(Faults::loss(1, 1.0), 100, 32).0, Vec::<u32>::new());
         let all: Vec<u32> = (0..100).collect();
         assert_eq!(pass(Faults::loss(1, 0.0), 100, 5).0, all);
     }

@@ -105,7 +105,14 @@ impl fmt::Display for Notice {
                 "this host does not let datagrams out to {to}; check its firewall's output rules"
             ),
             Notice::Unreachable { to, errno } => {
-                write!(f, "no way to {to} ({}); check the routes", reason(*errno))
+                let hint = match to {
+                    SocketAddr::V6(to) if to.ip().is_multicast() => {
+                        "`ip -6 route add local ff00::/8 dev INTERFACE` adds what the loopback \
+                         lacks"
+                    }
+                    _ => "check the routes",
+                };
+                write!(f, "no way to {to} ({}); {hint}", reason(*errno))
             }
             Notice::OtherFamily { address, family } => {
                 write!(

@@ -160,7 +160,6 @@ impl Udp {
         let first = batch[message.first];
         let to = message.to.as_socket().unwrap_or(self.local);
         let errno = error.raw_os_error().unwrap_or(0);
-        let multicast = to.ip().is_multicast();
         let cut = message.segment.is_some();
         match errno {
             libc::EAGAIN => {
@@ -195,9 +194,10 @@ impl Udp {
                 self.notify_about(first.to, Notice::Blocked { to });
                 Ok(Next::Skip)
             }
-            // One peer cannot be reached, while the interface is as it should be.
+            // One peer or group cannot be reached, while the interface is as it should be. (A host
+            // without a multicast route is served by unicast like one behind a firewall.)
             libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EADDRNOTAVAIL
-                if !multicast && self.still_there() =>
+                if self.still_there() =>
             {
                 self.notify_about(first.to, Notice::Unreachable { to, errno });
                 Ok(Next::Skip)
@@ -212,11 +212,6 @@ impl Udp {
         let own = self.local.ip();
         let hint = if !self.still_there() {
             format!(": the interface is down, gone, or has lost its address {own}")
-        } else if to.is_ipv6() && self.device.loopback {
-            format!(
-                ": the loopback has no IPv6 multicast route; `ip -6 route add local ff00::/8 \
-                 dev {name}` adds one"
-            )
         } else {
             ": check the routes".to_string()
         };

@@ -1,0 +1,286 @@
+//! The command line, as people see it with `--help`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use fabricast::bootstrap::PORT;
+use fabricast::transport::udp::Interface;
+
+use crate::units;
+
+const EXAMPLES: &str = "\
+Examples:
+  fabricast send image.iso                 offer a file; prints what to run on the receivers
+  fabricast recv . --from 10.0.0.5         receive it there, on as many hosts as you like
+  fabricast demo                           see it work on this machine alone: no root, no network
+
+Exit codes:
+  0 every receiver has verified the file    6 the data are not those that were sent
+  1 a local file or socket failed           7 no space for the file
+  2 wrong usage                             8 the other end is gone
+  3 no receiver, or too few, came           9 refused: too late, too slow, another version
+  4 some receivers failed, others did not  10 the source changed while it was sent
+  5 something took too long               130 interrupted";
+
+const SEND_LONG: &str = "\
+Send one file to many receivers at once.
+
+Receivers connect to the TCP port of this sender (--port), where all that proves the data is said; \
+the data themselves go out once, by UDP multicast, at the speed that the slowest receiver takes. A \
+receiver that multicast does not reach is served by unicast.
+
+When it starts: on a terminal, when you press Enter, unless one of the start options is given. \
+Otherwise as soon as --min-receivers are connected and --min-wait has passed since the first of \
+them came; or when --max-wait has passed since then, however many there are; or when there are \
+--max-receivers. If nothing has started it after --start-timeout, it gives up.";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  fabricast send image.iso --min-receivers 8
+      wait for eight receivers, then send
+  fabricast send image.iso --min-receivers 8 --max-wait 2m --slow drop
+      begin after two minutes with those who are there; go on without one that stalls
+  fabricast send image.iso --interface eth1 --rate 500Mbit
+      by this interface, never faster than that (without --rate it finds the pace itself)
+  fabricast send image.iso --min-receivers 8 --json | jq .
+      one event per line, for programs";
+
+const RECV_EXAMPLES: &str = "\
+Examples:
+  fabricast recv . --from 10.0.0.5         into this directory, under the sender's name for it
+  fabricast recv disk.img                  find the sender by itself; choose the name
+  fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
+
+The file appears under its name only when every byte has been proven by its hash and is on the \
+disk; until then it is called NAME.XXXXXX.partial.";
+
+/// Sends a file from one host to many, once, on the multicast that the network already has.
+#[derive(Parser, Debug)]
+#[command(name = "fabricast", version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Send one file to many receivers at once
+    #[command(long_about = SEND_LONG, after_help = SEND_EXAMPLES)]
+    Send(Send),
+    /// Receive the file that a sender offers
+    #[command(after_help = RECV_EXAMPLES)]
+    Recv(Recv),
+    /// Show it on this machine: one sender, seven receivers, lost packets; no root, no network
+    Demo(Demo),
+    /// Run the protocol in the simulator
+    Sim(Sim),
+}
+
+/// Options of both sides.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Net {
+    /// Interface for the data: its name or its address [default: the one receivers connect by]
+    #[arg(
+        long,
+        value_name = "IF|ADDR",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub interface: Interface,
+    /// Largest datagram in bytes [default: what the interfaces' MTU allows]
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    pub datagram: Option<u64>,
+    /// Do not let the kernel cut and join datagrams (GSO, GRO)
+    #[arg(long)]
+    pub no_offload: bool,
+    /// Drop this share of datagrams on purpose, both ways, to see the repair at work
+    #[arg(long, value_name = "PCT", default_value = "0", hide_default_value = true, value_parser = units::percent)]
+    pub inject_loss: f64,
+    /// Tell events as JSON, one per line, on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Slow {
+    /// Wait for it
+    Wait,
+    /// Go on without it
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Reach {
+    /// Multicast, and unicast for those that it does not reach
+    Auto,
+    /// Unicast for all
+    Unicast,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Send {
+    /// The file to send
+    pub source: PathBuf,
+    /// TCP port at which receivers connect; 0: any free one
+    #[arg(long, default_value_t = PORT)]
+    pub port: u16,
+    /// Multicast address [default: one of local scope, at random] and UDP port [default: 7641]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = group)]
+    pub group: Option<(IpAddr, Option<u16>)>,
+    /// Routers that multicasts may pass, plus one
+    #[arg(long, default_value_t = 1)]
+    pub ttl: u8,
+    /// How to reach receivers
+    #[arg(long, value_enum, default_value = "auto")]
+    pub reach: Reach,
+    /// Start when so many receivers are connected [default: 1; on a terminal: Enter]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    pub min_receivers: Option<u32>,
+    /// Start at once when so many are connected, and admit no more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    pub max_receivers: Option<u32>,
+    /// Even with --min-receivers, wait so long since the first came
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
+    pub min_wait: Option<Duration>,
+    /// Start with fewer than --min-receivers, so long after the first came
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
+    pub max_wait: Option<Duration>,
+    /// Give up if it has not started by then
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
+    pub start_timeout: Duration,
+    /// Send at this rate, e.g. 500Mbit [default: as fast as the slowest receiver takes it]
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    pub rate: Option<u64>,
+    /// What to do about a receiver that keeps the others waiting
+    #[arg(long, value_enum, default_value = "wait")]
+    pub slow: Slow,
+    /// How long a receiver may keep the others waiting
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    pub patience: Duration,
+    /// Do not announce the transfer; receivers need --from
+    #[arg(long)]
+    pub no_announce: bool,
+    #[command(flatten)]
+    pub net: Net,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Recv {
+    /// Where the file goes: a file name, or an existing directory
+    pub dest: PathBuf,
+    /// The sender [default: listen for one that announces itself on this network]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub from: Option<String>,
+    /// Replace the destination if it exists
+    #[arg(short, long)]
+    pub force: bool,
+    /// Do not wait until the file is on the disk (fsync)
+    #[arg(long)]
+    pub no_sync: bool,
+    /// What to be called in the sender's table [default: host name and destination]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Give up if the transfer has not started by then
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
+    pub start_timeout: Duration,
+    /// Give up if nothing has arrived for so long; 0: never
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
+    pub receive_timeout: Duration,
+    /// Damage every n-th block after it has arrived
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    pub inject_damage: u64,
+    #[command(flatten)]
+    pub net: Net,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Demo {
+    /// How many receivers
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub receivers: u32,
+    /// Length of the file [default: 128M, or less if there is less space]
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    pub size: Option<u64>,
+    /// Share of datagrams that are dropped at each end
+    #[arg(long, value_name = "PCT", default_value = "1%", value_parser = units::percent)]
+    pub loss: f64,
+    /// Where to work [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Sim {
+    #[command(subcommand)]
+    pub command: SimCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum SimCommand {
+    /// Run one seed and print what happens, one line per transition
+    Run {
+        /// The seed
+        seed: u64,
+    },
+    /// Run many seeds with all kinds of faults, each judged by the checkers
+    Soak {
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        seeds: u64,
+        /// The first
+        #[arg(long, value_name = "SEED", default_value_t = 0)]
+        from: u64,
+        /// How many at once; 0: as many as there are processors
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        threads: usize,
+    },
+}
+
+/// `239.1.2.3`, `239.1.2.3:5000`, `ff15::1`, `[ff15::1]:5000`.
+fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
+    let (ip, port) = match s.parse::<std::net::SocketAddr>() {
+        Ok(address) => (address.ip(), Some(address.port())),
+        Err(_) => match s.parse::<IpAddr>() {
+            Ok(ip) => (ip, None),
+            Err(_) => return Err("not an address, nor an address and a port".into()),
+        },
+    };
+    if !ip.is_multicast() {
+        return Err(format!(
+            "{ip} is not a multicast address (239.0.0.0/8 and ff15::/16 are for local use)"
+        ));
+    }
+    match port {
+        Some(0) => Err("port 0 is no port to send to".into()),
+        port => Ok((ip, port)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn groups() {
+        let v4: IpAddr = "239.1.2.3".parse().unwrap();
+        let v6: IpAddr = "ff15::1".parse().unwrap();
+        assert_eq!(group("239.1.2.3"), Ok((v4, None)));
+        assert_eq!(group("239.1.2.3:99"), Ok((v4, Some(99))));
+        assert_eq!(group("[ff15::1]:99"), Ok((v6, Some(99))));
+        assert_eq!(group("ff15::1"), Ok((v6, None)));
+        for bad in ["10.0.0.1", "239.1.2.3:0", "x", "239.1.2.3:"] {
+            assert!(group(bad).is_err(), "{bad}");
+        }
+    }
+}

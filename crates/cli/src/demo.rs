@@ -1,0 +1,345 @@
+//! `fabricast demo`: one sender and some receivers as real processes on the loopback, twice: by
+//! multicast and by unicast. What they say of themselves is not believed; the files are compared
+//! here.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast::error::{Error, exit};
+use fabricast::proto::rng::Rng;
+use serde_json::Value;
+
+use crate::args;
+use crate::output::{bar, table};
+use crate::units;
+
+/// Length of the file if there is space.
+const SIZE: u64 = 128 << 20;
+/// One round takes no longer than this, or it has failed.
+const ROUND_MAX: Duration = Duration::from_secs(60);
+
+/// Runs it; the exit code.
+pub fn run(args: &args::Demo, interrupt: Arc<AtomicBool>) -> u8 {
+    match demo(args, &interrupt) {
+        Ok(()) => exit::OK,
+        Err(error) => {
+            eprintln!("fabricast: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+/// What one round has come to.
+struct Round {
+    way: &'static str,
+    seconds: f64,
+    wire_bytes: u64,
+    repairs: u64,
+    injected: u64,
+}
+
+fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
+    let n = args.receivers as usize;
+    let place = Place::new(args.dir.as_deref())?;
+    let size = match args.size {
+        Some(size) => size,
+        None => fitting(&place.0, n)?,
+    };
+    say(&format!(
+        "One sender and {n} receivers on this machine, as processes of their own, with a file of \
+         {}.\nEach drops {} % of all datagrams on purpose. Twice: by multicast, then by unicast.\n",
+        units::bytes(size),
+        args.loss * 100.0,
+    ));
+    let source = place.0.join("source");
+    let hash = make(&source, size)?;
+    let mut rounds = Vec::new();
+    for (way, reach) in [("multicast", "auto"), ("unicast", "unicast")] {
+        let round = Transfer::new(args, &place.0, &source, way, reach, interrupt)?.run()?;
+        compare(&place.0, n, &hash)?;
+        say(&format!(
+            "{way:9}: all {n} files compared here with the source: identical (BLAKE3 {}…)",
+            &hash.to_hex()[..16]
+        ));
+        rounds.push(round);
+    }
+    say("");
+    let rows: Vec<Vec<String>> = rounds
+        .iter()
+        .map(|r| {
+            vec![
+                r.way.into(),
+                format!("{:.2} s", r.seconds),
+                format!("{:.2} x", r.wire_bytes as f64 / size.max(1) as f64),
+                r.repairs.to_string(),
+                r.injected.to_string(),
+            ]
+        })
+        .collect();
+    let head = [
+        "",
+        "time",
+        "sender's bytes / file",
+        "packets repaired",
+        "dropped at the sender",
+    ];
+    print!("{}", table(&head, &rows));
+    Ok(())
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// A directory that is gone when the demo ends, however it ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(parent: Option<&Path>) -> Result<Place, Error> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let path = parent.join(format!("fabricast-demo-{}", std::process::id()));
+        std::fs::create_dir(&path)
+            .map_err(|e| Error::io(format!("making {}", path.display()), e))?;
+        Ok(Place(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The source and a copy for each receiver, and as much again left over.
+fn fitting(dir: &Path, receivers: usize) -> Result<u64, Error> {
+    let fs = rustix::fs::statvfs(dir)
+        .map_err(|e| Error::io(format!("looking at {}", dir.display()), e))?;
+    let free = fs.f_bavail.saturating_mul(fs.f_frsize);
+    let size = SIZE.min(free / (receivers as u64 + 1) / 2);
+    match size {
+        0..0x10_0000 => Err(Error::NoSpace {
+            path: dir.to_owned(),
+            detail: "less than a megabyte for each copy; choose another place with --dir".into(),
+        }),
+        size => Ok(size),
+    }
+}
+
+fn make(path: &Path, size: u64) -> Result<blake3::Hash, Error> {
+    let writing = |e| Error::writing(path, e);
+    let mut file = File::create(path).map_err(writing)?;
+    let mut rng = Rng::new(size);
+    let mut hasher = blake3::Hasher::new();
+    let mut block = vec![0; 1 << 20];
+    let mut left = size;
+    while left > 0 {
+        for word in block.chunks_exact_mut(8) {
+            word.copy_from_slice(&rng.bits().to_le_bytes());
+        }
+        let piece = &block[..left.min(block.len() as u64) as usize];
+        hasher.update(piece);
+        file.write_all(piece).map_err(writing)?;
+        left -= piece.len() as u64;
+    }
+    Ok(hasher.finalize())
+}
+
+fn copy_of(dir: &Path, i: usize) -> PathBuf {
+    dir.join(format!("copy-{i}"))
+}
+
+/// Hashes every copy, and removes it.
+fn compare(dir: &Path, receivers: usize, hash: &blake3::Hash) -> Result<(), Error> {
+    let mut block = vec![0; 1 << 20];
+    for i in 1..=receivers {
+        let path = copy_of(dir, i);
+        let reading = |e| Error::io(format!("reading {}", path.display()), e);
+        let mut file = File::open(&path).map_err(reading)?;
+        let mut hasher = blake3::Hasher::new();
+        loop {
+            match file.read(&mut block).map_err(reading)? {
+                0 => break,
+                n => hasher.update(&block[..n]),
+            };
+        }
+        if hasher.finalize() != *hash {
+            let text = format!("receiver {i} says that it has the file, and has another one");
+            return Err(Error::Integrity(text));
+        }
+        std::fs::remove_file(&path).map_err(reading)?;
+    }
+    Ok(())
+}
+
+/// A process that does not outlive the demo.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The processes of one round.
+struct Transfer<'a> {
+    way: &'static str,
+    interrupt: &'a AtomicBool,
+    sender: Process,
+    events: Receiver<Value>,
+    receivers: Vec<Process>,
+    until: Instant,
+}
+
+impl<'a> Transfer<'a> {
+    fn new(
+        args: &args::Demo,
+        dir: &Path,
+        source: &Path,
+        way: &'static str,
+        reach: &str,
+        interrupt: &'a AtomicBool,
+    ) -> Result<Transfer<'a>, Error> {
+        let exe = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
+        let starting = |e| Error::io(format!("starting {}", exe.display()), e);
+        let loss = (args.loss * 100.0).to_string();
+        let n = args.receivers.to_string();
+        let mut command = Command::new(&exe);
+        command.arg("send").arg(source);
+        command.args([
+            "--port",
+            "0",
+            "--interface",
+            "127.0.0.1",
+            "--no-announce",
+            "--json",
+        ]);
+        command.args(["--min-receivers", &n, "--start-timeout", "20s"]);
+        command.args(["--reach", reach, "--inject-loss", &loss]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(starting)?;
+        let output = child.stdout.take().expect("it was asked for");
+        let (tell, events) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if serde_json::from_str(&line).is_ok_and(|event| tell.send(event).is_err()) {
+                    return;
+                }
+            }
+        });
+        let mut transfer = Transfer {
+            way,
+            interrupt,
+            sender: Process(child),
+            events,
+            receivers: Vec::new(),
+            until: Instant::now() + ROUND_MAX,
+        };
+        let address = loop {
+            let event = transfer.next()?;
+            if event["event"] == "listening" {
+                break event["address"].as_str().unwrap_or_default().to_owned();
+            }
+        };
+        for i in 1..=args.receivers as usize {
+            let mut command = Command::new(&exe);
+            command.arg("recv").arg(copy_of(dir, i));
+            command.args(["--from", &address, "--name", &format!("receiver {i}")]);
+            command.args(["--inject-loss", &loss, "--no-sync", "--quiet"]);
+            command.stdin(Stdio::null());
+            transfer
+                .receivers
+                .push(Process(command.spawn().map_err(starting)?));
+        }
+        Ok(transfer)
+    }
+
+    /// What the sender tells next.
+    fn next(&mut self) -> Result<Value, Error> {
+        loop {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            match self.events.recv_timeout(Duration::from_millis(100)) {
+                Ok(event) => return Ok(event),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < self.until => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let limit = ROUND_MAX.as_secs();
+                    let text = format!("the {} round took more than {limit} s", self.way);
+                    return Err(Error::Timeout(text));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::PeerLost("the sender has ended early".into()));
+                }
+            }
+        }
+    }
+
+    fn run(mut self) -> Result<Round, Error> {
+        let terminal = std::io::stderr().is_terminal();
+        let progress = terminal.then(|| bar(0));
+        let mut told = Instant::now();
+        let summary = loop {
+            let event = self.next()?;
+            match event["event"].as_str() {
+                Some("progress") => {
+                    let number = |key: &str| event[key].as_u64().unwrap_or(0);
+                    let len = number("len").max(1);
+                    let share = |key: &str| number(key) * 100 / len;
+                    let text = format!(
+                        "{}: slowest {}% median {}% fastest {}%, {} repairs",
+                        self.way,
+                        share("slowest"),
+                        share("median"),
+                        share("fastest"),
+                        number("repairs")
+                    );
+                    if let Some(bar) = &progress {
+                        bar.set_length(len);
+                        bar.set_position(number("slowest"));
+                        bar.set_message(text);
+                    } else if told.elapsed() > Duration::from_secs(1) {
+                        told = Instant::now();
+                        say(&text);
+                    }
+                }
+                Some("failed" | "error") => {
+                    let text = event["reason"].as_str().or(event["text"].as_str());
+                    eprintln!("{}: {}", event["receiver"], text.unwrap_or("failed"));
+                }
+                Some("summary") => break event,
+                _ => {}
+            }
+        };
+        if let Some(bar) = progress {
+            bar.finish_and_clear();
+        }
+        for process in self.receivers.iter_mut().chain([&mut self.sender]) {
+            let status = process
+                .0
+                .wait()
+                .map_err(|e| Error::io("waiting for a process", e))?;
+            if !status.success() {
+                return Err(Error::PeerLost(format!(
+                    "a process of the demo failed: {status}"
+                )));
+            }
+        }
+        let traffic = |key: &str| summary["traffic"][key].as_u64().unwrap_or(0);
+        Ok(Round {
+            way: self.way,
+            seconds: summary["seconds"].as_f64().unwrap_or(0.0),
+            wire_bytes: traffic("wire_bytes"),
+            repairs: traffic("repairs_multicast") + traffic("repairs_unicast"),
+            injected: traffic("injected"),
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! What is told, to people or to programs, and where: results go to standard output, everything
+//! that happens on the way to standard error, and JSON lines all to standard output.
+
+use std::io::{IsTerminal, Write};
+
+use fabricast::error::Error;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::args::Net;
+
+/// How to tell.
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Output {
+    /// As the options say.
+    pub fn new(net: &Net) -> Output {
+        Output {
+            json: net.json,
+            quiet: net.quiet || net.json,
+            bar: None,
+        }
+    }
+
+    /// A JSON line, if those are wanted.
+    pub fn event(&self, event: &impl serde::Serialize) {
+        if self.json
+            && let Ok(line) = serde_json::to_string(event)
+        {
+            let mut out = std::io::stdout().lock();
+            // Whoever reads may have gone away; the transfer goes on.
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+    }
+
+    /// A result as a JSON line: an event of this name with the fields of `value`.
+    pub fn result(&self, name: &str, value: &impl serde::Serialize) {
+        if let Ok(Value::Object(mut fields)) = serde_json::to_value(value) {
+            fields.insert("event".into(), json!(name));
+            self.event(&fields);
+        }
+    }
+
+    /// A line for people, on the way.
+    pub fn say(&self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => drop(writeln!(std::io::stderr(), "{line}")),
+        }
+    }
+
+    /// A result for people.
+    pub fn print(&self, text: &str) {
+        if !self.quiet {
+            let _ = write!(std::io::stdout(), "{text}");
+        }
+    }
+
+    /// Progress, on a terminal.
+    pub fn progress(&mut self, done: u64, len: u64, text: String) {
+        if self.quiet || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| bar(len));
+        bar.set_position(done);
+        bar.set_message(text);
+    }
+
+    /// No more progress.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Says what went wrong; returns the exit code.
+    pub fn error(&mut self, error: &Error) -> u8 {
+        self.finish();
+        let (code, text) = (error.exit_code(), error.to_string());
+        if self.json {
+            self.event(&json!({"event": "error", "code": code, "text": text}));
+        }
+        let _ = writeln!(std::io::stderr(), "fabricast: {text}");
+        code
+    }
+}
+
+/// The one bar that there is.
+pub fn bar(len: u64) -> ProgressBar {
+    let bar =
+        ProgressBar::with_draw_target(Some(len.max(1)), ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
+        .expect("the template is sound")
+        .progress_chars("=> ");
+    bar.set_style(style);
+    bar
+}
+
+/// A table: columns as wide as they need, the first two to the left, numbers to the right.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |c: usize| {
+        let cells = rows.iter().map(|r| r[c].chars().count());
+        cells.chain([head[c].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    let head: Vec<String> = head.iter().map(|h| h.to_string()).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let cells = row.iter().zip(&widths).enumerate();
+        let line: Vec<String> = cells
+            .map(|(c, (cell, &w))| match c {
+                0 | 1 => format!("{cell:<w$}"),
+                _ => format!("{cell:>w$}"),
+            })
+            .collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

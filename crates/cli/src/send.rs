@@ -1,0 +1,301 @@
+//! `fabricast send`.
+
+use std::io::IsTerminal;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fabricast::bootstrap::PORT;
+use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
+use fabricast::error::{Error, exit};
+use fabricast::transfer::{self, SendEvent, SendReport, State};
+use fabricast::transport::udp::{self, Interface};
+
+use crate::args;
+use crate::output::{Output, table};
+use crate::units;
+
+/// Runs it; the exit code.
+pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
+    let mut out = Output::new(&args.net);
+    if args.source.as_os_str() == "-" {
+        let text = "sending standard input is not supported yet: name a file";
+        return out.error(&Error::Usage(text.into()));
+    }
+    let options = options(args, interrupt);
+    let by_hand = options.start.by_hand.clone();
+    let mut tell = |event: SendEvent| {
+        out.event(&event);
+        say(&mut out, &event, args, by_hand.is_some());
+        if let (SendEvent::Listening { .. }, Some(pressed)) = (&event, &by_hand) {
+            await_enter(pressed.clone());
+        }
+    };
+    let result = transfer::send(&args.source, &options, &mut tell);
+    match result {
+        Ok(report) => {
+            out.finish();
+            for receiver in &report.receivers {
+                out.result("result", receiver);
+            }
+            out.result("summary", &summary(&report));
+            out.print(&describe(&report));
+            match report.exit_code() {
+                exit::OK => exit::OK,
+                code => {
+                    let (failed, all) = (
+                        report.receivers.len() - report.verified(),
+                        report.receivers.len(),
+                    );
+                    eprintln!("fabricast: {failed} of {all} receivers do not have the file");
+                    code
+                }
+            }
+        }
+        Err(error) => out.error(&error),
+    }
+}
+
+fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
+    let chosen = args.min_receivers.is_some()
+        || args.max_receivers.is_some()
+        || args.min_wait.is_some()
+        || args.max_wait.is_some();
+    let by_hand = !chosen && !args.net.json && std::io::stdin().is_terminal();
+    let start = StartRule::default();
+    let defaults = SendOptions::default();
+    SendOptions {
+        net: net_options(&args.net),
+        port: args.port,
+        group: args.group.map(|g| g.0),
+        group_port: args.group.and_then(|g| g.1).unwrap_or(defaults.group_port),
+        ttl: args.ttl,
+        reach: match args.reach {
+            args::Reach::Auto => ReachRule::Auto,
+            args::Reach::Unicast => ReachRule::Unicast,
+        },
+        start: StartRule {
+            min_receivers: args
+                .min_receivers
+                .map_or(start.min_receivers, |n| n as usize),
+            max_receivers: args
+                .max_receivers
+                .map_or(start.max_receivers, |n| n as usize),
+            min_wait: args.min_wait.unwrap_or(start.min_wait),
+            max_wait: args.max_wait,
+            timeout: args.start_timeout,
+            by_hand: by_hand.then(Arc::default),
+        },
+        rate: args.rate,
+        slow: match args.slow {
+            args::Slow::Wait => Slow::Wait,
+            args::Slow::Drop => Slow::Drop,
+        },
+        patience: args.patience.max(Duration::from_millis(1)),
+        announce: !args.no_announce,
+        interrupt,
+    }
+}
+
+/// Options of both sides.
+pub fn net_options(net: &args::Net) -> NetOptions {
+    NetOptions {
+        interface: net.interface.clone(),
+        datagram: net.datagram.map(|d| d as usize),
+        offload: !net.no_offload,
+        inject_loss: net.inject_loss,
+    }
+}
+
+/// Somebody at the terminal says when.
+fn await_enter(pressed: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        let mut line = String::new();
+        if std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
+            pressed.store(true, Ordering::Relaxed);
+        }
+    });
+}
+
+fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
+    match event {
+        SendEvent::Listening { address, name, len } => {
+            out.say(&format!(
+                "Offering {name} ({}). On each receiver run",
+                units::bytes(*len)
+            ));
+            out.say(&format!(
+                "    fabricast recv {name}{}",
+                from(*address, &args.net.interface)
+            ));
+            if !args.no_announce {
+                out.say(&format!(
+                    "or, on the same network, just `fabricast recv {name}`."
+                ));
+            }
+            if by_hand {
+                out.say("Press Enter to start when all are connected.");
+            }
+        }
+        SendEvent::Connected {
+            receiver,
+            address,
+            receivers,
+        } => out.say(&format!(
+            "+ {receiver} ({}); {receivers} connected",
+            address.ip()
+        )),
+        SendEvent::Left {
+            receiver,
+            receivers,
+        } => out.say(&format!("- {receiver} has left; {receivers} connected")),
+        SendEvent::Starting {
+            receivers,
+            group,
+            interface,
+            chunk,
+            ..
+        } => {
+            let group = group.map_or("unicast".into(), |g| g.to_string());
+            out.say(&format!(
+                "Starting with {receivers} by {group} on {interface}, {chunk} bytes a packet"
+            ));
+        }
+        SendEvent::Path { receiver, reach } if *reach == "unicast" => {
+            if !matches!(args.reach, args::Reach::Unicast) {
+                out.say(&format!(
+                    "! multicast does not reach {receiver}: it is served by unicast (a firewall, \
+                     or a switch without an IGMP querier?)"
+                ));
+            }
+        }
+        SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
+        SendEvent::Streaming { .. } => {}
+        SendEvent::Progress {
+            slowest,
+            median,
+            fastest,
+            len,
+            rate,
+            repairs,
+            verified,
+            ..
+        } => {
+            let share = |n: &u64| match len {
+                0 => 100,
+                len => n * 100 / len,
+            };
+            let text = format!(
+                "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} done",
+                units::bytes(*slowest),
+                units::bytes(*len),
+                share(slowest),
+                share(median),
+                share(fastest),
+                units::bits(rate.unwrap_or(0) as f64),
+            );
+            out.progress(*slowest, *len, text);
+        }
+        SendEvent::Slow { receiver } => out.say(&format!(
+            "! {receiver} keeps the others waiting (--slow drop would go on without it)"
+        )),
+        SendEvent::Verified { .. } => {}
+        SendEvent::Failed {
+            receiver, reason, ..
+        } => out.say(&format!("! {receiver}: {reason}")),
+        SendEvent::Notice { text } => out.say(&format!("note: {text}")),
+    }
+}
+
+/// The option by which receivers find this sender.
+fn from(address: SocketAddr, interface: &Interface) -> String {
+    let mut ip = address.ip();
+    if ip.is_unspecified() {
+        let best = udp::choose(interface, None).map(|(_, ip)| ip);
+        match best {
+            Ok(best) => ip = best,
+            Err(_) => {
+                let host = rustix::system::uname();
+                let host = host.nodename().to_string_lossy().into_owned();
+                return format!(" --from {host}{}", port(address.port(), ":"));
+            }
+        }
+    }
+    match ip {
+        IpAddr::V4(ip) => format!(" --from {ip}{}", port(address.port(), ":")),
+        IpAddr::V6(ip) => match address.port() {
+            PORT => format!(" --from {ip}"),
+            other => format!(" --from [{ip}]:{other}"),
+        },
+    }
+}
+
+fn port(port: u16, colon: &str) -> String {
+    match port {
+        PORT => String::new(),
+        other => format!("{colon}{other}"),
+    }
+}
+
+fn summary(report: &SendReport) -> serde_json::Value {
+    let t = &report.traffic;
+    serde_json::json!({
+        "name": report.name,
+        "len": report.len,
+        "root": report.root,
+        "seconds": report.seconds,
+        "receivers": report.receivers.len(),
+        "verified": report.verified(),
+        "code": report.exit_code(),
+        "traffic": t,
+        "strangers": report.strangers,
+    })
+}
+
+fn describe(report: &SendReport) -> String {
+    let rows: Vec<Vec<String>> = report
+        .receivers
+        .iter()
+        .map(|r| {
+            let state = match r.state {
+                State::Verified => "verified",
+                State::Failed => "FAILED",
+                State::Lost => "LOST",
+                State::Dropped => "DROPPED",
+            };
+            vec![
+                r.receiver.clone(),
+                state.into(),
+                r.reach.into(),
+                format!("{:.2} s", r.seconds),
+                r.repairs.to_string(),
+                r.tally.mended.to_string(),
+            ]
+        })
+        .collect();
+    let head = ["receiver", "state", "reach", "time", "repairs", "mended"];
+    let mut text = table(&head, &rows);
+    for r in &report.receivers {
+        if let Some(reason) = &r.reason {
+            text.push_str(&format!("{}: {reason}\n", r.receiver));
+        }
+    }
+    let t = &report.traffic;
+    if report.verified() > 0 {
+        let goodput = report.len as f64 / report.seconds.max(1e-9);
+        text.push_str(&format!(
+            "{} to {} of {} in {:.2} s ({}); sent {} on the wire ({:.3} x), {} repairs\n",
+            units::bytes(report.len),
+            report.verified(),
+            report.receivers.len(),
+            report.seconds,
+            units::bits(goodput),
+            units::bytes(t.wire_bytes),
+            t.wire_bytes as f64 / report.len.max(1) as f64,
+            t.repairs_multicast + t.repairs_unicast,
+        ));
+    }
+    text
+}

@@ -1,0 +1,275 @@
+//! Real processes of the command, watched through their JSON lines. Nothing sleeps: a test waits
+//! for an event, and every wait has a bound.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast::proto::rng::Rng;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Nothing that a test waits for takes longer.
+pub const BOUND: Duration = Duration::from_secs(60);
+
+/// A directory that goes away with the test.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fabricast-test-{}-{n}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file of random bytes.
+    pub fn file(&self, name: &str, len: usize) -> PathBuf {
+        let mut rng = Rng::new(len as u64 + 1);
+        let mut bytes = vec![0; len];
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&rng.bits().to_le_bytes()[..word.len()]);
+        }
+        let path = self.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Names of what is there, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name();
+        let mut names: Vec<String> = entries
+            .map(|e| name(e).to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+enum Told {
+    Event(Value),
+    End(ExitStatus, String),
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct End {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Every JSON line, in order.
+    pub events: Vec<Value>,
+    /// What it said on standard error.
+    pub stderr: String,
+}
+
+impl End {
+    /// All events of a kind.
+    pub fn all(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.events.iter().filter(move |e| e["event"] == kind)
+    }
+
+    /// The only event of a kind.
+    pub fn one(&self, kind: &str) -> &Value {
+        let all: Vec<&Value> = self.events.iter().filter(|e| e["event"] == kind).collect();
+        match all[..] {
+            [one] => one,
+            _ => panic!("not one event {kind}: {self:#?}"),
+        }
+    }
+
+    /// The result line of a receiver.
+    pub fn result(&self, receiver: &str) -> &Value {
+        let mut all = self.all("result").filter(|e| e["receiver"] == receiver);
+        all.next()
+            .unwrap_or_else(|| panic!("no result of {receiver}: {self:#?}"))
+    }
+
+    /// Checks the exit code.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> End {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+}
+
+/// A process of the command.
+pub struct Run {
+    pid: Pid,
+    told: Receiver<Told>,
+    events: Vec<Value>,
+    end: Option<(ExitStatus, String)>,
+}
+
+impl Run {
+    pub fn start<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        command.args(args);
+        Run::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Run {
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            let words = thread::spawn(move || {
+                let mut words = String::new();
+                let _ = err.read_to_string(&mut words);
+                words
+            });
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if let Ok(event) = serde_json::from_str(&line) {
+                    let _ = tell.send(Told::Event(event));
+                }
+            }
+            let status = child.wait().unwrap();
+            let _ = tell.send(Told::End(status, words.join().unwrap()));
+        });
+        Run {
+            pid,
+            told,
+            events: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// The next thing it tells; false at its end.
+    fn turn(&mut self, until: Instant, what: &str) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.told.recv_timeout(left) {
+            Ok(Told::Event(event)) => {
+                self.events.push(event);
+                true
+            }
+            Ok(Told::End(status, words)) => {
+                self.end = Some((status, words));
+                false
+            }
+            Err(_) => panic!("waited too long for {what}: {:#?}", self.events),
+        }
+    }
+
+    /// Waits for an event of which `right` is true.
+    pub fn until(&mut self, kind: &str, right: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + BOUND;
+        while self.end.is_none() && self.turn(until, kind) {
+            let event = self.events.last().unwrap();
+            if event["event"] == kind && right(event) {
+                return event.clone();
+            }
+        }
+        panic!("it ended before {kind}: {:#?} {:?}", self.events, self.end);
+    }
+
+    /// Waits for the slowest receiver to have this share of the file.
+    pub fn until_share(&mut self, percent: u64) {
+        self.until("progress", |e| {
+            let key = if e["slowest"].is_u64() {
+                "slowest"
+            } else {
+                "placed"
+            };
+            e[key].as_u64() >= e["len"].as_u64().map(|len| len * percent / 100)
+        });
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).unwrap();
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for it to end.
+    pub fn end(self) -> End {
+        self.end_within(BOUND)
+    }
+
+    /// Waits for it to end, not longer than this.
+    pub fn end_within(mut self, bound: Duration) -> End {
+        let until = Instant::now() + bound;
+        while self.end.is_none() {
+            self.turn(until, "its end");
+        }
+        let (status, stderr) = self.end.clone().unwrap();
+        End {
+            code: status.code(),
+            events: std::mem::take(&mut self.events),
+            stderr,
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        while self.end.is_none() {
+            // Not reaped yet, so the number is still its own.
+            let _ = kill_process(self.pid, Signal::KILL);
+            match self.told.recv() {
+                Ok(Told::End(status, words)) => self.end = Some((status, words)),
+                Ok(Told::Event(_)) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// A shell that becomes the command.
+pub fn shell(script: &str) -> Run {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    Run::spawn(command)
+}
+
+/// A sender on the loopback that listens, and the address for `--from`.
+pub fn sender(source: &Path, args: &[&str]) -> (Run, String) {
+    let source = source.to_str().unwrap();
+    let fixed = [
+        "send",
+        source,
+        "--json",
+        "--port",
+        "0",
+        "--interface",
+        "127.0.0.1",
+    ];
+    let mut run = Run::start(fixed.iter().chain(args));
+    let listening = run.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap().to_owned();
+    (run, address)
+}
+
+/// A receiver called `name` that writes to `dest`.
+pub fn receiver(from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
+    let dest = dest.to_str().unwrap();
+    let fixed = ["recv", dest, "--json", "--from", from, "--name", name];
+    Run::start(fixed.iter().chain(args))
+}
+
+#[track_caller]
+pub fn same(a: &Path, b: &Path) {
+    let (x, y) = (std::fs::read(a).unwrap(), std::fs::read(b).unwrap());
+    assert!(x == y, "{} and {} differ", a.display(), b.display());
+}

@@ -1,0 +1,266 @@
+//! Transfers that go well, between real processes on the loopback.
+
+mod common;
+
+use common::{Run, Scratch, receiver, same, sender};
+
+const QUIET: &str = "--no-announce";
+
+/// Sends `source` to `n` receivers; checks that all have it and that nothing else is left.
+fn transfer(
+    dir: &Scratch,
+    source: &std::path::Path,
+    n: usize,
+    send: &[&str],
+    recv: &[&str],
+) -> (common::End, Vec<common::End>) {
+    let count = n.to_string();
+    let mut args = vec![QUIET, "--min-receivers", &count];
+    args.extend(send);
+    let (run, address) = sender(source, &args);
+    let copies: Vec<_> = (0..n).map(|i| dir.path(&format!("copy-{i}"))).collect();
+    let runs: Vec<Run> = copies
+        .iter()
+        .enumerate()
+        .map(|(i, copy)| receiver(&address, &format!("r{i}"), copy, recv))
+        .collect();
+    let sent = run.end().expect(0);
+    let received: Vec<_> = runs.into_iter().map(|r| r.end().expect(0)).collect();
+    for copy in &copies {
+        same(source, copy);
+        std::fs::remove_file(copy).unwrap();
+    }
+    assert_eq!(
+        dir.names().len(),
+        1,
+        "only the source is left: {:?}",
+        dir.names()
+    );
+    (sent, received)
+}
+
+#[test]
+fn one_file_to_three() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 20_000_000);
+    let (sent, received) = transfer(&dir, &source, 3, &[], &[]);
+    let summary = sent.one("summary");
+    assert_eq!(summary["verified"], 3);
+    assert_eq!(summary["code"], 0);
+    assert_eq!(summary["len"], 20_000_000);
+    for i in 0..3 {
+        let result = sent.result(&format!("r{i}"));
+        assert_eq!(result["state"], "verified");
+        assert_eq!(result["reach"], "multicast");
+    }
+    for end in &received {
+        assert_eq!(end.one("done")["root"], summary["root"]);
+    }
+    for event in sent
+        .events
+        .iter()
+        .chain(received.iter().flat_map(|r| &r.events))
+    {
+        assert!(event["event"].is_string(), "{event}");
+    }
+}
+
+#[test]
+fn odd_lengths() {
+    const MIB: usize = 1 << 20;
+    const CHUNK: usize = 1440; // of a datagram of 1472 bytes
+    let dir = Scratch::new();
+    for len in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        CHUNK + 1,
+        MIB - 1,
+        MIB,
+        MIB + 1,
+        2 * MIB + CHUNK + 7,
+    ] {
+        let source = dir.file("source", len);
+        transfer(&dir, &source, 2, &["--datagram", "1472"], &[]);
+    }
+}
+
+#[test]
+fn loss_on_both_sides() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 12_000_000);
+    let loss = ["--inject-loss", "5", "--datagram", "1472"];
+    let (sent, _) = transfer(&dir, &source, 4, &loss, &loss);
+    let traffic = &sent.one("summary")["traffic"];
+    assert!(traffic["injected"].as_u64() > Some(100), "{traffic}");
+    let mended = |key: &str| traffic[key].as_u64().unwrap();
+    assert!(
+        mended("repairs_multicast") + mended("repairs_unicast") > 100,
+        "{traffic}"
+    );
+}
+
+#[test]
+fn everybody_by_unicast() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let (sent, _) = transfer(&dir, &source, 3, &["--reach", "unicast"], &[]);
+    assert_eq!(sent.result("r1")["reach"], "unicast");
+    assert_eq!(sent.one("summary")["traffic"]["data"], 0);
+}
+
+#[test]
+fn damaged_blocks_come_again() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 10_500_000);
+    let (sent, received) = transfer(&dir, &source, 2, &[], &["--inject-damage", "3"]);
+    assert_eq!(sent.result("r0")["tally"]["mended"], 4); // blocks 0, 3, 6 and 9 of 11
+    assert_eq!(received[1].one("done")["tally"]["mended"], 4);
+}
+
+#[test]
+fn over_ipv6() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let path = source.to_str().unwrap();
+    let common = ["--json", "--port", "0", "--interface", "::1", QUIET];
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: this machine has no IPv6 loopback");
+        return;
+    }
+    let mut send = Run::start(["send", path].iter().chain(&common));
+    let listening = send.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap();
+    assert!(address.starts_with("[::1]:"), "{address}");
+    let copy = dir.path("copy");
+    let recv = receiver(address, "r0", &copy, &[]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn into_a_directory_under_the_senders_name() {
+    let dir = Scratch::new();
+    let source = dir.file("some name.bin", 100_000);
+    std::fs::create_dir(dir.path("to")).unwrap();
+    let (send, address) = sender(&source, &[QUIET]);
+    let recv = receiver(&address, "r0", &dir.path("to"), &[]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &dir.path("to/some name.bin"));
+}
+
+#[test]
+fn permissions_travel() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let (send, address) = sender(&source, &[QUIET]);
+    let copy = dir.path("copy");
+    let recv = receiver(&address, "r0", &copy, &[]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o500);
+}
+
+#[test]
+fn an_existing_file_is_replaced_only_by_force() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let copy = dir.path("copy");
+    std::fs::write(&copy, "mine").unwrap();
+    // Without it, nobody is even asked.
+    let end = receiver("127.0.0.1:9", "r0", &copy, &[]).end().expect(1);
+    assert!(end.stderr.contains("--force"), "{}", end.stderr);
+    assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
+
+    let (send, address) = sender(&source, &[QUIET]);
+    let recv = receiver(&address, "r0", &copy, &["--force"]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn the_sender_is_found_without_its_address() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (send, _) = sender(&source, &[]);
+    let copy = dir.path("copy");
+    let dest = copy.to_str().unwrap();
+    let recv = Run::start(["recv", dest, "--json", "--interface", "127.0.0.1"]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn a_receiver_may_be_there_first() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    // A port that is free now and, most likely, still in a moment.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let number = port.local_addr().unwrap().port().to_string();
+    drop(port);
+    let copy = dir.path("copy");
+    let mut recv = receiver(&address, "r0", &copy, &[]);
+    recv.until("searching", |_| true);
+    let path = source.to_str().unwrap();
+    let options = [
+        "--json",
+        "--interface",
+        "127.0.0.1",
+        "--port",
+        &number,
+        QUIET,
+    ];
+    let send = Run::start(["send", path].iter().chain(&options));
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn it_starts_without_those_who_do_not_come() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let args = [QUIET, "--min-receivers", "3", "--max-wait", "300ms"];
+    let (mut send, address) = sender(&source, &args);
+    let copy = dir.path("copy");
+    let recv = receiver(&address, "r0", &copy, &[]);
+    let starting = send.until("starting", |_| true);
+    assert_eq!(starting["receivers"], 1);
+    send.end().expect(0);
+    recv.end().expect(0);
+}
+
+#[test]
+fn one_too_many_is_turned_away() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 30_000_000);
+    let args = [
+        QUIET,
+        "--min-receivers",
+        "1",
+        "--min-wait",
+        "5s",
+        "--max-receivers",
+        "2",
+    ];
+    let (mut send, address) = sender(&source, &args);
+    let first = receiver(&address, "r0", &dir.path("copy-0"), &[]);
+    send.until("connected", |_| true);
+    // The second makes it start at once, although five seconds have not passed.
+    let second = receiver(&address, "r1", &dir.path("copy-1"), &["--inject-loss", "1"]);
+    send.until("starting", |_| true);
+    let third = receiver(&address, "r2", &dir.path("copy-2"), &[]);
+    third.end().expect(9);
+    send.end().expect(0);
+    first.end().expect(0);
+    second.end().expect(0);
+    assert_eq!(dir.names(), ["copy-0", "copy-1", "source"]);
+}

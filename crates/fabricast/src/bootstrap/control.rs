@@ -1,0 +1,138 @@
+//! A receiver's end of the control connection.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::frame::{self, Kind};
+use super::message::{ToReceiver, ToSender};
+use super::{plain, tune};
+use crate::bell::Bell;
+
+/// One attempt to connect lasts no longer than this.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// A sender that takes nothing for so long is as good as gone.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// What the sender said.
+pub enum Heard {
+    /// A message.
+    Message(ToReceiver),
+    /// Bytes that were asked for.
+    Bulk(Vec<u8>),
+    /// The connection is closed, or makes no sense any more.
+    Closed(String),
+}
+
+/// The connection to the sender.
+pub struct Control {
+    stream: TcpStream,
+    heard: Receiver<Heard>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// Connects to the first of `addresses` that answers; one round, no waiting in between.
+pub fn connect(addresses: &[SocketAddr], bell: Bell) -> io::Result<Control> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, ATTEMPT) {
+            Ok(stream) => return Control::new(stream, bell),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+impl Control {
+    fn new(stream: TcpStream, bell: Bell) -> io::Result<Control> {
+        tune(&stream)?;
+        stream.set_write_timeout(Some(WRITE))?;
+        let mut input = stream.try_clone()?;
+        // Small: a sender that talks without being asked is held back by TCP.
+        let (tell, heard) = sync_channel(4);
+        let reader = thread::Builder::new()
+            .name("fabricast-control".into())
+            .spawn(move || {
+                loop {
+                    let said = read(&mut input).unwrap_or_else(Heard::Closed);
+                    let last = matches!(said, Heard::Closed(_));
+                    if tell.send(said).is_err() {
+                        return;
+                    }
+                    bell.ring();
+                    if last {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Control {
+            stream,
+            heard,
+            reader: Some(reader),
+        })
+    }
+
+    /// The sender's address.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr().map(plain)
+    }
+
+    /// Ours, by which the sender reaches us.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr().map(plain)
+    }
+
+    /// Says something. Messages are small: this blocks only if the sender reads nothing at all.
+    pub fn say(&mut self, message: &ToSender) -> io::Result<()> {
+        let mut out = Vec::new();
+        frame::put_message(&mut out, message);
+        self.stream.write_all(&out)
+    }
+
+    /// What the sender has said, if anything.
+    pub fn hear(&self) -> Option<Heard> {
+        self.heard.try_recv().ok()
+    }
+
+    /// Waits for the sender to say something.
+    pub fn hear_until(&self, deadline: Instant) -> Option<Heard> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.heard.recv_timeout(left) {
+            Ok(heard) => Some(heard),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Heard::Closed("closed".into())),
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        // The reader may wait for a place in the channel: take everything until it is gone.
+        while self.heard.recv().is_ok() {}
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+fn read(input: &mut impl Read) -> Result<Heard, String> {
+    let words = |e: io::Error| match e.kind() {
+        io::ErrorKind::UnexpectedEof => "the connection was closed".to_string(),
+        _ => e.to_string(),
+    };
+    let mut head = [0; frame::HEAD];
+    input.read_exact(&mut head).map_err(words)?;
+    let strange = || "what answers there is not a fabricast sender".to_string();
+    let (kind, len) = frame::head(head, frame::MESSAGE_MAX, frame::BULK_MAX).ok_or_else(strange)?;
+    let mut bytes = vec![0; len];
+    input.read_exact(&mut bytes).map_err(words)?;
+    match kind {
+        Kind::Bulk => Ok(Heard::Bulk(bytes)),
+        Kind::Message => frame::message(&bytes)
+            .map(Heard::Message)
+            .ok_or_else(strange),
+    }
+}

@@ -1,0 +1,99 @@
+//! Frames on a control connection: a kind, a length, that many bytes.
+//!
+//! ```text
+//!   0        1                          4
+//!   ┌────────┬──────────────────────────┬───────────────
+//!   │ kind   │ length (big-endian)      │ bytes …
+//!   └────────┴──────────────────────────┴───────────────
+//! ```
+//! Kind `M`: a message in JSON. Kind `B`: bulk bytes that were asked for.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Length of a frame's head.
+pub const HEAD: usize = 4;
+/// Longest message. `Start` names every member: 65 536 of them fit.
+pub const MESSAGE_MAX: usize = 1 << 19;
+/// Longest message that a sender takes: none of a receiver's needs more.
+pub const REQUEST_MAX: usize = 4096;
+/// Longest bulk frame: a block, or a piece of the hash list.
+pub const BULK_MAX: usize = crate::object::BLOCK;
+
+const MESSAGE: u8 = b'M';
+const BULK: u8 = b'B';
+
+const _: () = assert!(BULK_MAX < 1 << 24 && MESSAGE_MAX < 1 << 24);
+
+/// What a frame's head announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A message.
+    Message,
+    /// Bytes that were asked for.
+    Bulk,
+}
+
+/// Reads a head; `None` if no frame begins so or if it is longer than is allowed here.
+pub fn head(bytes: [u8; HEAD], message_max: usize, bulk_max: usize) -> Option<(Kind, usize)> {
+    let [kind, a, b, c] = bytes;
+    let len = u32::from_be_bytes([0, a, b, c]) as usize;
+    match kind {
+        MESSAGE if len <= message_max => Some((Kind::Message, len)),
+        BULK if len <= bulk_max => Some((Kind::Bulk, len)),
+        _ => None,
+    }
+}
+
+fn put(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
+    let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+    out.extend_from_slice(&[kind, a, b, c]);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a message.
+pub fn put_message(out: &mut Vec<u8>, message: &impl Serialize) {
+    let json = serde_json::to_vec(message).expect("messages are plain data");
+    put(out, MESSAGE, &json);
+}
+
+/// Appends bulk bytes.
+pub fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, BULK, bytes);
+}
+
+/// Reads a message.
+pub fn message<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
+    serde_json::from_slice(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Start, ToReceiver};
+    use super::*;
+
+    #[test]
+    fn a_head_says_no_more_than_is_allowed() {
+        let mut out = Vec::new();
+        put_bulk(&mut out, &[7; 1000]);
+        let bytes = out[..HEAD].try_into().unwrap();
+        assert_eq!(head(bytes, 10, 1000), Some((Kind::Bulk, 1000)));
+        assert_eq!(head(bytes, 10, 999), None);
+        assert_eq!(head(*b"GET ", 1 << 20, 1 << 20), None);
+    }
+
+    #[test]
+    fn the_longest_start_fits() {
+        let mut out = Vec::new();
+        let start = Start {
+            group: Some("[ff15::1234:5678]:7641".parse().unwrap()),
+            root: "[fe80::1]:65535".parse().unwrap(),
+            chunk: 65_000,
+            window: 32_768,
+            members: (0..fabricast_proto::limits::MEMBERS_MAX as u32).collect(),
+        };
+        put_message(&mut out, &ToReceiver::Start(start.clone()));
+        assert!(out.len() - HEAD <= MESSAGE_MAX);
+        assert_eq!(message(&out[HEAD..]), Some(ToReceiver::Start(start)));
+    }
+}

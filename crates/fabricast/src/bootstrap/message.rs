@@ -1,0 +1,151 @@
+//! What the two ends say to each other, as JSON: small, rare, and readable in a packet dump.
+//!
+//! ```text
+//!   receiver                            sender
+//!   Hello ─────────────────────────────→
+//!         ←───────────────────────────── Welcome (or Refused)
+//!   Prepared ──────────────────────────→             there is space for the file
+//!         ←───────────────────────────── Start       when the start rule says so
+//!   Ready ─────────────────────────────→             joined and posted
+//!         ←───────────────────────────── Root        when every block has been read
+//!   Need ──────────────────────────────→             only if a block arrived damaged …
+//!         ←───────────────────────────── (bulk)      … its bytes
+//!   Working ───────────────────────────→             once a second after the last byte
+//!   Verified ──────────────────────────→             on the disk, under its name
+//!         ←───────────────────────────── Bye
+//! ```
+//!
+//! Unknown fields are ignored, unknown messages close the connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages.
+pub const VERSION: u32 = 1;
+
+/// A receiver presents itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`]; first, and readable in every version.
+    pub version: u32,
+    /// What to call it in tables: its host name, and where the file goes.
+    pub name: String,
+    /// Port at which it takes datagrams ...
+    pub udp_port: u16,
+    /// ... at this address, if not the one that it connects from.
+    pub udp_address: Option<IpAddr>,
+    /// Largest datagram that its interface takes, in bytes.
+    pub datagram: u32,
+    /// Bytes that it can have under way.
+    pub window_bytes: u64,
+}
+
+/// The sender presents itself and what it sends.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`VERSION`].
+    pub version: u32,
+    /// 64 random bits that name this transfer.
+    pub session: u64,
+    /// Number of this receiver; the sender is 0.
+    pub node: u32,
+    /// Name of the file, without a directory.
+    pub name: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its permissions.
+    pub mode: u32,
+    /// Bytes of a block, each of which has a hash in the list.
+    pub block: u32,
+}
+
+/// It begins: everybody joins, posts the file and the hash list, and says `Ready`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// Where multicasts go; none: everybody is served by unicast.
+    pub group: Option<SocketAddr>,
+    /// Where the sender's datagrams come from and answers go to.
+    pub root: SocketAddr,
+    /// Payload of a data packet in bytes.
+    pub chunk: u32,
+    /// Packets that may be under way.
+    pub window: u32,
+    /// Nodes in the group, the sender included, in the order of their turns.
+    pub members: Vec<u32>,
+}
+
+/// What a receiver has done, for the sender's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Data packets that arrived.
+    pub received: u64,
+    /// Those that were here already.
+    pub duplicates: u64,
+    /// Blocks that were damaged and came again over TCP.
+    pub mended: u64,
+    /// Packets that its kernel dropped for want of buffers.
+    pub dropped: u64,
+}
+
+/// From a receiver to the sender.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum ToSender {
+    /// See [`Hello`].
+    Hello(Hello),
+    /// It has space for the file and waits for the start; only now does it count.
+    Prepared,
+    /// It has joined and posted.
+    Ready,
+    /// It needs this block again, or the hash list (`None`).
+    Need {
+        /// Number of the block.
+        block: Option<u64>,
+    },
+    /// It has all bytes and is proving and storing them.
+    Working,
+    /// The file is proven and has its name.
+    Verified(Tally),
+    /// It gives up.
+    Failed {
+        /// The exit code that says why.
+        code: u8,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// From the sender to a receiver.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum ToReceiver {
+    /// See [`Welcome`].
+    Welcome(Welcome),
+    /// It cannot take part.
+    Refused {
+        /// Why, in words.
+        reason: String,
+    },
+    /// See [`Start`].
+    Start(Start),
+    /// The BLAKE3 hash of the hash list, in hexadecimal.
+    Root {
+        /// 64 digits.
+        hash: String,
+    },
+    /// It is no longer waited for.
+    Removed {
+        /// Why, in words.
+        reason: String,
+    },
+    /// The transfer has failed for everybody.
+    Aborted {
+        /// The exit code that says why.
+        code: u8,
+        /// Why, in words.
+        reason: String,
+    },
+    /// All is well; the connection may close.
+    Bye,
+}

@@ -1,0 +1,262 @@
+//! What a caller may choose; every choice has a default that works.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::bootstrap;
+use crate::transport::udp::Interface;
+
+/// Choices about the network, on either side.
+#[derive(Clone, Debug)]
+pub struct NetOptions {
+    /// Which interface datagrams leave and enter by. [`Interface::Auto`] means the one that the
+    /// control connections use.
+    pub interface: Interface,
+    /// Largest datagram in bytes; by default what the interfaces' MTU allows.
+    pub datagram: Option<usize>,
+    /// Whether the kernel may cut and join datagrams.
+    pub offload: bool,
+    /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
+    pub inject_loss: f64,
+}
+
+impl Default for NetOptions {
+    fn default() -> NetOptions {
+        NetOptions {
+            interface: Interface::Auto,
+            datagram: None,
+            offload: true,
+            inject_loss: 0.0,
+        }
+    }
+}
+
+/// What to do about a receiver that keeps the others waiting beyond the patience.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slow {
+    /// Wait for it, and say so.
+    Wait,
+    /// Go on without it; it has failed.
+    Drop,
+}
+
+/// How receivers are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReachRule {
+    /// By multicast, and by unicast those that it does not reach.
+    Auto,
+    /// By unicast, all of them.
+    Unicast,
+}
+
+/// When a sender starts: udpcast's rules.
+#[derive(Clone, Debug)]
+pub struct StartRule {
+    /// Start when so many receivers are there ...
+    pub min_receivers: usize,
+    /// ... and this long has passed since the first of them came.
+    pub min_wait: Duration,
+    /// Start anyway, with those that are there, this long after the first of them came.
+    pub max_wait: Option<Duration>,
+    /// Start at once when so many are there; no more are admitted.
+    pub max_receivers: usize,
+    /// Give up if none of the rules has started the transfer after this long.
+    pub timeout: Duration,
+    /// Start only when this becomes true (or `max_receivers` are there): somebody has pressed
+    /// Enter.
+    pub by_hand: Option<Arc<AtomicBool>>,
+}
+
+impl Default for StartRule {
+    fn default() -> StartRule {
+        StartRule {
+            min_receivers: 1,
+            min_wait: Duration::ZERO,
+            max_wait: None,
+            max_receivers: fabricast_proto::limits::MEMBERS_MAX - 1,
+            timeout: Duration::from_secs(600),
+            by_hand: None,
+        }
+    }
+}
+
+/// What a start rule says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Not yet.
+    Wait,
+    /// Start with those that are there.
+    Start,
+    /// It is too late.
+    GiveUp,
+}
+
+impl StartRule {
+    /// Whether to start, when `elapsed` has passed since listening began, and `since_first` since
+    /// the first receiver of the `receivers` that are there now came.
+    pub fn decide(&self, elapsed: Duration, since_first: Duration, receivers: usize) -> Verdict {
+        let enough = match &self.by_hand {
+            Some(pressed) => pressed.load(Ordering::Relaxed),
+            None => {
+                receivers >= self.min_receivers && since_first >= self.min_wait
+                    || self.max_wait.is_some_and(|max| since_first >= max)
+            }
+        };
+        if receivers > 0 && (enough || receivers >= self.max_receivers) {
+            Verdict::Start
+        } else if elapsed >= self.timeout {
+            Verdict::GiveUp
+        } else {
+            Verdict::Wait
+        }
+    }
+}
+
+/// Choices of a sender.
+#[derive(Clone, Debug)]
+pub struct SendOptions {
+    /// The network.
+    pub net: NetOptions,
+    /// TCP port of the rendezvous; 0: any free one.
+    pub port: u16,
+    /// Multicast address of the group; by default one at random, of local scope.
+    pub group: Option<IpAddr>,
+    /// UDP port of the group.
+    pub group_port: u16,
+    /// Routers that a multicast may pass, plus one.
+    pub ttl: u8,
+    /// How receivers are reached.
+    pub reach: ReachRule,
+    /// When to start.
+    pub start: StartRule,
+    /// A fixed rate in bytes per second; by default the pacer finds it.
+    pub rate: Option<u64>,
+    /// What to do about slow receivers.
+    pub slow: Slow,
+    /// How long a receiver may keep the others waiting.
+    pub patience: Duration,
+    /// Whether to announce the transfer, so that receivers need no address.
+    pub announce: bool,
+    /// Becomes true when the transfer is to be given up.
+    pub interrupt: Arc<AtomicBool>,
+}
+
+impl Default for SendOptions {
+    fn default() -> SendOptions {
+        SendOptions {
+            net: NetOptions::default(),
+            port: bootstrap::PORT,
+            group: None,
+            group_port: bootstrap::PORT + 1,
+            ttl: 1,
+            reach: ReachRule::Auto,
+            start: StartRule::default(),
+            rate: None,
+            slow: Slow::Wait,
+            patience: Duration::from_secs(10),
+            announce: true,
+            interrupt: Arc::default(),
+        }
+    }
+}
+
+/// Choices of a receiver.
+#[derive(Clone, Debug)]
+pub struct RecvOptions {
+    /// The network.
+    pub net: NetOptions,
+    /// The sender: host name or address, with or without a port; by default it is searched for.
+    pub from: Option<String>,
+    /// Where the file goes: a file, or an existing directory.
+    pub dest: PathBuf,
+    /// Whether an existing file may be replaced.
+    pub overwrite: bool,
+    /// Whether to wait until the file is on the disk (fsync).
+    pub sync: bool,
+    /// What to be called in the sender's table; by default the host's name and the destination.
+    pub name: Option<String>,
+    /// Give up if the transfer has not started after this long.
+    pub start_timeout: Duration,
+    /// Give up if nothing has arrived for this long; `None`: never.
+    pub receive_timeout: Option<Duration>,
+    /// Damage every n-th block after it has arrived; 0: none. For tests.
+    pub inject_damage: u64,
+    /// Becomes true when the transfer is to be given up.
+    pub interrupt: Arc<AtomicBool>,
+}
+
+impl RecvOptions {
+    /// The defaults, for this destination.
+    pub fn new(dest: impl Into<PathBuf>) -> RecvOptions {
+        RecvOptions {
+            net: NetOptions::default(),
+            from: None,
+            dest: dest.into(),
+            overwrite: false,
+            sync: true,
+            name: None,
+            start_timeout: Duration::from_secs(600),
+            receive_timeout: Some(Duration::from_secs(600)),
+            inject_damage: 0,
+            interrupt: Arc::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn the_start_rules() {
+        use Verdict::*;
+        let rule = StartRule {
+            min_receivers: 3,
+            min_wait: S(5),
+            max_wait: Some(S(20)),
+            max_receivers: 5,
+            timeout: S(60),
+            by_hand: None,
+        };
+        let cases = [
+            // elapsed, since the first, receivers
+            (S(0), S(0), 0, Wait),
+            (S(59), S(0), 0, Wait),
+            (S(60), S(0), 0, GiveUp),
+            (S(40), S(4), 3, Wait),
+            (S(40), S(5), 3, Start),
+            (S(40), S(19), 2, Wait),
+            (S(40), S(20), 2, Start),
+            (S(40), S(20), 0, Wait),
+            (S(40), S(0), 5, Start),
+            (S(60), S(10), 2, GiveUp),
+        ];
+        for (elapsed, since, n, verdict) in cases {
+            assert_eq!(
+                rule.decide(elapsed, since, n),
+                verdict,
+                "{elapsed:?} {since:?} {n}"
+            );
+        }
+    }
+
+    #[test]
+    fn by_hand_nothing_else_starts_it() {
+        let pressed = Arc::new(AtomicBool::new(false));
+        let rule = StartRule {
+            by_hand: Some(pressed.clone()),
+            max_receivers: 5,
+            ..StartRule::default()
+        };
+        assert_eq!(rule.decide(S(99), S(99), 4), Verdict::Wait);
+        assert_eq!(rule.decide(S(99), S(99), 5), Verdict::Start);
+        pressed.store(true, Ordering::Relaxed);
+        assert_eq!(rule.decide(S(99), S(99), 0), Verdict::Wait);
+        assert_eq!(rule.decide(S(99), S(99), 1), Verdict::Start);
+    }
+}

@@ -1,0 +1,159 @@
+//! What can go wrong for a caller, and the exit code that says so to a shell.
+//!
+//! Each text names the cause and, where there is one, the next step. What comes from the network
+//! is never an error here: it is counted and dropped.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a transfer did not take place or did not end well.
+#[derive(Debug)]
+pub enum Error {
+    /// The options or arguments make no sense together.
+    Usage(String),
+    /// The operating system refused something.
+    Io {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// No receiver, or too few, came in time.
+    NoReceivers(String),
+    /// Something did not happen in time.
+    Timeout(String),
+    /// The bytes are not those that the sender sent.
+    Integrity(String),
+    /// The file does not fit.
+    NoSpace {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What is known about the need and the room.
+        detail: String,
+    },
+    /// The source file changed while it was sent.
+    SourceChanged(String),
+    /// The destination exists already.
+    Exists(PathBuf),
+    /// The other end is gone.
+    PeerLost(String),
+    /// The other end said no.
+    Refused(String),
+    /// A signal stopped the transfer.
+    Interrupted,
+}
+
+/// Exit codes of the `fabricast` command; part of its interface.
+pub mod exit {
+    /// Every required receiver has verified the data.
+    pub const OK: u8 = 0;
+    /// A local file or socket failed, or the destination exists.
+    pub const IO: u8 = 1;
+    /// Wrong arguments.
+    pub const USAGE: u8 = 2;
+    /// No receiver, or too few, came in time.
+    pub const NO_RECEIVERS: u8 = 3;
+    /// One receiver or more did not verify the data; the others did.
+    pub const PARTIAL: u8 = 4;
+    /// Something did not happen in time.
+    pub const TIMEOUT: u8 = 5;
+    /// The data are not those that were sent.
+    pub const INTEGRITY: u8 = 6;
+    /// No space for the file.
+    pub const NO_SPACE: u8 = 7;
+    /// The other end is gone.
+    pub const PEER_LOST: u8 = 8;
+    /// The other end refused (another version, too late, dropped as too slow).
+    pub const REFUSED: u8 = 9;
+    /// The source changed while it was sent.
+    pub const SOURCE_CHANGED: u8 = 10;
+    /// Stopped by Ctrl-C or SIGTERM.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+impl Error {
+    /// An operating-system error with what was tried.
+    pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
+        Error::Io {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+
+    /// An error of writing to `path`: a full disk, a quota and a file-size limit are told apart
+    /// from everything else, because the next step is another one.
+    pub fn writing(path: &Path, source: impl Into<io::Error>) -> Error {
+        let source = source.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Error::NoSpace {
+                path: path.to_owned(),
+                detail: source.to_string(),
+            },
+            _ => Error::io(format!("writing {}", path.display()), source),
+        }
+    }
+
+    /// The exit code of [`exit`] that belongs to it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => exit::USAGE,
+            Error::Io { .. } | Error::Exists(_) => exit::IO,
+            Error::NoReceivers(_) => exit::NO_RECEIVERS,
+            Error::Timeout(_) => exit::TIMEOUT,
+            Error::Integrity(_) => exit::INTEGRITY,
+            Error::NoSpace { .. } => exit::NO_SPACE,
+            Error::SourceChanged(_) => exit::SOURCE_CHANGED,
+            Error::PeerLost(_) => exit::PEER_LOST,
+            Error::Refused(_) => exit::REFUSED,
+            Error::Interrupted => exit::INTERRUPTED,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Usage(s)
+            | Error::NoReceivers(s)
+            | Error::Timeout(s)
+            | Error::Integrity(s)
+            | Error::SourceChanged(s)
+            | Error::PeerLost(s)
+            | Error::Refused(s) => f.write_str(s),
+            Error::Io { what, source } => write!(f, "{what}: {source}"),
+            Error::NoSpace { path, detail } => {
+                write!(f, "no space for {}: {detail}", path.display())
+            }
+            Error::Exists(path) => write!(
+                f,
+                "{} exists already; name another destination, or overwrite it with --force",
+                path.display()
+            ),
+            Error::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A duration for people: `350 ms`, `12 s`, `3 min`.
+pub(crate) fn spoken(d: Duration) -> String {
+    if d < Duration::from_secs(1) {
+        format!("{} ms", d.as_millis())
+    } else if d < Duration::from_secs(120) {
+        format!("{} s", d.as_secs())
+    } else {
+        format!("{} min", d.as_secs() / 60)
+    }
+}

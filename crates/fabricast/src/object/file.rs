@@ -1,0 +1,47 @@
+//! Every kind of object that a file transfer has under way at once.
+
+use fabricast_proto::Outcome;
+
+use super::{Fetch, Memory, Object, Sink, Source, Written};
+
+/// A file that is sent, a file that is received, or the list of its hashes.
+pub enum FileObject {
+    /// A file that is sent.
+    Source(Source),
+    /// A file that is received.
+    Sink(Sink),
+    /// The list of its hashes.
+    Memory(Memory),
+}
+
+macro_rules! each {
+    ($self:ident, $o:ident => $call:expr) => {
+        match $self {
+            FileObject::Source($o) => $call,
+            FileObject::Sink($o) => $call,
+            FileObject::Memory($o) => $call,
+        }
+    };
+}
+
+impl Object for FileObject {
+    fn len(&self) -> u64 {
+        each!(self, o => o.len())
+    }
+
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        each!(self, o => o.fetch(offset, len))
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        each!(self, o => o.bytes(offset, len))
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        each!(self, o => o.write(offset, bytes))
+    }
+
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        each!(self, o => o.progress(report));
+    }
+}

@@ -1,0 +1,240 @@
+//! A file being received: packets are gathered into blocks, and a thread hashes and writes them.
+//!
+//! The protocol thread only copies. A block counts as placed when it is in the file, so that a
+//! disk that is slow or full closes the window instead of filling the memory.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use fabricast_proto::Outcome;
+
+use super::landing::Landing;
+use super::{BLOCK, Fetch, Object, Written, blocks};
+use crate::bell::Bell;
+
+/// Blocks that may be incomplete or on their way to the disk.
+const POOL: usize = 64;
+/// A block of which nothing has arrived, or that has been written.
+const NONE: u8 = u8::MAX;
+
+const _: () = assert!(POOL < NONE as usize);
+
+/// Bytes of a file that may be under way: what the window must not exceed. A window of so many
+/// bytes that starts in the middle of a block touches two blocks more.
+pub const WINDOW_BYTES: u64 = ((POOL - 2) * BLOCK) as u64;
+
+struct Job {
+    slot: u8,
+    block: u64,
+    buffer: Vec<u8>,
+}
+
+struct Done {
+    job: Job,
+    ok: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    filled: usize,
+    buffer: Vec<u8>,
+}
+
+/// The protocol's end of a [`Landing`]: an object to be received.
+pub struct Sink {
+    len: u64,
+    slots: Vec<Slot>,
+    free: Vec<u8>,
+    slot_of: Vec<u8>,
+    writing: usize,
+    jobs: SyncSender<Job>,
+    done: Receiver<Done>,
+}
+
+impl Sink {
+    /// Receives into `landing`; `bell` is rung when a block has been written.
+    pub fn new(landing: Arc<Landing>, bell: Bell) -> Sink {
+        let len = landing.len();
+        let count = blocks(len);
+        let pool = count.min(POOL as u64) as usize;
+        let (jobs, to_write) = sync_channel::<Job>(POOL);
+        let (tell, done) = sync_channel(POOL);
+        thread::Builder::new()
+            .name("fabricast-write".into())
+            .spawn(move || {
+                for mut job in to_write {
+                    let end = (len - job.block * BLOCK as u64).min(BLOCK as u64) as usize;
+                    let ok = landing.write(job.block, &mut job.buffer[..end]);
+                    if tell.send(Done { job, ok }).is_err() {
+                        return;
+                    }
+                    bell.ring();
+                }
+            })
+            .expect("the system gives us a thread");
+        Sink {
+            len,
+            slots: (0..pool)
+                .map(|_| Slot {
+                    filled: 0,
+                    buffer: vec![0; BLOCK],
+                })
+                .collect(),
+            free: (0..pool as u8).rev().collect(),
+            slot_of: vec![NONE; count as usize],
+            writing: 0,
+            jobs,
+            done,
+        }
+    }
+
+    /// Takes bytes that lie in one block.
+    fn gather(&mut self, block: u64, start: usize, bytes: &[u8]) -> bool {
+        let mut at = self.slot_of[block as usize];
+        if at == NONE {
+            // None is free only if more is under way than the window allows.
+            let Some(free) = self.free.pop() else {
+                return false;
+            };
+            self.slot_of[block as usize] = free;
+            at = free;
+        }
+        let slot = &mut self.slots[usize::from(at)];
+        slot.buffer[start..start + bytes.len()].copy_from_slice(bytes);
+        slot.filled += bytes.len();
+        let whole = (self.len - block * BLOCK as u64).min(BLOCK as u64) as usize;
+        debug_assert!(slot.filled <= whole, "an extent was written twice");
+        if slot.filled < whole {
+            return true;
+        }
+        slot.filled = 0;
+        self.writing += 1;
+        let job = Job {
+            slot: at,
+            block,
+            buffer: std::mem::take(&mut slot.buffer),
+        };
+        self.jobs.try_send(job).is_ok()
+    }
+}
+
+impl Object for Sink {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fetch(&mut self, _offset: u64, _len: u32) -> Fetch {
+        Fetch::Failed // a sink is only written
+    }
+
+    fn bytes(&self, _offset: u64, _len: u32) -> &[u8] {
+        &[]
+    }
+
+    fn write(&mut self, mut offset: u64, mut bytes: &[u8]) -> Written {
+        while !bytes.is_empty() {
+            let start = (offset % BLOCK as u64) as usize;
+            let (here, rest) = bytes.split_at(bytes.len().min(BLOCK - start));
+            if !self.gather(offset / BLOCK as u64, start, here) {
+                return Written::Failed;
+            }
+            offset += here.len() as u64;
+            bytes = rest;
+        }
+        Written::Later
+    }
+
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        while self.writing > 0
+            && let Ok(Done { job, ok }) = self.done.try_recv()
+        {
+            self.writing -= 1;
+            self.slots[usize::from(job.slot)].buffer = job.buffer;
+            self.slot_of[job.block as usize] = NONE;
+            self.free.push(job.slot);
+            let start = job.block * BLOCK as u64;
+            let len = (self.len - start).min(BLOCK as u64) as u32;
+            let outcome = if ok { Outcome::Ok } else { Outcome::Failed };
+            report(start, len, outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::{pattern, scratch};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn packets_in_any_order_become_the_file() {
+        let dir = scratch();
+        let bytes = pattern(70 * BLOCK + 5);
+        let path = dir.join("f");
+        let landing = Arc::new(Landing::new(path, bytes.len() as u64, 0o644, false, 0).unwrap());
+        let (rung, heard) = mpsc::channel();
+        let bell = Bell::new();
+        bell.hang(move || _ = rung.send(()));
+        let mut sink = Sink::new(landing.clone(), bell);
+
+        // Within a window, the later half of the packets first.
+        let chunk = 8940;
+        let window = 1 + (WINDOW_BYTES as usize - chunk) / chunk;
+        let packets: Vec<usize> = (0..bytes.len()).step_by(chunk).collect();
+        let mut placed = 0;
+        for some in packets.chunks(window / 2) {
+            for &at in some.iter().rev() {
+                let end = (at + chunk).min(bytes.len());
+                assert_eq!(sink.write(at as u64, &bytes[at..end]), Written::Later);
+            }
+            // The window moves on only when what lies before it has been placed.
+            let whole = (some.last().unwrap() + chunk).min(bytes.len());
+            let whole = if whole == bytes.len() {
+                whole
+            } else {
+                whole / BLOCK * BLOCK
+            };
+            while placed < whole {
+                heard.recv_timeout(Duration::from_secs(10)).unwrap();
+                sink.progress(&mut |_, len, outcome| {
+                    assert_eq!(outcome, Outcome::Ok);
+                    placed += len as usize;
+                });
+            }
+        }
+        assert_eq!(placed, bytes.len());
+
+        let mut list: Vec<u8> = Vec::new();
+        bytes
+            .chunks(BLOCK)
+            .for_each(|b| list.extend(blake3::hash(b).as_bytes()));
+        assert_eq!(landing.differing(&list, 0), None);
+        list[32 * 7] ^= 1;
+        assert_eq!(landing.differing(&list, 0), Some(7));
+        assert_eq!(landing.differing(&list, 8), None);
+        landing.finish(true).unwrap();
+        assert!(std::fs::read(landing.path()).unwrap() == bytes);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_block_is_found_and_mended() {
+        let dir = scratch();
+        let bytes = pattern(2 * BLOCK);
+        let landing = Landing::new(dir.join("f"), bytes.len() as u64, 0o644, false, 2).unwrap();
+        let mut list: Vec<u8> = Vec::new();
+        for (i, b) in bytes.chunks(BLOCK).enumerate() {
+            list.extend(blake3::hash(b).as_bytes());
+            assert!(landing.write(i as u64, &mut b.to_vec()));
+        }
+        assert_eq!(landing.differing(&list, 0), Some(0));
+        assert!(!landing.mend(&list, 0, &bytes[1..=BLOCK]).unwrap());
+        assert!(landing.mend(&list, 0, &bytes[..BLOCK]).unwrap());
+        assert_eq!(landing.differing(&list, 0), None);
+        landing.finish(false).unwrap();
+        assert!(std::fs::read(landing.path()).unwrap() == bytes);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,476 @@
+//! A file to be sent: read ahead by a thread of its own, hashed on the way, never mapped.
+//!
+//! The protocol thread asks for extents with `fetch` and never touches the disk. Blocks of
+//! [`BLOCK`] bytes lie in a bounded cache; each carries the first bytes of its successor, so that
+//! a packet that straddles two blocks is still one slice. Every block is hashed each time it is
+//! read: the first time the hash becomes an entry of the hash list, later (a repair of something
+//! old) it must be the same, or the source has changed under our hands.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use fabricast_proto::Outcome;
+
+use super::{BLOCK, Fetch, HASH, Object, Written, blocks, poisoned};
+use crate::bell::Bell;
+use crate::error::Error;
+
+/// Blocks in the cache.
+const SLOTS: usize = 96;
+/// Blocks read before they are asked for.
+const AHEAD: u64 = 16;
+/// What was ready stays so for this many further calls of `fetch` (the contract of [`Object`]).
+const PINNED: u64 = 64;
+/// A block that is in no slot.
+const NONE: u8 = u8::MAX;
+
+const _: () = assert!(SLOTS < NONE as usize);
+// The pinned blocks, those being read ahead, and room for repairs.
+const _: () = assert!(SLOTS as u64 >= PINNED + AHEAD + 16);
+
+/// A file that is sent: what the reading thread, the control thread and the transfer share.
+pub struct Content {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    mode: u32,
+    list: Mutex<List>,
+    hashed: AtomicU64,
+    failure: OnceLock<String>,
+}
+
+struct List {
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+}
+
+impl Content {
+    /// Opens a regular file to be sent.
+    pub fn open(path: &Path) -> Result<Arc<Content>, Error> {
+        let what = || format!("opening {}", path.display());
+        let file = File::open(path).map_err(|e| Error::io(what(), e))?;
+        let meta = file.metadata().map_err(|e| Error::io(what(), e))?;
+        if meta.is_dir() {
+            return Err(Error::Usage(format!(
+                "{} is a directory; directories are not supported yet: send one file, for example \
+                 a tar archive",
+                path.display()
+            )));
+        }
+        if !meta.is_file() {
+            return Err(Error::Usage(format!(
+                "{} is not a regular file; only regular files can be sent yet",
+                path.display()
+            )));
+        }
+        let len = meta.len();
+        let count = blocks(len) as usize;
+        Ok(Arc::new(Content {
+            file,
+            path: path.to_owned(),
+            len,
+            mode: meta.mode() & 0o777,
+            list: Mutex::new(List {
+                bytes: vec![0; count * HASH],
+                known: vec![false; count],
+            }),
+            hashed: AtomicU64::new(0),
+            failure: OnceLock::new(),
+        }))
+    }
+
+    /// Its length in bytes, as it was when it was opened.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its permissions.
+    pub fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The hash list, when every block has been read.
+    pub fn list(&self) -> Option<Vec<u8>> {
+        (self.hashed.load(Ordering::Acquire) == blocks(self.len)).then(|| {
+            let list = self.list.lock().unwrap_or_else(poisoned);
+            list.bytes.clone()
+        })
+    }
+
+    /// Why the source cannot be read any more.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Reads one block once more, for a receiver whose copy was damaged. Its hash must be the one
+    /// in the list.
+    pub fn reread(&self, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
+        self.read(block, 0, into)
+    }
+
+    /// Reads a block and the first `tail` bytes of the next one, and hashes the block.
+    fn read(&self, block: u64, tail: usize, into: &mut Vec<u8>) -> Result<(), String> {
+        let start = block * BLOCK as u64;
+        let own = (self.len - start).min(BLOCK as u64) as usize;
+        let want = (self.len - start).min((BLOCK + tail) as u64) as usize;
+        into.resize(want, 0);
+        self.read_exactly(start, into)
+            .and_then(|()| self.check_length(start + want as u64))
+            .and_then(|()| self.note(block, &into[..own]))
+            .inspect_err(|why| _ = self.failure.set(why.clone()))
+    }
+
+    fn read_exactly(&self, start: u64, into: &mut [u8]) -> Result<(), String> {
+        self.file.read_exact_at(into, start).map_err(|e| {
+            if e.kind() == io::ErrorKind::UnexpectedEof {
+                format!(
+                    "{} became shorter while it was being sent ({} bytes at the start); nobody \
+                     has received it",
+                    self.path.display(),
+                    self.len
+                )
+            } else {
+                format!("reading {} at byte {start}: {e}", self.path.display())
+            }
+        })
+    }
+
+    /// A file that grows is found when its end is read.
+    fn check_length(&self, end: u64) -> Result<(), String> {
+        if end < self.len {
+            return Ok(());
+        }
+        match self.file.metadata() {
+            Ok(m) if m.len() > self.len => Err(format!(
+                "{} became longer while it was being sent ({} bytes at the start, {} now)",
+                self.path.display(),
+                self.len,
+                m.len()
+            )),
+            Ok(_) => Ok(()),
+            Err(e) => Err(format!("reading {}: {e}", self.path.display())),
+        }
+    }
+
+    fn note(&self, block: u64, bytes: &[u8]) -> Result<(), String> {
+        let hash = blake3::hash(bytes);
+        let at = block as usize;
+        let mut list = self.list.lock().unwrap_or_else(poisoned);
+        if list.known[at] {
+            if list.bytes[at * HASH..(at + 1) * HASH] != *hash.as_bytes() {
+                return Err(format!(
+                    "{} was written to while it was being sent (near byte {})",
+                    self.path.display(),
+                    block * BLOCK as u64
+                ));
+            }
+        } else {
+            list.known[at] = true;
+            list.bytes[at * HASH..(at + 1) * HASH].copy_from_slice(hash.as_bytes());
+            self.hashed.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Empty,
+    Reading,
+    Ready,
+}
+
+struct Slot {
+    state: State,
+    block: u64,
+    /// The call of `fetch` that used it last.
+    used: u64,
+    buffer: Vec<u8>,
+}
+
+struct Request {
+    slot: u8,
+    block: u64,
+    buffer: Vec<u8>,
+}
+
+struct Done {
+    slot: u8,
+    buffer: Vec<u8>,
+    ok: bool,
+}
+
+/// The protocol's end of a [`Content`]: an object to be sent.
+pub struct Source {
+    content: Arc<Content>,
+    bell: Bell,
+    slots: Vec<Slot>,
+    slot_of: Vec<u8>,
+    reading: usize,
+    /// The first block that was never asked for.
+    frontier: u64,
+    calls: u64,
+    failed: bool,
+    requests: SyncSender<Request>,
+    done: Receiver<Done>,
+}
+
+impl Source {
+    /// Sends `content` in extents of at most `extent_max` bytes; `bell` is rung when something
+    /// that was not there has been read.
+    pub fn new(content: Arc<Content>, extent_max: u32, bell: Bell) -> Source {
+        let count = blocks(content.len);
+        let slots = (0..count.min(SLOTS as u64)).map(|_| Slot {
+            state: State::Empty,
+            block: 0,
+            used: 0,
+            buffer: Vec::new(),
+        });
+        let (requests, to_read) = sync_channel::<Request>(SLOTS);
+        let (tell, done) = sync_channel::<Done>(SLOTS);
+        let (reader, ring) = (content.clone(), bell.clone());
+        thread::Builder::new()
+            .name("fabricast-read".into())
+            .spawn(move || {
+                for mut r in to_read {
+                    let ok = reader
+                        .read(r.block, extent_max as usize, &mut r.buffer)
+                        .is_ok();
+                    let (slot, buffer) = (r.slot, r.buffer);
+                    if tell.send(Done { slot, buffer, ok }).is_err() {
+                        return;
+                    }
+                    ring.ring();
+                }
+            })
+            .expect("the system gives us a thread");
+        let mut source = Source {
+            bell,
+            slots: slots.collect(),
+            slot_of: vec![NONE; count as usize],
+            reading: 0,
+            frontier: 0,
+            calls: 0,
+            failed: false,
+            requests,
+            done,
+            content,
+        };
+        source.read_ahead(0);
+        source
+    }
+
+    /// Takes back what the reader has finished.
+    fn collect(&mut self) {
+        while self.reading > 0
+            && let Ok(done) = self.done.try_recv()
+        {
+            self.reading -= 1;
+            self.failed |= !done.ok;
+            let slot = &mut self.slots[usize::from(done.slot)];
+            slot.buffer = done.buffer;
+            slot.state = State::Ready;
+            slot.used = self.calls;
+        }
+    }
+
+    /// Asks for a block; false if every slot is needed.
+    fn request(&mut self, block: u64) -> bool {
+        let old = self.calls.saturating_sub(PINNED);
+        let Some(at) = (0..self.slots.len())
+            .filter(|&i| match self.slots[i].state {
+                State::Empty => true,
+                State::Reading => false,
+                State::Ready => self.slots[i].used < old,
+            })
+            .min_by_key(|&i| (self.slots[i].state != State::Empty, self.slots[i].used))
+        else {
+            return false;
+        };
+        let slot = &mut self.slots[at];
+        if slot.state == State::Ready {
+            self.slot_of[slot.block as usize] = NONE;
+        }
+        slot.state = State::Reading;
+        slot.block = block;
+        self.slot_of[block as usize] = at as u8;
+        let request = Request {
+            slot: at as u8,
+            block,
+            buffer: std::mem::take(&mut slot.buffer),
+        };
+        self.reading += 1;
+        // There are as many places in the channel as slots; it is closed only if the reader died.
+        self.failed |= self.requests.try_send(request).is_err();
+        true
+    }
+
+    fn read_ahead(&mut self, from: u64) {
+        let end = (from + AHEAD).min(self.slot_of.len() as u64);
+        while self.frontier < end && self.request(self.frontier) {
+            self.frontier += 1;
+        }
+    }
+}
+
+impl Object for Source {
+    fn len(&self) -> u64 {
+        self.content.len
+    }
+
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        if len == 0 {
+            return Fetch::Ready;
+        }
+        self.calls += 1;
+        self.collect();
+        if self.failed {
+            return Fetch::Failed;
+        }
+        let block = offset / BLOCK as u64;
+        self.read_ahead(block);
+        let slot = self.slot_of[block as usize];
+        if slot == NONE {
+            if !self.request(block) && self.reading == 0 {
+                // Every slot was used by the last calls: a few more calls, and one is free.
+                self.bell.ring();
+            }
+            return Fetch::Later;
+        }
+        let slot = &mut self.slots[usize::from(slot)];
+        if slot.state != State::Ready {
+            return Fetch::Later;
+        }
+        slot.used = self.calls;
+        Fetch::Ready
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        if len == 0 {
+            return &[];
+        }
+        let slot = &self.slots[usize::from(self.slot_of[(offset / BLOCK as u64) as usize])];
+        let start = (offset % BLOCK as u64) as usize;
+        &slot.buffer[start..start + len as usize]
+    }
+
+    fn write(&mut self, _offset: u64, _bytes: &[u8]) -> Written {
+        Written::Failed // a source is only read
+    }
+
+    fn progress(&mut self, _report: &mut dyn FnMut(u64, u32, Outcome)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::{pattern, scratch};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    fn source(path: &Path, extent: u32) -> (Arc<Content>, Source, mpsc::Receiver<()>) {
+        let content = Content::open(path).unwrap();
+        let (rung, heard) = mpsc::channel();
+        let bell = Bell::new();
+        bell.hang(move || _ = rung.send(()));
+        let source = Source::new(content.clone(), extent, bell);
+        (content, source, heard)
+    }
+
+    /// Fetches as a driver does: `Later` waits for the bell.
+    fn get(s: &mut Source, heard: &mpsc::Receiver<()>, at: u64, len: u32) -> Option<Vec<u8>> {
+        loop {
+            match s.fetch(at, len) {
+                Fetch::Ready => return Some(s.bytes(at, len).to_vec()),
+                Fetch::Failed => return None,
+                Fetch::Later => heard.recv_timeout(Duration::from_secs(10)).unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn reads_every_byte_in_order_and_again() {
+        let dir = scratch();
+        let bytes = pattern(130 * BLOCK + 777); // more blocks than slots
+        let path = dir.join("f");
+        std::fs::write(&path, &bytes).unwrap();
+        let (content, mut s, heard) = source(&path, 8940);
+        let mut at = 0;
+        while at < bytes.len() {
+            let n = (bytes.len() - at).min(8940);
+            let got = get(&mut s, &heard, at as u64, n as u32).unwrap();
+            assert!(got == bytes[at..at + n]);
+            at += n;
+        }
+        let list = content.list().expect("all has been read");
+        for (hash, block) in list.chunks(HASH).zip(bytes.chunks(BLOCK)) {
+            assert_eq!(hash, blake3::hash(block).as_bytes());
+        }
+        // A repair of something long gone from the cache.
+        let got = get(&mut s, &heard, 5 * BLOCK as u64 - 100, 8940).unwrap();
+        assert!(got == bytes[5 * BLOCK - 100..][..8940]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_batch_stays_ready_although_it_spans_many_blocks() {
+        let dir = scratch();
+        let bytes = pattern(200 * BLOCK);
+        let path = dir.join("f");
+        std::fs::write(&path, &bytes).unwrap();
+        let (_, mut s, heard) = source(&path, 1000);
+        for k in 0..64u64 {
+            get(&mut s, &heard, k * 3 * BLOCK as u64, 1000).unwrap();
+        }
+        // The last fetch of each stays good while there were at most 64 others.
+        let mut ready = Vec::new();
+        for k in (0..64u64).rev() {
+            if s.fetch(k * 3 * BLOCK as u64, 1000) == Fetch::Ready {
+                ready.push(k * 3 * BLOCK as u64);
+            }
+        }
+        for at in ready {
+            assert!(s.bytes(at, 1000) == &bytes[at as usize..][..1000]);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_shrinks_grows_or_changes_is_an_error() {
+        let dir = scratch();
+        let path = dir.join("f");
+        let bytes = pattern(120 * BLOCK);
+        type Change = fn(&File);
+        let changes: [(&str, Change); 3] = [
+            ("shorter", |f| f.set_len(100 * BLOCK as u64).unwrap()),
+            ("longer", |f| f.set_len(121 * BLOCK as u64).unwrap()),
+            ("written to", |f| f.write_all_at(b"other", 10).unwrap()),
+        ];
+        for (word, change) in changes {
+            std::fs::write(&path, &bytes).unwrap();
+            let (content, mut s, heard) = source(&path, 1000);
+            get(&mut s, &heard, 0, 1000).unwrap();
+            change(&File::options().write(true).open(&path).unwrap());
+            // To the end, and back to the beginning, which has left the cache by then.
+            let all = (0..120u64).chain(0..1).map(|k| k * BLOCK as u64);
+            let failed = all
+                .flat_map(|at| (0..2).map(move |_| at))
+                .any(|at| get(&mut s, &heard, at, 1000).is_none());
+            assert!(failed, "{word}");
+            let why = content.failure().unwrap();
+            assert!(why.contains(word), "{why}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

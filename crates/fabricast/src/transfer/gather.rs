@@ -1,0 +1,290 @@
+//! The time before the start: receivers come and go, until the start rule has its way.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fabricast_proto::{NodeId, Reach};
+
+use super::events::SendEvent;
+use super::roster::{Member, Stage, clean_name};
+use super::{DATAGRAM_MIN, TICK, check};
+use crate::bootstrap::announce::{Announcement, Announcer};
+use crate::bootstrap::message::{Hello, Tally, ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::{Event, PeerKey, Rendezvous};
+use crate::config::{SendOptions, Verdict};
+use crate::error::{Error, spoken};
+use crate::object::{BLOCK, Content};
+use crate::transport::udp::{self, Interface};
+
+/// What those are told who come after the start.
+pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
+                        for another one";
+
+/// What a rendezvous has come to.
+pub struct Gathering<'a> {
+    /// The connections.
+    pub rendezvous: Rendezvous,
+    /// Those who are there, in the order in which they came.
+    pub members: Vec<Member>,
+    /// Connections that made no sense.
+    pub strangers: u64,
+    content: Arc<Content>,
+    name: String,
+    session: u64,
+    next: u32,
+    options: &'a SendOptions,
+    announcer: Option<Announcer>,
+}
+
+impl<'a> Gathering<'a> {
+    /// Opens the rendezvous.
+    pub fn open(
+        content: Arc<Content>,
+        name: String,
+        session: u64,
+        options: &'a SendOptions,
+        bell: crate::bell::Bell,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<Gathering<'a>, Error> {
+        let place = interface(&options.net.interface)?;
+        let listen = place.as_ref().map(|(_, address)| *address);
+        let rendezvous =
+            Rendezvous::open(listen, options.port, content.clone(), bell).map_err(|e| {
+                let hint = match e.kind() {
+                    std::io::ErrorKind::AddrInUse => {
+                        " (another sender? choose another port with --port, or --port 0 for any)"
+                    }
+                    _ => "",
+                };
+                Error::io(format!("listening at TCP port {}{hint}", options.port), e)
+            })?;
+        let announcement = Announcement {
+            fabricast: VERSION,
+            session,
+            port: rendezvous.address().port(),
+            name: name.clone(),
+        };
+        let mut announcer = None;
+        if options.announce {
+            // A convenience: where it cannot be had, receivers are told the address.
+            let place = place.or_else(|| udp::choose(&Interface::Auto, None).ok());
+            if let Some((_, IpAddr::V4(address))) = place {
+                announcer = Announcer::new(address, &announcement).ok();
+            }
+        }
+        tell(SendEvent::Listening {
+            address: rendezvous.address(),
+            name: name.clone(),
+            len: content.len(),
+        });
+        Ok(Gathering {
+            rendezvous,
+            members: Vec::new(),
+            strangers: 0,
+            content,
+            name,
+            session,
+            next: 1,
+            options,
+            announcer,
+        })
+    }
+
+    /// Waits until the start rule says so.
+    pub fn gather(&mut self, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut first = None;
+        loop {
+            check(&self.options.interrupt)?;
+            let now = Instant::now();
+            let present = self.present();
+            if present == 0 {
+                first = None;
+            } else if first.is_none() {
+                first = Some(now);
+            }
+            let since_first = first.map_or_else(Default::default, |t| now - t);
+            let rule = &self.options.start;
+            match rule.decide(now - began, since_first, present) {
+                Verdict::Start => {
+                    self.close_doors();
+                    return Ok(());
+                }
+                Verdict::GiveUp => return Err(self.too_few()),
+                Verdict::Wait => {}
+            }
+            let mut until = now + TICK;
+            if let Some(announcer) = &mut self.announcer {
+                until = until.min(announcer.tick(now));
+            }
+            if let Some(event) = self.rendezvous.event_until(until) {
+                self.take(event, tell);
+            }
+        }
+    }
+
+    /// How many wait for the start.
+    fn present(&self) -> usize {
+        let present = |m: &&Member| m.stage == Stage::Joining;
+        self.members.iter().filter(present).count()
+    }
+
+    /// Those who are not prepared are too late.
+    fn close_doors(&mut self) {
+        for member in self.members.extract_if(.., |m| m.stage != Stage::Joining) {
+            refuse(&self.rendezvous, member.peer, LATE.into());
+        }
+    }
+
+    fn too_few(&self) -> Error {
+        let rule = &self.options.start;
+        let waited = spoken(rule.timeout);
+        let port = self.rendezvous.address().port();
+        Error::NoReceivers(match self.present() {
+            0 => format!(
+                "no receiver connected within {waited}; is `fabricast recv` running on the \
+                 receivers, and does a firewall let them reach TCP port {port} here?"
+            ),
+            n => format!(
+                "only {n} of {} receivers connected within {waited}; start the others, or let it \
+                 begin without them with --max-wait",
+                rule.min_receivers
+            ),
+        })
+    }
+
+    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) {
+        match event {
+            Event::Hello {
+                peer,
+                address,
+                local,
+                hello,
+            } => match self.objection(&hello) {
+                Some(reason) => refuse(&self.rendezvous, peer, reason),
+                None => {
+                    let member = Member {
+                        peer,
+                        node: NodeId(self.next),
+                        address,
+                        local,
+                        stage: Stage::Preparing,
+                        reach: Reach::Multicast,
+                        placed: 0,
+                        repairs: 0,
+                        slow: false,
+                        tally: Tally::default(),
+                        hello: Hello {
+                            name: clean_name(&hello.name),
+                            ..hello
+                        },
+                    };
+                    self.next += 1;
+                    self.admit(member);
+                }
+            },
+            Event::Said { peer, message } => match message {
+                ToSender::Prepared => self.prepared(peer, tell),
+                ToSender::Failed { .. } => self.leave(peer, tell),
+                // Nothing else can be said before the start.
+                _ => {
+                    refuse(&self.rendezvous, peer, "it spoke out of turn".into());
+                    self.leave(peer, tell);
+                }
+            },
+            Event::Lost { peer, .. } => self.leave(peer, tell),
+            Event::Strangers(n) => self.strangers = n,
+        }
+    }
+
+    fn objection(&self, hello: &Hello) -> Option<String> {
+        if hello.version != VERSION {
+            return Some(format!(
+                "the sender speaks version {VERSION} of the control protocol, not {}; install the \
+                 same version of fabricast on both",
+                hello.version
+            ));
+        }
+        if hello.datagram < DATAGRAM_MIN || hello.window_bytes < 2 * BLOCK as u64 {
+            return Some("its datagrams or its window are too small".into());
+        }
+        (self.members.len() >= self.options.start.max_receivers)
+            .then(|| "there are as many receivers as the sender admits".into())
+    }
+
+    fn admit(&mut self, member: Member) {
+        let welcome = Welcome {
+            version: VERSION,
+            session: self.session,
+            node: member.node.0,
+            name: self.name.clone(),
+            len: self.content.len(),
+            mode: self.content.mode(),
+            block: BLOCK as u32,
+        };
+        self.rendezvous
+            .say(member.peer, ToReceiver::Welcome(welcome));
+        self.members.push(member);
+    }
+
+    fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+        let receivers = self.present() + 1;
+        let mut members = self.members.iter_mut();
+        if let Some(member) = members.find(|m| m.peer == peer && m.stage == Stage::Preparing) {
+            member.stage = Stage::Joining;
+            tell(SendEvent::Connected {
+                receiver: member.name(),
+                address: member.address,
+                receivers,
+            });
+        }
+    }
+
+    fn leave(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+        let Some(at) = self.members.iter().position(|m| m.peer == peer) else {
+            return;
+        };
+        let gone = self.members.remove(at);
+        self.rendezvous.close(peer);
+        if gone.stage == Stage::Joining {
+            tell(SendEvent::Left {
+                receiver: gone.name(),
+                receivers: self.present(),
+            });
+        }
+    }
+
+    /// Our address as most receivers see it: datagrams go out there.
+    pub fn near(&self) -> Option<IpAddr> {
+        let count = |ip: IpAddr| self.members.iter().filter(|m| m.local.ip() == ip).count();
+        let locals = self.members.iter().rev().map(|m| m.local.ip());
+        locals.max_by_key(|ip| count(*ip))
+    }
+
+    /// Tells everybody who is still there that the transfer has failed.
+    pub fn abort(&self, error: &Error) {
+        for member in self.members.iter().filter(|m| m.active()) {
+            let (code, reason) = (error.exit_code(), error.to_string());
+            let aborted = ToReceiver::Aborted { code, reason };
+            self.rendezvous.say(member.peer, aborted);
+            self.rendezvous.close(member.peer);
+        }
+    }
+}
+
+/// Turns somebody away.
+pub fn refuse(rendezvous: &Rendezvous, peer: PeerKey, reason: String) {
+    rendezvous.say(peer, ToReceiver::Refused { reason });
+    rendezvous.close(peer);
+}
+
+/// An interface that was chosen, and its address; `None`: all of them.
+fn interface(choice: &Interface) -> Result<Option<(udp::Device, IpAddr)>, Error> {
+    match choice {
+        Interface::Auto => Ok(None),
+        chosen => udp::choose(chosen, None)
+            .map(Some)
+            .map_err(|e| Error::Usage(e.to_string())),
+    }
+}

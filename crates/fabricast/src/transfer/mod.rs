@@ -1,0 +1,128 @@
+//! One file from one host to many, from the rendezvous to the report.
+//!
+//! [`send`] and [`recv`] block; each drives one [`crate::driver::Driver`] on the calling thread and
+//! tells what happens through a callback. Disk and control connections have threads of their own
+//! ([`crate::object`], [`crate::bootstrap`]), which ring when they have something.
+//!
+//! ```text
+//!   send:  gather ── start ── prove paths ── stream file, then hash list ── all verified
+//!   recv:  connect ── join, post ── receive ── prove hashes (mend) ── fsync, rename ── verified
+//! ```
+
+mod events;
+mod finding;
+mod gather;
+mod receiving;
+mod roster;
+mod sending;
+
+pub use events::{
+    ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD,
+};
+pub use receiving::recv;
+pub use sending::send;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Config, GroupId, NodeId, Scheme, Session, Time};
+
+use crate::config::NetOptions;
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::object::FileObject;
+use crate::transport::fault::{Fault, Faults};
+use crate::transport::udp::{Family, Interface, Udp, UdpConfig};
+use crate::transport::{Caps, Transport};
+
+/// The sender's number.
+const ROOT: NodeId = NodeId(0);
+/// The group of all.
+const ALL: GroupId = GroupId(0);
+/// How often the loops look at what only time changes.
+const TICK: Duration = Duration::from_millis(100);
+/// Smallest datagram that is worth talking about: what every IPv4 host must take.
+const DATAGRAM_MIN: u32 = 512;
+
+type Net = Fault<Udp>;
+type FileDriver = Driver<Net, FileObject>;
+
+/// The only clock of a transfer.
+struct Clock(Instant);
+
+impl Clock {
+    fn now(&self) -> Time {
+        Time(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Opens UDP where the control connection goes, unless told otherwise.
+fn open_net(
+    options: &NetOptions,
+    near: std::net::IpAddr,
+    ttl: u8,
+    seed: u64,
+) -> Result<Net, Error> {
+    let config = UdpConfig {
+        interface: match &options.interface {
+            Interface::Auto => Interface::Address(near),
+            chosen => chosen.clone(),
+        },
+        family: Some(Family::of(near)),
+        group_ttl: ttl,
+        datagram: options.datagram,
+        offload: options.offload,
+        ..UdpConfig::default()
+    };
+    let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
+    Ok(Fault::new(udp, Faults::loss(seed, options.inject_loss)))
+}
+
+fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Config {
+    let mut scheme = Scheme::bulk();
+    scheme.window = window;
+    Config {
+        node,
+        session: Session(session),
+        scheme,
+        hold: 0,
+        // The kernel charges a packet for its buffer and its descriptor, too.
+        backlog: (caps.receive_buffer / (chunk as usize + 1024)).max(16) as u32,
+        rate: None,
+        patience: Duration::from_secs(10),
+    }
+}
+
+/// What the transport has noticed since it was last asked, in words.
+fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
+    std::iter::from_fn(|| {
+        driver
+            .transport()
+            .inner_mut()
+            .notice()
+            .map(|n| n.to_string())
+    })
+}
+
+fn random() -> Result<u64, Error> {
+    let mut bits = [0; 8];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("drawing a random number", e))?;
+    Ok(u64::from_ne_bytes(bits))
+}
+
+fn check(interrupt: &AtomicBool) -> Result<(), Error> {
+    match interrupt.load(Ordering::Relaxed) {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    }
+}
+
+/// Waits for the network, the bell, the node's next deadline or the next tick.
+fn rest(driver: &mut FileDriver, wake: Option<Time>, now: Time) -> Result<(), Error> {
+    let timeout = wake.map_or(TICK, |at| at.since(now).min(TICK));
+    driver
+        .transport()
+        .wait(Some(timeout))
+        .map_err(|e| Error::io("waiting for the network", e))
+}

@@ -1,0 +1,574 @@
+//! The receiver's side, from finding the sender to the file under its name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
+
+use super::events::{RecvEvent, RecvReport};
+use super::finding;
+use super::{
+    ALL, Clock, FileDriver, Net, ROOT, TICK, check, config, notices, open_net, random, rest,
+};
+use crate::bell::Bell;
+use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::{Control, Heard};
+use crate::config::RecvOptions;
+use crate::driver::Driver;
+use crate::error::{Error, exit, spoken};
+use crate::object::{
+    BLOCK, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, safe_name,
+};
+use crate::transport::Transport;
+
+/// How often the sender is told that we are at work.
+const WORKING: Duration = Duration::from_secs(1);
+/// After the file is safe, the sender's farewell is waited for no longer than this.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Receives one file.
+pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
+    finding::check_dest(options)?;
+    let deadline = Instant::now() + options.start_timeout;
+    let bell = Bell::new();
+    let mut control = finding::find(options, deadline, &bell, tell)?;
+    let result = take_part(&mut control, options, deadline, &bell, tell);
+    if let Err(error) = &result {
+        // The sender may know already, or be gone.
+        let (code, reason) = (error.exit_code(), error.to_string());
+        let _ = control.say(&ToSender::Failed { code, reason });
+    }
+    result
+}
+
+/// Removes the partial file unless it has become the file.
+struct Discard(Arc<Landing>);
+
+impl Drop for Discard {
+    fn drop(&mut self) {
+        self.0.discard();
+    }
+}
+
+fn take_part(
+    control: &mut Control,
+    options: &RecvOptions,
+    deadline: Instant,
+    bell: &Bell,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<RecvReport, Error> {
+    let lost = |e| Error::io("talking to the sender", e);
+    let local = control.local().map_err(lost)?;
+    let sender = control.peer().map_err(lost)?;
+    let net = open_net(&options.net, local.ip(), 1, random()?)?;
+    let waker = net.inner().waker();
+    bell.hang(move || waker.wake());
+    let udp = net.inner().local_addr();
+    let hello = Hello {
+        version: VERSION,
+        name: options.name.clone().unwrap_or_else(|| own_name(options)),
+        udp_port: udp.port(),
+        udp_address: (udp.ip() != local.ip()).then_some(udp.ip()),
+        datagram: net.caps().datagram_max as u32,
+        window_bytes: WINDOW_BYTES,
+    };
+    control.say(&ToSender::Hello(hello)).map_err(lost)?;
+
+    let welcome = match wait(control, options, deadline, "answer")? {
+        ToReceiver::Welcome(welcome) => welcome,
+        other => return Err(surprise(other)),
+    };
+    let landing = Arc::new(prepare(options, &welcome)?);
+    let _discard = Discard(landing.clone());
+    control.say(&ToSender::Prepared).map_err(lost)?;
+    tell(RecvEvent::Connected {
+        sender,
+        name: super::roster::clean_name(&welcome.name),
+        len: welcome.len,
+        path: landing.path().to_owned(),
+    });
+    let start = match wait(control, options, deadline, "start the transfer")? {
+        ToReceiver::Start(start) => start,
+        other => return Err(surprise(other)),
+    };
+    tell(RecvEvent::Started { group: start.group });
+    let mut receiving = Receiving::new(control, net, landing, welcome, start, options, bell, tell)?;
+    receiving.run()
+}
+
+/// What to be called: the host, and what tells two receivers on one host apart.
+fn own_name(options: &RecvOptions) -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    format!("{host}:{}", options.dest.display())
+}
+
+/// Waits for the sender's next message.
+fn wait(
+    control: &mut Control,
+    options: &RecvOptions,
+    deadline: Instant,
+    what: &str,
+) -> Result<ToReceiver, Error> {
+    loop {
+        check(&options.interrupt)?;
+        let now = Instant::now();
+        if now >= deadline {
+            let waited = spoken(options.start_timeout);
+            return Err(Error::Timeout(format!(
+                "the sender did not {what} within {waited} (--start-timeout)"
+            )));
+        }
+        match control.hear_until(deadline.min(now + TICK)) {
+            None => {}
+            Some(Heard::Message(message)) => return Ok(message),
+            Some(Heard::Bulk(_)) => return Err(strange()),
+            Some(Heard::Closed(why)) => {
+                return Err(Error::PeerLost(format!("the sender is gone: {why}")));
+            }
+        }
+    }
+}
+
+fn strange() -> Error {
+    Error::PeerLost("what answers there is not a fabricast sender of this version".into())
+}
+
+/// What a message that ends the transfer means.
+fn surprise(message: ToReceiver) -> Error {
+    match message {
+        ToReceiver::Refused { reason } => Error::Refused(format!("the sender refused: {reason}")),
+        ToReceiver::Removed { reason } => Error::Refused(format!(
+            "the sender has gone on without this receiver: {reason}"
+        )),
+        ToReceiver::Aborted { code, reason } if code == exit::INTERRUPTED => {
+            Error::PeerLost(format!("the sender has given up: {reason}"))
+        }
+        ToReceiver::Aborted { reason, .. } => {
+            Error::PeerLost(format!("the transfer failed at the sender: {reason}"))
+        }
+        _ => strange(),
+    }
+}
+
+fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
+    if welcome.version != VERSION || welcome.block as usize != BLOCK {
+        return Err(strange());
+    }
+    let mut path: PathBuf = options.dest.clone();
+    if path.is_dir() {
+        let name = safe_name(&welcome.name).ok_or_else(|| {
+            Error::Usage(format!(
+                "the sender calls the file {:?}, which is no name for a file here; name the \
+                 destination file yourself",
+                welcome.name
+            ))
+        })?;
+        path.push(name);
+        if path.is_dir() {
+            return Err(Error::Exists(path));
+        }
+    }
+    let (len, mode) = (welcome.len, welcome.mode);
+    Landing::new(path, len, mode, options.overwrite, options.inject_damage)
+}
+
+/// What the receiver does now.
+enum Phase {
+    /// Bytes come.
+    Receiving,
+    /// All bytes are here. Blocks are compared with the list, and damaged ones come again: the
+    /// list itself (`None`) or a block, asked for over TCP.
+    Proving {
+        list: Vec<u8>,
+        awaited: Option<Option<u64>>,
+        next: u64,
+    },
+    /// It is being stored by a thread.
+    Storing(Receiver<Result<(), Error>>),
+    /// It is safe; the sender says good-bye, or has until then.
+    Leaving(Instant),
+}
+
+struct Receiving<'a> {
+    control: &'a mut Control,
+    driver: FileDriver,
+    landing: Arc<Landing>,
+    options: &'a RecvOptions,
+    bell: Bell,
+    tell: &'a mut dyn FnMut(RecvEvent),
+    clock: Clock,
+    /// Operations not complete yet: the file and the list.
+    pending: Vec<OpId>,
+    list: Option<OpId>,
+    root: Option<String>,
+    phase: Phase,
+    tally: Tally,
+    /// When something last arrived, and how much had arrived by then.
+    progress: (Instant, u64),
+    worked: Instant,
+    ticked: Instant,
+    seconds: f64,
+    fresh: bool,
+}
+
+impl<'a> Receiving<'a> {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once; each has its own origin"
+    )]
+    fn new(
+        control: &'a mut Control,
+        mut net: Net,
+        landing: Arc<Landing>,
+        welcome: Welcome,
+        start: Start,
+        options: &'a RecvOptions,
+        bell: &Bell,
+        tell: &'a mut dyn FnMut(RecvEvent),
+    ) -> Result<Receiving<'a>, Error> {
+        net.peer(ROOT, start.root);
+        if let Some(group) = start.group
+            && let Err(e) = net.join(ALL, group, true)
+        {
+            // Not the end: the sender will find out and use unicast.
+            let text = format!("no multicast here ({e})");
+            tell(RecvEvent::Notice { text });
+        }
+        let (session, chunk) = (welcome.session, start.chunk);
+        let node = config(
+            NodeId(welcome.node),
+            session,
+            start.window,
+            chunk,
+            net.caps(),
+        );
+        let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
+        let clock = Clock(Instant::now());
+        let mut pending = Vec::new();
+        let mut list = None;
+        let refused = |r| Error::PeerLost(format!("the sender's plan makes no sense: {r}"));
+        let group_add = Command::GroupAdd {
+            group: ALL,
+            members: start.members.into_iter().map(NodeId).collect(),
+            chunk,
+            start: Seq(session as u32),
+        };
+        driver.command(clock.now(), group_add).map_err(refused)?;
+        if !landing.is_empty() {
+            let room = Memory::room(blocks(landing.len()) as usize * HASH);
+            let sink = FileObject::Sink(Sink::new(landing.clone(), bell.clone()));
+            for object in [sink, FileObject::Memory(room)] {
+                let posted = driver.post(clock.now(), ALL, ROOT, object);
+                pending.push(posted.map_err(|(r, _)| refused(r))?);
+            }
+            list = pending.last().copied();
+        }
+        control
+            .say(&ToSender::Ready)
+            .map_err(|e| Error::io("talking to the sender", e))?;
+        let now = Instant::now();
+        Ok(Receiving {
+            control,
+            driver,
+            landing,
+            options,
+            bell: bell.clone(),
+            tell,
+            clock,
+            pending,
+            list,
+            root: None,
+            phase: Phase::Receiving,
+            tally: Tally::default(),
+            progress: (now, 0),
+            worked: now,
+            ticked: now,
+            seconds: 0.0,
+            fresh: true,
+        })
+    }
+
+    fn run(&mut self) -> Result<RecvReport, Error> {
+        loop {
+            let now = self.clock.now();
+            self.fresh = false;
+            let step = self.driver.step(now);
+            let step = step.map_err(|e| Error::io("sending and receiving", e))?;
+            while let Some(event) = self.driver.event() {
+                self.noticed(event)?;
+            }
+            while let Some(heard) = self.control.hear() {
+                if self.heard(heard)? {
+                    return Ok(self.report());
+                }
+            }
+            check(&self.options.interrupt)?;
+            if self.advance()? {
+                return Ok(self.report());
+            }
+            self.tick()?;
+            if !self.fresh {
+                rest(&mut self.driver, step.wake, now)?;
+            }
+        }
+    }
+
+    fn say(&mut self, message: &ToSender) -> Result<(), Error> {
+        self.control.say(message).map_err(|e| match e.kind() {
+            std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => {
+                Error::PeerLost("the sender is gone".into())
+            }
+            _ => Error::io("talking to the sender", e),
+        })
+    }
+
+    fn noticed(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Complete(op) => {
+                self.pending.retain(|p| *p != op);
+                self.fresh = true;
+                Ok(())
+            }
+            Event::Failed(_) => Err(match self.landing.failure() {
+                Some(error) => copy(error, self.landing.path()),
+                None => Error::Integrity("more bytes came than were announced".into()),
+            }),
+            Event::Mismatch(_) => Err(strange()),
+            Event::Proven(_) | Event::Path { .. } | Event::Slow { .. } => Ok(()),
+        }
+    }
+
+    /// Takes what the sender says; true when it is all over, and well.
+    fn heard(&mut self, heard: Heard) -> Result<bool, Error> {
+        self.fresh = true;
+        let safe = matches!(self.phase, Phase::Leaving(_));
+        match heard {
+            Heard::Message(ToReceiver::Root { hash }) => self.root = Some(hash),
+            Heard::Message(ToReceiver::Bye) if safe => return Ok(true),
+            Heard::Bulk(bytes) => self.mend(&bytes)?,
+            _ if safe => return Ok(true),
+            Heard::Message(message) => return Err(surprise(message)),
+            Heard::Closed(why) => {
+                return Err(Error::PeerLost(format!("the sender is gone: {why}")));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on to the next phase when the time has come; true when it is all over.
+    fn advance(&mut self) -> Result<bool, Error> {
+        match &mut self.phase {
+            Phase::Receiving => {
+                if self.pending.is_empty() && self.root.is_some() {
+                    self.prove()?;
+                }
+            }
+            Phase::Proving { .. } => {}
+            Phase::Storing(result) => match result.try_recv() {
+                Ok(result) => {
+                    result?;
+                    self.stored();
+                }
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => unreachable!("storing does not panic"),
+            },
+            Phase::Leaving(until) => return Ok(Instant::now() >= *until),
+        }
+        Ok(false)
+    }
+
+    /// All bytes are here: are they the right ones?
+    fn prove(&mut self) -> Result<(), Error> {
+        (self.tell)(RecvEvent::Storing);
+        let object = self.list.and_then(|op| self.driver.take(op));
+        let list = match object {
+            Some(FileObject::Memory(memory)) => memory.into_bytes(),
+            _ => Vec::new(),
+        };
+        self.say(&ToSender::Working)?;
+        self.worked = Instant::now();
+        let proven = self.proven(&list);
+        self.phase = Phase::Proving {
+            list: if proven { list } else { Vec::new() },
+            awaited: (!proven).then_some(None),
+            next: 0,
+        };
+        match proven {
+            true => self.compare(),
+            false => self.say(&ToSender::Need { block: None }),
+        }
+    }
+
+    /// Whether the list that we have is the one whose hash the sender told.
+    fn proven(&self, list: &[u8]) -> bool {
+        let root = blake3::hash(list).to_hex();
+        list.len() == blocks(self.landing.len()) as usize * HASH
+            && self.root.as_deref() == Some(root.as_str())
+    }
+
+    /// Asks for the next thing that is not what it should be, or stores the file.
+    fn compare(&mut self) -> Result<(), Error> {
+        let Phase::Proving {
+            list,
+            awaited,
+            next,
+        } = &mut self.phase
+        else {
+            return Ok(());
+        };
+        let block = self.landing.differing(list, *next);
+        *awaited = block.map(Some);
+        match block {
+            Some(_) => self.say(&ToSender::Need { block }),
+            None => {
+                self.store();
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes bytes that were asked for.
+    fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let whole = blocks(self.landing.len()) as usize * HASH;
+        let Phase::Proving {
+            list,
+            awaited,
+            next,
+        } = &mut self.phase
+        else {
+            return Err(strange());
+        };
+        match *awaited {
+            None => return Err(strange()),
+            Some(None) => {
+                list.extend_from_slice(bytes);
+                if list.len() < whole && !bytes.is_empty() {
+                    return Ok(());
+                }
+                let list = std::mem::take(list);
+                if !self.proven(&list) {
+                    return Err(Error::Integrity(
+                        "the list of hashes is not what the sender promised".into(),
+                    ));
+                }
+                self.phase = Phase::Proving {
+                    list,
+                    awaited: None,
+                    next: 0,
+                };
+            }
+            Some(Some(block)) => {
+                if !self.landing.mend(list, block, bytes)? {
+                    return Err(Error::Integrity(format!(
+                        "block {block} is not what the sender promised, also when sent over TCP: \
+                         its source or a memory is damaged"
+                    )));
+                }
+                self.tally.mended += 1;
+                *next = block + 1;
+            }
+        }
+        self.compare()
+    }
+
+    fn store(&mut self) {
+        let (landing, sync) = (self.landing.clone(), self.options.sync);
+        let (tell, result) = channel();
+        let bell = self.bell.clone();
+        thread::spawn(move || {
+            let _ = tell.send(landing.finish(sync));
+            bell.ring();
+        });
+        self.phase = Phase::Storing(result);
+    }
+
+    fn stored(&mut self) {
+        self.phase = Phase::Leaving(Instant::now() + FAREWELL);
+        self.seconds = self.clock.0.elapsed().as_secs_f64();
+        self.count();
+        let tally = self.tally;
+        // The file is safe, whether the sender hears of it or not.
+        let _ = self.control.say(&ToSender::Verified(tally));
+    }
+
+    fn count(&mut self) {
+        let core = self.driver.node().counters();
+        self.tally.received = core.received;
+        self.tally.duplicates = core.duplicates;
+        self.tally.dropped = self.driver.transport().inner().counters().dropped_by_kernel;
+    }
+
+    /// What only time changes.
+    fn tick(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        if now - self.ticked < TICK {
+            return Ok(());
+        }
+        self.ticked = now;
+        let notices: Vec<String> = notices(&mut self.driver).collect();
+        for text in notices {
+            (self.tell)(RecvEvent::Notice { text });
+        }
+        match self.phase {
+            Phase::Receiving => {
+                let arrived = self.driver.node().counters().received;
+                if arrived != self.progress.1 {
+                    self.progress = (now, arrived);
+                } else if let Some(limit) = self.options.receive_timeout
+                    && now - self.progress.0 > limit
+                {
+                    let limit = spoken(limit);
+                    return Err(Error::Timeout(format!(
+                        "nothing has arrived for {limit} (--receive-timeout)"
+                    )));
+                }
+                (self.tell)(RecvEvent::Progress {
+                    seconds: self.clock.0.elapsed().as_secs_f64(),
+                    placed: self.landing.written(),
+                    len: self.landing.len(),
+                });
+            }
+            Phase::Proving { .. } | Phase::Storing(_) if now - self.worked >= WORKING => {
+                self.worked = now;
+                self.say(&ToSender::Working)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn report(&mut self) -> RecvReport {
+        self.count();
+        RecvReport {
+            path: self.landing.path().to_owned(),
+            len: self.landing.len(),
+            root: self.root.clone().unwrap_or_default(),
+            seconds: self.seconds,
+            tally: self.tally,
+        }
+    }
+}
+
+/// The error that the writing thread met, for the caller.
+fn copy(error: &Error, path: &Path) -> Error {
+    match error {
+        Error::NoSpace { path, detail } => Error::NoSpace {
+            path: path.clone(),
+            detail: detail.clone(),
+        },
+        Error::Io { source, .. } => Error::io(
+            format!("writing {}", path.display()),
+            std::io::Error::new(source.kind(), source.to_string()),
+        ),
+        other => Error::io(
+            format!("writing {}", path.display()),
+            std::io::Error::other(other.to_string()),
+        ),
+    }
+}

@@ -1,0 +1,589 @@
+//! The sender's side, from the start rule's yes to the last receiver's word.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::wire::DATA_OVERHEAD;
+use fabricast_proto::{Command, Config, Event, Node, NodeId, Reach, Scheme, Seq, Time, limits};
+
+use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
+use super::gather::{Gathering, LATE, refuse};
+use super::roster::{Stage, reach_name};
+use super::{
+    ALL, Clock, FileDriver, Net, ROOT, TICK, check, config, notices, open_net, random, rest,
+};
+use crate::bell::Bell;
+use crate::bootstrap::message::{Start, ToReceiver, ToSender};
+use crate::bootstrap::{self, PeerKey};
+use crate::config::{ReachRule, SendOptions, Slow};
+use crate::driver::Driver;
+use crate::error::{Error, exit, spoken};
+use crate::object::{Content, FileObject, Memory, Source};
+use crate::transport::Transport;
+
+/// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
+const PROVE: Duration = Duration::from_secs(1);
+/// The same when multicast is not wanted.
+const PROVE_UNICAST: Duration = Duration::from_millis(200);
+
+/// Sends `source` and returns when it is over for every receiver. An error means that it was over
+/// for all of them at once.
+pub fn send(
+    source: &Path,
+    options: &SendOptions,
+    tell: &mut dyn FnMut(SendEvent),
+) -> Result<SendReport, Error> {
+    let content = Content::open(source)?;
+    let name = match source.file_name().and_then(|n| n.to_str()) {
+        Some(name) => name.to_owned(),
+        None => "file".to_owned(),
+    };
+    let session = random()?;
+    let bell = Bell::new();
+    let (c, b) = (content.clone(), bell.clone());
+    let mut gathering = Gathering::open(c, name.clone(), session, options, b, tell)?;
+    let result = gathering
+        .gather(tell)
+        .and_then(|()| open(&gathering, &content, session, options, &bell));
+    let mut sending = match result {
+        Ok((driver, plan)) => Sending::new(gathering, driver, content, plan, options, bell, tell),
+        Err(error) => {
+            gathering.abort(&error);
+            return Err(error);
+        }
+    };
+    match sending.run() {
+        Ok(()) => Ok(sending.report(name)),
+        Err(error) => {
+            sending.gathering.abort(&error);
+            Err(error)
+        }
+    }
+}
+
+/// What has been agreed.
+struct Plan {
+    start: Start,
+    interface: String,
+    len: u64,
+}
+
+/// Opens the network as suits the receivers that are there.
+fn open(
+    gathering: &Gathering<'_>,
+    content: &Content,
+    session: u64,
+    options: &SendOptions,
+    bell: &Bell,
+) -> Result<(FileDriver, Plan), Error> {
+    let near = gathering.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let mut net = open_net(&options.net, near, options.ttl, session)?;
+    let waker = net.inner().waker();
+    bell.hang(move || waker.wake());
+
+    let members = &gathering.members;
+    let datagram = members
+        .iter()
+        .map(|m| m.hello.datagram)
+        .fold(net.caps().datagram_max as u32, u32::min);
+    let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
+    let bytes = members.iter().map(|m| m.hello.window_bytes).min();
+    let window = bytes.unwrap_or(u64::MAX) / u64::from(chunk);
+    let window = window.min(u64::from(Scheme::bulk().window)) as u32;
+    let mut root = net.inner().local_addr();
+    if let SocketAddr::V6(v6) = &mut root {
+        v6.set_scope_id(0); // the receiver has a number of its own for that link
+    }
+    let group = match options.reach {
+        ReachRule::Unicast => None,
+        ReachRule::Auto => Some(group_address(options, near, session)?),
+    };
+    let start = Start {
+        group,
+        root,
+        chunk,
+        window,
+        members: [ROOT.0]
+            .into_iter()
+            .chain(members.iter().map(|m| m.node.0))
+            .collect(),
+    };
+    if let Some(group) = group {
+        net.join(ALL, group, false)
+            .map_err(|e| Error::io(format!("sending to {group}"), e))?;
+    }
+    for member in members {
+        net.peer(member.node, member.udp());
+    }
+    let node = Config {
+        rate: options.rate,
+        patience: options.patience,
+        ..config(ROOT, session, window, chunk, net.caps())
+    };
+    let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
+    let command = Command::GroupAdd {
+        group: ALL,
+        members: start.members.iter().copied().map(NodeId).collect(),
+        chunk,
+        start: Seq(session as u32),
+    };
+    let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
+    driver.command(Time::ZERO, command).map_err(refused)?;
+    let interface = driver.transport().inner().device().name.clone();
+    let len = content.len();
+    Ok((
+        driver,
+        Plan {
+            start,
+            interface,
+            len,
+        },
+    ))
+}
+
+/// The group's address: at random in the range of local scope, so that two transfers hardly ever
+/// share one (if they do, the session tells them apart).
+fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<SocketAddr, Error> {
+    let [a, b, c, d, ..] = session.to_be_bytes();
+    let ip = match (options.group, near) {
+        (Some(ip), _) => ip,
+        (None, IpAddr::V4(_)) => Ipv4Addr::new(239, 255, a, b).into(),
+        (None, IpAddr::V6(_)) => {
+            let word = |x, y| u16::from_be_bytes([x, y]);
+            Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, word(a, b), word(c, d)).into()
+        }
+    };
+    if ip.is_ipv4() != near.is_ipv4() {
+        return Err(Error::Usage(format!(
+            "the group {ip} and the receivers, which connect to {near}, are of different families"
+        )));
+    }
+    Ok((ip, options.group_port).into())
+}
+
+/// What the sender does now.
+#[derive(PartialEq)]
+enum Phase {
+    /// Receivers join and post; since when.
+    Joining(Instant),
+    /// Probes find out how they are reached.
+    Proving,
+    /// The file flows; the hash list follows when it is complete.
+    File,
+    /// Both have been handed to the core.
+    List,
+}
+
+struct Sending<'a> {
+    gathering: Gathering<'a>,
+    driver: FileDriver,
+    content: Arc<Content>,
+    plan: Plan,
+    options: &'a SendOptions,
+    bell: Bell,
+    tell: &'a mut dyn FnMut(SendEvent),
+    clock: Clock,
+    phase: Phase,
+    root: Option<String>,
+    /// The core has been told something since the last step.
+    fresh: bool,
+    ticked: Option<Instant>,
+    last: f64,
+}
+
+impl<'a> Sending<'a> {
+    fn new(
+        gathering: Gathering<'a>,
+        driver: FileDriver,
+        content: Arc<Content>,
+        plan: Plan,
+        options: &'a SendOptions,
+        bell: Bell,
+        tell: &'a mut dyn FnMut(SendEvent),
+    ) -> Sending<'a> {
+        tell(SendEvent::Starting {
+            receivers: gathering.members.len(),
+            group: plan.start.group,
+            root: plan.start.root,
+            interface: plan.interface.clone(),
+            chunk: plan.start.chunk,
+            window: plan.start.window,
+        });
+        let now = Instant::now();
+        for member in &gathering.members {
+            let start = ToReceiver::Start(plan.start.clone());
+            gathering.rendezvous.say(member.peer, start);
+        }
+        Sending {
+            gathering,
+            driver,
+            content,
+            plan,
+            options,
+            bell,
+            tell,
+            clock: Clock(now),
+            phase: Phase::Joining(now),
+            root: None,
+            fresh: true,
+            ticked: None,
+            last: 0.0,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        while self.gathering.members.iter().any(|m| m.active()) {
+            let now = self.clock.now();
+            self.fresh = false;
+            let step = self.driver.step(now);
+            let step = step.map_err(|e| Error::io("sending and receiving", e))?;
+            while let Some(event) = self.driver.event() {
+                self.noticed(event);
+            }
+            while let Some(event) = self.gathering.rendezvous.event() {
+                self.heard(event);
+            }
+            check(&self.options.interrupt)?;
+            if let Some(why) = self.content.failure() {
+                return Err(Error::SourceChanged(why.to_owned()));
+            }
+            self.advance(now)?;
+            self.tick();
+            if !self.fresh {
+                rest(&mut self.driver, step.wake, now)?;
+            }
+        }
+        self.progress();
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) {
+        let refused = self.driver.command(self.clock.now(), command);
+        debug_assert!(refused.is_ok(), "{refused:?}");
+        self.fresh = true;
+    }
+
+    /// Goes on to the next phase when the time has come.
+    fn advance(&mut self, now: Time) -> Result<(), Error> {
+        match self.phase {
+            Phase::Joining(_) => {
+                let joining = |s: &Stage| matches!(s, Stage::Joining);
+                if !self.gathering.members.iter().any(|m| joining(&m.stage)) {
+                    self.phase = Phase::Proving;
+                    let patience = match self.options.reach {
+                        ReachRule::Auto => PROVE,
+                        ReachRule::Unicast => PROVE_UNICAST,
+                    };
+                    self.command(Command::Prove {
+                        group: ALL,
+                        patience,
+                    });
+                }
+            }
+            // `Event::Proven` ends it.
+            Phase::Proving | Phase::List => {}
+            Phase::File => {
+                if let Some(list) = self.content.list() {
+                    self.phase = Phase::List;
+                    let hash = blake3::hash(&list).to_hex().to_string();
+                    for member in self.gathering.members.iter().filter(|m| m.active()) {
+                        let hash = hash.clone();
+                        let root = ToReceiver::Root { hash };
+                        self.gathering.rendezvous.say(member.peer, root);
+                    }
+                    self.root = Some(hash);
+                    if !list.is_empty() {
+                        self.bcast(now, FileObject::Memory(Memory::new(list)))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
+        self.fresh = true;
+        match self.driver.bcast(now, ALL, object) {
+            Ok(_) => Ok(()),
+            Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
+        }
+    }
+
+    /// Something that the core has noticed.
+    fn noticed(&mut self, event: Event) {
+        match event {
+            Event::Proven(_) => self.stream(),
+            Event::Path { node, reach, .. } => self.path(node, reach),
+            Event::Slow { node, .. } => {
+                if let Some(at) = self.member(node) {
+                    self.slow(at);
+                }
+            }
+            // Whether all is well is for the receivers to say, and `run` asks the source itself.
+            Event::Complete(_) | Event::Failed(_) | Event::Mismatch(_) => {}
+        }
+    }
+
+    fn stream(&mut self) {
+        self.phase = Phase::File;
+        let reached = |reach| {
+            let members = self.gathering.members.iter();
+            members.filter(|m| m.active() && m.reach == reach).count()
+        };
+        (self.tell)(SendEvent::Streaming {
+            multicast: reached(Reach::Multicast),
+            unicast: reached(Reach::Unicast),
+        });
+        if self.plan.len > 0 {
+            let (content, bell) = (self.content.clone(), self.bell.clone());
+            let source = Source::new(content, self.plan.start.chunk, bell);
+            // Refused only if it is too long, and then the sender's `GroupAdd` would be, too.
+            if let Err(error) = self.bcast(self.clock.now(), FileObject::Source(source)) {
+                for at in 0..self.gathering.members.len() {
+                    self.fail(at, State::Failed, exit::USAGE, error.to_string());
+                }
+            }
+        }
+    }
+
+    fn path(&mut self, node: NodeId, reach: Reach) {
+        let Some(at) = self.member(node) else {
+            return;
+        };
+        let member = &mut self.gathering.members[at];
+        member.reach = reach;
+        let receiver = member.name();
+        if reach == Reach::Nothing {
+            let udp = member.udp();
+            let reason = format!(
+                "no datagram of {} bytes reaches it, neither by multicast nor by unicast: check \
+                 that no firewall blocks UDP to {udp}, and that every link on the way carries \
+                 such packets (else choose smaller ones with --datagram)",
+                self.plan.start.chunk as usize + DATA_OVERHEAD
+            );
+            return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
+        }
+        (self.tell)(SendEvent::Path {
+            receiver,
+            reach: reach_name(reach),
+        });
+    }
+
+    /// A receiver keeps the others waiting.
+    fn slow(&mut self, at: usize) {
+        let member = &mut self.gathering.members[at];
+        if !member.active() || member.slow {
+            return;
+        }
+        match self.options.slow {
+            Slow::Wait => {
+                member.slow = true;
+                let receiver = member.name();
+                (self.tell)(SendEvent::Slow { receiver });
+            }
+            Slow::Drop => {
+                let patience = spoken(self.options.patience);
+                let reason = format!(
+                    "too slow: it told nothing new for {patience} (--patience) and --slow is drop"
+                );
+                self.fail(at, State::Dropped, exit::REFUSED, reason);
+            }
+        }
+    }
+
+    fn member(&self, node: NodeId) -> Option<usize> {
+        let members = &self.gathering.members;
+        members.iter().position(|m| m.node == node && m.active())
+    }
+
+    fn peer(&self, peer: PeerKey) -> Option<usize> {
+        let members = &self.gathering.members;
+        members.iter().position(|m| m.peer == peer && m.active())
+    }
+
+    /// Something that came over a control connection.
+    fn heard(&mut self, event: bootstrap::Event) {
+        match event {
+            bootstrap::Event::Hello { peer, .. } => {
+                refuse(&self.gathering.rendezvous, peer, LATE.into());
+            }
+            bootstrap::Event::Strangers(n) => self.gathering.strangers = n,
+            bootstrap::Event::Lost { peer, reason } => {
+                if let Some(at) = self.peer(peer) {
+                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
+                }
+            }
+            bootstrap::Event::Said { peer, message } => {
+                if let Some(at) = self.peer(peer) {
+                    self.said(at, message);
+                }
+            }
+        }
+    }
+
+    fn said(&mut self, at: usize, message: ToSender) {
+        let member = &mut self.gathering.members[at];
+        match (message, &member.stage) {
+            (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
+            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) => {
+                member.stage = Stage::Storing(Instant::now());
+            }
+            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) => {
+                member.tally = tally;
+                let seconds = self.clock.0.elapsed().as_secs_f64();
+                self.over(at, State::Verified, None);
+                let member = &self.gathering.members[at];
+                self.gathering.rendezvous.say(member.peer, ToReceiver::Bye);
+                self.gathering.rendezvous.close(member.peer);
+                (self.tell)(SendEvent::Verified {
+                    receiver: member.name(),
+                    seconds,
+                });
+            }
+            (ToSender::Failed { code, reason }, _) => {
+                let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+                self.fail(at, State::Failed, code, reason);
+            }
+            _ => self.fail(
+                at,
+                State::Lost,
+                exit::PEER_LOST,
+                "it spoke out of turn".into(),
+            ),
+        }
+    }
+
+    fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {
+        if !self.gathering.members[at].active() {
+            return;
+        }
+        self.over(at, state, Some(reason.clone()));
+        let member = &self.gathering.members[at];
+        let removed = ToReceiver::Removed {
+            reason: reason.clone(),
+        };
+        self.gathering.rendezvous.say(member.peer, removed);
+        self.gathering.rendezvous.close(member.peer);
+        (self.tell)(SendEvent::Failed {
+            receiver: member.name(),
+            code,
+            reason,
+        });
+    }
+
+    /// It is over for a receiver: nobody waits for it any more.
+    fn over(&mut self, at: usize, state: State, reason: Option<String>) {
+        self.survey();
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        if state == State::Verified {
+            self.last = seconds;
+        }
+        let member = &mut self.gathering.members[at];
+        if state == State::Verified {
+            member.placed = self.plan.len;
+        }
+        member.stage = Stage::Over {
+            state,
+            reason,
+            seconds,
+        };
+        let node = member.node;
+        self.command(Command::PeerRemove(node));
+    }
+
+    /// What only time changes.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if self.ticked.is_some_and(|t| now - t < TICK) {
+            return;
+        }
+        self.ticked = Some(now);
+        for at in 0..self.gathering.members.len() {
+            let silent = match (&self.phase, &self.gathering.members[at].stage) {
+                (Phase::Joining(since), Stage::Joining) => now.duration_since(*since),
+                (_, Stage::Storing(heard)) => now.duration_since(*heard),
+                _ => continue,
+            };
+            if silent > self.options.patience {
+                self.slow(at);
+            }
+        }
+        let notices: Vec<String> = notices(&mut self.driver).collect();
+        for text in notices {
+            (self.tell)(SendEvent::Notice { text });
+        }
+        self.progress();
+    }
+
+    /// Asks the core how far everybody is.
+    fn survey(&mut self) {
+        for status in self.driver.node().members(ALL) {
+            let members = &mut self.gathering.members;
+            if let Some(m) = members.iter_mut().find(|m| m.node == status.node) {
+                m.repairs = status.repairs;
+                if !status.gone {
+                    m.placed = status.placed.min(self.plan.len);
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self) {
+        self.survey();
+        let members = &self.gathering.members;
+        let mut placed: Vec<u64> = members
+            .iter()
+            .filter(|m| m.active() || m.verified())
+            .map(|m| m.placed)
+            .collect();
+        placed.sort_unstable();
+        let counters = self.driver.node().counters();
+        let at = |i: usize| placed.get(i).copied().unwrap_or(0);
+        (self.tell)(SendEvent::Progress {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            slowest: at(0),
+            median: at(placed.len() / 2),
+            fastest: at(placed.len().saturating_sub(1)),
+            len: self.plan.len,
+            rate: self.driver.node().rate(ALL),
+            repairs: counters.repairs_multicast + counters.repairs_unicast,
+            verified: members.iter().filter(|m| m.verified()).count(),
+            failed: members
+                .iter()
+                .filter(|m| !m.active() && !m.verified())
+                .count(),
+        });
+    }
+
+    fn report(&mut self, name: String) -> SendReport {
+        let core = self.driver.node().counters();
+        let malformed = self.driver.counters().malformed;
+        let net: &mut Net = self.driver.transport();
+        let (udp, faults) = (net.inner().counters(), net.counters());
+        let datagrams = udp.datagrams_sent + faults.send_lost;
+        let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
+        // What was dropped on purpose would have been on the wire; it was nearly all data.
+        let dropped = faults.send_lost * u64::from(self.plan.start.chunk);
+        SendReport {
+            name,
+            len: self.plan.len,
+            root: self.root.take(),
+            seconds: self.last,
+            traffic: Traffic {
+                data: core.data,
+                data_unicast: core.data_unicast,
+                repairs_multicast: core.repairs_multicast,
+                repairs_unicast: core.repairs_unicast,
+                feedback: core.feedback_received,
+                datagrams,
+                wire_bytes: udp.bytes_sent + dropped + datagrams * (WIRE_OVERHEAD + extra),
+                foreign: core.foreign + malformed,
+                injected: faults.send_lost + faults.receive_lost,
+            },
+            strangers: self.gathering.strangers,
+            receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
+        }
+    }
+}
