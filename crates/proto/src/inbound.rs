@@ -256,7 +256,12 @@ impl Inbound {
         self.count += 1;
         let high = self.gaps.high();
         let filled = self.gaps.filled();
+        let repeats = node.counters.duplicates;
         let placement = self.place(data, node);
+        if fresh && repeats != node.counters.duplicates {
+            // It was overtaken by its own repair.
+            self.reorder = (self.reorder * 2).min(scheme.detect.reorder_max);
+        }
         self.schedule(now, scheme, data, high, filled, fresh);
         placement
     }
@@ -354,7 +359,8 @@ impl Inbound {
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
         let span = self.window.min(self.backlog);
-        self.limit().from(self.last_limit) >= (span / 4) as i32
+        let closes = self.limit() == self.gaps.cum() && self.last_limit != self.limit();
+        closes || self.limit().from(self.last_limit) >= (span / 4) as i32
     }
 
     fn plan(&mut self, at: Time) {
@@ -371,11 +377,16 @@ impl Inbound {
     /// How far the root may go: what the window covers, what the receive buffer holds, and what
     /// has been posted or can be held.
     fn limit(&self) -> Seq {
-        let window = self.gaps.cum() + self.window;
-        let backlog = self.gaps.high() + self.backlog;
-        let hold = self.hold_max.saturating_sub(self.held.len() as u32);
-        let posted = self.end + hold.min(self.window);
-        window.min(backlog).min(posted).max(self.gaps.cum())
+        let (cum, high) = (self.gaps.cum(), self.gaps.high());
+        let posted = self.end + self.hold_max.min(self.window);
+        if !cum.before(self.end) && !high.before(posted) {
+            // All that was posted is here, and what can be held has been sent: nobody is to wait
+            // for the next post.
+            return cum;
+        }
+        let window = cum + self.window;
+        let backlog = high + self.backlog;
+        window.min(backlog).min(posted).max(cum)
     }
 
     /// Bytes `extent` of one of this stream's operations have met their fate.
@@ -523,7 +534,8 @@ impl Inbound {
         let ripe = if mutant::active(Mutant::GapsUnreported) {
             self.gaps.cum()
         } else {
-            self.ripe
+            // What is not posted is not asked for, although it could be held.
+            self.ripe.min(self.end)
         };
         wire::put_feedback(head, &feedback, self.gaps.missing(ripe));
     }

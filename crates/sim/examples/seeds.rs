@@ -1,4 +1,4 @@
-//! `seeds run SEED` or `seeds soak FIRST COUNT`: the soak without the command line's trimmings.
+//! `seeds run SEED`, `seeds soak FIRST COUNT` or `seeds table`: the soak without the command line's trimmings.
 
 use std::io::Write;
 
@@ -27,6 +27,13 @@ fn main() {
                 report.events
             );
         }
-        _ => eprintln!("seeds run SEED | seeds soak FIRST COUNT"),
+        Some("table") => {
+            let full = args.get(2).is_some_and(|a| a == "full");
+            match fabricast_sim::table(full, &mut std::io::stdout()) {
+                Ok(good) => std::process::exit(i32::from(!good)),
+                Err(e) => eprintln!("{e}"),
+            }
+        }
+        _ => eprintln!("seeds run SEED | seeds soak FIRST COUNT | seeds table [full]"),
     }
 }

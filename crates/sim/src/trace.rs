@@ -18,7 +18,7 @@ impl fmt::Debug for Trace<'_> {
 
 impl<'w> Trace<'w> {
     /// Only the hash.
-    pub fn silent() -> Trace<'static> {
+    pub fn silent() -> Trace<'w> {
         Trace {
             hash: 0xcbf2_9ce4_8422_2325,
             lines: 0,

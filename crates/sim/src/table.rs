@@ -1,0 +1,443 @@
+//! Figures: what the protocol costs and how fast it is, under conditions that are told.
+//!
+//! Everything here is simulated time on modelled links: it shows the protocol's own behaviour and
+//! says nothing about a processor. Lines with a bound that issue or specification demand say
+//! whether it holds.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use fabricast::proto::Time;
+
+use crate::cluster::{Cluster, Failure, Outcome};
+use crate::fault::{Burst, LinkFaults, RateChange};
+use crate::scenario::Scenario;
+use crate::topology::{LinkSpec, Topology};
+use crate::trace::Trace;
+
+/// Packets of a run against the bound that is asked for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PacketCount {
+    /// How many receive.
+    pub receivers: u64,
+    /// Data packets of the object.
+    pub data: u64,
+    /// Datagrams that anybody sent.
+    pub total: u64,
+    /// Feedback among them.
+    pub feedback: u64,
+    /// Data packets sent again.
+    pub repairs: u64,
+    /// 1.5 × (data + one feedback per receiver per 64 data packets).
+    pub bound: u64,
+}
+
+impl PacketCount {
+    /// Whether the bound is kept.
+    pub fn holds(&self) -> bool {
+        self.total <= self.bound
+    }
+}
+
+/// Counts the packets of one object of `data` packets to `receivers` receivers, behind links that
+/// reorder and lose nothing.
+pub fn packet_count(receivers: usize, data: u64) -> Result<PacketCount, Failure> {
+    let mut s = Scenario::bulk(receivers + 1, data * 1440, 1440);
+    s.topology = Topology::two_level(32, LinkSpec::GIGABIT, LinkSpec::GIGABIT);
+    s.faults.down = LinkFaults {
+        reorder: 0.2,
+        late_max: Duration::from_micros(200),
+        ..LinkFaults::NONE
+    };
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.judged = receivers <= 256;
+    let o = Cluster::new(&s, Trace::silent()).run()?;
+    let (receivers, root) = (receivers as u64, &o.counters[0]);
+    Ok(PacketCount {
+        receivers,
+        data,
+        total: o.sent.iter().sum(),
+        feedback: o.counters.iter().map(|c| c.feedback_sent).sum(),
+        repairs: root.repairs_multicast + root.repairs_unicast,
+        bound: (data + receivers * data.div_ceil(64)) * 3 / 2,
+    })
+}
+
+/// A link as the benchmarks define it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LinkKind {
+    /// Its name.
+    pub name: &'static str,
+    /// Bytes per second.
+    pub rate: u64,
+    /// Largest IP packet.
+    pub mtu: u32,
+}
+
+/// The two links of the benchmarks.
+pub const LINKS: [LinkKind; 2] = [
+    LinkKind {
+        name: "200 Mbit/s, MTU 1500",
+        rate: 25_000_000,
+        mtu: 1500,
+    },
+    LinkKind {
+        name: "1 Gbit/s, MTU 9000",
+        rate: 125_000_000,
+        mtu: 9000,
+    },
+];
+
+/// IP and UDP headers, and our own before the payload of a data packet.
+const IP_UDP: u32 = 28;
+const ETHERNET: u32 = 14;
+
+impl LinkKind {
+    /// Payload of a data packet that fills the MTU.
+    pub fn chunk(&self) -> u32 {
+        self.mtu - IP_UDP - fabricast::proto::wire::DATA_OVERHEAD as u32
+    }
+
+    /// Payload bytes per second that the link carries if nothing else is on it.
+    pub fn goodput_max(&self) -> f64 {
+        self.rate as f64 * f64::from(self.chunk()) / f64::from(self.mtu + ETHERNET)
+    }
+
+    fn spec(&self) -> LinkSpec {
+        LinkSpec {
+            rate: self.rate,
+            delay: Duration::from_micros(50),
+            queue: 200 * 1024,
+        }
+    }
+
+    /// One object that takes `seconds` of link time, to `receivers`.
+    pub fn scenario(&self, receivers: usize, seconds: f64) -> Scenario {
+        let len = (self.goodput_max() * seconds) as u64;
+        let mut s = Scenario::bulk(receivers + 1, len, self.chunk());
+        s.topology = Topology::single(self.spec());
+        s.overhead = u64::from(IP_UDP + ETHERNET);
+        s.receive_buffer = 4 << 20;
+        s.events_max = u64::MAX;
+        s.prove = Some(Duration::from_secs(1));
+        s
+    }
+}
+
+/// What a transfer has come to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Transfer {
+    /// When the last receiver had everything.
+    pub time: Time,
+    /// Payload per second as a share of what the link carries.
+    pub share: f64,
+    /// The root's bytes on the wire (Ethernet, without FCS) as a multiple of the payload.
+    pub root_bytes: f64,
+    /// Data packets sent again, as a share of all.
+    pub repairs: f64,
+    /// Feedback per data packet and receiver.
+    pub feedback: f64,
+}
+
+fn transfer(s: &Scenario, o: &Outcome, link: &LinkKind) -> Transfer {
+    let bytes = s.streams[0].lens[0] as f64;
+    let receivers = (s.hosts - 1) as f64;
+    let time = o.host_done_at[1..].iter().max().copied();
+    let time = time.unwrap_or(Time::ZERO);
+    let root = &o.counters[0];
+    let data = root.data.max(1) as f64;
+    let feedback: u64 = o.counters.iter().map(|c| c.feedback_sent).sum();
+    Transfer {
+        time,
+        share: bytes / (time.0 as f64 / 1e9) / link.goodput_max(),
+        root_bytes: o.sent_bytes[0] as f64 / bytes,
+        repairs: (root.repairs_multicast + root.repairs_unicast) as f64 / data,
+        feedback: feedback as f64 / data / receivers,
+    }
+}
+
+/// One object of `seconds` of link time to `receivers`, with `loss` on every datagram at its
+/// receiver, both ways; in bursts of ten if `bursty`.
+pub fn goodput(
+    link: &LinkKind,
+    receivers: usize,
+    loss: f64,
+    bursty: bool,
+    seconds: f64,
+) -> Result<Transfer, Failure> {
+    let mut s = link.scenario(receivers, seconds);
+    let mut faults = LinkFaults::uniform(loss);
+    if bursty && loss > 0.0 {
+        faults.loss = 0.0;
+        faults.burst = Some(Burst {
+            enter: 0.1 * loss / (1.0 - loss),
+            leave: 0.1,
+            loss: 1.0,
+        });
+    }
+    s.faults.down = faults;
+    s.faults.heal_at = Duration::from_secs(3600);
+    let o = Cluster::new(&s, Trace::silent()).run()?;
+    Ok(transfer(&s, &o, link))
+}
+
+/// How the pacer follows a link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Convergence {
+    /// From the first data packet until the link is used to 90 %, over a tenth of a second.
+    pub found: Option<Duration>,
+    /// From the step until the pace is within a tenth of the new link, for good.
+    pub followed: Option<Duration>,
+    /// Share of the data packets that queues dropped in the second after the step, and later.
+    pub lost_in_step: f64,
+    /// See [`Convergence::lost_in_step`].
+    pub lost_later: f64,
+    /// Share of the link used before the step, from half a second on.
+    pub share_before: f64,
+    /// ... and from a second after it to the end.
+    pub share_after: f64,
+}
+
+/// Time between two looks at the network.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Four seconds at 1 Gbit/s, then 200 Mbit/s on every receiver's cable, for four more.
+pub fn step_down() -> Result<Convergence, Failure> {
+    let (fast, slow) = (125_000_000u64, 25_000_000u64);
+    let link = LinkKind {
+        rate: fast,
+        mtu: 1500,
+        ..LINKS[0]
+    };
+    let mut s = link.scenario(8, 4.0 + 4.0 * slow as f64 / fast as f64);
+    let at = Duration::from_secs(4);
+    s.faults.rates = (1..s.hosts)
+        .map(|host| RateChange {
+            host,
+            at,
+            rate: slow,
+        })
+        .collect();
+    // Looks: time, bytes into host 1, packets into it, packets that its queue dropped.
+    let mut looks: Vec<(Time, u64, u64, u64)> = Vec::new();
+    let mut next = Time::ZERO;
+    {
+        let mut cluster = Cluster::new(&s, Trace::silent());
+        cluster.watch(|view| {
+            if view.now() >= next {
+                let down = view.fabric().stats(view.fabric().downlink(1));
+                looks.push((view.now(), down.bytes, down.packets, down.overflowed));
+                next = view.now() + LOOK;
+            }
+        });
+        cluster.run()?;
+    }
+    let done = looks
+        .iter()
+        .rposition(|l| l.1 + 20_000 < looks[looks.len() - 1].1);
+    looks.truncate(done.map_or(0, |d| d + 2));
+    let step = Time(at.as_nanos() as u64);
+    let between = |from: Time, to: Time| {
+        let inside = |l: &&(Time, u64, u64, u64)| l.0 >= from && l.0 <= to;
+        let mut it = looks.iter().filter(inside);
+        match (it.next(), it.next_back()) {
+            (Some(a), Some(b)) if b.0 > a.0 => {
+                let bytes_per_s = (b.1 - a.1) as f64 / b.0.since(a.0).as_secs_f64();
+                let (came, lost) = ((b.2 - a.2) as f64, (b.3 - a.3) as f64);
+                (bytes_per_s, lost / (came + lost).max(1.0))
+            }
+            _ => (0.0, 0.0),
+        }
+    };
+    let wide = |t: Time| between(t, t + LOOK * 6).0;
+    let first = looks.iter().find(|l| l.1 > 10_000).map(|l| l.0);
+    let found = looks
+        .iter()
+        .map(|l| l.0)
+        .find(|&t| wide(t) >= 0.9 * fast as f64)
+        .zip(first)
+        .map(|(t, first)| t.since(first));
+    // What counts is what the root sends towards the receivers: what arrives and what is dropped.
+    let offered = |t: Time| {
+        let (rate, lost) = between(t, t + LOOK * 6);
+        rate / (1.0 - lost).max(0.01)
+    };
+    let fits = |t: Time| (0.9..=1.1).contains(&(offered(t) / slow as f64));
+    let end = looks.last().map_or(Time::ZERO, |l| l.0);
+    let followed = looks
+        .iter()
+        .map(|l| l.0)
+        .filter(|&t| t >= step && t + LOOK * 7 < end)
+        .collect::<Vec<_>>();
+    let last_bad = followed.iter().rposition(|&t| !fits(t));
+    let followed = match last_bad {
+        None => Some(Duration::ZERO),
+        Some(i) => followed.get(i + 1).map(|t| t.since(step)),
+    };
+    let second = Duration::from_secs(1);
+    let (after, lost_later) = between(step + second, end);
+    let half = Time(500_000_000);
+    Ok(Convergence {
+        found,
+        followed,
+        lost_in_step: between(step, step + second).1,
+        lost_later,
+        share_before: between(half, step).0 / fast as f64,
+        share_after: after / slow as f64,
+    })
+}
+
+/// What a late poster costs the others.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LatePoster {
+    /// When the other receivers were done.
+    pub others: Time,
+    /// When they are done if nobody is late.
+    pub undisturbed: Time,
+    /// When the late one was done.
+    pub late: Time,
+    /// Data packets that were sent again before it was ready.
+    pub repairs_before: u64,
+}
+
+/// Eight receivers, of which one posts when the others are done or nearly so.
+pub fn late_poster() -> Result<LatePoster, Failure> {
+    let link = &LINKS[0];
+    let s = link.scenario(8, 0.5);
+    let o = Cluster::new(&s, Trace::silent()).run()?;
+    let others = |o: &Outcome| o.host_done_at[1..8].iter().max().copied();
+    let undisturbed = others(&o).unwrap_or_default();
+    let mut late = s.clone();
+    let ready_at = Duration::from_nanos(undisturbed.0) * 2;
+    late.streams[0].posting.late.push((8, ready_at));
+    let mut repairs_before = 0;
+    let ready_at = Time(ready_at.as_nanos() as u64);
+    let o = {
+        let mut cluster = Cluster::new(&late, Trace::silent());
+        cluster.watch(|view| {
+            if view.now() < ready_at {
+                let c = view.node(0).counters();
+                repairs_before = c.repairs_multicast + c.repairs_unicast + c.data_unicast;
+            }
+        });
+        cluster.run()?
+    };
+    Ok(LatePoster {
+        others: others(&o).unwrap_or_default(),
+        undisturbed,
+        late: o.host_done_at[8],
+        repairs_before,
+    })
+}
+
+fn verdict(good: bool) -> &'static str {
+    if good { "holds" } else { "DOES NOT HOLD" }
+}
+
+fn bad(failure: &Failure) -> io::Error {
+    io::Error::other(failure.to_string())
+}
+
+/// Writes all figures as they come, with longer transfers if `full`. Says whether every bound
+/// holds; an error is the writer's, or a run that failed.
+pub fn table(full: bool, out: &mut dyn Write) -> io::Result<bool> {
+    let seconds = if full { 8.0 } else { 2.0 };
+    let mut all = true;
+    writeln!(
+        out,
+        "Packets of one object; reordering (20 % by up to 200 µs), no loss\n\
+         {:>9} {:>7} {:>9} {:>8} {:>9} {:>9}",
+        "receivers", "data", "feedback", "repairs", "total", "bound"
+    )?;
+    for (receivers, data) in [(8, 4096), (64, 4096), (256, 4096), (1024, 1024)] {
+        if !full && receivers > 256 {
+            continue;
+        }
+        let c = packet_count(receivers, data).map_err(|f| bad(&f))?;
+        all &= c.holds();
+        writeln!(
+            out,
+            "{:>9} {:>7} {:>9} {:>8} {:>9} {:>9} {}",
+            c.receivers,
+            c.data,
+            c.feedback,
+            c.repairs,
+            c.total,
+            c.bound,
+            verdict(c.holds())
+        )?;
+    }
+    writeln!(
+        out,
+        "\nOne object of {seconds} s of link time to 8 receivers, loss on every datagram\n\
+         {:<22} {:>8} {:>9} {:>9} {:>8} {:>11} {:>8}",
+        "link", "loss", "time", "of link", "root's", "sent again", "feedback"
+    )?;
+    for link in &LINKS {
+        for (loss, bursty, least) in [
+            (0.0, false, 0.95),
+            (0.01, false, 0.88),
+            (0.05, false, 0.65),
+            (0.01, true, 0.0),
+            (0.05, true, 0.0),
+        ] {
+            let t = goodput(link, 8, loss, bursty, seconds).map_err(|f| bad(&f))?;
+            let good = t.share >= least;
+            all &= good;
+            writeln!(
+                out,
+                "{:<22} {:>5.1} %{} {:>7.3} s {:>7.1} % {:>7.3}× {:>9.2} % {:>8.4} {}",
+                link.name,
+                loss * 100.0,
+                if bursty { "b" } else { " " },
+                t.time.0 as f64 / 1e9,
+                t.share * 100.0,
+                t.root_bytes,
+                t.repairs * 100.0,
+                t.feedback,
+                if least > 0.0 { verdict(good) } else { "" }
+            )?;
+        }
+        let one = goodput(link, 1, 0.0, false, seconds).map_err(|f| bad(&f))?;
+        let many = goodput(link, 32, 0.0, false, seconds).map_err(|f| bad(&f))?;
+        writeln!(
+            out,
+            "{:<22} 1 receiver {:.3} s, 32 receivers {:.3} s",
+            link.name,
+            one.time.0 as f64 / 1e9,
+            many.time.0 as f64 / 1e9
+        )?;
+    }
+    let c = step_down().map_err(|f| bad(&f))?;
+    let ms = |d: Option<Duration>| d.map_or("never".into(), |d| format!("{} ms", d.as_millis()));
+    let good = c.found.is_some_and(|d| d <= Duration::from_secs(1))
+        && c.followed.is_some_and(|d| d <= Duration::from_secs(1))
+        && c.lost_later < 0.05;
+    all &= good;
+    writeln!(
+        out,
+        "\nA step from 1 Gbit/s to 200 Mbit/s: found after {}, used to {:.1} %; followed after {}, \
+         used to {:.1} %;\n  dropped by queues {:.2} % in the first second, {:.2} % after it: {}",
+        ms(c.found),
+        c.share_before * 100.0,
+        ms(c.followed),
+        c.share_after * 100.0,
+        c.lost_in_step * 100.0,
+        c.lost_later * 100.0,
+        verdict(good)
+    )?;
+    let l = late_poster().map_err(|f| bad(&f))?;
+    let good = l.repairs_before == 0 && l.others.0 * 100 <= l.undisturbed.0 * 105;
+    all &= good;
+    writeln!(
+        out,
+        "\nOne of 8 posts late: the others done at {:?} ({:?} if nobody is late), it at {:?}; \
+         sent again before it was ready: {}: {}",
+        l.others,
+        l.undisturbed,
+        l.late,
+        l.repairs_before,
+        verdict(good)
+    )?;
+    Ok(all)
+}
