@@ -17,6 +17,9 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{self, Data, Feedback, Ranges, flag};
 
+/// How long packets must have come in order to lower the patience with late ones by a quarter.
+const FORGET: Duration = Duration::from_secs(2);
+
 /// A broadcast that this node has posted.
 #[derive(Clone, Debug)]
 struct Posted {
@@ -110,6 +113,8 @@ pub struct Inbound {
     /// When gaps before the number will have been.
     ripens: Option<(Time, Seq)>,
     reorder: Duration,
+    /// When that was last learnt or forgotten.
+    learnt: Time,
     /// Since when the first gap has been open.
     opened: Time,
     retry: Duration,
@@ -154,6 +159,7 @@ impl Inbound {
             ripe: start,
             ripens: None,
             reorder: scheme.detect.reorder_min,
+            learnt: Time::ZERO,
             opened: Time::ZERO,
             retry: scheme.detect.ask_min,
         }
@@ -260,7 +266,7 @@ impl Inbound {
         let placement = self.place(data, node);
         if fresh && repeats != node.counters.duplicates {
             // It was overtaken by its own repair.
-            self.reorder = (self.reorder * 2).min(scheme.detect.reorder_max);
+            self.learn(now, scheme, self.reorder * 2);
         }
         self.schedule(now, scheme, data, high, filled, fresh);
         placement
@@ -329,8 +335,7 @@ impl Inbound {
             self.retry = scheme.detect.ask_min;
             if fresh && filled != high {
                 // What closes the first gap was not lost, only late: be so patient from now on.
-                let late = now.since(self.opened) * 5 / 4;
-                self.reorder = self.reorder.max(late).min(scheme.detect.reorder_max);
+                self.learn(now, scheme, now.since(self.opened) * 5 / 4);
             }
             self.opened = now;
         } else if filled == high && self.gaps.is_open() {
@@ -353,6 +358,22 @@ impl Inbound {
         }
         if data.flags & flag::ASK != 0 {
             self.plan(now + rule.turn * self.turn);
+        }
+    }
+
+    /// Packets may come so late and yet not be lost.
+    fn learn(&mut self, now: Time, scheme: &Scheme, late: Duration) {
+        if late > self.reorder {
+            self.reorder = late.min(scheme.detect.reorder_max);
+        }
+        self.learnt = now;
+    }
+
+    /// Order that has been kept for long is relied on again, little by little.
+    fn forget(&mut self, now: Time, scheme: &Scheme) {
+        if now.since(self.learnt) > FORGET {
+            self.reorder = (self.reorder * 3 / 4).max(scheme.detect.reorder_min);
+            self.learnt = now;
         }
     }
 
@@ -496,6 +517,7 @@ impl Inbound {
         if self.due.is_none_or(|d| d > now) {
             return false;
         }
+        self.forget(now, scheme);
         header(head);
         self.write(now, head);
         self.due = None;

@@ -80,7 +80,7 @@ impl Scheme {
             },
             detect: Detect {
                 reorder_min: Duration::from_millis(2),
-                reorder_max: Duration::from_millis(30),
+                reorder_max: Duration::from_millis(60),
                 ask_min: Duration::from_millis(10),
                 ask_max: Duration::from_millis(500),
             },
