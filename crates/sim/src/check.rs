@@ -149,6 +149,10 @@ impl Judge {
         }
     }
 
+    fn is_removed(&self, host: u32, node: NodeId) -> bool {
+        self.removed[host as usize].iter().any(|r| r.0 == node)
+    }
+
     fn receiver(&mut self, stream: usize, host: u32) -> Option<&mut Receiver> {
         let s = &mut self.streams[stream];
         let place = s.place[host as usize]?;
@@ -329,20 +333,22 @@ impl Judge {
                 None => self.unknown(host, op),
             },
             Event::Failed(op) | Event::Mismatch(op) => {
-                let failed = match what {
-                    Some((stream, number, false)) => self
+                let Some((stream, number, root)) = what else {
+                    return self.unknown(host, op);
+                };
+                let sender = self.numbering.node(self.streams[stream].root);
+                let abandoned = self.is_removed(host, sender);
+                let failed = !root
+                    && self
                         .receiver(stream, host)
                         .and_then(|r| r.posted.get(number).cloned())
-                        .is_some_and(|p| p.failed.get()),
-                    Some(_) => false,
-                    None => return self.unknown(host, op),
-                };
-                if !failed {
+                        .is_some_and(|p| p.failed.get());
+                if !failed && !abandoned {
                     self.wrong(host, || format!("{event:?} without a reason"));
                 }
             }
             Event::Path { node, .. } | Event::Slow { node, .. } => {
-                if self.removed[host as usize].iter().any(|r| r.0 == node) {
+                if self.is_removed(host, node) {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }
             }

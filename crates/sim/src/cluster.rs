@@ -479,7 +479,8 @@ impl<'w> Cluster<'w> {
                     let together = |g: &crate::workload::GroupPlan| {
                         g.members.contains(&h) && g.members.contains(&gone)
                     };
-                    if h != gone && self.scenario.groups.iter().any(together) {
+                    let parted = self.hosts[h].parted.contains(&(gone as u32));
+                    if h != gone && !parted && self.scenario.groups.iter().any(together) {
                         self.hosts[h].to_remove.push(gone as u32);
                         self.step_when_free(h);
                     }

@@ -198,7 +198,11 @@ impl Draw {
             s.prove = Some(ms(self.one(&[1000, 2000])));
         }
         self.faults(&mut s);
-        s.complete_within = Duration::from_secs(30);
+        if self.rarely(6) {
+            s.slow = SlowRule::Drop;
+            s.patience = ms(self.one(&[20, 200, 1000]));
+        }
+        s.complete_within = Duration::from_secs(60);
         s.events_max = 3_000_000;
         s
     }
@@ -396,12 +400,15 @@ impl Draw {
                 rate: self.one(&[5_000_000, 25_000_000, 1_250_000_000]),
             });
         }
+        // A block that the window cannot hold would never be whole.
+        let block_max = s.groups.iter().map(|g| g.chunk * 32).min().unwrap_or(0);
         for host in 0..s.hosts {
             if self.rarely(8) {
                 let disk = Disk {
                     delay_max_ns: self.one(&[1000, 100_000, 5_000_000]),
                     corrupt: self.one(&[0.0, 0.0, 0.01, 0.1]),
-                    full_after: None,
+                    full_after: self.rarely(12).then(|| self.rng.below(50)),
+                    block: self.one(&[0, 0, 1000, 4096, 65_536]).min(block_max),
                 };
                 s.special.push(HostPlan { host, disk });
             }
