@@ -109,9 +109,10 @@ pub struct PatternObject {
     placed: Vec<u64>,
     /// Receiver: when, which bytes (offset, length), and what will have become of them.
     under_way: VecDeque<(u64, u64, u64, Outcome)>,
-    /// Receiver that places in blocks: packets that each incomplete block has, and those placed.
+    /// Receiver that places in blocks: packets that each incomplete block has, and whole blocks:
+    /// whether they are placed or on their way.
     gathered: BTreeMap<u64, BTreeSet<u64>>,
-    blocks: BTreeSet<u64>,
+    blocks: BTreeMap<u64, bool>,
     /// Sender on a slow disk: blocks of 64 packets that are being read or were read.
     ready: Vec<u64>,
 }
@@ -165,7 +166,7 @@ impl PatternObject {
             placed: Vec::new(),
             under_way: VecDeque::new(),
             gathered: BTreeMap::new(),
-            blocks: BTreeSet::new(),
+            blocks: BTreeMap::new(),
             ready: Vec::new(),
         }
     }
@@ -221,14 +222,14 @@ impl PatternObject {
     }
 
     fn blocks_placed(&self, packet: u64) -> bool {
-        self.disk.block == 0 || self.blocks_of(packet).all(|b| self.blocks.contains(&b))
+        self.disk.block == 0 || self.blocks_of(packet).all(|b| self.blocks.get(&b) == Some(&true))
     }
 
     /// Adds a packet to the blocks that it touches; those that are whole go to the disk.
     fn gather(&mut self, packet: u64, offset: u64, len: u64) {
         let (block, chunk) = (u64::from(self.disk.block), u64::from(self.chunk));
         for b in self.blocks_of(packet) {
-            if self.blocks.contains(&b) {
+            if self.blocks.contains_key(&b) {
                 continue; // came again for a neighbour's sake
             }
             let start = b * block;
@@ -243,6 +244,7 @@ impl PatternObject {
             has.insert(packet);
             if has.len() as u64 == count {
                 self.gathered.remove(&b);
+                self.blocks.insert(b, false);
                 let start = if len == 0 { offset } else { start };
                 self.place_later(start, end.max(start) - start);
             }
@@ -355,8 +357,12 @@ impl Object for PatternObject {
             }
             self.under_way.pop_front();
             let chunk = u64::from(self.chunk);
-            if self.disk.block > 0 && outcome == Outcome::Ok {
-                self.blocks.insert(offset / u64::from(self.disk.block));
+            if self.disk.block > 0 {
+                let block = offset / u64::from(self.disk.block);
+                match outcome {
+                    Outcome::Ok => self.blocks.insert(block, true),
+                    _ => self.blocks.remove(&block),
+                };
             }
             for packet in offset / chunk..=(offset + len.max(1) - 1) / chunk {
                 if outcome == Outcome::Corrupt {
