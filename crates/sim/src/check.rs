@@ -5,6 +5,7 @@
 //! object has come, and holds every datagram and event against that. What it finds goes to
 //! [`World::complain`], which keeps the first complaint.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fabricast::proto::wire::{self, Data, Feedback, Frame, flag};
@@ -42,6 +43,8 @@ struct Stream {
     /// Number of its first packet.
     first: Seq,
     receivers: Vec<Receiver>,
+    /// When a packet was last sent again, and to whom (`None`: to the group).
+    repaired: BTreeMap<(u64, Option<NodeId>), u64>,
     /// Per host: its place among the receivers.
     place: Vec<Option<u32>>,
 }
@@ -65,6 +68,8 @@ pub(crate) struct Judge {
     session: Session,
     datagram_max: usize,
     hold: u64,
+    /// Nothing comes back sooner than this.
+    round_trip_ns: u64,
     streams: Vec<Stream>,
     /// Per group: its streams.
     of_group: Vec<Vec<usize>>,
@@ -109,6 +114,7 @@ impl Judge {
                 begun: 0,
                 first: Seq(group.start),
                 receivers,
+                repaired: BTreeMap::new(),
                 place,
             });
         }
@@ -118,6 +124,7 @@ impl Judge {
             session,
             datagram_max: scenario.datagram_max(),
             hold: u64::from(scenario.hold),
+            round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
             of_group,
             removed: vec![Vec::new(); scenario.hosts],
@@ -258,6 +265,19 @@ impl Judge {
                 }
             }
             Dest::Group(_) => {}
+        }
+        if d.flags & flag::REPAIR != 0 {
+            let to = match dest {
+                Dest::Node(n) => Some(n),
+                Dest::Group(_) => None,
+            };
+            let now = self.world.now_ns.get();
+            let before = self.streams[i].repaired.insert((index, to), now);
+            if before.is_some_and(|t| now < t + self.round_trip_ns) {
+                self.wrong(host, || {
+                    format!("packet {index} repaired again before anybody can have asked again")
+                });
+            }
         }
     }
 

@@ -360,9 +360,14 @@ impl<'w> Cluster<'w> {
                     (false, Some(&(_, at))) => at,
                     (false, None) => std::time::Duration::ZERO,
                 };
+                let last = !root && plan.posting.last.contains(&m);
                 let proven = !root || self.scenario.prove.is_none();
                 self.left += plan.lens.len();
-                self.hosts[m].roles.push(Role::new(s, root, begins, proven));
+                let mut role = Role::new(s, root, begins, proven);
+                if last {
+                    role.not_before = u64::MAX;
+                }
+                self.hosts[m].roles.push(role);
             }
             if let Some(patience) = self.scenario.prove {
                 let group = group_id(plan.group);
@@ -376,6 +381,9 @@ impl<'w> Cluster<'w> {
         self.scenario.groups = groups;
         for h in 0..self.hosts.len() {
             self.step_when_free(h);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
         }
     }
 
@@ -471,6 +479,9 @@ impl<'w> Cluster<'w> {
                         let all = self.scenario.streams[role.stream].lens.len();
                         self.left -= all - role.over;
                     }
+                }
+                for stream in 0..self.scenario.streams.len() {
+                    self.admit_last(stream);
                 }
             }
             Act::Notice(i) => {

@@ -521,10 +521,41 @@ impl Cluster<'_> {
                 role.not_before = role.not_before.max(now + host.rng.below(think));
             }
         }
+        let (stream, receives) = (role.stream, !role.root);
         if !role.ended {
             self.left -= 1;
         }
         self.host_done_at[h] = Time(now);
+        if receives {
+            self.admit_last(stream);
+        }
+    }
+
+    /// Lets those post who wait until all others have received their first object.
+    pub(crate) fn admit_last(&mut self, stream: usize) {
+        let posting = &self.scenario.streams[stream].posting;
+        if posting.last.is_empty() {
+            return;
+        }
+        let last = posting.last.clone();
+        let now = self.now();
+        let waits = |(h, host): (usize, &Host)| {
+            let lacks = |r: &Role| r.stream == stream && !r.root && !r.ended && r.over == 0;
+            !host.dead && !last.contains(&h) && host.roles.iter().any(lacks)
+        };
+        if self.hosts.iter().enumerate().any(waits) {
+            return;
+        }
+        for h in last {
+            let host = &mut self.hosts[h];
+            for role in host.roles.iter_mut().filter(|r| r.stream == stream) {
+                if role.not_before == u64::MAX {
+                    role.not_before = now;
+                    host.wake = host.wake.min(now + 1);
+                }
+            }
+            self.set_alarm(h);
+        }
     }
 
     /// Two hosts part: the control channel tells both. Neither expects anything of the other.
@@ -545,6 +576,9 @@ impl Cluster<'_> {
             }
             host.wake = host.wake.min(self.fabric.now().0 + 1);
             self.set_alarm(me);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
         }
     }
 }

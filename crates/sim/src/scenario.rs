@@ -202,7 +202,7 @@ impl Draw {
             s.slow = SlowRule::Drop;
             s.patience = ms(self.one(&[20, 200, 1000]));
         }
-        s.complete_within = Duration::from_secs(60);
+        s.complete_within = Duration::from_secs(120);
         s.events_max = 3_000_000;
         s
     }
@@ -301,6 +301,7 @@ impl Draw {
             ahead: self.one(&[1, 2, 8, usize::MAX, usize::MAX]),
             think_max: us(self.one(&[0, 0, 0, 100, 2000])),
             late: Vec::new(),
+            last: Vec::new(),
         };
         if self.rarely(3) {
             for _ in 0..self.between(1, 2) {
@@ -308,6 +309,12 @@ impl Draw {
                 if host != root && p.late.iter().all(|(h, _)| *h != host) {
                     p.late.push((host, ms(self.between(1, 400))));
                 }
+            }
+        }
+        if self.rarely(8) && members.len() > 2 {
+            let host = self.one(members);
+            if host != root {
+                p.last.push(host);
             }
         }
         p
