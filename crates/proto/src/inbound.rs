@@ -29,6 +29,8 @@ struct Posted {
     len: u64,
     placed: u32,
     mismatch: bool,
+    /// Bytes of it could not be placed: it is over, and nothing more of it is taken.
+    failed: bool,
 }
 
 impl Posted {
@@ -195,6 +197,7 @@ impl Inbound {
             len,
             placed: 0,
             mismatch: false,
+            failed: false,
         };
         self.end = op.end();
         let mut kept = VecDeque::with_capacity(self.held.len());
@@ -220,7 +223,9 @@ impl Inbound {
     /// The root is gone: what is posted will not come.
     pub fn abandon(&mut self, out: &mut VecDeque<Output>) {
         for op in self.ops.drain(..) {
-            out.push_back(Output::Event(Event::Failed(op.id)));
+            if !op.failed {
+                out.push_back(Output::Event(Event::Failed(op.id)));
+            }
             out.push_back(Output::Release(op.id));
         }
         for h in self.held.drain(..) {
@@ -284,6 +289,10 @@ impl Inbound {
                 counters.duplicates += 1;
                 return Placement::Discard;
             };
+            if op.failed {
+                counters.duplicates += 1;
+                return Placement::Discard;
+            }
             let extent = op.extent(data.seq.from(op.base) as u32, chunk);
             if data.op != op.base || len != extent.len {
                 counters.foreign += 1;
@@ -424,7 +433,11 @@ impl Inbound {
         };
         let (chunk, op) = (u64::from(self.chunk), &self.ops[i]);
         let (base, len) = (op.base, op.len);
+        if self.ops[i].failed {
+            return;
+        }
         if outcome == Outcome::Failed {
+            self.ops[i].failed = true;
             out.push_back(Output::Event(Event::Failed(extent.op)));
             return;
         }

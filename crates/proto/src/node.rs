@@ -5,7 +5,7 @@
 
 use core::cmp::Reverse;
 use core::time::Duration;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::inbound::{self, Inbound, Shared};
@@ -266,6 +266,8 @@ pub struct Node {
     rng: Rng,
     index: BTreeMap<GroupId, usize>,
     groups: Vec<Option<Group>>,
+    /// Peers that are gone: what still comes from them is foreign.
+    gone: BTreeSet<NodeId>,
     ops: BTreeMap<OpId, (usize, NodeId)>,
     op: u32,
     held_token: u64,
@@ -342,6 +344,7 @@ impl Node {
             rng: Rng::new(seed),
             index: BTreeMap::new(),
             groups: Vec::new(),
+            gone: BTreeSet::new(),
             ops: BTreeMap::new(),
             op: 0,
             held_token: 0,
@@ -427,6 +430,7 @@ impl Node {
     }
 
     fn peer_remove(&mut self, node: NodeId) {
+        self.gone.insert(node);
         for at in 0..self.groups.len() {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;
@@ -478,7 +482,7 @@ impl Node {
         let packets = inbound::packets(len, g.chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
-        if root == self.config.node {
+        if root == self.config.node || self.gone.contains(&root) {
             return Err(Refused::NotMember);
         }
         let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
@@ -522,6 +526,7 @@ impl Node {
         let known = self.index.get(&id).copied().filter(|&at| {
             header.session == self.config.session
                 && from != self.config.node
+                && !self.gone.contains(&from)
                 && self.groups[at]
                     .as_ref()
                     .is_some_and(|g| g.members.binary_search(&from).is_ok())

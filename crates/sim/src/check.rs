@@ -5,6 +5,7 @@
 //! object has come, and holds every datagram and event against that. What it finds goes to
 //! [`World::complain`], which keeps the first complaint.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fabricast::proto::wire::{self, Data, Feedback, Frame, flag};
@@ -42,6 +43,8 @@ struct Stream {
     /// Number of its first packet.
     first: Seq,
     receivers: Vec<Receiver>,
+    /// When a packet was last sent again, and to whom (`None`: to the group).
+    repaired: BTreeMap<(u64, Option<NodeId>), u64>,
     /// Per host: its place among the receivers.
     place: Vec<Option<u32>>,
 }
@@ -65,6 +68,8 @@ pub(crate) struct Judge {
     session: Session,
     datagram_max: usize,
     hold: u64,
+    /// Nothing comes back sooner than this.
+    round_trip_ns: u64,
     streams: Vec<Stream>,
     /// Per group: its streams.
     of_group: Vec<Vec<usize>>,
@@ -109,6 +114,7 @@ impl Judge {
                 begun: 0,
                 first: Seq(group.start),
                 receivers,
+                repaired: BTreeMap::new(),
                 place,
             });
         }
@@ -118,6 +124,7 @@ impl Judge {
             session,
             datagram_max: scenario.datagram_max(),
             hold: u64::from(scenario.hold),
+            round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
             of_group,
             removed: vec![Vec::new(); scenario.hosts],
@@ -147,6 +154,10 @@ impl Judge {
                 }
             }
         }
+    }
+
+    fn is_removed(&self, host: u32, node: NodeId) -> bool {
+        self.removed[host as usize].iter().any(|r| r.0 == node)
     }
 
     fn receiver(&mut self, stream: usize, host: u32) -> Option<&mut Receiver> {
@@ -257,6 +268,19 @@ impl Judge {
             }
             Dest::Group(_) => {}
         }
+        if d.flags & flag::REPAIR != 0 {
+            let to = match dest {
+                Dest::Node(n) => Some(n),
+                Dest::Group(_) => None,
+            };
+            let now = self.world.now_ns.get();
+            let before = self.streams[i].repaired.insert((index, to), now);
+            if before.is_some_and(|t| now < t + self.round_trip_ns) {
+                self.wrong(host, || {
+                    format!("packet {index} repaired again before anybody can have asked again")
+                });
+            }
+        }
     }
 
     fn feedback(&mut self, host: u32, f: &Feedback<'_>) {
@@ -331,20 +355,22 @@ impl Judge {
                 None => self.unknown(host, op),
             },
             Event::Failed(op) | Event::Mismatch(op) => {
-                let failed = match what {
-                    Some((stream, number, false)) => self
+                let Some((stream, number, root)) = what else {
+                    return self.unknown(host, op);
+                };
+                let sender = self.numbering.node(self.streams[stream].root);
+                let abandoned = self.is_removed(host, sender);
+                let failed = !root
+                    && self
                         .receiver(stream, host)
                         .and_then(|r| r.posted.get(number).cloned())
-                        .is_some_and(|p| p.failed.get()),
-                    Some(_) => false,
-                    None => return self.unknown(host, op),
-                };
-                if !failed {
+                        .is_some_and(|p| p.failed.get());
+                if !failed && !abandoned {
                     self.wrong(host, || format!("{event:?} without a reason"));
                 }
             }
             Event::Path { node, .. } | Event::Slow { node, .. } => {
-                if self.removed[host as usize].iter().any(|r| r.0 == node) {
+                if self.is_removed(host, node) {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }
             }

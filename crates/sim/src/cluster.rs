@@ -360,9 +360,14 @@ impl<'w> Cluster<'w> {
                     (false, Some(&(_, at))) => at,
                     (false, None) => std::time::Duration::ZERO,
                 };
+                let last = !root && plan.posting.last.contains(&m);
                 let proven = !root || self.scenario.prove.is_none();
                 self.left += plan.lens.len();
-                self.hosts[m].roles.push(Role::new(s, root, begins, proven));
+                let mut role = Role::new(s, root, begins, proven);
+                if last {
+                    role.not_before = u64::MAX;
+                }
+                self.hosts[m].roles.push(role);
             }
             if let Some(patience) = self.scenario.prove {
                 let group = group_id(plan.group);
@@ -376,6 +381,9 @@ impl<'w> Cluster<'w> {
         self.scenario.groups = groups;
         for h in 0..self.hosts.len() {
             self.step_when_free(h);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
         }
     }
 
@@ -472,6 +480,9 @@ impl<'w> Cluster<'w> {
                         self.left -= all - role.over;
                     }
                 }
+                for stream in 0..self.scenario.streams.len() {
+                    self.admit_last(stream);
+                }
             }
             Act::Notice(i) => {
                 let gone = f.crashes[i].host;
@@ -479,7 +490,8 @@ impl<'w> Cluster<'w> {
                     let together = |g: &crate::workload::GroupPlan| {
                         g.members.contains(&h) && g.members.contains(&gone)
                     };
-                    if h != gone && self.scenario.groups.iter().any(together) {
+                    let parted = self.hosts[h].parted.contains(&(gone as u32));
+                    if h != gone && !parted && self.scenario.groups.iter().any(together) {
                         self.hosts[h].to_remove.push(gone as u32);
                         self.step_when_free(h);
                     }

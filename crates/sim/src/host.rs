@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabricast::driver::Driver;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{Command, Dest, Event, NodeId, OpId, Reach, Refused, Time};
+use fabricast::proto::{Command, Dest, Event, OpId, Reach, Refused, Time};
 use fabricast::transport::Transport;
 
 use crate::check::GROUP_FIRST;
@@ -68,8 +68,9 @@ pub(crate) struct Host {
     ops: BTreeMap<OpId, Op>,
     /// Operations that are over and whose objects have not come back.
     pub(crate) returning: Vec<OpId>,
-    /// Peers to remove as soon as it runs.
+    /// Peers to remove as soon as it runs, and those with whom it has parted.
     pub(crate) to_remove: Vec<u32>,
+    pub(crate) parted: Vec<u32>,
     bell: Rc<Cell<u64>>,
     rng: Rng,
     pub(crate) dead: bool,
@@ -92,6 +93,7 @@ impl Host {
             ops: BTreeMap::new(),
             returning: Vec::new(),
             to_remove: Vec::new(),
+            parted: Vec::new(),
             bell: Rc::new(Cell::new(u64::MAX)),
             rng: Rng::new(seed),
             dead: false,
@@ -480,7 +482,15 @@ impl Cluster<'_> {
                 }
             }
             Event::Slow { node, .. } if self.scenario.slow == SlowRule::Drop => {
-                self.give_up(h, node);
+                if let Some(peer) = self.numbering.host(node) {
+                    self.part(h, peer as usize);
+                }
+            }
+            Event::Failed(_) => {
+                // A receiver that cannot take it says so over the control channel and is left out.
+                if let Some((stream, _, false)) = what {
+                    self.part(h, self.scenario.streams[stream].root);
+                }
             }
             Event::Path {
                 node,
@@ -511,30 +521,64 @@ impl Cluster<'_> {
                 role.not_before = role.not_before.max(now + host.rng.below(think));
             }
         }
+        let (stream, receives) = (role.stream, !role.root);
         if !role.ended {
             self.left -= 1;
         }
         self.host_done_at[h] = Time(now);
+        if receives {
+            self.admit_last(stream);
+        }
     }
 
-    /// A root drops a slow member; the member hears of it over the control channel.
-    fn give_up(&mut self, h: usize, node: NodeId) {
-        let Some(peer) = self.numbering.host(node) else {
+    /// Lets those post who wait until all others have received their first object.
+    pub(crate) fn admit_last(&mut self, stream: usize) {
+        let posting = &self.scenario.streams[stream].posting;
+        if posting.last.is_empty() {
             return;
-        };
-        self.hosts[h].to_remove.push(peer);
-        self.hosts[peer as usize].to_remove.push(h as u32);
-        let streams = &self.scenario.streams;
-        for role in &mut self.hosts[peer as usize].roles {
-            let plan = &streams[role.stream];
-            if !role.root && plan.root == h && !role.ended {
-                role.ended = true;
-                self.left -= plan.lens.len() - role.over;
-            }
         }
+        let last = posting.last.clone();
         let now = self.now();
-        let host = &mut self.hosts[peer as usize];
-        host.wake = host.wake.min(now + 1);
-        self.set_alarm(peer as usize);
+        let waits = |(h, host): (usize, &Host)| {
+            let lacks = |r: &Role| r.stream == stream && !r.root && !r.ended && r.over == 0;
+            !host.dead && !last.contains(&h) && host.roles.iter().any(lacks)
+        };
+        if self.hosts.iter().enumerate().any(waits) {
+            return;
+        }
+        for h in last {
+            let host = &mut self.hosts[h];
+            for role in host.roles.iter_mut().filter(|r| r.stream == stream) {
+                if role.not_before == u64::MAX {
+                    role.not_before = now;
+                    host.wake = host.wake.min(now + 1);
+                }
+            }
+            self.set_alarm(h);
+        }
+    }
+
+    /// Two hosts part: the control channel tells both. Neither expects anything of the other.
+    fn part(&mut self, a: usize, b: usize) {
+        for (me, other) in [(a, b), (b, a)] {
+            let host = &mut self.hosts[me];
+            if host.dead || host.parted.contains(&(other as u32)) {
+                continue;
+            }
+            host.parted.push(other as u32);
+            host.to_remove.push(other as u32);
+            for role in &mut host.roles {
+                let plan = &self.scenario.streams[role.stream];
+                if !role.root && plan.root == other && !role.ended {
+                    role.ended = true;
+                    self.left -= plan.lens.len() - role.over;
+                }
+            }
+            host.wake = host.wake.min(self.fabric.now().0 + 1);
+            self.set_alarm(me);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
+        }
     }
 }

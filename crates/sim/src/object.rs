@@ -5,7 +5,7 @@
 //! object costs no memory and bytes at a wrong place, or of a wrong operation, are wrong bytes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -78,6 +78,8 @@ pub struct Disk {
     pub corrupt: f64,
     /// Writing fails from this packet on.
     pub full_after: Option<u64>,
+    /// Bytes are placed, and told of, in blocks of so many; zero: packet by packet.
+    pub block: u32,
 }
 
 /// Where an object stands in a run.
@@ -105,8 +107,12 @@ pub struct PatternObject {
     /// Receiver: bit per packet, set when written; a second map when placed.
     written: Vec<u64>,
     placed: Vec<u64>,
-    /// Receiver: when, packet, and what will have become of it.
-    under_way: VecDeque<(u64, u64, Outcome)>,
+    /// Receiver: when, which bytes (offset, length), and what will have become of them.
+    under_way: VecDeque<(u64, u64, u64, Outcome)>,
+    /// Receiver that places in blocks: packets that each incomplete block has, and whole blocks:
+    /// whether they are placed or on their way.
+    gathered: BTreeMap<u64, BTreeSet<u64>>,
+    blocks: BTreeMap<u64, bool>,
     /// Sender on a slow disk: blocks of 64 packets that are being read or were read.
     ready: Vec<u64>,
 }
@@ -159,6 +165,8 @@ impl PatternObject {
             written: Vec::new(),
             placed: Vec::new(),
             under_way: VecDeque::new(),
+            gathered: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             ready: Vec::new(),
         }
     }
@@ -189,6 +197,58 @@ impl PatternObject {
 
     fn ring_at(&self, at: u64) {
         self.place.bell.set(self.place.bell.get().min(at));
+    }
+
+    /// Bytes are on their way to the disk.
+    fn place_later(&mut self, offset: u64, len: u64) {
+        let now = self.place.world.now_ns.get();
+        let due = now + 1 + self.rng.below(self.disk.delay_max_ns);
+        let outcome = if self.rng.chance(self.disk.corrupt) {
+            Outcome::Corrupt
+        } else {
+            Outcome::Ok
+        };
+        let at = self.under_way.partition_point(|w| w.0 <= due);
+        self.under_way.insert(at, (due, offset, len, outcome));
+        self.ring_at(due);
+    }
+
+    /// Blocks that a packet's bytes touch.
+    fn blocks_of(&self, packet: u64) -> std::ops::RangeInclusive<u64> {
+        let offset = packet * u64::from(self.chunk);
+        let last = offset + self.length_of(packet).max(1) - 1;
+        let block = u64::from(self.disk.block);
+        offset / block..=last / block
+    }
+
+    fn blocks_placed(&self, packet: u64) -> bool {
+        self.disk.block == 0 || self.blocks_of(packet).all(|b| self.blocks.get(&b) == Some(&true))
+    }
+
+    /// Adds a packet to the blocks that it touches; those that are whole go to the disk.
+    fn gather(&mut self, packet: u64, offset: u64, len: u64) {
+        let (block, chunk) = (u64::from(self.disk.block), u64::from(self.chunk));
+        for b in self.blocks_of(packet) {
+            if self.blocks.contains_key(&b) {
+                continue; // came again for a neighbour's sake
+            }
+            let start = b * block;
+            let end = (start + block).min(self.len);
+            let first = start / chunk;
+            let count = if len == 0 {
+                1
+            } else {
+                (end - 1) / chunk - first + 1
+            };
+            let has = self.gathered.entry(b).or_default();
+            has.insert(packet);
+            if has.len() as u64 == count {
+                self.gathered.remove(&b);
+                self.blocks.insert(b, false);
+                let start = if len == 0 { offset } else { start };
+                self.place_later(start, end.max(start) - start);
+            }
+        }
     }
 
     fn mark_placed(&mut self, packet: u64) {
@@ -262,7 +322,7 @@ impl Object for PatternObject {
             return Written::Failed;
         }
         if self.progress.failed.get() {
-            self.complain("written after it had failed", offset, len);
+            return Written::Failed; // what the driver had held already
         }
         let (word, bit) = ((packet / 64) as usize, 1u64 << (packet % 64));
         if self.written[word] & bit != 0 {
@@ -280,33 +340,38 @@ impl Object for PatternObject {
             self.mark_placed(packet);
             return Written::Placed;
         }
-        let now = self.place.world.now_ns.get();
-        let due = now + 1 + self.rng.below(self.disk.delay_max_ns);
-        let outcome = if self.rng.chance(self.disk.corrupt) {
-            Outcome::Corrupt
+        if self.disk.block == 0 {
+            self.place_later(offset, len);
         } else {
-            Outcome::Ok
-        };
-        let at = self.under_way.partition_point(|w| w.0 <= due);
-        self.under_way.insert(at, (due, packet, outcome));
-        self.ring_at(due);
+            self.gather(packet, offset, len);
+        }
         Written::Later
     }
 
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
         let now = self.place.world.now_ns.get();
-        while let Some(&(due, packet, outcome)) = self.under_way.front() {
+        while let Some(&(due, offset, len, outcome)) = self.under_way.front() {
             if due > now {
                 self.ring_at(due);
                 break;
             }
             self.under_way.pop_front();
-            match outcome {
-                Outcome::Ok => self.mark_placed(packet),
-                _ => self.written[(packet / 64) as usize] &= !(1 << (packet % 64)),
+            let chunk = u64::from(self.chunk);
+            if self.disk.block > 0 {
+                let block = offset / u64::from(self.disk.block);
+                match outcome {
+                    Outcome::Ok => self.blocks.insert(block, true),
+                    _ => self.blocks.remove(&block),
+                };
             }
-            let len = self.length_of(packet) as u32;
-            report(packet * u64::from(self.chunk), len, outcome);
+            for packet in offset / chunk..=(offset + len.max(1) - 1) / chunk {
+                if outcome == Outcome::Corrupt {
+                    self.written[(packet / 64) as usize] &= !(1 << (packet % 64));
+                } else if self.blocks_placed(packet) {
+                    self.mark_placed(packet);
+                }
+            }
+            report(offset, len as u32, outcome);
         }
     }
 }
@@ -370,6 +435,31 @@ mod tests {
             told += len;
         });
         assert!(to.whole() && told == 1000 && !p.world.broken.get());
+    }
+
+    #[test]
+    fn a_corrupt_block_opens_the_packets_that_it_touches() {
+        let disk = Disk {
+            delay_max_ns: 10,
+            block: 250,
+            corrupt: 1.0,
+            ..Disk::default()
+        };
+        let (from, mut to, p) = pair(1000, disk);
+        let write = |to: &mut PatternObject, i: u64| to.write(i * 100, from.bytes(i * 100, 100));
+        let mut told = Vec::new();
+        for round in 0..2 {
+            (0..3).for_each(|i| _ = write(&mut to, i));
+            p.world.now_ns.set((round + 1) * 10);
+            to.progress(&mut |offset, len, outcome| told.push((offset, len, outcome)));
+            to.disk.corrupt = 0.0;
+        }
+        assert_eq!(told, [(0, 250, Outcome::Corrupt), (0, 250, Outcome::Ok)]);
+        assert_eq!(to.progress.prefix.get(), 2, "packet 2 reaches into block 1");
+        (3..10).for_each(|i| _ = write(&mut to, i));
+        p.world.now_ns.set(30);
+        to.progress(&mut |_, _, _| {});
+        assert!(to.whole() && !p.world.broken.get());
     }
 
     #[test]

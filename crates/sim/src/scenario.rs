@@ -198,7 +198,11 @@ impl Draw {
             s.prove = Some(ms(self.one(&[1000, 2000])));
         }
         self.faults(&mut s);
-        s.complete_within = Duration::from_secs(30);
+        if self.rarely(6) {
+            s.slow = SlowRule::Drop;
+            s.patience = ms(self.one(&[20, 200, 1000]));
+        }
+        s.complete_within = Duration::from_secs(120);
         s.events_max = 3_000_000;
         s
     }
@@ -301,6 +305,7 @@ impl Draw {
             ahead: self.one(&[1, 2, 8, usize::MAX, usize::MAX]),
             think_max: us(self.one(&[0, 0, 0, 100, 2000])),
             late: Vec::new(),
+            last: Vec::new(),
         };
         if self.rarely(3) {
             for _ in 0..self.between(1, 2) {
@@ -308,6 +313,12 @@ impl Draw {
                 if host != root && p.late.iter().all(|(h, _)| *h != host) {
                     p.late.push((host, ms(self.between(1, 400))));
                 }
+            }
+        }
+        if self.rarely(8) && members.len() > 2 {
+            let host = self.one(members);
+            if host != root {
+                p.last.push(host);
             }
         }
         p
@@ -400,12 +411,15 @@ impl Draw {
                 rate: self.one(&[5_000_000, 25_000_000, 1_250_000_000]),
             });
         }
+        // A block that the window cannot hold would never be whole.
+        let block_max = s.groups.iter().map(|g| g.chunk * 32).min().unwrap_or(0);
         for host in 0..s.hosts {
             if self.rarely(8) {
                 let disk = Disk {
                     delay_max_ns: self.one(&[1000, 100_000, 5_000_000]),
                     corrupt: self.one(&[0.0, 0.0, 0.01, 0.1]),
-                    full_after: None,
+                    full_after: self.rarely(12).then(|| self.rng.below(50)),
+                    block: self.one(&[0, 0, 1000, 4096, 65_536]).min(block_max),
                 };
                 s.special.push(HostPlan { host, disk });
             }

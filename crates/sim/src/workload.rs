@@ -33,6 +33,8 @@ pub struct Posting {
     pub think_max: Duration,
     /// Hosts that post their first object only at this time.
     pub late: Vec<(usize, Duration)>,
+    /// Hosts that post their first object only when all others have received theirs.
+    pub last: Vec<usize>,
 }
 
 /// Broadcasts of one root to one group.
@@ -65,6 +67,7 @@ impl StreamPlan {
                 ahead: usize::MAX,
                 think_max: Duration::ZERO,
                 late: Vec::new(),
+                last: Vec::new(),
             },
         }
     }

@@ -1,0 +1,45 @@
+//! Tests of the tests: the soak must catch every deliberate defect of the core.
+//!
+//! `cargo test -p fabricast-sim --features mutants --test mutants`
+#![cfg(feature = "mutants")]
+
+use fabricast::proto::mutant::{self, Mutant};
+use fabricast_sim::judge_seed;
+
+/// So many seeds may pass before a defect shows.
+const SEEDS: u64 = 1500;
+
+/// Runs seeds with a defect until one fails: which, and why.
+fn caught(mutant: Mutant) -> Option<(u64, String)> {
+    mutant::select(Some(mutant));
+    let found = (0..SEEDS).find_map(|seed| {
+        let verdict = judge_seed(seed, false);
+        verdict.result.err().map(|e| (seed, e.what))
+    });
+    mutant::select(None);
+    found
+}
+
+#[test]
+fn every_mutant_is_caught() {
+    // A mutant dies of a panic as well as of a checker; its message is in the verdict.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut alive = Vec::new();
+    for mutant in Mutant::ALL {
+        match caught(mutant) {
+            Some((seed, why)) => println!("{mutant:?}: seed {seed}: {why}"),
+            None => alive.push(mutant),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(alive.is_empty(), "not caught in {SEEDS} seeds: {alive:?}");
+}
+
+#[test]
+fn without_a_mutant_the_same_seeds_pass() {
+    mutant::select(None);
+    for seed in 0..50 {
+        let verdict = judge_seed(seed, false);
+        assert!(verdict.result.is_ok(), "{verdict}");
+    }
+}

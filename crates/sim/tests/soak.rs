@@ -1,0 +1,99 @@
+//! Whole runs: some hundreds of seeds with everything that can go wrong, and the figures that
+//! were promised.
+
+use std::time::Duration;
+
+use fabricast_sim::fault::Crash;
+use fabricast_sim::table::{LINKS, goodput, late_poster, packet_count};
+use fabricast_sim::{Cluster, Scenario, Trace, judge_seed, run_scenario, soak};
+
+#[test]
+fn seeds_are_good_and_repeat_themselves() {
+    let report = soak(0, 300, 4, &mut |_, _| true);
+    assert_eq!(report.seeds, 300);
+    assert!(report.is_clean(), "{report}");
+}
+
+/// Seeds that have found a defect, each with the sentence that it left.
+#[test]
+fn seeds_of_defects_that_are_mended() {
+    let seeds = [
+        50,   // what a late receiver lacks was repaired before it was ready
+        12,   // repair by multicast only, for ever, to a member that multicast does not reach
+        364,  // a path on which nothing arrives brought the lane's pace to its floor
+        774,  // a member that hears no multicast was not found out when sending is sparse
+        5713, // the watch began at time zero: a late start took all members for deaf
+        2368, // the first eight that owed an answer were asked for ever, the silent one never
+        164,  // an operation failed more than once, and its packets were still taken
+        0,    // a peer that was gone was answered again when its packets still came
+    ];
+    for seed in seeds {
+        let verdict = judge_seed(seed, true);
+        assert!(verdict.result.is_ok(), "{verdict}");
+    }
+}
+
+#[test]
+fn a_run_prints_one_line_per_transition() {
+    let scenario = Scenario::bulk(3, 10_000, 1440);
+    let mut text = Vec::new();
+    let verdict = run_scenario(&scenario, Trace::printed(&mut text));
+    assert!(verdict.result.is_ok(), "{verdict}");
+    let text = String::from_utf8_lossy(&text);
+    for part in ["h0 sends s0/0", "h1 posts s0/0", "h2 <- h0", "Complete"] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let silent = run_scenario(&scenario, Trace::silent());
+    assert_eq!(silent.hash, verdict.hash, "printing changes nothing");
+}
+
+#[test]
+fn two_hundred_and_fifty_six_receivers_cost_few_packets() {
+    let count = match packet_count(256, 4096) {
+        Ok(c) => c,
+        Err(e) => panic!("{e}"),
+    };
+    assert!(count.holds(), "{count:?}");
+}
+
+#[test]
+fn who_posts_late_holds_nobody_up_and_is_not_repaired_before() {
+    let late = match late_poster() {
+        Ok(l) => l,
+        Err(e) => panic!("{e}"),
+    };
+    assert_eq!(late.repairs_before, 0);
+    assert!(
+        late.others.0 * 100 <= late.undisturbed.0 * 105,
+        "the others: {:?} instead of {:?}",
+        late.others,
+        late.undisturbed
+    );
+}
+
+#[test]
+fn loss_costs_no_more_than_promised() {
+    for (loss, least) in [(0.0, 0.95), (0.01, 0.88), (0.05, 0.65)] {
+        match goodput(&LINKS[0], 8, loss, false, 2.0) {
+            Ok(t) => assert!(t.share >= least, "at {loss}: {t:?}"),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_dies_half_way_holds_nobody_up() {
+    let undisturbed = LINKS[0].scenario(4, 1.0);
+    let mut s = undisturbed.clone();
+    s.faults.crashes.push(Crash {
+        host: 2,
+        at: Duration::from_millis(500),
+        noticed_after: Duration::from_millis(20),
+    });
+    let time = |s: &Scenario| match Cluster::new(s, Trace::silent()).run() {
+        Ok(o) => o.root_done_at[0].0,
+        Err(e) => panic!("{e}"),
+    };
+    let (without, with) = (time(&undisturbed), time(&s));
+    assert!(with * 10 <= without * 11, "{with} ns instead of {without}");
+}
