@@ -76,7 +76,10 @@ impl Cluster {
     /// A sender on h1.
     pub fn send(&self, source: &Path, args: &[&str]) -> Run {
         let source = source.to_str().unwrap();
-        let fixed = ["send", source, "--json", "--interface", "eth0"];
+        let mut fixed = vec!["send", source, "--json"];
+        if !args.contains(&"--interface") {
+            fixed.extend(["--interface", "eth0"]);
+        }
         self.start("h1", &[&fixed, args].concat())
     }
 
@@ -92,7 +95,7 @@ impl Cluster {
         self.start(host, &args)
     }
 
-    fn address(&self, host: &str, family: u8) -> String {
+    pub fn address(&self, host: &str, family: u8) -> String {
         let hosts: Value = serde_json::from_str(&self.run(&["hosts", "--json"])).unwrap();
         let ip = &hosts[host][format!("ip{family}")];
         ip.as_str().unwrap().to_owned()
@@ -212,14 +215,16 @@ impl<'a> Transfer<'a> {
         assert_eq!(sum["code"], code);
         let bytes = after.root_bytes() - self.before.root_bytes();
         let packets = after.root_packets() - self.before.root_packets();
-        Done {
+        let done = Done {
             multiple: bytes as f64 / self.len as f64,
             dropped: (after.worst_drops() - self.before.worst_drops()) as f64 / packets as f64,
             hosts: self.hosts,
             dir: self.dir,
             sent,
             others,
-        }
+        };
+        println!("{}", done.describe());
+        done
     }
 }
 
@@ -237,6 +242,26 @@ pub struct Done {
 }
 
 impl Done {
+    /// For whoever has to find out why it was too much.
+    pub fn describe(&self) -> String {
+        let sum = self.sent.one("summary");
+        let tally = |key: &str| {
+            let all = self.sent.all("result");
+            let each = all.map(|r| format!("{} ", r["tally"][key]));
+            each.collect::<String>()
+        };
+        format!(
+            "{:.3} x the file; dropped by queues {:.2} %, by the receivers' kernels {}; duplicates {}; \
+             repairs {}; {}",
+            self.multiple,
+            self.dropped * 100.0,
+            tally("dropped"),
+            tally("duplicates"),
+            self.sent.all("result").map(|r| format!("{} ", r["repairs"])).collect::<String>(),
+            sum["traffic"]
+        )
+    }
+
     /// The hosts that the sender's table says were reached so.
     pub fn reached_by(&self, reach: &str) -> Vec<&str> {
         let hosts = self.hosts.iter().map(String::as_str);
