@@ -10,10 +10,7 @@ use serde_json::Value;
 
 use crate::common::{End, Run, Scratch, same};
 
-const TOOL: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../testbed/cluster/cluster"
-);
+const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/cluster/cluster");
 
 fn tool(args: &[&str]) -> Output {
     let output = Command::new(TOOL).args(args).output();
@@ -44,7 +41,13 @@ impl Cluster {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}n{n}", std::process::id());
         let mut keeper = Command::new("setsid");
-        keeper.args(["sh", "-c", r#"cat; exec "$0" down --name "$1""#, TOOL, &name]);
+        keeper.args([
+            "sh",
+            "-c",
+            r#"cat; exec "$0" down --name "$1""#,
+            TOOL,
+            &name,
+        ]);
         keeper.stdin(Stdio::piped());
         let cluster = Cluster {
             keeper: keeper.spawn().unwrap(),
@@ -257,7 +260,10 @@ impl Done {
             self.dropped * 100.0,
             tally("dropped"),
             tally("duplicates"),
-            self.sent.all("result").map(|r| format!("{} ", r["repairs"])).collect::<String>(),
+            self.sent
+                .all("result")
+                .map(|r| format!("{} ", r["repairs"]))
+                .collect::<String>(),
             sum["traffic"]
         )
     }
