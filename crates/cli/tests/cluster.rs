@@ -172,7 +172,7 @@ fn the_pace_follows_a_link_that_becomes_slow() {
     cluster.run(&["rate", "200mbit", "--host", "h3"]);
     let done = transfer.end(&[]);
     // Of a pace that stays what it was, half is dropped.
-    assert!(done.dropped < 0.15, "{}", done.describe());
+    assert!(done.dropped < 0.25, "{}", done.describe());
 }
 
 /// In one group and at one port, on purpose: only the sessions differ.
