@@ -222,6 +222,12 @@ pub struct Sim {
 
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
+    /// Print what the protocol costs and reaches: packets, goodput by loss, convergence, a late receiver
+    Table {
+        /// More cells and longer transfers (minutes)
+        #[arg(long)]
+        full: bool,
+    },
     /// Run one seed and print what happens, one line per transition
     Run {
         /// The seed

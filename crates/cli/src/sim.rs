@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fabricast::error::exit;
-use fabricast_sim::{run_seed, soak};
+use fabricast_sim::{run_seed, soak, table};
 
 use crate::args::{Sim, SimCommand};
 
@@ -19,6 +19,13 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
             let _ = out.flush();
             code(verdict.result.is_ok())
         }
+        SimCommand::Table { full } => match table::table(full, &mut std::io::stdout().lock()) {
+            Ok(holds) => code(holds),
+            Err(e) => {
+                eprintln!("fabricast: writing the table: {e}");
+                exit::IO
+            }
+        },
         SimCommand::Soak {
             seeds,
             from,

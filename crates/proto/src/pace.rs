@@ -41,6 +41,14 @@ const BEST_FADES: f64 = 1.0;
 const DRAIN_US: f64 = 60_000.0;
 /// Loss above the usual one, as a share, that is taken for congestion.
 const LOSS_EXCESS: f64 = 0.15;
+/// Until so many packets have been sent, every loss is taken for usual.
+const LEARN_FREELY: f64 = 200.0;
+/// By how much usual loss rises in a second, at most, while losses are beyond it.
+const USUAL_RISES: f64 = 0.05;
+/// A loss that was measured longer ago says nothing.
+const LOSS_AGE: Duration = Duration::from_millis(100);
+/// For so long the rate falls to a quarter at most because of losses alone.
+const FALL_TIME: Duration = Duration::from_secs(1);
 /// A round lasts at least so long, and ends without those who are silent after so long.
 const ROUND_MIN: Duration = Duration::from_millis(5);
 const ROUND_MAX: Duration = Duration::from_millis(60);
@@ -87,8 +95,9 @@ struct Path {
     /// Share of packets lost of late (over some 100 packets), and as a rule (over some 2000).
     loss: f64,
     usual_loss: f64,
-    /// Packets that these were learnt from.
+    /// Packets that these were learnt from, and when.
     learnt: f64,
+    learnt_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +120,7 @@ impl Path {
             loss: 0.0,
             usual_loss: 0.0,
             learnt: 0.0,
+            learnt_at: Time::ZERO,
         }
     }
 }
@@ -137,6 +147,8 @@ pub struct Pacer {
     drain: Option<(Time, f64)>,
     /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
     cutting: Option<(f64, f64)>,
+    /// When the rate began to fall because of losses, and from where.
+    fell: Option<(Time, f64)>,
     /// The last rounds: end, queue (µs), delivered (bytes per second).
     recent: [(Time, f64, f64); RECENT],
     /// The best that has been delivered of late (it fades), bytes per second.
@@ -169,6 +181,7 @@ impl Pacer {
             drain_at: None,
             drain: None,
             cutting: None,
+            fell: None,
             recent: [(Time::ZERO, f64::MAX, 0.0); RECENT],
             best: 0.0,
             aim: 0.0,
@@ -225,6 +238,7 @@ impl Pacer {
     /// packets.
     pub fn sample(
         &mut self,
+        now: Time,
         member: usize,
         number: u32,
         flight: &Flight,
@@ -278,7 +292,15 @@ impl Pacer {
         let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
         let (late, usual) = (learn(100.0), learn(2000.0));
         path.loss += (loss - path.loss) * late;
-        path.usual_loss += (loss - path.usual_loss) * usual;
+        let rise = (loss - path.usual_loss) * usual;
+        // What a queue too short to be seen drops is not usual: then usual loss rises by the clock,
+        // so slowly that the rate is cut first.
+        let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
+            true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
+            false => 1.0,
+        };
+        path.usual_loss += rise.min(most);
+        path.learnt_at = now;
         let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
         path.delivered = Some(match path.delivered {
             None => delivered,
@@ -304,6 +326,7 @@ impl Pacer {
             .filter_map(|p| p.delivered)
             .fold(f64::MAX, f64::min);
         let excess = required()
+            .filter(|p| now.since(p.learnt_at) < LOSS_AGE)
             .map(|p| p.loss - p.usual_loss)
             .fold(0.0, f64::max);
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
@@ -351,12 +374,16 @@ impl Pacer {
                     self.rate = self.rate.min(cap.max(self.rate * 0.25)) * 0.9;
                 } else if !limited {
                     self.rate *= 2.0;
+                } else if self.rate > 4.0 * sent {
+                    // Not the link holds it back: the rate need not run away.
+                    self.phase = Phase::Cruise;
                 }
             }
             Phase::Cruise => {
                 if queue > QUEUE_HIGH_US || excess > LOSS_EXCESS {
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
-                    self.rate = self.rate.min(cap) * (1.0 - drain);
+                    let least = self.fall(now, queue);
+                    self.rate = (self.rate.min(cap) * (1.0 - drain)).max(least);
                     self.best = cap;
                     self.up = 0.02;
                 } else if queue > QUEUE_LOW_US {
@@ -373,6 +400,17 @@ impl Pacer {
             }
             Phase::Compete => self.compete(now, queue, excess, took),
         }
+    }
+
+    /// How far the rate may fall: losses without a queue may yet have another reason.
+    fn fall(&mut self, now: Time, queue: f64) -> f64 {
+        if queue > QUEUE_HIGH_US {
+            return 0.0;
+        }
+        if self.fell.is_none_or(|(at, _)| now.since(at) > FALL_TIME) {
+            self.fell = Some((now, self.rate));
+        }
+        self.fell.map_or(0.0, |(_, rate)| rate * 0.25)
     }
 
     /// Drains the queue when it is time to, and learns from it whether it is ours alone.

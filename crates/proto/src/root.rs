@@ -347,7 +347,8 @@ impl Root {
             let ready = m.is_ready();
             if let Some(l) = &mut self.lanes[m.lane] {
                 l.pacer.require(i, ready);
-                l.pacer.sample(i, number, &flight, f.received, f.arrived_us);
+                l.pacer
+                    .sample(now, i, number, &flight, f.received, f.arrived_us);
             }
         }
     }
