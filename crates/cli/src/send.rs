@@ -127,13 +127,11 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
                 units::bytes(*len)
             ));
             out.say(&format!(
-                "    fabricast recv {name}{}",
+                "    fabricast recv .{}",
                 from(*address, &args.net.interface)
             ));
             if !args.no_announce {
-                out.say(&format!(
-                    "or, on the same network, just `fabricast recv {name}`."
-                ));
+                out.say("or, on the same network, just `fabricast recv .` ('.' is where it goes).");
             }
             if by_hand {
                 out.say("Press Enter to start when all are connected.");

@@ -17,6 +17,9 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{self, Data, Feedback, Ranges, flag};
 
+/// How long packets must have come in order to lower the patience with late ones by a quarter.
+const FORGET: Duration = Duration::from_secs(2);
+
 /// A broadcast that this node has posted.
 #[derive(Clone, Debug)]
 struct Posted {
@@ -87,6 +90,8 @@ pub struct Inbound {
     turn: u32,
     chunk: u32,
     gaps: Gaps,
+    /// Packets that this node can have room for beyond what is placed.
+    window: u32,
     ops: VecDeque<Posted>,
     /// Where the next operation to be posted begins.
     end: Seq,
@@ -110,6 +115,10 @@ pub struct Inbound {
     /// When gaps before the number will have been.
     ripens: Option<(Time, Seq)>,
     reorder: Duration,
+    /// When that was last learnt or forgotten.
+    learnt: Time,
+    /// Since when the first gap has been open.
+    opened: Time,
     retry: Duration,
 }
 
@@ -125,13 +134,14 @@ impl Inbound {
         start: Seq,
     ) -> Inbound {
         let scheme = &config.scheme;
-        let window = scheme.window.next_power_of_two().min(limits::WINDOW_MAX);
+        let window = scheme.window.clamp(1, limits::WINDOW_MAX);
         Inbound {
             group,
             root,
             turn,
             chunk,
-            gaps: Gaps::new(start, window.max(64)),
+            gaps: Gaps::new(start, window.next_power_of_two().max(64)),
+            window,
             ops: VecDeque::new(),
             end: start,
             held: VecDeque::new(),
@@ -151,6 +161,8 @@ impl Inbound {
             ripe: start,
             ripens: None,
             reorder: scheme.detect.reorder_min,
+            learnt: Time::ZERO,
+            opened: Time::ZERO,
             retry: scheme.detect.ask_min,
         }
     }
@@ -255,7 +267,12 @@ impl Inbound {
         self.count += 1;
         let high = self.gaps.high();
         let filled = self.gaps.filled();
+        let repeats = node.counters.duplicates;
         let placement = self.place(data, node);
+        if fresh && repeats != node.counters.duplicates {
+            // It was overtaken by its own repair.
+            self.learn(now, scheme, self.reorder * 2);
+        }
         self.schedule(now, scheme, data, high, filled, fresh);
         placement
     }
@@ -263,6 +280,10 @@ impl Inbound {
     fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
+        if !data.seq.before(self.gaps.cum() + self.window) {
+            counters.duplicates += 1;
+            return Placement::Discard;
+        }
         if data.seq.before(self.end) {
             let Some(op) = self.op_at(data.seq) else {
                 counters.duplicates += 1;
@@ -321,10 +342,13 @@ impl Inbound {
         let rule = &scheme.feedback;
         if filled != self.gaps.filled() {
             self.retry = scheme.detect.ask_min;
-            // A gap that had been reported was filled by a packet that was only late.
-            if fresh && filled.before(self.ripe) {
-                self.reorder = (self.reorder * 2).min(scheme.detect.reorder_max);
+            if fresh && filled != high {
+                // What closes the first gap was not lost, only late: be so patient from now on.
+                self.learn(now, scheme, now.since(self.opened) * 5 / 4);
             }
+            self.opened = now;
+        } else if filled == high && self.gaps.is_open() {
+            self.opened = now;
         }
         if self.gaps.is_open() && high.before(data.seq) && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
@@ -346,12 +370,27 @@ impl Inbound {
         }
     }
 
+    /// Packets may come so late and yet not be lost.
+    fn learn(&mut self, now: Time, scheme: &Scheme, late: Duration) {
+        if late > self.reorder {
+            self.reorder = late.min(scheme.detect.reorder_max);
+        }
+        self.learnt = now;
+    }
+
+    /// Order that has been kept for long is relied on again, little by little.
+    fn forget(&mut self, now: Time, scheme: &Scheme) {
+        if now.since(self.learnt) > FORGET {
+            self.reorder = (self.reorder * 3 / 4).max(scheme.detect.reorder_min);
+            self.learnt = now;
+        }
+    }
+
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
-        let span = self.gaps.window().min(self.backlog);
+        let span = self.window.min(self.backlog);
         let closes = self.limit() == self.gaps.cum() && self.last_limit != self.limit();
-        closes
-            || self.limit().from(self.last_limit) >= (span / 4) as i32
+        closes || self.limit().from(self.last_limit) >= (span / 4) as i32
     }
 
     fn plan(&mut self, at: Time) {
@@ -369,13 +408,13 @@ impl Inbound {
     /// has been posted or can be held.
     fn limit(&self) -> Seq {
         let (cum, high) = (self.gaps.cum(), self.gaps.high());
-        let posted = self.end + self.hold_max.min(self.gaps.window());
+        let posted = self.end + self.hold_max.min(self.window);
         if !cum.before(self.end) && !high.before(posted) {
             // All that was posted is here, and what can be held has been sent: nobody is to wait
             // for the next post.
             return cum;
         }
-        let window = cum + self.gaps.window();
+        let window = cum + self.window;
         let backlog = high + self.backlog;
         window.min(backlog).min(posted).max(cum)
     }
@@ -491,6 +530,7 @@ impl Inbound {
         if self.due.is_none_or(|d| d > now) {
             return false;
         }
+        self.forget(now, scheme);
         header(head);
         self.write(now, head);
         self.due = None;

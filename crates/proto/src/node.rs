@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::inbound::{self, Inbound, Shared};
+use crate::lane::Send;
 use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
-use crate::root::{Root, Send};
+use crate::root::Root;
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;

@@ -31,6 +31,10 @@ const QUEUE_LOW_US: f64 = 1_000.0;
 const QUEUE_AIM_US: f64 = 2_500.0;
 /// Above this queue (µs) the rate goes below what arrives, to drain it.
 const QUEUE_HIGH_US: f64 = 5_000.0;
+/// A queue, or a delivered rate, counts if it has been no better for so long.
+const STANDING: Duration = Duration::from_millis(40);
+/// Rounds that are remembered for that.
+const RECENT: usize = 8;
 /// The best delivered rate fades by this share in a second.
 const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
@@ -133,6 +137,8 @@ pub struct Pacer {
     drain: Option<(Time, f64)>,
     /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
     cutting: Option<(f64, f64)>,
+    /// The last rounds: end, queue (µs), delivered (bytes per second).
+    recent: [(Time, f64, f64); RECENT],
     /// The best that has been delivered of late (it fades), bytes per second.
     best: f64,
     /// Competing: the queue to aim at, µs; whether it (or a loss) has been met; the last cut.
@@ -163,6 +169,7 @@ impl Pacer {
             drain_at: None,
             drain: None,
             cutting: None,
+            recent: [(Time::ZERO, f64::MAX, 0.0); RECENT],
             best: 0.0,
             aim: 0.0,
             met: false,
@@ -299,9 +306,10 @@ impl Pacer {
         let excess = required()
             .map(|p| p.loss - p.usual_loss)
             .fold(0.0, f64::max);
+        let (queue, cap) = self.standing(now, f64::from(queue), cap);
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
-        self.set(now, f64::from(queue), cap, excess, sent, took);
+        self.set(now, queue, cap, excess, sent, took);
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.round = newest.wrapping_add(1);
         self.round_at = now;
@@ -315,6 +323,16 @@ impl Pacer {
                 p.base = [None, p.base[0].or(p.base[1])];
             }
         }
+    }
+
+    /// The shortest queue and the largest delivered rate of the last rounds: a process or an
+    /// interrupt that was late makes neither a queue nor a slower link.
+    fn standing(&mut self, now: Time, queue: f64, cap: f64) -> (f64, f64) {
+        self.recent.rotate_right(1);
+        self.recent[0] = (now, queue, cap);
+        let late = self.recent[1..].iter();
+        late.filter(|r| now.since(r.0) < STANDING)
+            .fold((queue, cap), |(q, c), r| (q.min(r.1), c.max(r.2)))
     }
 
     /// The control law: one rate from one round's measurements.

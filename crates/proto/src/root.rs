@@ -17,7 +17,9 @@ use std::collections::VecDeque;
 use crate::flights::{Flight, Flights};
 use crate::id::{Extent, GroupId, NodeId, OpId};
 use crate::inbound::packets;
+use crate::lane::{Lane, Op, Send};
 use crate::limits;
+use crate::member::{GROUP_LANE, Member};
 use crate::mutant::{self, Mutant};
 use crate::node::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::pace::Pacer;
@@ -27,107 +29,10 @@ use crate::time::Time;
 use crate::window::{Lacking, Window};
 use crate::wire::{DATA_OVERHEAD, Feedback, flag};
 
-/// Lane 0 is the group's.
-const GROUP_LANE: usize = 0;
-/// Multicast is taken for lost on the way to a member that got none of so many packets in so long.
-const DEAF: [(u32, Duration); 3] = [
-    (128, Duration::from_millis(100)),
-    (16, Duration::from_millis(500)),
-    (4, Duration::from_secs(2)),
-];
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
 /// Before anybody has been heard, the first broadcast waits so long for all to be ready.
 const GRACE: Duration = Duration::from_millis(50);
-
-/// A broadcast under way.
-#[derive(Clone, Debug)]
-struct Op {
-    id: OpId,
-    base: Seq,
-    packets: u32,
-    len: u64,
-    /// Transmissions that the transport has not finished.
-    out: u32,
-    complete: bool,
-}
-
-impl Op {
-    fn end(&self) -> Seq {
-        self.base + self.packets
-    }
-}
-
-/// What the root knows of a receiver.
-#[derive(Clone, Debug)]
-struct Member {
-    node: NodeId,
-    lane: usize,
-    reach: Reach,
-    gone: bool,
-    cum: Seq,
-    limit: Seq,
-    placed: u64,
-    repairs: u64,
-    /// When it was last heard, when it last moved, when it was last asked and how often
-    /// in vain.
-    heard: Option<Time>,
-    moved: Time,
-    asked: Time,
-    unanswered: u32,
-    slow: bool,
-    /// Multicast watch: new packets received, packets of the group sent, and when, at the last
-    /// change.
-    deaf: (u32, u32, Time),
-}
-
-impl Member {
-    fn is_ready(&self) -> bool {
-        if mutant::active(Mutant::LateHoldsAll) {
-            return true;
-        }
-        self.limit != self.cum
-    }
-}
-
-/// A way of sending, with its own window and pace.
-struct Lane {
-    dest: Dest,
-    window: Window,
-    pacer: Pacer,
-    /// New packets sent.
-    fresh: u32,
-    /// Members that hold the window at its base.
-    at_base: u32,
-    limit: Option<Seq>,
-}
-
-/// What the root sends next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Send {
-    /// A data packet.
-    Data {
-        /// To whom.
-        to: Dest,
-        /// Its flight.
-        flight: u16,
-        /// First number of its operation.
-        op: Seq,
-        /// Its number.
-        seq: Seq,
-        /// [`flag`]s.
-        flags: u8,
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// A sync frame.
-    Sync {
-        /// To whom.
-        to: Dest,
-        /// Everything before this has been sent.
-        next: Seq,
-    },
-}
 
 /// The sending side of a stream.
 pub struct Root {
@@ -172,22 +77,7 @@ impl Root {
             rate: config.rate,
             members: members
                 .iter()
-                .map(|&(node, reach)| Member {
-                    node,
-                    lane: GROUP_LANE,
-                    reach: Reach::Multicast,
-                    gone: reach == Reach::Nothing,
-                    cum: start,
-                    limit: start,
-                    placed: 0,
-                    repairs: 0,
-                    heard: None,
-                    moved: Time::ZERO,
-                    asked: Time::ZERO,
-                    unanswered: 0,
-                    slow: false,
-                    deaf: (0, 0, Time::ZERO),
-                })
+                .map(|&(node, reach)| Member::new(node, start, reach == Reach::Nothing))
                 .collect(),
             lanes: Vec::new(),
             ops: VecDeque::new(),
@@ -268,9 +158,7 @@ impl Root {
             let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
             for m in &mut self.members {
                 m.moved = now;
-                if m.deaf.1 == sent {
-                    m.deaf.2 = now;
-                }
+                m.hearing.rest(now, sent);
             }
         }
         self.end = op.end();
@@ -506,20 +394,11 @@ impl Root {
     /// Watches whether multicast still reaches a member of the group's lane.
     fn watch(&mut self, now: Time, i: usize, f: &Feedback<'_>, out: &mut VecDeque<Output>) {
         let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
+        let rtt = self.rtt.unwrap_or_default();
         let m = &mut self.members[i];
         if m.reach != Reach::Multicast || !m.is_ready() {
-            m.deaf = (f.received, sent, now);
-            return;
-        }
-        let (received, sent_then, then) = m.deaf;
-        let (missed, silent) = (sent.wrapping_sub(sent_then), now.since(then));
-        let deaf = DEAF.iter().any(|d| missed >= d.0 && silent >= d.1);
-        if f.flags & flag::FLIGHT != 0 && f.received != received {
-            m.deaf = (f.received, sent, now);
-        } else if deaf
-            // Everything that it lacks was sent long enough ago to have arrived.
-            && self.rtt.is_none_or(|r| now.since(then) > r * 4)
-        {
+            m.hearing.start(now, f.received, sent);
+        } else if m.hearing.is_lost(now, f.received, sent, rtt) {
             let node = m.node;
             self.serve_alone(i, Reach::Unicast);
             out.push_back(Output::Event(Event::Path {

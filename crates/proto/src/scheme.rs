@@ -79,8 +79,8 @@ impl Scheme {
                 turn: Duration::from_micros(20),
             },
             detect: Detect {
-                reorder_min: Duration::from_micros(500),
-                reorder_max: Duration::from_millis(20),
+                reorder_min: Duration::from_millis(2),
+                reorder_max: Duration::from_millis(60),
                 ask_min: Duration::from_millis(10),
                 ask_max: Duration::from_millis(500),
             },

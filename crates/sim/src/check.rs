@@ -206,7 +206,9 @@ impl Judge {
             // A batch may have been on its way to the transport, which drops it.
             gone.1 += 1;
             if gone.1 > BATCH_MAX {
-                self.wrong(host, || format!("goes on sending to n{}, which is gone", n.0));
+                self.wrong(host, || {
+                    format!("goes on sending to n{}, which is gone", n.0)
+                });
             }
             return;
         }

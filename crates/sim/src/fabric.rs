@@ -185,11 +185,8 @@ impl Fabric {
                 here.push(number);
                 if level == 0 {
                     for h in lo..hi {
-                        let up = fabric.cable(
-                            End::Host(h as u32),
-                            End::Switch(number),
-                            &topology.host,
-                        );
+                        let up =
+                            fabric.cable(End::Host(h as u32), End::Switch(number), &topology.host);
                         fabric.host_up.push(up);
                         fabric.switches[number as usize].down.push(up ^ 1);
                     }

@@ -222,7 +222,10 @@ impl PatternObject {
     }
 
     fn blocks_placed(&self, packet: u64) -> bool {
-        self.disk.block == 0 || self.blocks_of(packet).all(|b| self.blocks.get(&b) == Some(&true))
+        self.disk.block == 0
+            || self
+                .blocks_of(packet)
+                .all(|b| self.blocks.get(&b) == Some(&true))
     }
 
     /// Adds a packet to the blocks that it touches; those that are whole go to the disk.

@@ -257,7 +257,11 @@ impl Draw {
     }
 
     fn work(&mut self, s: &mut Scenario) {
-        let groups = if self.rarely(4) { self.between(2, 3) } else { 1 };
+        let groups = if self.rarely(4) {
+            self.between(2, 3)
+        } else {
+            1
+        };
         for group in 0..groups as usize {
             let mut members: Vec<usize> = (0..s.hosts).collect();
             for i in (1..members.len()).rev() {

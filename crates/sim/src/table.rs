@@ -232,7 +232,9 @@ pub fn step_down() -> Result<Convergence, Failure> {
         });
         cluster.run()?;
     }
-    let done = looks.iter().rposition(|l| l.1 + 20_000 < looks[looks.len() - 1].1);
+    let done = looks
+        .iter()
+        .rposition(|l| l.1 + 20_000 < looks[looks.len() - 1].1);
     looks.truncate(done.map_or(0, |d| d + 2));
     let step = Time(at.as_nanos() as u64);
     let between = |from: Time, to: Time| {

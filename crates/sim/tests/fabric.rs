@@ -107,7 +107,11 @@ fn multicast_is_copied_by_switches_and_only_where_members_are() {
     f.send(Time(0), packet(0, group, 1000));
     let mut hosts: Vec<u32> = arrivals(&mut f).iter().map(|a| a.1).collect();
     hosts.sort_unstable();
-    assert_eq!(hosts, [1, 2, 5, 6, 15], "all members but the sender, once each");
+    assert_eq!(
+        hosts,
+        [1, 2, 5, 6, 15],
+        "all members but the sender, once each"
+    );
     // Up: host, switch. Down: two switches of three. Hosts: five.
     assert_eq!(f.stats_total().packets, 1 + 1 + 2 + 5);
     assert_eq!(f.stats(f.uplink(0)).packets, 1, "it leaves its sender once");

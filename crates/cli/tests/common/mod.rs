@@ -125,7 +125,8 @@ impl Run {
         Run::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Run {
+    /// Starts what becomes the command.
+    pub fn spawn(mut command: Command) -> Run {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

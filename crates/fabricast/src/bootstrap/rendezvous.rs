@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ const STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(10);
 /// When the sender has nothing more to say, a receiver gets this long to close.
 const LINGER: Duration = Duration::from_secs(2);
+/// Events that may wait for the transfer; receivers that talk more are held back by TCP.
+const EVENTS: usize = 1024;
 /// Bytes of messages that may wait for one receiver that does not read.
 const BACKLOG: usize = 4 << 20;
 
@@ -99,7 +101,8 @@ enum Command {
 /// The place where receivers report.
 pub struct Rendezvous {
     address: SocketAddr,
-    events: Receiver<Event>,
+    /// `None` only while it is dropped.
+    events: Option<Receiver<Event>>,
     commands: Sender<Command>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -120,7 +123,7 @@ impl Rendezvous {
                 .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into()))?,
         };
         let address = plain(listener.local_addr()?);
-        let (tell, events) = channel();
+        let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut server = Server {
@@ -141,7 +144,7 @@ impl Rendezvous {
             .spawn(move || while server.turn() {})?;
         Ok(Rendezvous {
             address,
-            events,
+            events: Some(events),
             commands,
             bell: wake,
             thread: Some(thread),
@@ -155,13 +158,13 @@ impl Rendezvous {
 
     /// What has happened, if anything.
     pub fn event(&self) -> Option<Event> {
-        self.events.try_recv().ok()
+        self.events.as_ref()?.try_recv().ok()
     }
 
     /// Waits for something to happen.
     pub fn event_until(&self, deadline: Instant) -> Option<Event> {
         let left = deadline.saturating_duration_since(Instant::now());
-        self.events.recv_timeout(left).ok()
+        self.events.as_ref()?.recv_timeout(left).ok()
     }
 
     /// Says something to somebody; nothing happens if it is gone.
@@ -184,6 +187,8 @@ impl Rendezvous {
 impl Drop for Rendezvous {
     /// What has been said is still written, for a moment.
     fn drop(&mut self) {
+        // The thread may wait for room in a queue that nobody will empty any more.
+        self.events = None;
         self.command(Command::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -234,7 +239,7 @@ struct Server {
     listener: TcpListener,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
-    events: Sender<Event>,
+    events: SyncSender<Event>,
     bell: Bell,
     blocks: Arc<dyn Blocks>,
     peers: BTreeMap<u64, Peer>,

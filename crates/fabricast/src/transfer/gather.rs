@@ -17,6 +17,9 @@ use crate::error::{Error, spoken};
 use crate::object::{BLOCK, Content};
 use crate::transport::udp::{self, Interface};
 
+/// Less than this is no window: 64 of the largest packets.
+pub const WINDOW_BYTES_MIN: u64 = 64 * fabricast_proto::limits::CHUNK_MAX as u64;
+
 /// What those are told who come after the start.
 pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
                         for another one";
@@ -25,7 +28,7 @@ pub const LATE: &str = "the transfer has begun already, and late receivers canno
 pub struct Gathering<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
-    /// Those who are there, in the order in which they came.
+    /// Those who are there, in the order in which they came, which is that of their numbers.
     pub members: Vec<Member>,
     /// Connections that made no sense.
     pub strangers: u64,
@@ -206,7 +209,7 @@ impl<'a> Gathering<'a> {
                 hello.version
             ));
         }
-        if hello.datagram < DATAGRAM_MIN || hello.window_bytes < 2 * BLOCK as u64 {
+        if hello.datagram < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
             return Some("its datagrams or its window are too small".into());
         }
         (self.members.len() >= self.options.start.max_receivers)

@@ -12,6 +12,7 @@
 mod events;
 mod finding;
 mod gather;
+mod plan;
 mod receiving;
 mod roster;
 mod sending;
@@ -86,8 +87,9 @@ fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Co
         session: Session(session),
         scheme,
         hold: 0,
-        // The kernel charges a packet for its buffer and its descriptor, too.
-        backlog: (caps.receive_buffer / (chunk as usize + 1024)).max(16) as u32,
+        // The kernel charges a packet for its whole buffer, up to twice its length, and for its
+        // descriptor.
+        backlog: (caps.receive_buffer / (2 * chunk as usize + 512)).max(16) as u32,
         rate: None,
         patience: Duration::from_secs(10),
     }

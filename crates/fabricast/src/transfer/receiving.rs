@@ -105,7 +105,10 @@ fn own_name(options: &RecvOptions) -> String {
         .nodename()
         .to_string_lossy()
         .into_owned();
-    format!("{host}:{}", options.dest.display())
+    match options.dest.as_os_str() == "." {
+        true => host,
+        false => format!("{host}:{}", options.dest.display()),
+    }
 }
 
 /// Waits for the sender's next message.

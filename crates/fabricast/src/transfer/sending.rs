@@ -1,27 +1,23 @@
 //! The sender's side, from the start rule's yes to the last receiver's word.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::wire::DATA_OVERHEAD;
-use fabricast_proto::{Command, Config, Event, Node, NodeId, Reach, Scheme, Seq, Time, limits};
+use fabricast_proto::{Command, Event, NodeId, Reach, Time};
 
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
 use super::gather::{Gathering, LATE, refuse};
+use super::plan::{Plan, open};
 use super::roster::{Stage, reach_name};
-use super::{
-    ALL, Clock, FileDriver, Net, ROOT, TICK, check, config, notices, open_net, random, rest,
-};
+use super::{ALL, Clock, FileDriver, Net, TICK, check, notices, random, rest};
 use crate::bell::Bell;
-use crate::bootstrap::message::{Start, ToReceiver, ToSender};
+use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
-use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
 use crate::object::{Content, FileObject, Memory, Source};
-use crate::transport::Transport;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
@@ -61,106 +57,6 @@ pub fn send(
             Err(error)
         }
     }
-}
-
-/// What has been agreed.
-struct Plan {
-    start: Start,
-    interface: String,
-    len: u64,
-}
-
-/// Opens the network as suits the receivers that are there.
-fn open(
-    gathering: &Gathering<'_>,
-    content: &Content,
-    session: u64,
-    options: &SendOptions,
-    bell: &Bell,
-) -> Result<(FileDriver, Plan), Error> {
-    let near = gathering.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let mut net = open_net(&options.net, near, options.ttl, session)?;
-    let waker = net.inner().waker();
-    bell.hang(move || waker.wake());
-
-    let members = &gathering.members;
-    let datagram = members
-        .iter()
-        .map(|m| m.hello.datagram)
-        .fold(net.caps().datagram_max as u32, u32::min);
-    let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
-    let bytes = members.iter().map(|m| m.hello.window_bytes).min();
-    let window = bytes.unwrap_or(u64::MAX) / u64::from(chunk);
-    let window = window.min(u64::from(Scheme::bulk().window)) as u32;
-    let mut root = net.inner().local_addr();
-    if let SocketAddr::V6(v6) = &mut root {
-        v6.set_scope_id(0); // the receiver has a number of its own for that link
-    }
-    let group = match options.reach {
-        ReachRule::Unicast => None,
-        ReachRule::Auto => Some(group_address(options, near, session)?),
-    };
-    let start = Start {
-        group,
-        root,
-        chunk,
-        window,
-        members: [ROOT.0]
-            .into_iter()
-            .chain(members.iter().map(|m| m.node.0))
-            .collect(),
-    };
-    if let Some(group) = group {
-        net.join(ALL, group, false)
-            .map_err(|e| Error::io(format!("sending to {group}"), e))?;
-    }
-    for member in members {
-        net.peer(member.node, member.udp());
-    }
-    let node = Config {
-        rate: options.rate,
-        patience: options.patience,
-        ..config(ROOT, session, window, chunk, net.caps())
-    };
-    let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
-    let command = Command::GroupAdd {
-        group: ALL,
-        members: start.members.iter().copied().map(NodeId).collect(),
-        chunk,
-        start: Seq(session as u32),
-    };
-    let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
-    driver.command(Time::ZERO, command).map_err(refused)?;
-    let interface = driver.transport().inner().device().name.clone();
-    let len = content.len();
-    Ok((
-        driver,
-        Plan {
-            start,
-            interface,
-            len,
-        },
-    ))
-}
-
-/// The group's address: at random in the range of local scope, so that two transfers hardly ever
-/// share one (if they do, the session tells them apart).
-fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<SocketAddr, Error> {
-    let [a, b, c, d, ..] = session.to_be_bytes();
-    let ip = match (options.group, near) {
-        (Some(ip), _) => ip,
-        (None, IpAddr::V4(_)) => Ipv4Addr::new(239, 255, a, b).into(),
-        (None, IpAddr::V6(_)) => {
-            let word = |x, y| u16::from_be_bytes([x, y]);
-            Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, word(a, b), word(c, d)).into()
-        }
-    };
-    if ip.is_ipv4() != near.is_ipv4() {
-        return Err(Error::Usage(format!(
-            "the group {ip} and the receivers, which connect to {near}, are of different families"
-        )));
-    }
-    Ok((ip, options.group_port).into())
 }
 
 /// What the sender does now.
@@ -395,7 +291,8 @@ impl<'a> Sending<'a> {
 
     fn member(&self, node: NodeId) -> Option<usize> {
         let members = &self.gathering.members;
-        members.iter().position(|m| m.node == node && m.active())
+        let at = members.binary_search_by_key(&node, |m| m.node).ok()?;
+        members[at].active().then_some(at)
     }
 
     fn peer(&self, peer: PeerKey) -> Option<usize> {
@@ -521,7 +418,8 @@ impl<'a> Sending<'a> {
     fn survey(&mut self) {
         for status in self.driver.node().members(ALL) {
             let members = &mut self.gathering.members;
-            if let Some(m) = members.iter_mut().find(|m| m.node == status.node) {
+            if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
+                let m = &mut members[at];
                 m.repairs = status.repairs;
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);

@@ -1,0 +1,216 @@
+//! The command on a small cluster of network namespaces: real links, real losses, real cuts.
+//! Needs root; times are not judged, beyond that everything ends.
+
+mod common;
+mod net;
+
+use std::time::Duration;
+
+use common::{Run, Scratch, same};
+use net::{Cluster, Done, Transfer};
+use rustix::process::Signal;
+
+const MB: usize = 1_000_000;
+const SLOW: [&str; 2] = ["--rate", "200mbit"];
+/// What shows by a closed connection shows at once, on a machine that may be busy.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+macro_rules! cluster {
+    ($receivers:expr, $options:expr) => {
+        match Cluster::up($receivers, $options) {
+            Some(cluster) => cluster,
+            None => return,
+        }
+    };
+}
+
+/// One of three transfers sends no more than so many times the file, and none much more: on a
+/// machine with too much to do a receiver can be silent for so long that it is sent things twice.
+fn frugal(multiple: f64, transfer: impl Fn() -> Done) -> Done {
+    let mut tries = 0;
+    loop {
+        let done = transfer();
+        tries += 1;
+        assert_eq!(done.reached_by("unicast"), [""; 0]);
+        if done.multiple <= multiple {
+            return done;
+        }
+        assert!(tries < 3 && done.multiple < 1.3, "{}", done.describe());
+    }
+}
+
+#[test]
+fn eight_receivers_in_one_pass() {
+    let cluster = cluster!(8, &SLOW);
+    frugal(1.08, || Transfer::start(&cluster, 8, 40 * MB, &[]).end(&[]));
+}
+
+#[test]
+fn eight_receivers_that_lose_five_percent() {
+    let cluster = cluster!(8, &SLOW);
+    cluster.run(&["loss", "5", "--what", "udp"]);
+    let done = Transfer::start(&cluster, 8, 30 * MB, &[]).end(&[]);
+    assert_eq!(done.reached_by("multicast").len(), 8);
+    assert!(done.multiple <= 1.6, "{}", done.describe());
+    // Otherwise nothing was lost.
+    assert!(done.multiple > 1.1, "{}", done.describe());
+}
+
+#[test]
+fn over_ipv6() {
+    let cluster = cluster!(3, &SLOW);
+    // The name of an interface would mean its IPv4 address.
+    let address = cluster.address("h1", 6);
+    let send = ["--interface", &address];
+    let done = frugal(1.1, || {
+        Transfer::over(6, &cluster, 3, 20 * MB, &send).end(&[])
+    });
+    let group = done.sent.one("starting")["group"].as_str().unwrap();
+    assert!(group.starts_with("[ff15:"), "{group}");
+}
+
+#[test]
+fn multicast_blocked_for_one() {
+    let cluster = cluster!(3, &SLOW);
+    cluster.run(&["block", "h3"]);
+    let done = Transfer::start(&cluster, 3, 15 * MB, &[]).end(&[]);
+    assert_eq!(done.told_unicast(), ["h3"]);
+    assert_eq!(done.reached_by("unicast"), ["h3"]);
+    assert_eq!(done.reached_by("multicast"), ["h2", "h4"]);
+    assert!(done.multiple <= 2.3, "{}", done.describe());
+}
+
+#[test]
+fn multicast_blocked_for_all() {
+    let cluster = cluster!(3, &SLOW);
+    cluster.run(&["block", "all"]);
+    let done = Transfer::start(&cluster, 3, 15 * MB, &[]).end(&[]);
+    assert_eq!(done.told_unicast(), ["h2", "h3", "h4"]);
+    assert_eq!(done.reached_by("unicast"), ["h2", "h3", "h4"]);
+}
+
+#[test]
+fn multicast_blocked_in_the_middle_for_one() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 40 * MB, &[]);
+    transfer.send.until_share(20);
+    cluster.run(&["block", "h3"]);
+    let done = transfer.end(&[]);
+    assert_eq!(done.told_unicast(), ["h3"]);
+    assert_eq!(done.reached_by("unicast"), ["h3"]);
+}
+
+#[test]
+fn multicast_blocked_in_the_middle_for_all() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 40 * MB, &[]);
+    transfer.send.until_share(20);
+    cluster.run(&["block", "all"]);
+    let done = transfer.end(&[]);
+    assert_eq!(done.told_unicast(), ["h2", "h3", "h4"]);
+    assert_eq!(done.reached_by("unicast"), ["h2", "h3", "h4"]);
+}
+
+#[test]
+fn a_killed_receiver_does_not_stop_the_others() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 30 * MB, &[]);
+    transfer.send.until_share(30);
+    transfer.receiver("h3").signal(Signal::KILL);
+    let done = transfer.end(&["h3"]);
+    assert_eq!(done.sent.result("h3")["state"], "lost");
+    let failed = done.sent.one("failed");
+    assert_eq!(failed["receiver"], "h3");
+}
+
+#[test]
+fn a_receiver_whose_cable_is_pulled_is_given_up() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 30 * MB, &[]);
+    transfer.send.until_share(30);
+    cluster.run(&["link", "h3", "down"]);
+    let mut done = transfer.end(&["h3"]);
+    assert_eq!(done.sent.result("h3")["state"], "lost");
+    // It notices for itself, too, and leaves nothing.
+    done.others.remove(0).end_within(AT_ONCE).expect(8);
+    assert_eq!(done.dir.names(), ["h2", "h4", "source"]);
+}
+
+#[test]
+fn a_stopped_receiver_is_dropped_if_so_wanted() {
+    let cluster = cluster!(3, &SLOW);
+    let options = ["--slow", "drop", "--patience", "1s"];
+    let mut transfer = Transfer::start(&cluster, 3, 30 * MB, &options);
+    transfer.send.until("streaming", |_| true);
+    transfer.receiver("h3").signal(Signal::STOP);
+    let mut done = transfer.end(&["h3"]);
+    assert_eq!(done.sent.result("h3")["state"], "dropped");
+    let stopped = done.others.remove(0);
+    stopped.signal(Signal::CONT);
+    stopped.end_within(AT_ONCE).expect(9);
+    assert_eq!(done.dir.names(), ["h2", "h4", "source"]);
+}
+
+#[test]
+fn when_the_sender_is_killed_the_receivers_end() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 30 * MB, &[]);
+    transfer.send.until_share(30);
+    transfer.send.signal(Signal::KILL);
+    for run in transfer.recv {
+        run.end_within(AT_ONCE).expect(8);
+    }
+    assert_eq!(transfer.dir.names(), ["source"]);
+}
+
+#[test]
+fn the_pace_follows_a_link_that_becomes_slow() {
+    let cluster = cluster!(3, &["--mtu", "9000", "--rate", "1gbit"]);
+    let mut transfer = Transfer::start(&cluster, 3, 80 * MB, &[]);
+    transfer.send.until_share(25);
+    // Only this one: of its own link's queue a sender could learn from its socket.
+    cluster.run(&["rate", "200mbit", "--host", "h3"]);
+    let done = transfer.end(&[]);
+    // Of a pace that stays what it was, half is dropped.
+    assert!(done.dropped < 0.25, "{}", done.describe());
+}
+
+/// In one group and at one port, on purpose: only the sessions differ.
+#[test]
+fn two_transfers_at_once() {
+    let cluster = cluster!(3, &SLOW);
+    let dir = Scratch::new();
+    let hosts = ["h2", "h3", "h4"];
+    let sources = [dir.file("a", 15 * MB), dir.file("b", 16 * MB)];
+    let mut runs: Vec<(Run, Vec<Run>)> = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        // The second sender is on a host that receives from the first.
+        let host = ["h1", "h2"][i];
+        let source = source.to_str().unwrap();
+        let group = ["--group", "239.255.1.1:7641", "--min-receivers", "3"];
+        let fixed = ["send", source, "--json", "--interface", "eth0"];
+        let mut send = cluster.start(host, &[&fixed[..], &group].concat());
+        send.until("listening", |_| true);
+        let recv = hosts.iter().map(|h| {
+            let dest = dir.path(&format!("{h}-{i}"));
+            let dest = dest.to_str().unwrap();
+            cluster.start(h, &["recv", dest, "--json", "--no-sync", "--from", host])
+        });
+        runs.push((send, recv.collect()));
+    }
+    for (i, (send, recv)) in runs.into_iter().enumerate() {
+        let sent = send.end().expect(0);
+        assert_eq!(sent.one("summary")["verified"], 3);
+        for (host, run) in hosts.iter().zip(recv) {
+            run.end().expect(0);
+            same(&sources[i], &dir.path(&format!("{host}-{i}")));
+        }
+    }
+}
+
+#[test]
+fn the_sender_is_found_by_its_announcement() {
+    let cluster = cluster!(2, &SLOW);
+    let done = Transfer::over(0, &cluster, 2, 10 * MB, &[]).end(&[]);
+    assert_eq!(done.reached_by("multicast").len(), 2);
+}

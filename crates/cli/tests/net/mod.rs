@@ -1,0 +1,287 @@
+//! A cluster of network namespaces for one test, and the command on its hosts: h1 sends, h2 and
+//! the next ones receive.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use crate::common::{End, Run, Scratch, same};
+
+const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/cluster/cluster");
+
+fn tool(args: &[&str]) -> Output {
+    let output = Command::new(TOOL).args(args).output();
+    output.expect("the testbed's script runs")
+}
+
+/// Hosts h1, h2 … on one switch. They are gone when it goes, and also when the test is killed.
+pub struct Cluster {
+    name: String,
+    /// Waits for the end of its standard input, which this process alone holds.
+    keeper: Child,
+    /// Two clusters at once would share the processors.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// One sender and so many receivers; `None`, with the reason, where no cluster can run.
+    pub fn up(receivers: usize, options: &[&str]) -> Option<Cluster> {
+        static TURN: Mutex<()> = Mutex::new(());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let check = tool(&["check"]);
+        if !check.status.success() {
+            let reason = String::from_utf8_lossy(&check.stdout);
+            println!("skipped: no cluster can run here: {}", reason.trim());
+            return None;
+        }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t{}n{n}", std::process::id());
+        let mut keeper = Command::new("setsid");
+        keeper.args([
+            "sh",
+            "-c",
+            r#"cat; exec "$0" down --name "$1""#,
+            TOOL,
+            &name,
+        ]);
+        keeper.stdin(Stdio::piped());
+        let cluster = Cluster {
+            keeper: keeper.spawn().unwrap(),
+            name,
+            _turn: turn,
+        };
+        let hosts = (receivers + 1).to_string();
+        let fixed = ["up", &hosts, "--offload", "off"];
+        cluster.run(&[&fixed, options].concat());
+        Some(cluster)
+    }
+
+    /// A command of the testbed; what it prints.
+    #[track_caller]
+    pub fn run(&self, args: &[&str]) -> String {
+        let output = tool(&[&["--name", &self.name], args].concat());
+        assert!(output.status.success(), "cluster {args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts the command on a host.
+    pub fn start(&self, host: &str, args: &[&str]) -> Run {
+        let mut command = Command::new(TOOL);
+        command.args(["--name", &self.name, "exec", host, "--"]);
+        command.arg(env!("CARGO_BIN_EXE_fabricast")).args(args);
+        Run::spawn(command)
+    }
+
+    /// A sender on h1.
+    pub fn send(&self, source: &Path, args: &[&str]) -> Run {
+        let source = source.to_str().unwrap();
+        let mut fixed = vec!["send", source, "--json"];
+        if !args.contains(&"--interface") {
+            fixed.extend(["--interface", "eth0"]);
+        }
+        self.start("h1", &[&fixed, args].concat())
+    }
+
+    /// A receiver on a host, under its name, from `h1` in `family` (4 or 6) or from whoever
+    /// announces something (0). The data are not flushed to the disk: that is not the network's.
+    pub fn recv(&self, host: &str, dest: &Path, family: u8) -> Run {
+        let mut args = vec!["recv", dest.to_str().unwrap(), "--json", "--no-sync"];
+        args.extend(["--name", host]);
+        let address = (family != 0).then(|| self.address("h1", family));
+        if let Some(address) = &address {
+            args.extend(["--from", address]);
+        }
+        self.start(host, &args)
+    }
+
+    pub fn address(&self, host: &str, family: u8) -> String {
+        let hosts: Value = serde_json::from_str(&self.run(&["hosts", "--json"])).unwrap();
+        let ip = &hosts[host][format!("ip{family}")];
+        ip.as_str().unwrap().to_owned()
+    }
+
+    pub fn stat(&self) -> Stat {
+        Stat(serde_json::from_str(&self.run(&["stat", "--json"])).unwrap())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// What hosts and ports have counted.
+pub struct Stat(Value);
+
+impl Stat {
+    fn get(&self, host: &str, key: &str) -> u64 {
+        self.0[host][key].as_u64().unwrap()
+    }
+
+    /// Ethernet bytes that h1 has sent.
+    pub fn root_bytes(&self) -> u64 {
+        self.get("h1", "tx_bytes")
+    }
+
+    pub fn root_packets(&self) -> u64 {
+        self.get("h1", "tx_packets")
+    }
+
+    /// Packets that queues have dropped on the way from h1 to the host that lost most.
+    pub fn worst_drops(&self) -> u64 {
+        let hosts = self.0.as_object().unwrap().keys();
+        let ports = hosts.map(|h| self.get(h, "port_drops")).max();
+        self.get("h1", "eth0_drops") + ports.unwrap()
+    }
+}
+
+/// One transfer from h1 to h2 and the next ones, under way.
+pub struct Transfer<'a> {
+    pub cluster: &'a Cluster,
+    pub dir: Scratch,
+    pub source: PathBuf,
+    pub len: u64,
+    pub send: Run,
+    pub hosts: Vec<String>,
+    pub recv: Vec<Run>,
+    before: Stat,
+}
+
+impl<'a> Transfer<'a> {
+    /// Over IPv4.
+    pub fn start(cluster: &'a Cluster, receivers: usize, len: usize, send: &[&str]) -> Self {
+        Transfer::over(4, cluster, receivers, len, send)
+    }
+
+    /// `family` as in [`Cluster::recv`].
+    pub fn over(
+        family: u8,
+        cluster: &'a Cluster,
+        receivers: usize,
+        len: usize,
+        send: &[&str],
+    ) -> Self {
+        let dir = Scratch::new();
+        let source = dir.file("source", len);
+        let hosts: Vec<String> = (2..receivers + 2).map(|i| format!("h{i}")).collect();
+        let before = cluster.stat();
+        let count = receivers.to_string();
+        let mut run = cluster.send(&source, &[&["--min-receivers", &count], send].concat());
+        run.until("listening", |_| true);
+        let recv = hosts.iter().map(|h| cluster.recv(h, &dir.path(h), family));
+        Transfer {
+            recv: recv.collect(),
+            cluster,
+            source,
+            len: len as u64,
+            send: run,
+            hosts,
+            before,
+            dir,
+        }
+    }
+
+    pub fn receiver(&mut self, host: &str) -> &mut Run {
+        let at = self.hosts.iter().position(|h| h == host).unwrap();
+        &mut self.recv[at]
+    }
+
+    /// Waits for the end; all have the file but `without`, and the sender's exit code says so.
+    /// What the sender told, and how the receivers of `without` ended.
+    #[track_caller]
+    pub fn end(self, without: &[&str]) -> Done {
+        let code = if without.is_empty() { 0 } else { 4 };
+        let sent = self.send.end().expect(code);
+        let after = self.cluster.stat();
+        let mut others = Vec::new();
+        for (host, run) in self.hosts.iter().zip(self.recv) {
+            let copy = self.dir.path(host);
+            let state = &sent.result(host)["state"];
+            if without.contains(&host.as_str()) {
+                assert_ne!(state, "verified", "{host}: {sent:#?}");
+                assert!(!copy.exists(), "{host} has a file");
+                others.push(run);
+            } else {
+                assert_eq!(state, "verified", "{host}: {sent:#?}");
+                run.end().expect(0);
+                same(&self.source, &copy);
+            }
+        }
+        let sum = sent.one("summary");
+        assert_eq!(sum["verified"], (self.hosts.len() - without.len()) as u64);
+        assert_eq!(sum["code"], code);
+        let bytes = after.root_bytes() - self.before.root_bytes();
+        let packets = after.root_packets() - self.before.root_packets();
+        let done = Done {
+            multiple: bytes as f64 / self.len as f64,
+            dropped: (after.worst_drops() - self.before.worst_drops()) as f64 / packets as f64,
+            hosts: self.hosts,
+            dir: self.dir,
+            sent,
+            others,
+        };
+        println!("{}", done.describe());
+        done
+    }
+}
+
+/// A transfer that is over.
+pub struct Done {
+    pub hosts: Vec<String>,
+    pub dir: Scratch,
+    pub sent: End,
+    /// Those that were left out; they may still run.
+    pub others: Vec<Run>,
+    /// Ethernet bytes that h1 sent for each byte of the file.
+    pub multiple: f64,
+    /// Packets that queues dropped for each that h1 sent.
+    pub dropped: f64,
+}
+
+impl Done {
+    /// For whoever has to find out why it was too much.
+    pub fn describe(&self) -> String {
+        let sum = self.sent.one("summary");
+        let tally = |key: &str| {
+            let all = self.sent.all("result");
+            let each = all.map(|r| format!("{} ", r["tally"][key]));
+            each.collect::<String>()
+        };
+        format!(
+            "{:.3} x the file; dropped by queues {:.2} %, by the receivers' kernels {}; duplicates {}; \
+             repairs {}; {}",
+            self.multiple,
+            self.dropped * 100.0,
+            tally("dropped"),
+            tally("duplicates"),
+            self.sent
+                .all("result")
+                .map(|r| format!("{} ", r["repairs"]))
+                .collect::<String>(),
+            sum["traffic"]
+        )
+    }
+
+    /// The hosts that the sender's table says were reached so.
+    pub fn reached_by(&self, reach: &str) -> Vec<&str> {
+        let hosts = self.hosts.iter().map(String::as_str);
+        hosts
+            .filter(|h| self.sent.result(h)["reach"] == reach)
+            .collect()
+    }
+
+    /// The hosts of which it was said on the way that they are reached by unicast, sorted.
+    pub fn told_unicast(&self) -> Vec<&str> {
+        let paths = self.sent.all("path").filter(|e| e["reach"] == "unicast");
+        let mut hosts: Vec<&str> = paths.map(|e| e["receiver"].as_str().unwrap()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+}

@@ -1,0 +1,144 @@
+//! What sender and receivers agree on when it starts: addresses, packet size, window.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use fabricast_proto::wire::DATA_OVERHEAD;
+use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
+
+use super::gather::Gathering;
+use super::{ALL, FileDriver, ROOT, config, open_net};
+use crate::bell::Bell;
+use crate::bootstrap::message::Start;
+use crate::config::{ReachRule, SendOptions};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::object::Content;
+use crate::transport::Transport;
+
+/// What has been agreed.
+pub struct Plan {
+    /// What the receivers are told.
+    pub start: Start,
+    /// The interface in use.
+    pub interface: String,
+    /// Length of the file in bytes.
+    pub len: u64,
+}
+
+/// Opens the network as suits the receivers that are there.
+pub fn open(
+    gathering: &Gathering<'_>,
+    content: &Content,
+    session: u64,
+    options: &SendOptions,
+    bell: &Bell,
+) -> Result<(FileDriver, Plan), Error> {
+    let near = gathering.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let mut net = open_net(&options.net, near, options.ttl, session)?;
+    let waker = net.inner().waker();
+    bell.hang(move || waker.wake());
+
+    let members = &gathering.members;
+    let datagram = members
+        .iter()
+        .map(|m| m.hello.datagram)
+        .fold(net.caps().datagram_max as u32, u32::min);
+    let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
+    let bytes = members.iter().map(|m| m.hello.window_bytes).min();
+    let window = window(bytes.unwrap_or(u64::MAX), chunk);
+    let mut root = net.inner().local_addr();
+    if let SocketAddr::V6(v6) = &mut root {
+        v6.set_scope_id(0); // the receiver has a number of its own for that link
+    }
+    let group = match options.reach {
+        ReachRule::Unicast => None,
+        ReachRule::Auto => Some(group_address(options, near, session)?),
+    };
+    let start = Start {
+        group,
+        root,
+        chunk,
+        window,
+        members: [ROOT.0]
+            .into_iter()
+            .chain(members.iter().map(|m| m.node.0))
+            .collect(),
+    };
+    if let Some(group) = group {
+        net.join(ALL, group, false)
+            .map_err(|e| Error::io(format!("sending to {group}"), e))?;
+    }
+    for member in members {
+        net.peer(member.node, member.udp());
+    }
+    let node = Config {
+        rate: options.rate,
+        patience: options.patience,
+        ..config(ROOT, session, window, chunk, net.caps())
+    };
+    let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
+    let command = Command::GroupAdd {
+        group: ALL,
+        members: start.members.iter().copied().map(NodeId).collect(),
+        chunk,
+        start: Seq(session as u32),
+    };
+    let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
+    driver.command(Time::ZERO, command).map_err(refused)?;
+    let interface = driver.transport().inner().device().name.clone();
+    let len = content.len();
+    Ok((
+        driver,
+        Plan {
+            start,
+            interface,
+            len,
+        },
+    ))
+}
+
+/// Packets that may be under way: the core has windows of powers of two, and what all receivers
+/// can hold must not be exceeded.
+fn window(bytes: u64, chunk: u32) -> u32 {
+    let most = u64::from(Scheme::bulk().window);
+    let fits = (bytes / u64::from(chunk)).clamp(1, most) as u32;
+    1 << fits.ilog2()
+}
+
+/// The group's address: at random in the range of local scope, so that two transfers hardly ever
+/// share one (if they do, the session tells them apart).
+fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<SocketAddr, Error> {
+    let [a, b, c, d, ..] = session.to_be_bytes();
+    let ip = match (options.group, near) {
+        (Some(ip), _) => ip,
+        (None, IpAddr::V4(_)) => Ipv4Addr::new(239, 255, a, b).into(),
+        (None, IpAddr::V6(_)) => {
+            let word = |x, y| u16::from_be_bytes([x, y]);
+            Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, word(a, b), word(c, d)).into()
+        }
+    };
+    if ip.is_ipv4() != near.is_ipv4() {
+        return Err(Error::Usage(format!(
+            "the group {ip} and the receivers, which connect to {near}, are of different families"
+        )));
+    }
+    Ok((ip, options.group_port).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::WINDOW_BYTES;
+    use crate::transfer::gather::WINDOW_BYTES_MIN;
+
+    #[test]
+    fn no_window_is_more_than_a_receiver_holds() {
+        for bytes in [WINDOW_BYTES_MIN, WINDOW_BYTES, u64::MAX] {
+            for chunk in limits::CHUNK_MIN..=limits::CHUNK_MAX {
+                let window = window(bytes, chunk);
+                assert!(window.is_power_of_two() && window >= 64);
+                assert!(u64::from(window) * u64::from(chunk) <= bytes);
+            }
+        }
+    }
+}

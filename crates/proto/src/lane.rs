@@ -1,0 +1,74 @@
+//! What a root is made of: broadcasts under way, lanes, and what they send.
+
+use crate::id::{Extent, OpId};
+use crate::node::Dest;
+use crate::pace::Pacer;
+use crate::seq::Seq;
+use crate::window::Window;
+
+/// A broadcast under way.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// Its name here.
+    pub id: OpId,
+    /// Number of its first packet.
+    pub base: Seq,
+    /// How many it has.
+    pub packets: u32,
+    /// Its bytes.
+    pub len: u64,
+    /// Transmissions that the transport has not finished.
+    pub out: u32,
+    /// Everybody who counts has it.
+    pub complete: bool,
+}
+
+impl Op {
+    /// Number of the first packet after it.
+    pub fn end(&self) -> Seq {
+        self.base + self.packets
+    }
+}
+
+/// A way of sending, with its own window and pace.
+pub struct Lane {
+    /// To whom.
+    pub dest: Dest,
+    /// What has been sent and may have to be sent again.
+    pub window: Window,
+    /// How fast.
+    pub pacer: Pacer,
+    /// New packets sent.
+    pub fresh: u32,
+    /// Members that hold the window at its base.
+    pub at_base: u32,
+    /// What the members can take; `None`: nobody is ready.
+    pub limit: Option<Seq>,
+}
+
+/// What the root sends next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Send {
+    /// A data packet.
+    Data {
+        /// To whom.
+        to: Dest,
+        /// Its flight.
+        flight: u16,
+        /// First number of its operation.
+        op: Seq,
+        /// Its number.
+        seq: Seq,
+        /// Flags of the data frame.
+        flags: u8,
+        /// Its bytes.
+        extent: Extent,
+    },
+    /// A sync frame.
+    Sync {
+        /// To whom.
+        to: Dest,
+        /// Everything before this has been sent.
+        next: Seq,
+    },
+}

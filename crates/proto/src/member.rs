@@ -1,0 +1,131 @@
+//! What a root knows of one receiver, and whether multicast still reaches it.
+
+use core::time::Duration;
+
+use crate::id::NodeId;
+use crate::mutant::{self, Mutant};
+use crate::node::Reach;
+use crate::seq::Seq;
+use crate::time::Time;
+
+/// The lane that a new member belongs to: the group's.
+pub const GROUP_LANE: usize = 0;
+
+/// A receiver, as its root knows it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who.
+    pub node: NodeId,
+    /// The lane that serves it.
+    pub lane: usize,
+    /// How it is reached.
+    pub reach: Reach,
+    /// Nobody waits for it any more.
+    pub gone: bool,
+    /// It has placed everything before this ...
+    pub cum: Seq,
+    /// ... and can take what lies before this.
+    pub limit: Seq,
+    /// Bytes that it has placed.
+    pub placed: u64,
+    /// Packets that it has reported missing.
+    pub repairs: u64,
+    /// When it was last heard.
+    pub heard: Option<Time>,
+    /// When its `cum` last moved.
+    pub moved: Time,
+    /// When it was last asked, and how often since it was heard.
+    pub asked: Time,
+    /// See `asked`.
+    pub unanswered: u32,
+    /// It has been reported as slow, and has not moved since.
+    pub slow: bool,
+    /// Whether multicast reaches it.
+    pub hearing: Hearing,
+}
+
+impl Member {
+    /// One that has not been heard and has nothing of what begins at `start`.
+    pub fn new(node: NodeId, start: Seq, gone: bool) -> Member {
+        Member {
+            node,
+            lane: GROUP_LANE,
+            reach: Reach::Multicast,
+            gone,
+            cum: start,
+            limit: start,
+            placed: 0,
+            repairs: 0,
+            heard: None,
+            moved: Time::ZERO,
+            asked: Time::ZERO,
+            unanswered: 0,
+            slow: false,
+            hearing: Hearing::default(),
+        }
+    }
+
+    /// Whether its window is open: it has posted what comes next, or can hold it.
+    pub fn is_ready(&self) -> bool {
+        if mutant::active(Mutant::LateHoldsAll) {
+            return true;
+        }
+        self.limit != self.cum
+    }
+}
+
+/// Multicast is taken for lost on the way to a member that got none of so many packets in so long.
+const DEAF: [(u32, Duration); 3] = [
+    (128, Duration::from_millis(100)),
+    (16, Duration::from_millis(500)),
+    (4, Duration::from_secs(2)),
+];
+/// And that says so again after this: one that was not running answers questions before it has
+/// read what waits in its buffers.
+const DOUBT: Duration = Duration::from_millis(100);
+
+/// Watches whether a member hears what is sent to the group.
+#[derive(Clone, Debug, Default)]
+pub struct Hearing {
+    /// New packets that it had received, and that the group had been sent, at the last change.
+    received: u32,
+    sent: u32,
+    since: Time,
+    doubted: Option<Time>,
+}
+
+impl Hearing {
+    /// Begins to watch.
+    pub fn start(&mut self, now: Time, received: u32, sent: u32) {
+        *self = Hearing {
+            received,
+            sent,
+            since: now,
+            doubted: None,
+        };
+    }
+
+    /// Nothing was sent until now.
+    pub fn rest(&mut self, now: Time, sent: u32) {
+        if self.sent == sent {
+            self.since = now;
+        }
+    }
+
+    /// The member says that it has `received` so many new packets, and the group has been `sent`
+    /// so many: whether multicast does not reach it any more.
+    pub fn is_lost(&mut self, now: Time, received: u32, sent: u32, rtt: Duration) -> bool {
+        if received != self.received {
+            self.start(now, received, sent);
+            return false;
+        }
+        let (missed, silent) = (sent.wrapping_sub(self.sent), now.since(self.since));
+        // Everything that it lacks was sent long enough ago to have arrived.
+        let deaf = silent > rtt * 4 && DEAF.iter().any(|d| missed >= d.0 && silent >= d.1);
+        if !deaf {
+            return false;
+        }
+        let doubted = *self.doubted.get_or_insert(now);
+        now.since(doubted) >= DOUBT
+    }
+}
