@@ -134,13 +134,13 @@ impl Inbound {
         start: Seq,
     ) -> Inbound {
         let scheme = &config.scheme;
-        let window = scheme.window.clamp(1, limits::WINDOW_MAX);
+        let window = scheme.window.clamp(limits::WINDOW_MIN, limits::WINDOW_MAX);
         Inbound {
             group,
             root,
             turn,
             chunk,
-            gaps: Gaps::new(start, window.next_power_of_two().max(64)),
+            gaps: Gaps::new(start, window.next_power_of_two()),
             window,
             ops: VecDeque::new(),
             end: start,

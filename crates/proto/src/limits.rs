@@ -3,6 +3,8 @@
 /// Largest window: packets of a stream that may be sent and not yet placed everywhere.
 /// Gap lists carry distances in 16 bits, and sequence arithmetic wants far less than 2^31.
 pub const WINDOW_MAX: u32 = 32_768;
+/// Smallest window; a smaller one that is asked for becomes this.
+pub const WINDOW_MIN: u32 = 64;
 /// Smallest payload of a data packet, in bytes.
 pub const CHUNK_MIN: u32 = 64;
 /// Largest payload of a data packet: what a 16-bit frame length can carry, less every header.

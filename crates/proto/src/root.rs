@@ -69,7 +69,7 @@ impl Root {
         start: Seq,
     ) -> Root {
         let window = config.scheme.window.next_power_of_two();
-        let window = window.clamp(64, limits::WINDOW_MAX);
+        let window = window.clamp(limits::WINDOW_MIN, limits::WINDOW_MAX);
         let mut root = Root {
             group,
             chunk,

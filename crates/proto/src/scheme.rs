@@ -14,7 +14,9 @@ pub struct Scheme {
     pub detect: Detect,
     /// Who repairs, and how.
     pub repair: Repair,
-    /// Packets that may be sent and not yet be placed everywhere.
+    /// Packets that may be sent and not yet be placed everywhere, within
+    /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver takes none beyond
+    /// it, so that an object which puts writes off knows how much it may have to keep.
     pub window: u32,
 }
 
