@@ -431,6 +431,11 @@ impl Node {
 
     fn peer_remove(&mut self, node: NodeId) {
         self.gone.insert(node);
+        // What has not been told of it yet is of no interest any more.
+        self.out.retain(|o| match o {
+            Output::Event(Event::Path { node: n, .. } | Event::Slow { node: n, .. }) => *n != node,
+            _ => true,
+        });
         for at in 0..self.groups.len() {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;

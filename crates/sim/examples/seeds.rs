@@ -1,4 +1,4 @@
-//! `seeds run SEED`, `seeds soak FIRST COUNT` or `seeds table`: the soak without the command line's trimmings.
+//! `seeds run SEED`, `seeds soak FIRST COUNT`, `seeds table` or `seeds bulk RECEIVERS BYTES TIMES`: the soak without the command line's trimmings.
 
 use std::io::Write;
 
@@ -34,6 +34,18 @@ fn main() {
                 Err(e) => eprintln!("{e}"),
             }
         }
-        _ => eprintln!("seeds run SEED | seeds soak FIRST COUNT | seeds table [full]"),
+        Some("bulk") => {
+            let mut s = fabricast_sim::Scenario::bulk(number(2) as usize + 1, number(3), 1440);
+            s.topology.fanout = vec![32];
+            s.judged = false;
+            s.rate = Some(100_000_000);
+            for _ in 0..number(4).max(1) {
+                match fabricast_sim::Cluster::new(&s, fabricast_sim::Trace::silent()).run() {
+                    Ok(o) => println!("{} events, done at {:?}", o.events, o.done_at),
+                    Err(e) => println!("{e}"),
+                }
+            }
+        }
+        _ => eprintln!("seeds run SEED | soak FIRST COUNT | table [full] | bulk RECEIVERS BYTES TIMES"),
     }
 }
