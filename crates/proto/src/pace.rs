@@ -39,6 +39,8 @@ const RECENT: usize = 8;
 const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
 const DRAIN_US: f64 = 60_000.0;
+/// The pace probes upwards by no more than this above what has been seen to arrive, ...
+const UP_MAX: f64 = 0.25;
 /// Loss above the usual one, as a share, that is taken for congestion.
 const LOSS_EXCESS: f64 = 0.15;
 /// Until so many packets have been sent, every loss is taken for usual.
@@ -393,8 +395,9 @@ impl Pacer {
                     self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
                     self.up = 0.02;
                 } else if !limited {
-                    self.rate *= 1.0 + self.up;
-                    self.up = (self.up * 1.5).min(0.25);
+                    let known = self.best * (1.0 + self.up);
+                    self.rate = self.rate.max(known.min(self.rate * (1.0 + UP_MAX)));
+                    self.up = (self.up * 1.5f64.powf(took / STANDING.as_secs_f64())).min(UP_MAX);
                 }
                 self.notice_competition(queue, cap, took);
             }

@@ -46,6 +46,8 @@ fn main() {
                 }
             }
         }
-        _ => eprintln!("seeds run SEED | soak FIRST COUNT | table [full] | bulk RECEIVERS BYTES TIMES"),
+        _ => eprintln!(
+            "seeds run SEED | soak FIRST COUNT | table [full] | bulk RECEIVERS BYTES TIMES"
+        ),
     }
 }

@@ -413,7 +413,12 @@ impl Draw {
         }
         // A block that the window cannot hold would never be whole.
         let packets = s.scheme.window / 2;
-        let block_max = s.groups.iter().map(|g| g.chunk * packets).min().unwrap_or(0);
+        let block_max = s
+            .groups
+            .iter()
+            .map(|g| g.chunk * packets)
+            .min()
+            .unwrap_or(0);
         for host in 0..s.hosts {
             if self.rarely(8) {
                 let disk = Disk {

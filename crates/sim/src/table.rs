@@ -198,24 +198,36 @@ pub struct Convergence {
     pub share_after: f64,
 }
 
+impl Convergence {
+    /// Found and followed within a second, and less than 5 % dropped after it.
+    pub fn holds(&self) -> bool {
+        let soon = |d: Option<Duration>| d.is_some_and(|d| d <= Duration::from_secs(1));
+        soon(self.found) && soon(self.followed) && self.lost_later < 0.05
+    }
+}
+
 /// Time between two looks at the network.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Four seconds at 1 Gbit/s, then 200 Mbit/s on every receiver's cable, for four more.
-pub fn step_down() -> Result<Convergence, Failure> {
-    let (fast, slow) = (125_000_000u64, 25_000_000u64);
+/// 1 Gbit/s, in bytes per second.
+pub const FAST: u64 = 125_000_000;
+/// 200 Mbit/s, in bytes per second.
+pub const SLOW: u64 = 25_000_000;
+
+/// Four seconds with every receiver's cable at `before`, then four at `after` (bytes per second).
+pub fn step(before: u64, after: u64) -> Result<Convergence, Failure> {
     let link = LinkKind {
-        rate: fast,
+        rate: FAST,
         mtu: 1500,
         ..LINKS[0]
     };
-    let mut s = link.scenario(8, 4.0 + 4.0 * slow as f64 / fast as f64);
+    let seconds = 4.0 * (before + after) as f64 / FAST as f64;
+    let mut s = link.scenario(8, seconds);
     let at = Duration::from_secs(4);
     s.faults.rates = (1..s.hosts)
-        .map(|host| RateChange {
-            host,
-            at,
-            rate: slow,
+        .flat_map(|host| {
+            let change = |at, rate| RateChange { host, at, rate };
+            [change(Duration::ZERO, before), change(at, after)]
         })
         .collect();
     // Looks: time, bytes into host 1, packets into it, packets that its queue dropped.
@@ -254,7 +266,7 @@ pub fn step_down() -> Result<Convergence, Failure> {
     let found = looks
         .iter()
         .map(|l| l.0)
-        .find(|&t| wide(t) >= 0.9 * fast as f64)
+        .find(|&t| wide(t) >= 0.9 * before as f64)
         .zip(first)
         .map(|(t, first)| t.since(first));
     // What counts is what the root sends towards the receivers: what arrives and what is dropped.
@@ -262,7 +274,7 @@ pub fn step_down() -> Result<Convergence, Failure> {
         let (rate, lost) = between(t, t + LOOK * 6);
         rate / (1.0 - lost).max(0.01)
     };
-    let fits = |t: Time| (0.9..=1.1).contains(&(offered(t) / slow as f64));
+    let fits = |t: Time| (0.9..=1.1).contains(&(offered(t) / after as f64));
     let end = looks.last().map_or(Time::ZERO, |l| l.0);
     let followed = looks
         .iter()
@@ -275,15 +287,15 @@ pub fn step_down() -> Result<Convergence, Failure> {
         Some(i) => followed.get(i + 1).map(|t| t.since(step)),
     };
     let second = Duration::from_secs(1);
-    let (after, lost_later) = between(step + second, end);
+    let (reached, lost_later) = between(step + second, end);
     let half = Time(500_000_000);
     Ok(Convergence {
         found,
         followed,
         lost_in_step: between(step, step + second).1,
         lost_later,
-        share_before: between(half, step).0 / fast as f64,
-        share_after: after / slow as f64,
+        share_before: between(half, step).0 / before as f64,
+        share_after: reached / after as f64,
     })
 }
 
@@ -328,6 +340,10 @@ pub fn late_poster() -> Result<LatePoster, Failure> {
         late: o.host_done_at[8],
         repairs_before,
     })
+}
+
+fn ms(d: Option<Duration>) -> String {
+    d.map_or("never".into(), |d| format!("{} ms", d.as_millis()))
 }
 
 fn verdict(good: bool) -> &'static str {
@@ -408,24 +424,25 @@ pub fn table(full: bool, out: &mut dyn Write) -> io::Result<bool> {
             many.time.0 as f64 / 1e9
         )?;
     }
-    let c = step_down().map_err(|f| bad(&f))?;
-    let ms = |d: Option<Duration>| d.map_or("never".into(), |d| format!("{} ms", d.as_millis()));
-    let good = c.found.is_some_and(|d| d <= Duration::from_secs(1))
-        && c.followed.is_some_and(|d| d <= Duration::from_secs(1))
-        && c.lost_later < 0.05;
-    all &= good;
-    writeln!(
-        out,
-        "\nA step from 1 Gbit/s to 200 Mbit/s: found after {}, used to {:.1} %; followed after {}, \
-         used to {:.1} %;\n  dropped by queues {:.2} % in the first second, {:.2} % after it: {}",
-        ms(c.found),
-        c.share_before * 100.0,
-        ms(c.followed),
-        c.share_after * 100.0,
-        c.lost_in_step * 100.0,
-        c.lost_later * 100.0,
-        verdict(good)
-    )?;
+    for (name, before, after) in [
+        ("1 Gbit/s to 200 Mbit/s", FAST, SLOW),
+        ("200 Mbit/s to 1 Gbit/s", SLOW, FAST),
+    ] {
+        let c = step(before, after).map_err(|f| bad(&f))?;
+        all &= c.holds();
+        writeln!(
+            out,
+            "\nA step from {name}: found after {}, used to {:.1} %; followed after {}, used to \
+             {:.1} %;\n  dropped by queues {:.2} % in the first second, {:.2} % after it: {}",
+            ms(c.found),
+            c.share_before * 100.0,
+            ms(c.followed),
+            c.share_after * 100.0,
+            c.lost_in_step * 100.0,
+            c.lost_later * 100.0,
+            verdict(c.holds())
+        )?;
+    }
     let l = late_poster().map_err(|f| bad(&f))?;
     let good = l.repairs_before == 0 && l.others.0 * 100 <= l.undisturbed.0 * 105;
     all &= good;

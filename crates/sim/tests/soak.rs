@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast_sim::fault::Crash;
-use fabricast_sim::table::{LINKS, goodput, late_poster, packet_count};
+use fabricast_sim::table::{FAST, LINKS, SLOW, goodput, late_poster, packet_count, step};
 use fabricast_sim::{Cluster, Scenario, Trace, judge_seed, run_scenario, soak};
 
 #[test]
@@ -76,6 +76,16 @@ fn loss_costs_no_more_than_promised() {
     for (loss, least) in [(0.0, 0.95), (0.01, 0.88), (0.05, 0.65)] {
         match goodput(&LINKS[0], 8, loss, false, 2.0) {
             Ok(t) => assert!(t.share >= least, "at {loss}: {t:?}"),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn the_pace_follows_a_step_within_a_second() {
+    for (before, after) in [(FAST, SLOW), (SLOW, FAST)] {
+        match step(before, after) {
+            Ok(c) => assert!(c.holds(), "{before} to {after}: {c:?}"),
             Err(e) => panic!("{e}"),
         }
     }
