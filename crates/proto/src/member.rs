@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
 use crate::node::Reach;
+use crate::scheme::Detect;
 use crate::seq::Seq;
 use crate::time::Time;
 
@@ -28,7 +29,7 @@ pub struct Member {
     pub limit: Seq,
     /// Bytes that it has placed.
     pub placed: u64,
-    /// Packets that it has reported missing.
+    /// Packets that were sent again, or are to be, because it asked.
     pub repairs: u64,
     /// When it was last heard.
     pub heard: Option<Time>,
@@ -63,6 +64,18 @@ impl Member {
             slow: false,
             hearing: Hearing::default(),
         }
+    }
+
+    /// Whether it is waited for: it has not everything before `end`.
+    pub fn owes(&self, end: Seq) -> bool {
+        !self.gone && self.cum != end
+    }
+
+    /// Whether it has been silent for so long that it is to be asked (again).
+    pub fn is_silent(&self, now: Time, detect: &Detect) -> bool {
+        let patience = (detect.ask_min * (1 << self.unanswered.min(16))).min(detect.ask_max);
+        let silent = self.heard.map_or(Duration::MAX, |h| now.since(h));
+        silent >= patience && now.since(self.asked) >= patience
     }
 
     /// Whether its window is open: it has posted what comes next, or can hold it.

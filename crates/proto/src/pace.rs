@@ -137,7 +137,8 @@ pub struct Pacer {
     due: Time,
     /// When the next burst may start.
     open_at: Time,
-    paths: Vec<Path>,
+    /// Members that have been heard of, sorted.
+    paths: Vec<(u32, Path)>,
     round: u32,
     round_at: Time,
     round_bytes: u64,
@@ -165,15 +166,15 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// For a lane with `members` possible receivers. `fixed`: bytes per second, never changed.
-    pub fn new(members: usize, fixed: Option<u64>) -> Pacer {
+    /// For a lane without receivers. `fixed`: bytes per second, never changed.
+    pub fn new(fixed: Option<u64>) -> Pacer {
         Pacer {
             fixed: fixed.is_some(),
             rate: fixed.map_or(RATE_START, |r| (r as f64).max(1.0)),
             phase: Phase::Startup,
             due: Time::ZERO,
             open_at: Time::ZERO,
-            paths: vec![Path::new(); members],
+            paths: Vec::new(),
             round: 0,
             round_at: Time::ZERO,
             round_bytes: 0,
@@ -194,6 +195,14 @@ impl Pacer {
         }
     }
 
+    /// Begins at `rate` bytes per second, which the network is known to carry.
+    pub fn begin_at(&mut self, rate: u64) {
+        if !self.fixed {
+            self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
+            self.phase = Phase::Cruise;
+        }
+    }
+
     /// Bytes per second (of UDP payload).
     pub fn rate(&self) -> u64 {
         self.rate as u64
@@ -206,7 +215,14 @@ impl Pacer {
 
     /// Whether `member` is one of those whose speed counts.
     pub fn require(&mut self, member: usize, required: bool) {
-        let path = &mut self.paths[member];
+        let path = match self.paths.binary_search_by_key(&(member as u32), |p| p.0) {
+            Ok(i) => &mut self.paths[i].1,
+            Err(_) if !required => return,
+            Err(i) => {
+                self.paths.insert(i, (member as u32, Path::new()));
+                &mut self.paths[i].1
+            }
+        };
         if required && !path.required {
             path.mark = None;
         }
@@ -247,7 +263,10 @@ impl Pacer {
         received: u32,
         arrived_us: u32,
     ) {
-        let path = &mut self.paths[member];
+        let Ok(i) = self.paths.binary_search_by_key(&(member as u32), |p| p.0) else {
+            return;
+        };
+        let path = &mut self.paths[i].1;
         if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
             return;
         }
@@ -316,7 +335,7 @@ impl Pacer {
         if self.fixed || now.since(self.round_at) < ROUND_MIN {
             return;
         }
-        let required = || self.paths.iter().filter(|p| p.required);
+        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.required);
         let complete = required().all(|p| p.queue_us.is_some());
         if (!complete && now.since(self.round_at) < ROUND_MAX)
             || !required().any(|p| p.queue_us.is_some())
@@ -331,20 +350,22 @@ impl Pacer {
             .filter(|p| now.since(p.learnt_at) < LOSS_AGE)
             .map(|p| p.loss - p.usual_loss)
             .fold(0.0, f64::max);
-        let (queue, cap) = self.standing(now, f64::from(queue), cap);
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
+        // Where only repairs are sent, nothing tells what arrives.
+        let cap = if cap == f64::MAX { sent } else { cap };
+        let (queue, cap) = self.standing(now, f64::from(queue), cap);
         self.set(now, queue, cap, excess, sent, took);
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.round = newest.wrapping_add(1);
         self.round_at = now;
         self.round_bytes = self.bytes;
-        for p in &mut self.paths {
+        for (_, p) in &mut self.paths {
             p.queue_us = None;
         }
         if now.since(self.base_at) > BASE_AGE {
             self.base_at = now;
-            for p in &mut self.paths {
+            for (_, p) in &mut self.paths {
                 p.base = [None, p.base[0].or(p.base[1])];
             }
         }

@@ -31,6 +31,8 @@ use crate::wire::{DATA_OVERHEAD, Feedback, flag};
 
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
+/// Packets that a lane sends before the next one has its turn: enough for a batch of datagrams.
+const TURN_PACKETS: u32 = 32;
 /// Before anybody has been heard, the first broadcast waits so long for all to be ready.
 const GRACE: Duration = Duration::from_millis(50);
 
@@ -40,6 +42,8 @@ pub struct Root {
     chunk: u32,
     window: u32,
     rate: Option<u64>,
+    /// A fixed rate holds for all lanes together.
+    total: Option<Pacer>,
     members: Vec<Member>,
     lanes: Vec<Option<Lane>>,
     ops: VecDeque<Op>,
@@ -56,7 +60,9 @@ pub struct Root {
     unheard: usize,
     rtt: Option<Duration>,
     rtt_var: Duration,
+    /// The lane whose turn it is to send, and how many packets it has sent in it.
     turn: usize,
+    taken: u32,
 }
 
 impl Root {
@@ -75,6 +81,7 @@ impl Root {
             chunk,
             window,
             rate: config.rate,
+            total: config.rate.map(|r| Pacer::new(Some(r))),
             members: members
                 .iter()
                 .map(|&(node, reach)| Member::new(node, start, reach == Reach::Nothing))
@@ -92,6 +99,7 @@ impl Root {
             rtt: None,
             rtt_var: Duration::ZERO,
             turn: 0,
+            taken: 0,
         };
         root.lanes.push(Some(root.lane(Dest::Group(group), start)));
         for (i, &(_, reach)) in members.iter().enumerate() {
@@ -105,8 +113,8 @@ impl Root {
     fn lane(&self, dest: Dest, start: Seq) -> Lane {
         Lane {
             dest,
-            window: Window::new(start, self.window),
-            pacer: Pacer::new(self.members.len(), self.rate),
+            window: Window::new(start, self.window, self.members.len()),
+            pacer: Pacer::new(self.rate),
             fresh: 0,
             at_base: 0,
             limit: None,
@@ -180,6 +188,9 @@ impl Root {
         let mut lane = self.lane(Dest::Node(m.node), m.cum);
         if let Some(sent) = sent {
             lane.window.skip_to(sent.max(m.cum));
+        }
+        if let Some(group) = &self.lanes[self.members[i].lane] {
+            lane.pacer.begin_at(group.pacer.rate() / 2);
         }
         let free = self.lanes.iter().position(Option::is_none);
         let at = free.unwrap_or(self.lanes.len());
@@ -533,11 +544,19 @@ impl Root {
             };
             return Some(Send::Sync { to, next });
         }
-        // Lanes take turns, so that none starves.
-        for k in 0..self.lanes.len() {
-            let at = (self.turn + k) % self.lanes.len();
+        if self.total.as_ref().is_some_and(|t| !t.is_open(now)) {
+            return None;
+        }
+        // Lanes take turns, so that none starves, of a burst each, so that bursts stay whole.
+        let lanes = self.lanes.len();
+        for k in 0..lanes {
+            let at = (self.turn + k) % lanes;
             if let Some(send) = self.poll_lane(now, at, &config.scheme, counters) {
-                self.turn = at + usize::from(self.lanes.len() > 1);
+                self.taken = if k == 0 { self.taken + 1 } else { 1 };
+                self.turn = at;
+                if self.taken >= TURN_PACKETS {
+                    (self.turn, self.taken) = (at + 1, 0);
+                }
                 return Some(send);
             }
         }
@@ -570,15 +589,15 @@ impl Root {
         };
         let ripe = l.window.oldest_report().is_some_and(|t| now >= t + gather);
         let repair = if ripe { l.window.peek_repair() } else { None };
-        let (seq, to, repairs) = match repair {
+        let (seq, one, repairs) = match repair {
             Some((seq, who)) => {
-                let to = match (scheme.repair.how, who) {
-                    (_, Lacking::Stubborn(i)) | (How::Cheaper | How::Unicast, Lacking::One(i)) => {
-                        Dest::Node(self.members[i as usize].node)
-                    }
-                    (How::Multicast, _) | (_, Lacking::Several) => l.dest,
+                let one = match (scheme.repair.how, who) {
+                    (_, Lacking::Stubborn(i))
+                    | (How::Cheaper | How::Unicast, Lacking::One(i))
+                    | (How::Unicast, Lacking::Several(Some(i))) => Some(i),
+                    (How::Multicast, _) | (_, Lacking::Several(_)) => None,
                 };
-                (seq, to, true)
+                (seq, one, true)
             }
             None => {
                 let next = l.window.next();
@@ -586,9 +605,10 @@ impl Root {
                 if !open || !next.before(end) || !may_start {
                     return None;
                 }
-                (next, l.dest, false)
+                (next, None, false)
             }
         };
+        let to = one.map_or(l.dest, |i| Dest::Node(self.members[i as usize].node));
         let op = self.op_of(seq)?;
         let index = seq.from(op.base) as u32;
         let offset = u64::from(index) * u64::from(self.chunk);
@@ -605,10 +625,14 @@ impl Root {
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });
-        l.pacer.sent(now, extent.len + DATA_OVERHEAD as u32);
+        let bytes = extent.len + DATA_OVERHEAD as u32;
+        l.pacer.sent(now, bytes);
+        if let Some(total) = &mut self.total {
+            total.sent(now, bytes);
+        }
         let mut flags = 0;
         if repairs {
-            l.window.repair(now, flight);
+            l.window.repair(now, flight, one);
             flags |= flag::REPAIR;
             match to {
                 Dest::Group(_) => counters.repairs_multicast += 1,
@@ -625,7 +649,8 @@ impl Root {
         if seq + 1 == end {
             flags |= flag::ASK;
         }
-        if let Some(op) = self.ops.iter_mut().find(|o| o.id == extent.op) {
+        let i = self.ops.partition_point(|op| !seq.before(op.end()));
+        if let Some(op) = self.ops.get_mut(i) {
             op.out += 1;
         }
         self.arm_survey(now, scheme);
@@ -658,12 +683,8 @@ impl Root {
         let (mut singly, mut together) = (0, false);
         let first = self.asks.len();
         let (from, count) = (self.ask_from, self.members.len());
-        for k in 0..count {
-            let i = (from + k) % count;
-            let m = &mut self.members[i];
-            if m.gone || m.cum == end {
-                continue;
-            }
+        let mut owing = 0;
+        for m in self.members.iter_mut().filter(|m| m.owes(end)) {
             if now.since(m.moved) >= config.patience && !m.slow {
                 m.slow = true;
                 out.push_back(Output::Event(Event::Slow {
@@ -671,14 +692,17 @@ impl Root {
                     node: m.node,
                 }));
             }
-            let patience = (detect.ask_min * (1 << m.unanswered.min(16))).min(detect.ask_max);
-            let silent = m.heard.map_or(Duration::MAX, |h| now.since(h));
-            if silent < patience || now.since(m.asked) < patience {
+            owing += usize::from(m.is_silent(now, detect));
+        }
+        for k in 0..if owing > 0 { count } else { 0 } {
+            let i = (from + k) % count;
+            let m = &mut self.members[i];
+            if !m.owes(end) || !m.is_silent(now, detect) {
                 continue;
             }
             // Who is served alone has a lane of which the group knows nothing, and who did not
             // answer the group's question may not hear the group at all.
-            if m.lane == GROUP_LANE && m.unanswered < 2 && count > ASK_SINGLY {
+            if m.lane == GROUP_LANE && m.unanswered < 2 && owing > ASK_SINGLY {
                 together = true;
             } else if singly < ASK_SINGLY {
                 singly += 1;
@@ -709,9 +733,10 @@ impl Root {
             at(now);
         }
         let may_start = self.may_start(now);
+        let total = self.total.as_ref().map_or(Time::ZERO, Pacer::opens_at);
         for (i, l) in self.lanes.iter().enumerate() {
             let Some(l) = l else { continue };
-            let opens = l.pacer.opens_at();
+            let opens = l.pacer.opens_at().max(total);
             if let Some(t) = l.window.oldest_report() {
                 let alone = i != GROUP_LANE || self.members.len() == 1;
                 let gather = if alone {
