@@ -62,7 +62,10 @@ pub enum Command {
     /// Nothing more will be sent to the group or expected from it.
     GroupRemove(GroupId),
     /// A node is gone (its process ended, its link is dead, it was given up): nobody waits for it.
+    /// In the groups that exist it is gone for good.
     PeerRemove(NodeId),
+    /// A node that was gone is there again, and a member of groups that are added from now on.
+    PeerAdd(NodeId),
     /// Prove by full-size probes which members multicast reaches; ends with [`Event::Proven`].
     /// Members that it does not reach are served by unicast, or given up if that fails too.
     Prove {
@@ -269,6 +272,8 @@ pub struct Node {
     /// Peers that are gone: what still comes from them is foreign.
     gone: BTreeSet<NodeId>,
     ops: BTreeMap<OpId, (usize, NodeId)>,
+    /// Broadcasts of groups that are removed, and transmissions of each that are not finished.
+    leaving: BTreeMap<OpId, u32>,
     op: u32,
     held_token: u64,
     out: VecDeque<Output>,
@@ -287,6 +292,8 @@ struct Group {
     chunk: u32,
     start: Seq,
     reach: BTreeMap<NodeId, Reach>,
+    /// Members that were there once: what still comes from them is foreign.
+    gone: BTreeSet<NodeId>,
     root: Option<Root>,
     inbound: Vec<Inbound>,
     prover: Option<Prover>,
@@ -338,7 +345,9 @@ impl Group {
 
 impl Node {
     /// A node that is in no group yet. Equal seeds and equal calls give equal answers.
-    pub fn new(config: Config, seed: u64) -> Node {
+    /// The scheme's values are brought within their bounds ([`Scheme::bounded`]).
+    pub fn new(mut config: Config, seed: u64) -> Node {
+        config.scheme = config.scheme.bounded();
         Node {
             config,
             rng: Rng::new(seed),
@@ -346,6 +355,7 @@ impl Node {
             groups: Vec::new(),
             gone: BTreeSet::new(),
             ops: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             op: 0,
             held_token: 0,
             out: VecDeque::new(),
@@ -369,6 +379,10 @@ impl Node {
             Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
             Command::PeerRemove(node) => {
                 self.peer_remove(node);
+                Ok(None)
+            }
+            Command::PeerAdd(node) => {
+                self.gone.remove(&node);
                 Ok(None)
             }
             Command::Prove { group, patience } => self.prove(now, group, patience).map(|()| None),
@@ -403,12 +417,15 @@ impl Node {
         if at == self.groups.len() {
             self.groups.push(None);
         }
+        let gone: BTreeSet<_> = members.iter().copied().collect();
+        let gone: BTreeSet<_> = gone.intersection(&self.gone).copied().collect();
         self.groups[at] = Some(Group {
             id: group,
             members,
             chunk,
             start,
-            reach: BTreeMap::new(),
+            reach: gone.iter().map(|&m| (m, Reach::Nothing)).collect(),
+            gone,
             root: None,
             inbound: Vec::new(),
             prover: None,
@@ -421,11 +438,20 @@ impl Node {
 
     fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
-        self.groups[at] = None;
         self.ready.retain(|&g| g != at);
-        for (&op, _) in self.ops.iter().filter(|(_, (g, _))| *g == at) {
+        if let Some(mut group) = self.groups[at].take() {
+            if let Some(root) = &group.root {
+                self.leaving.extend(root.unfinished());
+            }
+            for stream in &mut group.inbound {
+                stream.forget_held(&mut self.out);
+            }
+        }
+        let ops = self.ops.iter().filter(|(_, (g, _))| *g == at);
+        for (&op, _) in ops.filter(|(op, _)| !self.leaving.contains_key(op)) {
             self.out.push_back(Output::Release(op));
         }
+        self.ops.retain(|_, (g, _)| *g != at);
         Ok(())
     }
 
@@ -440,10 +466,10 @@ impl Node {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;
             };
+            group.reach.insert(node, Reach::Nothing);
+            group.gone.insert(node);
             if let Some(root) = group.root.as_mut() {
                 root.remove(node, &mut self.out);
-            } else {
-                group.reach.insert(node, Reach::Nothing);
             }
             if let Some(prover) = group.prover.as_mut() {
                 prover.remove(node);
@@ -487,7 +513,7 @@ impl Node {
         let packets = inbound::packets(len, g.chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
-        if root == self.config.node || self.gone.contains(&root) {
+        if root == self.config.node || g.gone.contains(&root) {
             return Err(Refused::NotMember);
         }
         let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
@@ -532,9 +558,9 @@ impl Node {
             header.session == self.config.session
                 && from != self.config.node
                 && !self.gone.contains(&from)
-                && self.groups[at]
-                    .as_ref()
-                    .is_some_and(|g| g.members.binary_search(&from).is_ok())
+                && self.groups[at].as_ref().is_some_and(|g| {
+                    g.members.binary_search(&from).is_ok() && !g.gone.contains(&from)
+                })
         });
         let Some(at) = known else {
             self.counters.foreign += 1;
@@ -583,7 +609,9 @@ impl Node {
     }
 
     /// What became of bytes that [`Placement::Write`] or [`Output::Place`] named. `extent` may
-    /// cover many packets, or parts of the first and the last.
+    /// cover many packets, or parts of the first and the last. What has been [`Outcome::Ok`] once
+    /// stays placed and is not told again, even if another part of its packet is
+    /// [`Outcome::Corrupt`] and the packet comes again.
     pub fn placed(&mut self, now: Time, extent: Extent, outcome: Outcome) {
         let Some(&(at, root)) = self.ops.get(&extent.op) else {
             return;
@@ -599,7 +627,13 @@ impl Node {
     /// The transport reads this payload no more.
     pub fn sent(&mut self, _now: Time, token: Token) {
         let op = OpId(token.0 as u32);
-        if let Some(&(at, _)) = self.ops.get(&op)
+        if let Some(out) = self.leaving.get_mut(&op) {
+            *out -= 1;
+            if *out == 0 {
+                self.leaving.remove(&op);
+                self.out.push_back(Output::Release(op));
+            }
+        } else if let Some(&(at, _)) = self.ops.get(&op)
             && let Some(root) = self.groups[at].as_mut().and_then(|g| g.root.as_mut())
         {
             root.sent(op, &mut self.out);

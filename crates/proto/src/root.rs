@@ -75,7 +75,6 @@ impl Root {
         start: Seq,
     ) -> Root {
         let window = config.scheme.window.next_power_of_two();
-        let window = window.clamp(limits::WINDOW_MIN, limits::WINDOW_MAX);
         let mut root = Root {
             group,
             chunk,
@@ -506,6 +505,12 @@ impl Root {
             }
             self.count_waiting();
         }
+    }
+
+    /// Broadcasts of which transmissions are not finished, and how many.
+    pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
+        let out = self.ops.iter().filter(|op| op.out > 0);
+        out.map(|op| (op.id, op.out))
     }
 
     /// The transport reads a payload of `op` no more.

@@ -5,6 +5,8 @@
 
 use core::time::Duration;
 
+use crate::limits;
+
 /// The four choices and a window (P1.1, P1.3).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scheme {
@@ -92,5 +94,31 @@ impl Scheme {
             },
             window: 16_384,
         }
+    }
+
+    /// The same with every value within its bounds: counts of at least one, the window within
+    /// [`limits::WINDOW_MIN`]`..=`[`limits::WINDOW_MAX`], times that let time pass (from 1 µs to an
+    /// hour), and no upper bound below its lower one.
+    pub fn bounded(mut self) -> Scheme {
+        const SOON: Duration = Duration::from_micros(1);
+        const LATE: Duration = Duration::from_secs(3600);
+        let (feedback, detect) = (&mut self.feedback, &mut self.detect);
+        feedback.every = feedback.every.max(1);
+        feedback.turn = feedback.turn.min(LATE);
+        self.repair.gather = self.repair.gather.min(LATE);
+        for t in [
+            &mut feedback.spacing_min,
+            &mut feedback.delay_max,
+            &mut detect.reorder_min,
+            &mut detect.reorder_max,
+            &mut detect.ask_min,
+            &mut detect.ask_max,
+        ] {
+            *t = (*t).clamp(SOON, LATE);
+        }
+        detect.reorder_max = detect.reorder_max.max(detect.reorder_min);
+        detect.ask_max = detect.ask_max.max(detect.ask_min);
+        self.window = self.window.clamp(limits::WINDOW_MIN, limits::WINDOW_MAX);
+        self
     }
 }

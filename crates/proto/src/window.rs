@@ -244,3 +244,150 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Send,
+        Lacks(u32, u32),
+        Repair(bool),
+        Release(u32),
+        Forget(u32),
+    }
+
+    fn acts(members: u32) -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            6 => Just(Act::Send),
+            4 => (0u32..80, 0..members).prop_map(|(n, who)| Act::Lacks(n, who)),
+            3 => any::<bool>().prop_map(Act::Repair),
+            1 => (0u32..20).prop_map(Act::Release),
+            1 => (0..members).prop_map(Act::Forget),
+        ];
+        proptest::collection::vec(act, 0..400)
+    }
+
+    fn who(packet: &BTreeMap<u32, BTreeSet<u32>>, n: u32) -> usize {
+        packet.get(&n).map_or(0, BTreeSet::len)
+    }
+
+    proptest! {
+        /// The window against a queue and a set of members for each packet, across the wrap.
+        #[test]
+        fn agrees_with_sets(
+            start in prop_oneof![Just(0u32), Just(u32::MAX - 70), any::<u32>()],
+            acts in acts(5),
+        ) {
+            let (size, rto) = (64u32, Duration::ZERO);
+            let mut w = Window::new(Seq(start), size, 5);
+            let (mut base, mut next) = (0u32, 0u32);
+            let mut queue: Vec<u32> = Vec::new();
+            let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+            for (i, act) in acts.into_iter().enumerate() {
+                let now = Time(i as u64 + 1);
+                prop_assert_eq!(w.has_room(), next - base < size);
+                match act {
+                    Act::Send if w.has_room() => {
+                        w.send(now, i as u32);
+                        next += 1;
+                    }
+                    Act::Send => {}
+                    Act::Lacks(n, m) => {
+                        let (n, known) = (base + n, base + n < next);
+                        let news = known && lacks.entry(n).or_default().insert(m);
+                        if known && !queue.contains(&n) {
+                            queue.push(n);
+                        }
+                        prop_assert_eq!(w.lacks(now, Seq(start) + n, m, Some(u32::MAX / 2), rto), news);
+                    }
+                    Act::Repair(alone) => {
+                        let got = w.peek_repair();
+                        let want = queue.first().map(|n| Seq(start) + *n);
+                        prop_assert_eq!(got.map(|g| g.0), want);
+                        if let (Some((_, lacking)), Some(&n)) = (got, queue.first()) {
+                            let first = lacks.get(&n).and_then(|l| l.first()).copied();
+                            match lacking {
+                                Lacking::One(m) => {
+                                    prop_assert_eq!((Some(m), who(&lacks, n)), (first, 1));
+                                }
+                                Lacking::Several(m) => {
+                                    prop_assert_eq!(m, first);
+                                    prop_assert!(who(&lacks, n) > 1);
+                                }
+                                Lacking::Stubborn(m) => prop_assert_eq!(Some(m), first),
+                            }
+                            let to = first.filter(|_| alone);
+                            w.repair(now, i as u32, to);
+                            if let (Some(m), Some(l)) = (to, lacks.get_mut(&n)) {
+                                l.remove(&m);
+                            } else {
+                                lacks.remove(&n);
+                            }
+                        }
+                    }
+                    Act::Release(n) => {
+                        base = (base + n).min(next);
+                        w.release(Seq(start) + base);
+                    }
+                    Act::Forget(m) => {
+                        w.forget(m);
+                        lacks.values_mut().for_each(|l| {
+                            l.remove(&m);
+                        });
+                    }
+                }
+                queue.retain(|n| *n >= base && who(&lacks, *n) > 0);
+                lacks.retain(|n, l| *n >= base && !l.is_empty());
+                w.invariants();
+                prop_assert_eq!((w.base(), w.next()), (Seq(start) + base, Seq(start) + next));
+            }
+        }
+
+        /// In a group too large to know everybody: whoever lacks a packet that is queued has a
+        /// repair to the group, or one of its own.
+        #[test]
+        fn a_large_group_forgets_nobody(acts in acts(100)) {
+            let mut w = Window::new(Seq(0), 64, 100);
+            let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+            let mut next = 0;
+            for (i, act) in acts.into_iter().enumerate() {
+                let now = Time(i as u64 + 1);
+                match act {
+                    Act::Send if w.has_room() => {
+                        w.send(now, i as u32);
+                        next += 1;
+                    }
+                    Act::Lacks(n, m) if n < next => {
+                        w.lacks(now, Seq(n), m, Some(u32::MAX / 2), Duration::ZERO);
+                        lacks.entry(n).or_default().insert(m);
+                    }
+                    Act::Repair(_) => {
+                        if let Some((seq, Lacking::One(m) | Lacking::Stubborn(m))) = w.peek_repair() {
+                            w.repair(now, i as u32, Some(m));
+                            // The others ask again.
+                            lacks.remove(&seq.0);
+                        } else if let Some((seq, _)) = w.peek_repair() {
+                            w.repair(now, i as u32, None);
+                            lacks.remove(&seq.0);
+                        }
+                    }
+                    Act::Forget(m) => {
+                        w.forget(m);
+                        lacks.values_mut().for_each(|l| { l.remove(&m); });
+                    }
+                    _ => {}
+                }
+                w.invariants();
+                let queued: BTreeSet<u32> = w.repairs.iter().map(|r| r.0.0).collect();
+                for (n, l) in &lacks {
+                    prop_assert!(l.is_empty() || queued.contains(n), "packet {n}, {l:?}");
+                }
+            }
+        }
+    }
+}

@@ -20,6 +20,8 @@ use crate::transport::{Membership, SimTransport};
 use crate::words;
 use crate::workload::Sending;
 
+/// The core's own invariants are looked at after so many steps; they look at everything it has.
+const INVARIANTS_EVERY: u64 = 16;
 /// Rounds of one host at one point in time before it counts as spinning.
 const ROUNDS_AT_ONCE_MAX: u32 = 10_000;
 
@@ -216,6 +218,9 @@ impl Cluster<'_> {
             }
         }
         let host = &mut self.hosts[h];
+        if self.scenario.judged && self.events.is_multiple_of(INVARIANTS_EVERY) {
+            host.driver.node().invariants();
+        }
         host.wake = wake;
         self.set_alarm(h);
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fabricast_sim::fault::Crash;
+use fabricast_sim::fault::{Block, Crash};
 use fabricast_sim::table::{FAST, LINKS, SLOW, goodput, late_poster, packet_count, step};
 use fabricast_sim::{Cluster, Scenario, Trace, judge_seed, run_scenario, soak};
 
@@ -106,4 +106,36 @@ fn a_receiver_that_dies_half_way_holds_nobody_up() {
     };
     let (without, with) = (time(&undisturbed), time(&s));
     assert!(with * 10 <= without * 11, "{with} ns instead of {without}");
+}
+
+#[test]
+fn a_fixed_rate_holds_for_all_ways_together() {
+    let rate = 2_000_000;
+    let mut s = LINKS[0].scenario(4, 0.1);
+    s.rate = Some(rate);
+    let bytes = s.streams[0].lens[0];
+    // Nobody hears multicast: the object goes out four times.
+    s.faults.blocks = (1..5)
+        .map(|host| Block {
+            host,
+            at: Duration::ZERO,
+            until: None,
+        })
+        .collect();
+    match Cluster::new(&s, Trace::silent()).run() {
+        Ok(o) => {
+            let least = 4 * bytes * 1_000_000_000 / rate;
+            assert!(
+                o.root_done_at[0].0 >= least,
+                "{:?}, not {least} ns",
+                o.root_done_at
+            );
+            assert!(
+                o.root_done_at[0].0 <= least * 13 / 10,
+                "{:?}, not {least} ns",
+                o.root_done_at
+            );
+        }
+        Err(e) => panic!("{e}"),
+    }
 }
