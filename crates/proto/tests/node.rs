@@ -1,0 +1,305 @@
+//! What a node does when groups and peers come and go, when bytes turn out to be wrong, and when it
+//! is told nonsense.
+
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame, Header, flag};
+use fabricast_proto::{
+    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement,
+    Refused, Scheme, Seq, Session, Time, Token,
+};
+
+const CHUNK: u32 = 64;
+const SESSION: Session = Session(7);
+
+fn node(id: u32, hold: u32, scheme: Scheme) -> Node {
+    let config = Config {
+        node: NodeId(id),
+        session: SESSION,
+        scheme,
+        hold,
+        backlog: 1000,
+        rate: None,
+        patience: Duration::from_secs(60),
+    };
+    Node::new(config, 1)
+}
+
+fn add(node: &mut Node, group: u32) {
+    let add = Command::GroupAdd {
+        group: GroupId(group),
+        members: (0..3).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    assert_eq!(node.command(Time(1), add), Ok(None));
+}
+
+/// All that a node says at `now`, and the heads of its datagrams.
+fn drain(node: &mut Node, now: Time) -> Vec<(Output, Vec<u8>)> {
+    let mut all = Vec::new();
+    loop {
+        let mut head = Vec::new();
+        let output = node.poll(now, &mut head);
+        node.invariants();
+        if let Output::Wait(_) = output {
+            return all;
+        }
+        all.push((output, head));
+        assert!(all.len() < 10_000, "it never waits");
+    }
+}
+
+/// All that a node says in the first ten milliseconds: the pace lets few packets go at a time.
+fn drain_paced(node: &mut Node) -> Vec<(Output, Vec<u8>)> {
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    (1..10).flat_map(|ms| drain(node, at(ms))).collect()
+}
+
+fn data(node: &mut Node, from: u32, seq: u32, len: usize) -> Placement {
+    let (header, payload) = (header(from), vec![1; len]);
+    let frame = Frame::Data(wire::Data {
+        group: GroupId(1),
+        op: Seq(0),
+        seq: Seq(seq),
+        flags: 0,
+        payload: &payload,
+    });
+    node.packet(Time(2), Time(2), &header, &frame)
+}
+
+fn header(from: u32) -> Header {
+    Header {
+        flight: 1,
+        source: NodeId(from),
+        session: SESSION,
+    }
+}
+
+/// Receiver `from` says that it can take everything, and has nothing.
+fn ready(node: &mut Node, from: u32, now: Time) {
+    let mut bytes = Vec::new();
+    wire::put_header(&mut bytes, &header(from));
+    let feedback = wire::Feedback {
+        group: GroupId(1),
+        root: NodeId(0),
+        cum: Seq(0),
+        limit: Seq(100),
+        high: Seq(0),
+        received: 0,
+        arrived_us: 0,
+        held_us: 0,
+        flight: 0,
+        flags: 0,
+        missing: wire::Ranges::NONE,
+    };
+    wire::put_feedback(&mut bytes, &feedback, [].into_iter());
+    let datagram = wire::decode(&bytes).expect("a good datagram");
+    for frame in datagram.frames() {
+        node.packet(now, now, &datagram.header, &frame);
+    }
+}
+
+fn bcast(node: &mut Node, group: u32, len: u64) -> OpId {
+    let group = GroupId(group);
+    let op = node.command(Time(1), Command::Bcast { group, len });
+    op.expect("a group").expect("an operation")
+}
+
+fn post(node: &mut Node, group: u32, root: u32, len: u64) -> Result<Option<OpId>, Refused> {
+    let (group, root) = (GroupId(group), NodeId(root));
+    node.command(Time(1), Command::Post { group, root, len })
+}
+
+#[test]
+fn a_removed_group_gives_back_what_it_held() {
+    let mut n = node(1, 10, Scheme::bulk());
+    add(&mut n, 1);
+    let Placement::Hold(token) = data(&mut n, 0, 0, CHUNK as usize) else {
+        panic!("not held");
+    };
+    assert_eq!(n.held(), 1);
+    assert_eq!(
+        n.command(Time(3), Command::GroupRemove(GroupId(1))),
+        Ok(None)
+    );
+    let outputs = drain(&mut n, Time(3));
+    assert!(
+        outputs.iter().any(|o| o.0 == Output::Discard(token)),
+        "{outputs:?}"
+    );
+    assert_eq!(n.held(), 0);
+}
+
+#[test]
+fn a_removed_group_releases_an_object_when_the_transport_has_done_with_it() {
+    let mut n = node(0, 0, Scheme::bulk());
+    add(&mut n, 1);
+    let op = bcast(&mut n, 1, 3 * u64::from(CHUNK));
+    ready(&mut n, 1, Time(2));
+    ready(&mut n, 2, Time(2));
+    let sent: Vec<Token> = drain_paced(&mut n)
+        .into_iter()
+        .filter_map(|o| match o.0 {
+            Output::Transmit(t) if t.payload.is_some() => Some(t.token),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sent.len(), 3);
+    assert_eq!(
+        n.command(Time(3), Command::GroupRemove(GroupId(1))),
+        Ok(None)
+    );
+    for token in sent {
+        let outputs = drain(&mut n, Time(3));
+        assert!(
+            outputs.is_empty(),
+            "{outputs:?} while a payload is being read"
+        );
+        n.sent(Time(3), token);
+    }
+    assert_eq!(drain(&mut n, Time(3))[0].0, Output::Release(op));
+}
+
+#[test]
+fn nobody_waits_in_a_new_group_for_who_is_gone_until_it_is_there_again() {
+    let mut n = node(0, 0, Scheme::bulk());
+    for peer in [1, 2] {
+        assert_eq!(
+            n.command(Time(1), Command::PeerRemove(NodeId(peer))),
+            Ok(None)
+        );
+    }
+    add(&mut n, 1);
+    let op = bcast(&mut n, 1, 10);
+    let complete = Output::Event(Event::Complete(op));
+    assert!(drain(&mut n, Time(1)).iter().any(|o| o.0 == complete));
+    assert_eq!(post(&mut n, 1, 1, 10), Err(Refused::NotMember));
+
+    assert_eq!(n.command(Time(1), Command::PeerAdd(NodeId(1))), Ok(None));
+    add(&mut n, 2);
+    let op = bcast(&mut n, 2, 10);
+    let complete = Output::Event(Event::Complete(op));
+    assert!(
+        !drain(&mut n, Time(1)).iter().any(|o| o.0 == complete),
+        "node 1 is waited for"
+    );
+    assert!(post(&mut n, 2, 1, 10).is_ok());
+    // In the group that was there before, it is gone for good.
+    assert_eq!(post(&mut n, 1, 1, 10), Err(Refused::NotMember));
+    let foreign = n.counters().foreign;
+    assert_eq!(data(&mut n, 1, 0, 10), Placement::Discard);
+    assert_eq!(n.counters().foreign, foreign + 1);
+}
+
+#[test]
+fn of_a_packet_that_comes_again_only_the_wrong_part_is_placed_again() {
+    let mut n = node(1, 0, Scheme::bulk());
+    add(&mut n, 1);
+    let op = post(&mut n, 1, 0, u64::from(CHUNK))
+        .expect("posted")
+        .expect("an operation");
+    let part = |offset, len| Extent { op, offset, len };
+    let complete = Output::Event(Event::Complete(op));
+    let whole = Placement::Write(part(0, CHUNK));
+    assert_eq!(data(&mut n, 0, 0, CHUNK as usize), whole);
+    n.placed(Time(2), part(0, 32), Outcome::Ok);
+    n.placed(Time(2), part(32, 32), Outcome::Corrupt);
+    assert!(!drain(&mut n, Time(2)).iter().any(|o| o.0 == complete));
+    assert_eq!(data(&mut n, 0, 0, CHUNK as usize), whole);
+    n.placed(Time(2), part(32, 32), Outcome::Ok);
+    assert!(drain(&mut n, Time(2)).iter().any(|o| o.0 == complete));
+}
+
+#[test]
+fn a_scheme_of_zeros_neither_panics_nor_spins() {
+    let mut scheme = Scheme::bulk();
+    scheme.feedback.every = 0;
+    scheme.feedback.spacing_min = Duration::ZERO;
+    scheme.feedback.delay_max = Duration::ZERO;
+    scheme.feedback.turn = Duration::MAX;
+    scheme.detect.reorder_min = Duration::ZERO;
+    scheme.detect.reorder_max = Duration::ZERO;
+    scheme.detect.ask_min = Duration::ZERO;
+    scheme.detect.ask_max = Duration::ZERO;
+    scheme.repair.gather = Duration::MAX;
+    scheme.window = 0;
+    let mut receiver = node(1, 10, scheme.clone());
+    let mut root = node(0, 0, scheme);
+    add(&mut root, 1);
+    add(&mut receiver, 1);
+    bcast(&mut root, 1, 1000);
+    assert!(post(&mut receiver, 1, 0, 1000).is_ok());
+    data(&mut receiver, 0, 5, CHUNK as usize);
+    for ms in 1..50 {
+        let now = Time::ZERO + Duration::from_millis(ms);
+        drain(&mut root, now);
+        drain(&mut receiver, now);
+    }
+}
+
+#[test]
+fn one_silent_member_of_a_large_group_is_asked_alone() {
+    let mut n = node(0, 0, Scheme::bulk());
+    let members = 40;
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..members).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    bcast(&mut n, 1, 10_000);
+    for m in 1..members - 1 {
+        ready(&mut n, m, Time(2));
+    }
+    drain(&mut n, Time(2));
+    // All but the last have just been heard when the root looks who is silent.
+    let mut asked = Vec::new();
+    for ms in 1..40 {
+        let now = Time::ZERO + Duration::from_millis(ms * 5);
+        for m in 1..members - 1 {
+            ready(&mut n, m, now);
+        }
+        for (output, head) in drain(&mut n, now) {
+            let Output::Transmit(t) = output else {
+                continue;
+            };
+            let datagram = wire::decode(&head);
+            if datagram.is_ok_and(|d| d.frames().any(|f| matches!(f, Frame::Sync(_)))) {
+                asked.push(t.to);
+            }
+        }
+    }
+    assert!(
+        asked.contains(&Dest::Node(NodeId(members - 1))),
+        "{asked:?}"
+    );
+    assert!(
+        !asked.contains(&Dest::Group(GroupId(1))),
+        "everybody was asked: {asked:?}"
+    );
+}
+
+#[test]
+fn what_asks_is_flagged() {
+    let mut n = node(0, 0, Scheme::bulk());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 3 * u64::from(CHUNK));
+    ready(&mut n, 1, Time(2));
+    ready(&mut n, 2, Time(2));
+    let flags: Vec<u8> = drain_paced(&mut n)
+        .into_iter()
+        .filter_map(|(o, mut head)| match o {
+            Output::Transmit(t) => {
+                head.resize(head.len() + t.payload.map_or(0, |e| e.len as usize), 0);
+                wire::decode(&head).ok()?.frames().find_map(|f| match f {
+                    Frame::Data(d) => Some(d.flags),
+                    _ => None,
+                })
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(flags, [0, 0, flag::ASK]);
+}
