@@ -176,6 +176,7 @@ impl<'a> Gathering<'a> {
                         reach: Reach::Multicast,
                         placed: 0,
                         repairs: 0,
+                        complete: None,
                         slow: false,
                         tally: Tally::default(),
                         hello: Hello {

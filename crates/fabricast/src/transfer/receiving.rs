@@ -438,6 +438,7 @@ impl<'a> Receiving<'a> {
 
     /// Takes bytes that were asked for.
     fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.0 = Instant::now();
         let whole = blocks(self.landing.len()) as usize * HASH;
         let Phase::Proving {
             list,
@@ -523,13 +524,8 @@ impl<'a> Receiving<'a> {
                 let arrived = self.driver.node().counters().received;
                 if arrived != self.progress.1 {
                     self.progress = (now, arrived);
-                } else if let Some(limit) = self.options.receive_timeout
-                    && now - self.progress.0 > limit
-                {
-                    let limit = spoken(limit);
-                    return Err(Error::Timeout(format!(
-                        "nothing has arrived for {limit} (--receive-timeout)"
-                    )));
+                } else {
+                    self.silence(now)?;
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
@@ -537,11 +533,34 @@ impl<'a> Receiving<'a> {
                     len: self.landing.len(),
                 });
             }
-            Phase::Proving { .. } | Phase::Storing(_) if now - self.worked >= WORKING => {
-                self.worked = now;
-                self.say(&ToSender::Working)?;
+            Phase::Proving { .. } => {
+                self.silence(now)?;
+                self.work(now)?;
             }
-            _ => {}
+            Phase::Storing(_) => self.work(now)?,
+            Phase::Leaving(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Gives up if nothing has come for too long.
+    fn silence(&self, now: Instant) -> Result<(), Error> {
+        match self.options.receive_timeout {
+            Some(limit) if now - self.progress.0 > limit => {
+                let limit = spoken(limit);
+                Err(Error::Timeout(format!(
+                    "nothing has arrived for {limit} (--receive-timeout)"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the sender, now and then, that we are at work.
+    fn work(&mut self, now: Instant) -> Result<(), Error> {
+        if now - self.worked >= WORKING {
+            self.worked = now;
+            self.say(&ToSender::Working)?;
         }
         Ok(())
     }

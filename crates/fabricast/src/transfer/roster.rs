@@ -52,6 +52,8 @@ pub struct Member {
     pub placed: u64,
     /// Packets sent again for it.
     pub repairs: u64,
+    /// Since when the core waits for it no more: it has placed everything that there will be.
+    pub complete: Option<Instant>,
     /// Whether its slowness has been told.
     pub slow: bool,
     /// What it has counted.

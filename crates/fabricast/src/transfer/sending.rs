@@ -59,6 +59,10 @@ pub fn send(
     }
 }
 
+/// While a receiver proves and stores it is heard once a second; less patience than this would
+/// take a busy disk for a stopped process.
+const PATIENCE_STORING: Duration = Duration::from_secs(3);
+
 /// What the sender does now.
 #[derive(PartialEq)]
 enum Phase {
@@ -83,6 +87,8 @@ struct Sending<'a> {
     clock: Clock,
     phase: Phase,
     root: Option<String>,
+    /// Bytes of the file and its list together, once the list is there.
+    total: Option<u64>,
     /// The core has been told something since the last step.
     fresh: bool,
     ticked: Option<Instant>,
@@ -123,6 +129,7 @@ impl<'a> Sending<'a> {
             clock: Clock(now),
             phase: Phase::Joining(now),
             root: None,
+            total: None,
             fresh: true,
             ticked: None,
             last: 0.0,
@@ -190,6 +197,7 @@ impl<'a> Sending<'a> {
                         self.gathering.rendezvous.say(member.peer, root);
                     }
                     self.root = Some(hash);
+                    self.total = Some(self.plan.len + list.len() as u64);
                     if !list.is_empty() {
                         self.bcast(now, FileObject::Memory(Memory::new(list)))?;
                     }
@@ -214,7 +222,7 @@ impl<'a> Sending<'a> {
             Event::Path { node, reach, .. } => self.path(node, reach),
             Event::Slow { node, .. } => {
                 if let Some(at) = self.member(node) {
-                    self.slow(at);
+                    self.slow(at, self.options.patience);
                 }
             }
             // Whether all is well is for the receivers to say, and `run` asks the source itself.
@@ -268,7 +276,7 @@ impl<'a> Sending<'a> {
     }
 
     /// A receiver keeps the others waiting.
-    fn slow(&mut self, at: usize) {
+    fn slow(&mut self, at: usize, patience: Duration) {
         let member = &mut self.gathering.members[at];
         if !member.active() || member.slow {
             return;
@@ -280,7 +288,7 @@ impl<'a> Sending<'a> {
                 (self.tell)(SendEvent::Slow { receiver });
             }
             Slow::Drop => {
-                let patience = spoken(self.options.patience);
+                let patience = spoken(patience);
                 let reason = format!(
                     "too slow: it told nothing new for {patience} (--patience) and --slow is drop"
                 );
@@ -397,14 +405,19 @@ impl<'a> Sending<'a> {
             return;
         }
         self.ticked = Some(now);
+        self.survey();
+        // The core watches who has something to place; what is only said is watched here.
         for at in 0..self.gathering.members.len() {
-            let silent = match (&self.phase, &self.gathering.members[at].stage) {
-                (Phase::Joining(since), Stage::Joining) => now.duration_since(*since),
-                (_, Stage::Storing(heard)) => now.duration_since(*heard),
+            let member = &self.gathering.members[at];
+            let (heard, least) = match (&self.phase, &member.stage, member.complete) {
+                (Phase::Joining(since), Stage::Joining, _) => (*since, Duration::ZERO),
+                (_, Stage::Storing(heard), _) => (*heard, PATIENCE_STORING),
+                (_, Stage::Receiving, Some(complete)) => (complete, PATIENCE_STORING),
                 _ => continue,
             };
-            if silent > self.options.patience {
-                self.slow(at);
+            let patience = self.options.patience.max(least);
+            if now.duration_since(heard) > patience {
+                self.slow(at, patience);
             }
         }
         let notices: Vec<String> = notices(&mut self.driver).collect();
@@ -416,6 +429,12 @@ impl<'a> Sending<'a> {
 
     /// Asks the core how far everybody is.
     fn survey(&mut self) {
+        if self.total == Some(0) {
+            // Nothing is broadcast, and the core knows of nobody.
+            for member in &mut self.gathering.members {
+                member.complete.get_or_insert_with(Instant::now);
+            }
+        }
         for status in self.driver.node().members(ALL) {
             let members = &mut self.gathering.members;
             if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
@@ -423,6 +442,9 @@ impl<'a> Sending<'a> {
                 m.repairs = status.repairs;
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);
+                    if self.total.is_some_and(|total| status.placed >= total) {
+                        m.complete.get_or_insert_with(Instant::now);
+                    }
                 }
             }
         }
