@@ -1,5 +1,6 @@
 //! The time before the start: receivers come and go, until the start rule has its way.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -261,19 +262,27 @@ impl<'a> Gathering<'a> {
 
     /// Our address as most receivers see it: datagrams go out there.
     pub fn near(&self) -> Option<IpAddr> {
-        let count = |ip: IpAddr| self.members.iter().filter(|m| m.local.ip() == ip).count();
-        let locals = self.members.iter().rev().map(|m| m.local.ip());
-        locals.max_by_key(|ip| count(*ip))
+        let mut counts = BTreeMap::new();
+        for member in &self.members {
+            *counts.entry(member.local.ip()).or_insert(0) += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(ip, _)| ip)
     }
 
     /// Tells everybody who is still there that the transfer has failed.
     pub fn abort(&self, error: &Error) {
+        let (code, reason) = (error.exit_code(), error.to_string());
+        self.say_active(&ToReceiver::Aborted { code, reason });
         for member in self.members.iter().filter(|m| m.active()) {
-            let (code, reason) = (error.exit_code(), error.to_string());
-            let aborted = ToReceiver::Aborted { code, reason };
-            self.rendezvous.say(member.peer, aborted);
             self.rendezvous.close(member.peer);
         }
+    }
+
+    /// Says the same to all who are still there.
+    pub fn say_active(&self, message: &ToReceiver) {
+        let active = self.members.iter().filter(|m| m.active());
+        self.rendezvous.say_all(active.map(|m| m.peer), message);
     }
 }
 

@@ -306,10 +306,11 @@ impl<'a> Receiving<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            while let Some(heard) = self.control.hear() {
-                if self.heard(heard)? {
-                    return Ok(self.report());
-                }
+            // One at a time: `heard` makes it fresh, and the data go on in between.
+            if let Some(heard) = self.control.hear()
+                && self.heard(heard)?
+            {
+                return Ok(self.report());
             }
             check(&self.options.interrupt)?;
             if self.advance()? {

@@ -63,6 +63,9 @@ pub fn send(
 /// take a busy disk for a stopped process.
 const PATIENCE_STORING: Duration = Duration::from_secs(3);
 
+/// Control messages that are heard in one step, so that no talk holds up the data.
+const HEARD: usize = 256;
+
 /// What the sender does now.
 #[derive(PartialEq)]
 enum Phase {
@@ -114,10 +117,8 @@ impl<'a> Sending<'a> {
             window: plan.start.window,
         });
         let now = Instant::now();
-        for member in &gathering.members {
-            let start = ToReceiver::Start(plan.start.clone());
-            gathering.rendezvous.say(member.peer, start);
-        }
+        let start = ToReceiver::Start(plan.start.clone());
+        gathering.say_active(&start);
         Sending {
             gathering,
             driver,
@@ -145,7 +146,14 @@ impl<'a> Sending<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event);
             }
-            while let Some(event) = self.gathering.rendezvous.event() {
+            for heard in 0.. {
+                if heard == HEARD {
+                    self.fresh = true; // the data go on, and the rest is heard after them
+                    break;
+                }
+                let Some(event) = self.gathering.rendezvous.event() else {
+                    break;
+                };
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
@@ -191,11 +199,8 @@ impl<'a> Sending<'a> {
                 if let Some(list) = self.content.list() {
                     self.phase = Phase::List;
                     let hash = blake3::hash(&list).to_hex().to_string();
-                    for member in self.gathering.members.iter().filter(|m| m.active()) {
-                        let hash = hash.clone();
-                        let root = ToReceiver::Root { hash };
-                        self.gathering.rendezvous.say(member.peer, root);
-                    }
+                    let root = ToReceiver::Root { hash: hash.clone() };
+                    self.gathering.say_active(&root);
                     self.root = Some(hash);
                     self.total = Some(self.plan.len + list.len() as u64);
                     if !list.is_empty() {
