@@ -1,9 +1,9 @@
 //! The time before the start: receivers come and go, until the start rule has its way.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, Reach};
 
@@ -20,6 +20,10 @@ use crate::transport::udp::{self, Interface};
 
 /// Less than this is no window: 64 of the largest packets.
 pub const WINDOW_BYTES_MIN: u64 = 64 * fabricast_proto::limits::CHUNK_MAX as u64;
+
+/// How long a receiver may take to make room for the file, and how many may be at it at once.
+const PREPARE: Duration = Duration::from_secs(10);
+const PREPARING: usize = 1024;
 
 /// What those are told who come after the start.
 pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
@@ -102,6 +106,7 @@ impl<'a> Gathering<'a> {
         loop {
             check(&self.options.interrupt)?;
             let now = Instant::now();
+            self.expire(now);
             let present = self.present();
             if present == 0 {
                 first = None;
@@ -165,7 +170,7 @@ impl<'a> Gathering<'a> {
                 address,
                 local,
                 hello,
-            } => match self.objection(&hello) {
+            } => match self.objection(address, &hello) {
                 Some(reason) => refuse(&self.rendezvous, peer, reason),
                 None => {
                     let member = Member {
@@ -174,6 +179,7 @@ impl<'a> Gathering<'a> {
                         address,
                         local,
                         stage: Stage::Preparing,
+                        since: Instant::now(),
                         reach: Reach::Multicast,
                         placed: 0,
                         repairs: 0,
@@ -186,15 +192,16 @@ impl<'a> Gathering<'a> {
                         },
                     };
                     self.next += 1;
+                    self.make_room();
                     self.admit(member);
                 }
             },
             Event::Said { peer, message } => match message {
-                ToSender::Prepared => self.prepared(peer, tell),
+                ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
                 ToSender::Failed { .. } => self.leave(peer, tell),
                 // Nothing else can be said before the start.
-                _ => {
-                    refuse(&self.rendezvous, peer, "it spoke out of turn".into());
+                other => {
+                    refuse(&self.rendezvous, peer, other.out_of_turn());
                     self.leave(peer, tell);
                 }
             },
@@ -203,7 +210,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    fn objection(&self, hello: &Hello) -> Option<String> {
+    fn objection(&self, address: SocketAddr, hello: &Hello) -> Option<String> {
         if hello.version != VERSION {
             return Some(format!(
                 "the sender speaks version {VERSION} of the control protocol, not {}; install the \
@@ -214,8 +221,57 @@ impl<'a> Gathering<'a> {
         if hello.datagram < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
             return Some("its datagrams or its window are too small".into());
         }
-        (self.members.len() >= self.options.start.max_receivers)
+        // Whoever may connect could otherwise have the data sent to anybody.
+        let control = address.ip().to_canonical();
+        if let Some(ip) = hello.udp_address
+            && ip.to_canonical() != control
+        {
+            return Some(format!(
+                "it wants its datagrams at {ip} and connects from {control}; connect by the \
+                 interface that the data are to take (--from names the sender's address there)"
+            ));
+        }
+        if hello.udp_port == 0 {
+            return Some("it has no port for datagrams".into());
+        }
+        let taken =
+            |m: &Member| m.address.ip() == address.ip() && m.hello.udp_port == hello.udp_port;
+        if self.members.iter().any(taken) {
+            return Some("another receiver has its address and port for datagrams already".into());
+        }
+        (self.present() >= self.options.start.max_receivers)
             .then(|| "there are as many receivers as the sender admits".into())
+    }
+
+    fn is_preparing(&self, peer: PeerKey) -> bool {
+        let mut members = self.members.iter();
+        members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
+    }
+
+    /// Only who is prepared has its seat for certain: of the others the oldest makes room.
+    fn make_room(&mut self) {
+        let preparing = self.members.len() - self.present();
+        if preparing >= PREPARING || self.members.len() >= self.options.start.max_receivers {
+            let oldest = self
+                .members
+                .iter()
+                .position(|m| m.stage == Stage::Preparing);
+            if let Some(at) = oldest {
+                let gone = self.members.remove(at);
+                let reason = "it was not prepared when others came".into();
+                refuse(&self.rendezvous, gone.peer, reason);
+            }
+        }
+    }
+
+    /// Who takes too long to prepare gives its seat back.
+    fn expire(&mut self, now: Instant) {
+        let late =
+            |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
+        for gone in self.members.extract_if(.., late) {
+            let reason = format!("it was not prepared within {}", spoken(PREPARE));
+            refuse(&self.rendezvous, gone.peer, reason);
+        }
     }
 
     fn admit(&mut self, member: Member) {

@@ -33,7 +33,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::object::FileObject;
 use crate::transport::fault::{Fault, Faults};
-use crate::transport::udp::{Family, Interface, Udp, UdpConfig};
+use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
 /// The sender's number.
@@ -67,6 +67,8 @@ fn open_net(
     let config = UdpConfig {
         interface: match &options.interface {
             Interface::Auto => Interface::Address(near),
+            // Of an interface's addresses, the one that the others know us by.
+            Interface::Name(name) if has(name, near) => Interface::Address(near),
             chosen => chosen.clone(),
         },
         family: Some(Family::of(near)),
@@ -77,6 +79,12 @@ fn open_net(
     };
     let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
     Ok(Fault::new(udp, Faults::loss(seed, options.inject_loss)))
+}
+
+fn has(name: &str, address: std::net::IpAddr) -> bool {
+    let devices = udp::devices().unwrap_or_default();
+    let mut named = devices.iter().filter(|d| d.name == name);
+    named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
 fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Config {

@@ -46,6 +46,8 @@ pub struct Member {
     pub hello: Hello,
     /// Where it stands.
     pub stage: Stage,
+    /// Since when it is here.
+    pub since: Instant,
     /// How it is reached.
     pub reach: Reach,
     /// Bytes placed there.
@@ -63,10 +65,7 @@ pub struct Member {
 impl Member {
     /// Where datagrams for it go.
     pub fn udp(&self) -> SocketAddr {
-        let mut address = self.address;
-        if let Some(ip) = self.hello.udp_address {
-            address.set_ip(ip);
-        }
+        let mut address = self.address; // the only one that it may have
         address.set_port(self.hello.udp_port);
         address
     }

@@ -334,13 +334,14 @@ impl<'a> Sending<'a> {
     }
 
     fn said(&mut self, at: usize, message: ToSender) {
+        let told = self.root.is_some();
         let member = &mut self.gathering.members[at];
         match (message, &member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
-            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) => {
+            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) if told => {
                 member.stage = Stage::Storing(Instant::now());
             }
-            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) => {
+            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) if told => {
                 member.tally = tally;
                 let seconds = self.clock.0.elapsed().as_secs_f64();
                 self.over(at, State::Verified, None);
@@ -356,12 +357,7 @@ impl<'a> Sending<'a> {
                 let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
                 self.fail(at, State::Failed, code, reason);
             }
-            _ => self.fail(
-                at,
-                State::Lost,
-                exit::PEER_LOST,
-                "it spoke out of turn".into(),
-            ),
+            (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
         }
     }
 
