@@ -273,7 +273,7 @@ fn describe(report: &SendReport) -> String {
             ]
         })
         .collect();
-    let head = ["receiver", "state", "reach", "time", "repairs", "mended"];
+    let head = ["receiver", "state", "reach", "time", "resent", "mended"];
     let mut text = table(&head, &rows);
     for r in &report.receivers {
         if let Some(reason) = &r.reason {

@@ -84,7 +84,7 @@ pub enum SendEvent {
         len: u64,
         /// The pace in bytes per second, if the core says.
         rate: Option<u64>,
-        /// Packets sent again so far.
+        /// Data packets sent again so far, each counted once.
         repairs: u64,
         /// Receivers that have verified the file.
         verified: usize,
@@ -148,7 +148,8 @@ pub struct ReceiverReport {
     pub reach: &'static str,
     /// Seconds from the start until it ended.
     pub seconds: f64,
-    /// Packets that were sent again for it.
+    /// Data packets sent again that it had asked for, by unicast or because it asked first: each
+    /// repair counts for one receiver, whoever else needed it.
     pub repairs: u64,
     /// What it counted itself.
     pub tally: Tally,

@@ -9,11 +9,11 @@ use fabricast_proto::{NodeId, Reach};
 
 use super::events::SendEvent;
 use super::roster::{Member, Stage, clean_name};
-use super::{DATAGRAM_MIN, TICK, check};
+use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{Hello, Tally, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
-use crate::config::{SendOptions, Verdict};
+use crate::config::{DATAGRAM_MIN, SendOptions, Verdict};
 use crate::error::{Error, spoken};
 use crate::object::{BLOCK, Content};
 use crate::transport::udp::{self, Interface};
@@ -218,7 +218,7 @@ impl<'a> Gathering<'a> {
                 hello.version
             ));
         }
-        if hello.datagram < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
+        if (hello.datagram as usize) < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
             return Some("its datagrams or its window are too small".into());
         }
         // Whoever may connect could otherwise have the data sent to anybody.

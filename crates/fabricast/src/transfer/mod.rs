@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Config, GroupId, NodeId, Scheme, Session, Time};
 
-use crate::config::NetOptions;
+use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::object::FileObject;
@@ -42,8 +42,6 @@ const ROOT: NodeId = NodeId(0);
 const ALL: GroupId = GroupId(0);
 /// How often the loops look at what only time changes.
 const TICK: Duration = Duration::from_millis(100);
-/// Smallest datagram that is worth talking about: what every IPv4 host must take.
-const DATAGRAM_MIN: u32 = 512;
 
 type Net = Fault<Udp>;
 type FileDriver = Driver<Net, FileObject>;
@@ -78,6 +76,14 @@ fn open_net(
         ..UdpConfig::default()
     };
     let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
+    let (device, fits) = (udp.device(), udp.caps().datagram_max);
+    if fits < DATAGRAM_MIN {
+        return Err(Error::Usage(format!(
+            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
+             its MTU (now {}), or choose another one with --interface",
+            device.name, device.mtu
+        )));
+    }
     Ok(Fault::new(udp, Faults::loss(seed, options.inject_loss)))
 }
 

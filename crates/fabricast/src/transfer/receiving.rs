@@ -31,6 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
+    options.net.check()?;
     finding::check_dest(options)?;
     let deadline = Instant::now() + options.start_timeout;
     let bell = Bell::new();

@@ -52,7 +52,7 @@ pub struct Member {
     pub reach: Reach,
     /// Bytes placed there.
     pub placed: u64,
-    /// Packets sent again for it.
+    /// Data packets sent again that it had asked for, by unicast or because it asked first.
     pub repairs: u64,
     /// Since when the core waits for it no more: it has placed everything that there will be.
     pub complete: Option<Instant>,

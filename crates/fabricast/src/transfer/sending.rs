@@ -31,6 +31,7 @@ pub fn send(
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, Error> {
+    options.net.check()?;
     let content = Content::open(source)?;
     let name = match source.file_name().and_then(|n| n.to_str()) {
         Some(name) => name.to_owned(),
