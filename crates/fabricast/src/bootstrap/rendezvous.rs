@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -115,25 +115,27 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Listens at an address, or everywhere (IPv4 and IPv6). `bell` is rung when there is an
-    /// event.
+    /// Listens at these addresses, at one port, or everywhere (IPv4 and IPv6) if there are none.
+    /// `bell` is rung when there is an event.
     pub fn open(
-        address: Option<IpAddr>,
+        addresses: &[SocketAddr],
         port: u16,
         blocks: Arc<dyn Blocks>,
         bell: Bell,
     ) -> io::Result<Rendezvous> {
-        let listener = match address {
-            Some(address) => listener((address, port).into())?,
-            None => listener((Ipv6Addr::UNSPECIFIED, port).into())
-                .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into()))?,
+        let listeners = match addresses {
+            [] => vec![
+                listener((Ipv6Addr::UNSPECIFIED, port).into(), true)
+                    .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into(), false))?,
+            ],
+            some => listeners(some, port)?,
         };
-        let address = plain(listener.local_addr()?);
+        let address = plain(listeners[0].local_addr()?);
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut server = Server {
-            listener,
+            listeners,
             wake: wake.clone(),
             commands: told,
             events: tell,
@@ -157,7 +159,7 @@ impl Rendezvous {
         })
     }
 
-    /// Where it listens.
+    /// Where it listens, or the first such place.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -217,14 +219,53 @@ fn framed(message: &ToReceiver) -> Arc<[u8]> {
     frame.into()
 }
 
-fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+/// One listener for each address; at the port that the first got if any will do.
+fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
+    const TRIES: usize = 16;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for _ in 0..TRIES {
+        match listeners_once(addresses, port) {
+            Ok(listeners) => return Ok(listeners),
+            // What is free at one address may be taken at the next.
+            Err(e) if port == 0 && e.kind() == io::ErrorKind::AddrInUse => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    let mut missing = None;
+    for address in addresses {
+        let mut address = *address;
+        address.set_port(port);
+        match listener(address, false) {
+            Ok(listener) => {
+                port = listener.local_addr()?.port();
+                listeners.push(listener);
+            }
+            // An address that is only being acquired, or has gone this moment.
+            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => missing = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    match (listeners.is_empty(), missing) {
+        (true, Some(e)) => Err(e),
+        (true, None) => Err(io::ErrorKind::AddrNotAvailable.into()),
+        (false, _) => Ok(listeners),
+    }
+}
+
+/// Listens at an address; with `both`, at an unspecified one of IPv6, to IPv4 as well.
+fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        socket.set_only_v6(false)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!both)?;
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -234,7 +275,7 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 struct Server {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
@@ -275,7 +316,9 @@ impl Server {
             false => 1000,
         };
         if !std::mem::take(&mut self.full) && self.ending.is_none() {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+            for listener in &self.listeners {
+                fds.push(PollFd::new(listener, PollFlags::IN));
+            }
         }
         let pause = Timespec {
             tv_sec: pause / 1000,
@@ -296,8 +339,8 @@ impl Server {
                 self.serve(*key);
             }
         }
-        if ready.get(1 + keys.len()) == Some(&true) {
-            self.accept();
+        for (i, _) in ready[1 + keys.len()..].iter().enumerate().filter(|r| *r.1) {
+            self.accept(i);
         }
         self.expire();
         true
@@ -341,8 +384,8 @@ impl Server {
         }
     }
 
-    fn accept(&mut self) {
-        let Ok((stream, address)) = self.listener.accept() else {
+    fn accept(&mut self, listener: usize) {
+        let Ok((stream, address)) = self.listeners[listener].accept() else {
             // No descriptor is left, most likely. Who has said nothing gives his back.
             self.full = !self.make_room();
             return;

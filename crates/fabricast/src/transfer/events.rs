@@ -24,6 +24,8 @@ pub enum SendEvent {
         name: String,
         /// Its length in bytes.
         len: u64,
+        /// Whether it is announced, so that receivers need no address.
+        announced: bool,
     },
     /// A receiver is there.
     Connected {
@@ -221,6 +223,15 @@ pub enum RecvEvent {
     Searching {
         /// Where; `None`: it listens for announcements.
         from: Option<String>,
+    },
+    /// It has not found the sender yet; every few seconds.
+    Trying {
+        /// Where; `None`: it listens for announcements.
+        from: Option<String>,
+        /// Seconds since it began.
+        seconds: f64,
+        /// What is the matter, and what may help.
+        reason: String,
     },
     /// It has found the sender and waits for the start.
     Connected {

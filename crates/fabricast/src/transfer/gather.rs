@@ -1,7 +1,7 @@
 //! The time before the start: receivers come and go, until the start rule has its way.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{DATAGRAM_MIN, SendOptions, Verdict};
 use crate::error::{Error, spoken};
 use crate::object::{BLOCK, Content};
-use crate::transport::udp::{self, Interface};
+use crate::transport::udp::{self, Family, Interface};
 
 /// Less than this is no window: 64 of the largest packets.
 pub const WINDOW_BYTES_MIN: u64 = 64 * fabricast_proto::limits::CHUNK_MAX as u64;
@@ -55,10 +55,9 @@ impl<'a> Gathering<'a> {
         bell: crate::bell::Bell,
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<Gathering<'a>, Error> {
-        let place = interface(&options.net.interface)?;
-        let listen = place.as_ref().map(|(_, address)| *address);
+        let places = places(&options.net.interface, options.group.map(Family::of))?;
         let rendezvous =
-            Rendezvous::open(listen, options.port, content.clone(), bell).map_err(|e| {
+            Rendezvous::open(&places, options.port, content.clone(), bell).map_err(|e| {
                 let hint = match e.kind() {
                     std::io::ErrorKind::AddrInUse => {
                         " (another sender? choose another port with --port, or --port 0 for any)"
@@ -74,18 +73,24 @@ impl<'a> Gathering<'a> {
             name: name.clone(),
         };
         let mut announcer = None;
+        let mut silent = None;
         if options.announce {
             // A convenience: where it cannot be had, receivers are told the address.
-            let place = place.or_else(|| udp::choose(&Interface::Auto, None).ok());
-            if let Some((_, IpAddr::V4(address))) = place {
-                announcer = Announcer::new(address, &announcement).ok();
+            match announce(&options.net.interface, &places, &announcement) {
+                Ok(it) => announcer = Some(it),
+                Err(why) => silent = Some(why),
             }
         }
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
             len: content.len(),
+            announced: announcer.is_some(),
         });
+        if let Some(why) = silent {
+            let text = format!("nothing is announced ({why}): receivers need --from");
+            tell(SendEvent::Notice { text });
+        }
         Ok(Gathering {
             rendezvous,
             members: Vec::new(),
@@ -221,6 +226,15 @@ impl<'a> Gathering<'a> {
         if (hello.datagram as usize) < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
             return Some("its datagrams or its window are too small".into());
         }
+        let group = self.options.group.map(Family::of);
+        let first = || self.members.first().map(|m| Family::of(m.address.ip()));
+        let (family, its) = (group.or_else(first), Family::of(address.ip()));
+        if let Some(family) = family.filter(|f| *f != its) {
+            return Some(format!(
+                "it connects by {its}, and this transfer goes by {family}: name the sender's \
+                 {family} address with --from"
+            ));
+        }
         // Whoever may connect could otherwise have the data sent to anybody.
         let control = address.ip().to_canonical();
         if let Some(ip) = hello.udp_address
@@ -348,12 +362,54 @@ pub fn refuse(rendezvous: &Rendezvous, peer: PeerKey, reason: String) {
     rendezvous.close(peer);
 }
 
-/// An interface that was chosen, and its address; `None`: all of them.
-fn interface(choice: &Interface) -> Result<Option<(udp::Device, IpAddr)>, Error> {
+/// Where to listen, the best first; none: everywhere. An interface that is named is listened at
+/// with all its addresses, because receivers may know any of them; with a group, with those of its
+/// family alone, because others could not take part.
+fn places(choice: &Interface, family: Option<Family>) -> Result<Vec<SocketAddr>, Error> {
+    let usage = |e: std::io::Error| Error::Usage(e.to_string());
+    let (device, address) = match (choice, family) {
+        (Interface::Auto, None) => return Ok(Vec::new()),
+        (Interface::Auto, Some(Family::V4)) => {
+            return Ok(vec![(Ipv4Addr::UNSPECIFIED, 0).into()]);
+        }
+        (Interface::Auto, Some(Family::V6)) => {
+            return Ok(vec![(Ipv6Addr::UNSPECIFIED, 0).into()]);
+        }
+        (chosen, family) => udp::choose(chosen, family).map_err(usage)?,
+    };
+    let mut addresses = vec![address];
     match choice {
-        Interface::Auto => Ok(None),
-        chosen => udp::choose(chosen, None)
-            .map(Some)
-            .map_err(|e| Error::Usage(e.to_string())),
+        Interface::Name(_) => addresses.extend(device.addresses.iter().filter(|a| **a != address)),
+        Interface::Address(given) if *given != address => {
+            return Err(Error::Usage(format!(
+                "the interface's address {given} and the group are of different families"
+            )));
+        }
+        _ => {}
+    }
+    addresses.retain(|a| family.is_none_or(|f| Family::of(*a) == f));
+    let place = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => SocketAddr::from((ip, 0)),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, 0, 0, device.index).into()
+        }
+        IpAddr::V6(ip) => SocketAddr::from((ip, 0)),
+    };
+    Ok(addresses.into_iter().map(place).collect())
+}
+
+/// Announces where receivers may connect; the error says why that cannot be.
+fn announce(
+    choice: &Interface,
+    places: &[SocketAddr],
+    what: &Announcement,
+) -> Result<Announcer, String> {
+    if !places.is_empty() && !places.iter().any(SocketAddr::is_ipv4) {
+        return Err("announcements go by IPv4, and this transfer does not".into());
+    }
+    let chosen = udp::choose(choice, Some(Family::V4)).map_err(|e| e.to_string())?;
+    match chosen.1 {
+        IpAddr::V4(address) => Announcer::new(address, what).map_err(|e| e.to_string()),
+        IpAddr::V6(_) => Err("there is no IPv4 address".into()),
     }
 }
