@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use common::{BOUND, Scratch, receiver, same, sender};
 use serde_json::{Value, json};
@@ -46,6 +46,16 @@ impl Peer {
         let mut bytes = vec![0; len as usize];
         self.0.read_exact(&mut bytes).unwrap();
         serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// Hears the message of this name.
+    fn until(&mut self, say: &str) -> Value {
+        loop {
+            let message = self.hear();
+            if message["say"] == say {
+                return message;
+            }
+        }
     }
 
     #[track_caller]
@@ -129,4 +139,33 @@ fn who_never_prepares_is_given_up() {
     let mut idle = Peer::hello(&address, "idle", json!({}));
     assert_eq!(idle.hear()["say"], "welcome");
     idle.refused("not prepared within 10 s");
+}
+
+#[test]
+fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let copy = dir.path("copy");
+    let recv = receiver(&address, "r0", &copy, &["--receive-timeout", "1s"]);
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(BOUND)).unwrap();
+    let mut peer = Peer(stream);
+    peer.until("hello");
+    // A file without bytes: only its list can be wrong, and it is asked for again.
+    peer.say(json!({
+        "say": "welcome", "version": 1, "session": 7, "node": 1, "name": "x", "len": 0,
+        "mode": 0o644, "block": 1 << 20,
+    }));
+    peer.until("prepared");
+    peer.say(json!({
+        "say": "start", "group": null, "root": "127.0.0.1:9", "chunk": 1000, "window": 64,
+        "members": [0, 1],
+    }));
+    peer.until("ready");
+    peer.say(json!({"say": "root", "hash": "not that of an empty list"}));
+    peer.until("need");
+    let end = recv.end().expect(5);
+    assert!(end.stderr.contains("--receive-timeout"), "{}", end.stderr);
+    assert!(dir.names().is_empty());
 }
