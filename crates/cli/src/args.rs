@@ -89,7 +89,7 @@ pub struct Net {
         hide_default_value = true
     )]
     pub interface: Interface,
-    /// Largest datagram in bytes [default: what the interfaces' MTU allows]
+    /// Largest datagram in bytes, 512 to 65507 [default: what the interfaces' MTU allows]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub datagram: Option<u64>,
     /// Do not let the kernel cut and join datagrams (GSO, GRO)

@@ -59,6 +59,16 @@ fn say(out: &mut Output, event: &RecvEvent) {
         RecvEvent::Searching { from: None } => {
             out.say("Listening for a sender on this network (--from HOST names one)");
         }
+        RecvEvent::Trying {
+            from,
+            seconds,
+            reason,
+        } => {
+            let whom = from.as_deref().unwrap_or("any sender");
+            out.say(&format!(
+                "Still trying {whom} after {seconds:.0} s: {reason}"
+            ));
+        }
         RecvEvent::Connected {
             sender,
             name,

@@ -121,7 +121,12 @@ fn await_enter(pressed: Arc<AtomicBool>) {
 
 fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
     match event {
-        SendEvent::Listening { address, name, len } => {
+        SendEvent::Listening {
+            address,
+            name,
+            len,
+            announced,
+        } => {
             out.say(&format!(
                 "Offering {name} ({}). On each receiver run",
                 units::bytes(*len)
@@ -130,7 +135,7 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
                 "    fabricast recv .{}",
                 from(*address, &args.net.interface)
             ));
-            if !args.no_announce {
+            if *announced {
                 out.say("or, on the same network, just `fabricast recv .` ('.' is where it goes).");
             }
             if by_hand {
@@ -273,7 +278,7 @@ fn describe(report: &SendReport) -> String {
             ]
         })
         .collect();
-    let head = ["receiver", "state", "reach", "time", "repairs", "mended"];
+    let head = ["receiver", "state", "reach", "time", "resent", "mended"];
     let mut text = table(&head, &rows);
     for r in &report.receivers {
         if let Some(reason) = &r.reason {

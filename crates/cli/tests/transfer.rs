@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Run, Scratch, receiver, same, sender};
 
 const QUIET: &str = "--no-announce";
@@ -9,7 +11,7 @@ const QUIET: &str = "--no-announce";
 /// Sends `source` to `n` receivers; checks that all have it and that nothing else is left.
 fn transfer(
     dir: &Scratch,
-    source: &std::path::Path,
+    source: &Path,
     n: usize,
     send: &[&str],
     recv: &[&str],
@@ -138,6 +140,94 @@ fn over_ipv6() {
     send.end().expect(0);
     recv.end().expect(0);
     same(&source, &copy);
+}
+
+/// A sender on the loopback interface, by name, and its port.
+fn by_name(source: &Path, args: &[&str]) -> (Run, u64) {
+    let path = source.to_str().unwrap();
+    let fixed = ["send", path, "--json", "--port", "0", "--interface", "lo"];
+    let mut run = Run::start(fixed.iter().chain(args));
+    let listening = run.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap();
+    let port = address.parse::<std::net::SocketAddr>().unwrap().port();
+    (run, port.into())
+}
+
+#[test]
+fn a_named_interface_is_listened_at_by_both_families() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: this machine has no IPv6 loopback");
+        return;
+    }
+    let dir = Scratch::new();
+    let source = dir.file("source", 300_000);
+    for (host, group) in [
+        ("[::1]", None),
+        ("127.0.0.1", None),
+        ("[::1]", Some("ff15::7")),
+    ] {
+        let mut args = vec![QUIET];
+        args.extend(group.iter().flat_map(|g| ["--group", g]));
+        let (send, port) = by_name(&source, &args);
+        let copy = dir.path("copy");
+        if group.is_some() {
+            // Who comes by the other family finds nobody, and hears what to look at.
+            let from = format!("127.0.0.1:{port}");
+            let end = receiver(&from, "r1", &copy, &["--start-timeout", "300ms"]).end();
+            let end = end.expect(5);
+            assert!(end.stderr.contains("does it listen"), "{}", end.stderr);
+        }
+        let recv = receiver(&format!("{host}:{port}"), "r0", &copy, &[]);
+        send.end().expect(0);
+        recv.end().expect(0);
+        same(&source, &copy);
+        std::fs::remove_file(&copy).unwrap();
+    }
+    // Both at once would need two groups.
+    let (mut send, port) = by_name(&source, &[QUIET, "--min-receivers", "2"]);
+    let _first = receiver(&format!("127.0.0.1:{port}"), "r0", &dir.path("a"), &[]);
+    send.until("connected", |_| true);
+    let other = receiver(&format!("[::1]:{port}"), "r1", &dir.path("b"), &[]);
+    let end = other.end().expect(9);
+    assert!(
+        end.stderr.contains("IPv4 address with --from"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn where_nothing_can_be_announced_that_is_said() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let path = source.to_str().unwrap();
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: this machine has no IPv6 loopback");
+        return;
+    }
+    let args = ["send", path, "--json", "--port", "0", "--interface", "::1"];
+    let mut send = Run::start(args);
+    let listening = send.until("listening", |_| true);
+    assert_eq!(listening["announced"], false);
+    let notice = send.until("notice", |_| true);
+    assert!(
+        notice["text"].as_str().unwrap().contains("--from"),
+        "{notice}"
+    );
+    let copy = dir.path("copy");
+    let end = Run::start(["recv", copy.to_str().unwrap(), "--interface", "::1"]).end();
+    let end = end.expect(2);
+    assert!(end.stderr.contains("--from"), "{}", end.stderr);
+}
+
+#[test]
+fn what_is_tried_in_vain_is_told() {
+    let dir = Scratch::new();
+    let mut recv = receiver("127.0.0.1:9", "r0", &dir.path("copy"), &[]);
+    let trying = recv.until("trying", |_| true);
+    assert_eq!(trying["from"], "127.0.0.1:9");
+    let reason = trying["reason"].as_str().unwrap();
+    assert!(reason.contains("fabricast send"), "{reason}");
 }
 
 #[test]

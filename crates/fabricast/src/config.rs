@@ -7,7 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bootstrap;
+use crate::error::Error;
 use crate::transport::udp::Interface;
+
+/// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4
+/// host takes it.
+pub const DATAGRAM_MIN: usize = 512;
+/// Largest datagram: what a packet of IPv4 carries after its headers.
+pub const DATAGRAM_MAX: usize = 65_507;
 
 /// Choices about the network, on either side.
 #[derive(Clone, Debug)]
@@ -15,7 +22,8 @@ pub struct NetOptions {
     /// Which interface datagrams leave and enter by. [`Interface::Auto`] means the one that the
     /// control connections use.
     pub interface: Interface,
-    /// Largest datagram in bytes; by default what the interfaces' MTU allows.
+    /// Largest datagram in bytes, from [`DATAGRAM_MIN`] to [`DATAGRAM_MAX`]; by default what the
+    /// interfaces' MTU allows.
     pub datagram: Option<usize>,
     /// Whether the kernel may cut and join datagrams.
     pub offload: bool,
@@ -30,6 +38,19 @@ impl Default for NetOptions {
             datagram: None,
             offload: true,
             inject_loss: 0.0,
+        }
+    }
+}
+
+impl NetOptions {
+    /// Whether these choices make sense whatever the network is like.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.datagram {
+            Some(d) if !(DATAGRAM_MIN..=DATAGRAM_MAX).contains(&d) => Err(Error::Usage(format!(
+                "a datagram of {d} bytes is none that this protocol can use: choose \
+                 {DATAGRAM_MIN} to {DATAGRAM_MAX} (--datagram)"
+            ))),
+            _ => Ok(()),
         }
     }
 }
@@ -242,6 +263,21 @@ mod tests {
                 verdict,
                 "{elapsed:?} {since:?} {n}"
             );
+        }
+    }
+
+    #[test]
+    fn datagrams_have_limits() {
+        let net = |datagram| NetOptions {
+            datagram,
+            ..NetOptions::default()
+        };
+        for good in [None, Some(DATAGRAM_MIN), Some(1472), Some(DATAGRAM_MAX)] {
+            assert!(net(good).check().is_ok(), "{good:?}");
+        }
+        for bad in [0, 1, 31, DATAGRAM_MIN - 1, DATAGRAM_MAX + 1, usize::MAX] {
+            let error = net(Some(bad)).check().unwrap_err();
+            assert!(error.to_string().contains("512 to 65507"), "{error}");
         }
     }
 

@@ -33,11 +33,16 @@ pub struct Control {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Connects to the first of `addresses` that answers; one round, no waiting in between.
-pub fn connect(addresses: &[SocketAddr], bell: Bell) -> io::Result<Control> {
+/// Connects to the first of `addresses` that answers; one round, no waiting in between, and no
+/// attempt beyond `deadline`.
+pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::Result<Control> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
-        match TcpStream::connect_timeout(address, ATTEMPT) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(address, ATTEMPT.min(left)) {
             Ok(stream) => return Control::new(stream, bell),
             Err(e) => last = e,
         }

@@ -116,6 +116,22 @@ pub enum ToSender {
     },
 }
 
+impl ToSender {
+    /// The words for one that is said when it cannot be.
+    pub fn out_of_turn(&self) -> String {
+        let what = match self {
+            ToSender::Hello(_) => "hello",
+            ToSender::Prepared => "prepared",
+            ToSender::Ready => "ready",
+            ToSender::Need { .. } => "need",
+            ToSender::Working => "working",
+            ToSender::Verified(_) => "verified",
+            ToSender::Failed { .. } => "failed",
+        };
+        format!("it said \"{what}\" out of turn")
+    }
+}
+
 /// From the sender to a receiver.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]

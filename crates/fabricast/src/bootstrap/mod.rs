@@ -9,7 +9,8 @@
 //!
 //! Whatever comes from the network is hostile until it is checked: frames have a largest length,
 //! messages out of turn close the connection, strangers get ten seconds and a bounded number of
-//! places. Nothing of it is an error of ours; it is counted.
+//! places (the oldest goes when there are more), and nobody is served more than a bounded amount
+//! before the others have had their turn. Nothing of it is an error of ours; it is counted.
 //!
 //! A job launcher that already connects its ranks will not want this: `trait Bootstrap {
 //! allgather(&[u8]) -> Vec<Vec<u8>> }` goes beside [`Rendezvous`] then (MPI, PMIx).
@@ -18,7 +19,10 @@ pub mod announce;
 mod control;
 mod frame;
 pub mod message;
+mod peer;
 mod rendezvous;
+#[cfg(test)]
+mod tests;
 
 pub use control::{Control, Heard, connect};
 pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous};

@@ -5,8 +5,8 @@
 //! to be written to it: at most one block, and the few messages that a transfer has.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::frame::{self, Kind};
+use super::frame;
 use super::message::{ToReceiver, ToSender};
+use super::peer::{Gone, Peer};
 use super::{plain, tune};
 use crate::bell::Bell;
 use crate::object::Content;
 
-/// Connections that have not said `Hello`, at most, and how long each may take.
+/// Connections that have not said `Hello`, at most, and how long each may take. The oldest goes
+/// when there are more: silence keeps nobody out.
 const STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(10);
 /// When the sender has nothing more to say, a receiver gets this long to close.
 const LINGER: Duration = Duration::from_secs(2);
 /// Events that may wait for the transfer; receivers that talk more are held back by TCP.
 const EVENTS: usize = 1024;
-/// Bytes of messages that may wait for one receiver that does not read.
-const BACKLOG: usize = 4 << 20;
 
 /// A connection; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PeerKey(u64);
+pub struct PeerKey(pub(super) u64);
 
 /// Where damaged blocks come from again.
 pub trait Blocks: Send + Sync {
@@ -93,7 +93,13 @@ pub enum Event {
 }
 
 enum Command {
-    Say(PeerKey, ToReceiver),
+    Say {
+        to: Vec<PeerKey>,
+        /// Shared by all: what the start says grows with their number.
+        frame: Arc<[u8]>,
+        /// From now on they may ask for damaged blocks.
+        proving: bool,
+    },
     Close(PeerKey),
     End,
 }
@@ -109,25 +115,27 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Listens at an address, or everywhere (IPv4 and IPv6). `bell` is rung when there is an
-    /// event.
+    /// Listens at these addresses, at one port, or everywhere (IPv4 and IPv6) if there are none.
+    /// `bell` is rung when there is an event.
     pub fn open(
-        address: Option<IpAddr>,
+        addresses: &[SocketAddr],
         port: u16,
         blocks: Arc<dyn Blocks>,
         bell: Bell,
     ) -> io::Result<Rendezvous> {
-        let listener = match address {
-            Some(address) => listener((address, port).into())?,
-            None => listener((Ipv6Addr::UNSPECIFIED, port).into())
-                .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into()))?,
+        let listeners = match addresses {
+            [] => vec![
+                listener((Ipv6Addr::UNSPECIFIED, port).into(), true)
+                    .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into(), false))?,
+            ],
+            some => listeners(some, port)?,
         };
-        let address = plain(listener.local_addr()?);
+        let address = plain(listeners[0].local_addr()?);
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut server = Server {
-            listener,
+            listeners,
             wake: wake.clone(),
             commands: told,
             events: tell,
@@ -151,7 +159,7 @@ impl Rendezvous {
         })
     }
 
-    /// Where it listens.
+    /// Where it listens, or the first such place.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -169,7 +177,16 @@ impl Rendezvous {
 
     /// Says something to somebody; nothing happens if it is gone.
     pub fn say(&self, peer: PeerKey, message: ToReceiver) {
-        self.command(Command::Say(peer, message));
+        self.say_all([peer], &message);
+    }
+
+    /// Says the same to many.
+    pub fn say_all(&self, peers: impl IntoIterator<Item = PeerKey>, message: &ToReceiver) {
+        self.command(Command::Say {
+            to: peers.into_iter().collect(),
+            frame: framed(message),
+            proving: matches!(message, ToReceiver::Root { .. }),
+        });
     }
 
     /// Closes a connection when everything said has been written. No `Lost` follows.
@@ -196,14 +213,59 @@ impl Drop for Rendezvous {
     }
 }
 
-fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+fn framed(message: &ToReceiver) -> Arc<[u8]> {
+    let mut frame = Vec::new();
+    frame::put_message(&mut frame, message);
+    frame.into()
+}
+
+/// One listener for each address; at the port that the first got if any will do.
+fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
+    const TRIES: usize = 16;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for _ in 0..TRIES {
+        match listeners_once(addresses, port) {
+            Ok(listeners) => return Ok(listeners),
+            // What is free at one address may be taken at the next.
+            Err(e) if port == 0 && e.kind() == io::ErrorKind::AddrInUse => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    let mut missing = None;
+    for address in addresses {
+        let mut address = *address;
+        address.set_port(port);
+        match listener(address, false) {
+            Ok(listener) => {
+                port = listener.local_addr()?.port();
+                listeners.push(listener);
+            }
+            // An address that is only being acquired, or has gone this moment.
+            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => missing = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    match (listeners.is_empty(), missing) {
+        (true, Some(e)) => Err(e),
+        (true, None) => Err(io::ErrorKind::AddrNotAvailable.into()),
+        (false, _) => Ok(listeners),
+    }
+}
+
+/// Listens at an address; with `both`, at an unspecified one of IPv6, to IPv4 as well.
+fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        socket.set_only_v6(false)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!both)?;
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -212,31 +274,8 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-struct Peer {
-    stream: TcpStream,
-    address: SocketAddr,
-    local: SocketAddr,
-    /// Since when; a stranger must speak soon.
-    since: Instant,
-    known: bool,
-    /// Nothing more is read; it closes when everything is written.
-    closing: bool,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    written: usize,
-    need: Option<Need>,
-}
-
-/// What a receiver needs again, one thing at a time.
-#[derive(Clone, Copy)]
-enum Need {
-    Block(u64),
-    /// The hash list, from this byte.
-    List(usize),
-}
-
 struct Server {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
@@ -268,13 +307,18 @@ impl Server {
         let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
         for peer in self.peers.values() {
             let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, peer.written < peer.output.len());
+            flags.set(PollFlags::OUT, peer.has_output());
             fds.push(PollFd::from_borrowed_fd(peer.stream.as_fd(), flags));
         }
-        let pause = if self.full { 100 } else { 1000 };
-        let crowd = self.peers.values().filter(|p| !p.known).count() >= STRANGERS;
-        if !crowd && !std::mem::take(&mut self.full) && self.ending.is_none() {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        let pause = match self.peers.values().any(Peer::is_waiting) {
+            true => 0,
+            false if self.full => 100,
+            false => 1000,
+        };
+        if !std::mem::take(&mut self.full) && self.ending.is_none() {
+            for listener in &self.listeners {
+                fds.push(PollFd::new(listener, PollFlags::IN));
+            }
         }
         let pause = Timespec {
             tv_sec: pause / 1000,
@@ -291,12 +335,12 @@ impl Server {
             self.obey(command);
         }
         for (i, key) in keys.iter().enumerate() {
-            if ready[1 + i] {
+            if ready[1 + i] || self.peers.get(key).is_some_and(Peer::is_waiting) {
                 self.serve(*key);
             }
         }
-        if ready.get(1 + keys.len()) == Some(&true) {
-            self.accept();
+        for (i, _) in ready[1 + keys.len()..].iter().enumerate().filter(|r| *r.1) {
+            self.accept(i);
         }
         self.expire();
         true
@@ -304,15 +348,9 @@ impl Server {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Say(PeerKey(key), message) => {
-                let Some(peer) = self.peers.get_mut(&key) else {
-                    return;
-                };
-                frame::put_message(&mut peer.output, &message);
-                if peer.output.len() - peer.written > BACKLOG {
-                    self.lose(key, "it reads nothing of what it is told".into());
-                } else {
-                    self.serve(key);
+            Command::Say { to, frame, proving } => {
+                for PeerKey(key) in to {
+                    self.put(key, frame.clone(), proving);
                 }
             }
             Command::Close(PeerKey(key)) => {
@@ -331,11 +369,31 @@ impl Server {
         }
     }
 
-    fn accept(&mut self) {
-        let Ok((stream, address)) = self.listener.accept() else {
-            self.full = true;
+    fn put(&mut self, key: u64, frame: Arc<[u8]>, proving: bool) {
+        let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
+        if peer.closing {
+            return; // it has been told why, and to write more would break what it still reads
+        }
+        peer.proving |= proving;
+        if !peer.put(frame) {
+            self.lose(key, "it reads nothing of what it is told".into());
+        } else if let Err(Gone::Broken(reason) | Gone::Wrong(reason)) = peer.flush() {
+            self.lose(key, reason);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        let Ok((stream, address)) = self.listeners[listener].accept() else {
+            // No descriptor is left, most likely. Who has said nothing gives his back.
+            self.full = !self.make_room();
+            return;
+        };
+        let strangers = self.peers.values().filter(|p| !p.known);
+        if strangers.count() >= STRANGERS {
+            self.make_room();
+        }
         let set_up = || -> io::Result<SocketAddr> {
             stream.set_nonblocking(true)?;
             tune(&stream)?;
@@ -346,46 +404,43 @@ impl Server {
         };
         let key = self.next;
         self.next += 1;
-        let peer = Peer {
-            stream,
-            address: plain(address),
-            local: plain(local),
-            since: Instant::now(),
-            known: false,
-            closing: false,
-            input: Vec::new(),
-            output: Vec::new(),
-            written: 0,
-            need: None,
-        };
+        let peer = Peer::new(stream, plain(address), plain(local));
         self.peers.insert(key, peer);
     }
 
-    fn serve(&mut self, key: u64) {
-        if let Err(reason) = self.try_serve(key) {
-            self.lose(key, reason);
-        }
+    /// Closes the oldest connection that has not said who it is; false if there is none.
+    fn make_room(&mut self) -> bool {
+        let oldest = self.peers.iter().find(|(_, p)| !p.known);
+        let Some(key) = oldest.map(|(key, _)| *key) else {
+            return false;
+        };
+        self.lose(key, "others came, and it said nothing".into());
+        true
     }
 
-    /// Reads and writes what can be read and written; the error says why the peer is gone.
-    fn try_serve(&mut self, key: u64) -> Result<(), String> {
+    /// Reads and writes what can be read and written.
+    fn serve(&mut self, key: u64) {
         let Some(peer) = self.peers.get_mut(&key) else {
-            return Ok(());
+            return;
         };
-        let ended = peer.read()?;
-        while let Some(message) = peer.next_message()? {
-            if let Some(event) = peer.take(PeerKey(key), message, self.blocks.count())?
-                && self.events.send(event).is_ok()
-            {
-                self.bell.ring();
+        let (events, bell) = (&self.events, &self.bell);
+        let mut tell = |event| {
+            if events.send(event).is_ok() {
+                bell.ring();
             }
-            peer.read()?;
+        };
+        match peer.serve(PeerKey(key), &*self.blocks, &mut tell) {
+            Ok(()) => {}
+            Err(Gone::Wrong(reason)) if peer.known && !peer.closing => {
+                tell(Event::Lost {
+                    peer: PeerKey(key),
+                    reason: reason.clone(),
+                });
+                peer.put(framed(&ToReceiver::Refused { reason }));
+                self.obey(Command::Close(PeerKey(key)));
+            }
+            Err(Gone::Broken(reason) | Gone::Wrong(reason)) => self.lose(key, reason),
         }
-        while peer.flush()? && peer.answer(&*self.blocks)? {}
-        if ended {
-            return Err("its connection was closed".into());
-        }
-        Ok(())
     }
 
     fn lose(&mut self, key: u64, reason: String) {
@@ -418,115 +473,5 @@ impl Server {
         for key in late {
             self.lose(key, "it said nothing".into());
         }
-    }
-}
-
-impl Peer {
-    fn close(&mut self) {
-        self.closing = true;
-        self.since = Instant::now();
-        self.need = None;
-    }
-
-    /// Reads what is there; true at the end. A peer that floods is held back: no more is read
-    /// than one message and a bit.
-    fn read(&mut self) -> Result<bool, String> {
-        let mut piece = [0; 4096];
-        while self.input.len() < frame::HEAD + frame::REQUEST_MAX {
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Ok(true),
-                Ok(n) if !self.closing => self.input.extend_from_slice(&piece[..n]),
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(format!("its connection broke: {e}")),
-            }
-        }
-        Ok(false)
-    }
-
-    fn next_message(&mut self) -> Result<Option<ToSender>, String> {
-        let Some(head) = self.input.first_chunk() else {
-            return Ok(None);
-        };
-        let strange = || "it does not speak our language".to_string();
-        let (kind, len) = frame::head(*head, frame::REQUEST_MAX, 0).ok_or_else(strange)?;
-        let end = frame::HEAD + len;
-        if self.input.len() < end {
-            return Ok(None);
-        }
-        let message = match kind {
-            Kind::Message => frame::message(&self.input[frame::HEAD..end]),
-            Kind::Bulk => None,
-        };
-        self.input.drain(..end);
-        message.ok_or_else(strange).map(Some)
-    }
-
-    /// What a message means for the transfer, if anything. Messages out of turn are refused.
-    fn take(
-        &mut self,
-        peer: PeerKey,
-        message: ToSender,
-        blocks: u64,
-    ) -> Result<Option<Event>, String> {
-        match (message, self.known) {
-            (ToSender::Hello(hello), false) => {
-                self.known = true;
-                Ok(Some(Event::Hello {
-                    peer,
-                    address: self.address,
-                    local: self.local,
-                    hello,
-                }))
-            }
-            (ToSender::Hello(_), true) | (_, false) => Err("it spoke out of turn".into()),
-            (ToSender::Need { block }, true) => {
-                if self.need.is_some() || block.is_some_and(|b| b >= blocks) {
-                    return Err("it asked for what it cannot have".into());
-                }
-                self.need = Some(block.map_or(Need::List(0), Need::Block));
-                Ok(None)
-            }
-            (message, true) => Ok(Some(Event::Said { peer, message })),
-        }
-    }
-
-    /// Puts a piece of what was asked for into the output, which is empty; false if nothing was.
-    fn answer(&mut self, blocks: &dyn Blocks) -> Result<bool, String> {
-        let mut bytes = Vec::new();
-        match self.need.take() {
-            None => return Ok(false),
-            Some(Need::Block(block)) => blocks.block(block, &mut bytes)?,
-            Some(Need::List(from)) => {
-                let list = blocks
-                    .list()
-                    .ok_or("it asked for a list that is not there")?;
-                let end = list.len().min(from + frame::BULK_MAX);
-                bytes.extend_from_slice(&list[from..end]);
-                self.need = (end < list.len()).then_some(Need::List(end));
-            }
-        }
-        frame::put_bulk(&mut self.output, &bytes);
-        Ok(true)
-    }
-
-    /// Writes what it can; true when everything is written.
-    fn flush(&mut self) -> Result<bool, String> {
-        while self.written < self.output.len() {
-            match self.stream.write(&self.output[self.written..]) {
-                Ok(n) => self.written += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(format!("its connection broke: {e}")),
-            }
-        }
-        self.output.clear();
-        self.written = 0;
-        if self.closing {
-            // The peer sees the end, reads what it has, and closes; then we do.
-            let _ = self.stream.shutdown(std::net::Shutdown::Write);
-        }
-        Ok(true)
     }
 }

@@ -24,6 +24,8 @@ pub enum SendEvent {
         name: String,
         /// Its length in bytes.
         len: u64,
+        /// Whether it is announced, so that receivers need no address.
+        announced: bool,
     },
     /// A receiver is there.
     Connected {
@@ -84,7 +86,7 @@ pub enum SendEvent {
         len: u64,
         /// The pace in bytes per second, if the core says.
         rate: Option<u64>,
-        /// Packets sent again so far.
+        /// Data packets sent again so far, each counted once.
         repairs: u64,
         /// Receivers that have verified the file.
         verified: usize,
@@ -148,7 +150,8 @@ pub struct ReceiverReport {
     pub reach: &'static str,
     /// Seconds from the start until it ended.
     pub seconds: f64,
-    /// Packets that were sent again for it.
+    /// Data packets sent again that it had asked for, by unicast or because it asked first: each
+    /// repair counts for one receiver, whoever else needed it.
     pub repairs: u64,
     /// What it counted itself.
     pub tally: Tally,
@@ -220,6 +223,15 @@ pub enum RecvEvent {
     Searching {
         /// Where; `None`: it listens for announcements.
         from: Option<String>,
+    },
+    /// It has not found the sender yet; every few seconds.
+    Trying {
+        /// Where; `None`: it listens for announcements.
+        from: Option<String>,
+        /// Seconds since it began.
+        seconds: f64,
+        /// What is the matter, and what may help.
+        reason: String,
     },
     /// It has found the sender and waits for the start.
     Connected {

@@ -1,6 +1,7 @@
 //! The receiver's first steps: is the destination sound, and where is the sender?
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,14 @@ use crate::transport::udp::{self, Interface};
 
 /// How often a sender that does not answer is tried again.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// How often it is told that a sender is still looked for; the first time sooner.
+const TRYING: Duration = Duration::from_secs(5);
+const TRYING_FIRST: Duration = Duration::from_secs(2);
+const UNREACHABLE: &str = "is the address right, is there a route, and does a firewall there let \
+                           the TCP port in?";
+const UNHEARD: &str = "nobody announces a transfer here by IPv4 multicast; name the sender with \
+                       --from HOST";
 
 /// What can be known to be wrong before anybody is asked.
 pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
@@ -56,7 +65,12 @@ pub fn find(
     tell(RecvEvent::Searching {
         from: options.from.clone(),
     });
-    let mut last = String::from("nobody announces a transfer");
+    let began = Instant::now();
+    let mut told = began;
+    let mut last = match options.from {
+        Some(_) => "it does not answer; ".to_string() + UNREACHABLE,
+        None => UNHEARD.to_string(),
+    };
     let mut ear = match options.from {
         Some(_) => None,
         None => Some(listener(&options.net.interface)?),
@@ -65,13 +79,19 @@ pub fn find(
         check(&options.interrupt)?;
         if Instant::now() >= deadline {
             let waited = spoken(options.start_timeout);
-            let (whom, hint) = match &options.from {
-                Some(from) => (from.as_str(), "is `fabricast send` running there?"),
-                None => ("any sender", "name it with --from HOST"),
-            };
+            let whom = options.from.as_deref().unwrap_or("any sender");
             return Err(Error::Timeout(format!(
-                "could not reach {whom} within {waited} ({last}); {hint}"
+                "could not reach {whom} within {waited} (--start-timeout): {last}"
             )));
+        }
+        let pause = if began == told { TRYING_FIRST } else { TRYING };
+        if told.elapsed() >= pause {
+            told = Instant::now();
+            tell(RecvEvent::Trying {
+                from: options.from.clone(),
+                seconds: began.elapsed().as_secs_f64(),
+                reason: last.clone(),
+            });
         }
         let addresses = match (&options.from, &mut ear) {
             (Some(from), _) => resolve(from)?,
@@ -81,15 +101,32 @@ pub fn find(
         if addresses.is_empty() {
             continue;
         }
-        match bootstrap::connect(&addresses, bell.clone()) {
+        match bootstrap::connect(&addresses, deadline, bell.clone()) {
             Ok(control) => return Ok(control),
-            Err(e) => last = e.to_string(),
+            Err(_) if Instant::now() >= deadline => {} // cut short: it says nothing new
+            Err(e) => last = why(&addresses, &e),
         }
         thread::sleep(RETRY.min(deadline.saturating_duration_since(Instant::now())));
     }
 }
 
+/// What was tried, what came of it, and what may help.
+fn why(addresses: &[SocketAddr], error: &io::Error) -> String {
+    let tried: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    let hint = match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "is `fabricast send` running there, and does it listen at this address and port?"
+        }
+        _ => UNREACHABLE,
+    };
+    format!("{}: {error}; {hint}", tried.join(", "))
+}
+
 fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
+    // An IPv6 address must not be taken for a host and a port.
+    if let Ok(ip) = from.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![(ip, bootstrap::PORT).into()]);
+    }
     let named = from.to_socket_addrs();
     let plain = || (from.trim_matches(['[', ']']), bootstrap::PORT).to_socket_addrs();
     match named.or_else(|_| plain()) {
@@ -115,12 +152,18 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
                 .filter(|d| d.up && (d.multicast || d.loopback));
             usable.map(|d| d.index).collect()
         }
-        chosen => vec![
-            udp::choose(chosen, None)
-                .map_err(|e| Error::Usage(e.to_string()))?
-                .0
-                .index,
-        ],
+        chosen => {
+            let usage = |e: io::Error| Error::Usage(e.to_string());
+            let (device, address) = udp::choose(chosen, None).map_err(usage)?;
+            if address.is_ipv6() {
+                return Err(Error::Usage(format!(
+                    "a sender is found by IPv4 alone, and {address} on interface {} is IPv6: name \
+                     the sender with --from",
+                    device.name
+                )));
+            }
+            vec![device.index]
+        }
     };
     Listener::new(&indices).map_err(fails)
 }

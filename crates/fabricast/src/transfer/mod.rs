@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Config, GroupId, NodeId, Scheme, Session, Time};
 
-use crate::config::NetOptions;
+use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::object::FileObject;
 use crate::transport::fault::{Fault, Faults};
-use crate::transport::udp::{Family, Interface, Udp, UdpConfig};
+use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
 /// The sender's number.
@@ -42,8 +42,6 @@ const ROOT: NodeId = NodeId(0);
 const ALL: GroupId = GroupId(0);
 /// How often the loops look at what only time changes.
 const TICK: Duration = Duration::from_millis(100);
-/// Smallest datagram that is worth talking about: what every IPv4 host must take.
-const DATAGRAM_MIN: u32 = 512;
 
 type Net = Fault<Udp>;
 type FileDriver = Driver<Net, FileObject>;
@@ -67,6 +65,8 @@ fn open_net(
     let config = UdpConfig {
         interface: match &options.interface {
             Interface::Auto => Interface::Address(near),
+            // Of an interface's addresses, the one that the others know us by.
+            Interface::Name(name) if has(name, near) => Interface::Address(near),
             chosen => chosen.clone(),
         },
         family: Some(Family::of(near)),
@@ -76,7 +76,21 @@ fn open_net(
         ..UdpConfig::default()
     };
     let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
+    let (device, fits) = (udp.device(), udp.caps().datagram_max);
+    if fits < DATAGRAM_MIN {
+        return Err(Error::Usage(format!(
+            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
+             its MTU (now {}), or choose another one with --interface",
+            device.name, device.mtu
+        )));
+    }
     Ok(Fault::new(udp, Faults::loss(seed, options.inject_loss)))
+}
+
+fn has(name: &str, address: std::net::IpAddr) -> bool {
+    let devices = udp::devices().unwrap_or_default();
+    let mut named = devices.iter().filter(|d| d.name == name);
+    named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
 fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Config {

@@ -31,6 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
+    options.net.check()?;
     finding::check_dest(options)?;
     let deadline = Instant::now() + options.start_timeout;
     let bell = Bell::new();
@@ -306,10 +307,11 @@ impl<'a> Receiving<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            while let Some(heard) = self.control.hear() {
-                if self.heard(heard)? {
-                    return Ok(self.report());
-                }
+            // One at a time: `heard` makes it fresh, and the data go on in between.
+            if let Some(heard) = self.control.hear()
+                && self.heard(heard)?
+            {
+                return Ok(self.report());
             }
             check(&self.options.interrupt)?;
             if self.advance()? {
@@ -438,6 +440,7 @@ impl<'a> Receiving<'a> {
 
     /// Takes bytes that were asked for.
     fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.0 = Instant::now();
         let whole = blocks(self.landing.len()) as usize * HASH;
         let Phase::Proving {
             list,
@@ -523,13 +526,8 @@ impl<'a> Receiving<'a> {
                 let arrived = self.driver.node().counters().received;
                 if arrived != self.progress.1 {
                     self.progress = (now, arrived);
-                } else if let Some(limit) = self.options.receive_timeout
-                    && now - self.progress.0 > limit
-                {
-                    let limit = spoken(limit);
-                    return Err(Error::Timeout(format!(
-                        "nothing has arrived for {limit} (--receive-timeout)"
-                    )));
+                } else {
+                    self.silence(now)?;
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
@@ -537,11 +535,34 @@ impl<'a> Receiving<'a> {
                     len: self.landing.len(),
                 });
             }
-            Phase::Proving { .. } | Phase::Storing(_) if now - self.worked >= WORKING => {
-                self.worked = now;
-                self.say(&ToSender::Working)?;
+            Phase::Proving { .. } => {
+                self.silence(now)?;
+                self.work(now)?;
             }
-            _ => {}
+            Phase::Storing(_) => self.work(now)?,
+            Phase::Leaving(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Gives up if nothing has come for too long.
+    fn silence(&self, now: Instant) -> Result<(), Error> {
+        match self.options.receive_timeout {
+            Some(limit) if now - self.progress.0 > limit => {
+                let limit = spoken(limit);
+                Err(Error::Timeout(format!(
+                    "nothing has arrived for {limit} (--receive-timeout)"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the sender, now and then, that we are at work.
+    fn work(&mut self, now: Instant) -> Result<(), Error> {
+        if now - self.worked >= WORKING {
+            self.worked = now;
+            self.say(&ToSender::Working)?;
         }
         Ok(())
     }

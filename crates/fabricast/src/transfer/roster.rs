@@ -46,12 +46,16 @@ pub struct Member {
     pub hello: Hello,
     /// Where it stands.
     pub stage: Stage,
+    /// Since when it is here.
+    pub since: Instant,
     /// How it is reached.
     pub reach: Reach,
     /// Bytes placed there.
     pub placed: u64,
-    /// Packets sent again for it.
+    /// Data packets sent again that it had asked for, by unicast or because it asked first.
     pub repairs: u64,
+    /// Since when the core waits for it no more: it has placed everything that there will be.
+    pub complete: Option<Instant>,
     /// Whether its slowness has been told.
     pub slow: bool,
     /// What it has counted.
@@ -61,10 +65,7 @@ pub struct Member {
 impl Member {
     /// Where datagrams for it go.
     pub fn udp(&self) -> SocketAddr {
-        let mut address = self.address;
-        if let Some(ip) = self.hello.udp_address {
-            address.set_ip(ip);
-        }
+        let mut address = self.address; // the only one that it may have
         address.set_port(self.hello.udp_port);
         address
     }

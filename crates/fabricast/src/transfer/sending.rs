@@ -31,6 +31,7 @@ pub fn send(
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, Error> {
+    options.net.check()?;
     let content = Content::open(source)?;
     let name = match source.file_name().and_then(|n| n.to_str()) {
         Some(name) => name.to_owned(),
@@ -59,6 +60,13 @@ pub fn send(
     }
 }
 
+/// While a receiver proves and stores it is heard once a second; less patience than this would
+/// take a busy disk for a stopped process.
+const PATIENCE_STORING: Duration = Duration::from_secs(3);
+
+/// Control messages that are heard in one step, so that no talk holds up the data.
+const HEARD: usize = 256;
+
 /// What the sender does now.
 #[derive(PartialEq)]
 enum Phase {
@@ -83,6 +91,8 @@ struct Sending<'a> {
     clock: Clock,
     phase: Phase,
     root: Option<String>,
+    /// Bytes of the file and its list together, once the list is there.
+    total: Option<u64>,
     /// The core has been told something since the last step.
     fresh: bool,
     ticked: Option<Instant>,
@@ -108,10 +118,8 @@ impl<'a> Sending<'a> {
             window: plan.start.window,
         });
         let now = Instant::now();
-        for member in &gathering.members {
-            let start = ToReceiver::Start(plan.start.clone());
-            gathering.rendezvous.say(member.peer, start);
-        }
+        let start = ToReceiver::Start(plan.start.clone());
+        gathering.say_active(&start);
         Sending {
             gathering,
             driver,
@@ -123,6 +131,7 @@ impl<'a> Sending<'a> {
             clock: Clock(now),
             phase: Phase::Joining(now),
             root: None,
+            total: None,
             fresh: true,
             ticked: None,
             last: 0.0,
@@ -138,7 +147,14 @@ impl<'a> Sending<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event);
             }
-            while let Some(event) = self.gathering.rendezvous.event() {
+            for heard in 0.. {
+                if heard == HEARD {
+                    self.fresh = true; // the data go on, and the rest is heard after them
+                    break;
+                }
+                let Some(event) = self.gathering.rendezvous.event() else {
+                    break;
+                };
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
@@ -184,12 +200,10 @@ impl<'a> Sending<'a> {
                 if let Some(list) = self.content.list() {
                     self.phase = Phase::List;
                     let hash = blake3::hash(&list).to_hex().to_string();
-                    for member in self.gathering.members.iter().filter(|m| m.active()) {
-                        let hash = hash.clone();
-                        let root = ToReceiver::Root { hash };
-                        self.gathering.rendezvous.say(member.peer, root);
-                    }
+                    let root = ToReceiver::Root { hash: hash.clone() };
+                    self.gathering.say_active(&root);
                     self.root = Some(hash);
+                    self.total = Some(self.plan.len + list.len() as u64);
                     if !list.is_empty() {
                         self.bcast(now, FileObject::Memory(Memory::new(list)))?;
                     }
@@ -214,7 +228,7 @@ impl<'a> Sending<'a> {
             Event::Path { node, reach, .. } => self.path(node, reach),
             Event::Slow { node, .. } => {
                 if let Some(at) = self.member(node) {
-                    self.slow(at);
+                    self.slow(at, self.options.patience);
                 }
             }
             // Whether all is well is for the receivers to say, and `run` asks the source itself.
@@ -268,7 +282,7 @@ impl<'a> Sending<'a> {
     }
 
     /// A receiver keeps the others waiting.
-    fn slow(&mut self, at: usize) {
+    fn slow(&mut self, at: usize, patience: Duration) {
         let member = &mut self.gathering.members[at];
         if !member.active() || member.slow {
             return;
@@ -280,7 +294,7 @@ impl<'a> Sending<'a> {
                 (self.tell)(SendEvent::Slow { receiver });
             }
             Slow::Drop => {
-                let patience = spoken(self.options.patience);
+                let patience = spoken(patience);
                 let reason = format!(
                     "too slow: it told nothing new for {patience} (--patience) and --slow is drop"
                 );
@@ -321,13 +335,14 @@ impl<'a> Sending<'a> {
     }
 
     fn said(&mut self, at: usize, message: ToSender) {
+        let told = self.root.is_some();
         let member = &mut self.gathering.members[at];
         match (message, &member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
-            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) => {
+            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) if told => {
                 member.stage = Stage::Storing(Instant::now());
             }
-            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) => {
+            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) if told => {
                 member.tally = tally;
                 let seconds = self.clock.0.elapsed().as_secs_f64();
                 self.over(at, State::Verified, None);
@@ -343,12 +358,7 @@ impl<'a> Sending<'a> {
                 let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
                 self.fail(at, State::Failed, code, reason);
             }
-            _ => self.fail(
-                at,
-                State::Lost,
-                exit::PEER_LOST,
-                "it spoke out of turn".into(),
-            ),
+            (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
         }
     }
 
@@ -397,14 +407,19 @@ impl<'a> Sending<'a> {
             return;
         }
         self.ticked = Some(now);
+        self.survey();
+        // The core watches who has something to place; what is only said is watched here.
         for at in 0..self.gathering.members.len() {
-            let silent = match (&self.phase, &self.gathering.members[at].stage) {
-                (Phase::Joining(since), Stage::Joining) => now.duration_since(*since),
-                (_, Stage::Storing(heard)) => now.duration_since(*heard),
+            let member = &self.gathering.members[at];
+            let (heard, least) = match (&self.phase, &member.stage, member.complete) {
+                (Phase::Joining(since), Stage::Joining, _) => (*since, Duration::ZERO),
+                (_, Stage::Storing(heard), _) => (*heard, PATIENCE_STORING),
+                (_, Stage::Receiving, Some(complete)) => (complete, PATIENCE_STORING),
                 _ => continue,
             };
-            if silent > self.options.patience {
-                self.slow(at);
+            let patience = self.options.patience.max(least);
+            if now.duration_since(heard) > patience {
+                self.slow(at, patience);
             }
         }
         let notices: Vec<String> = notices(&mut self.driver).collect();
@@ -416,6 +431,12 @@ impl<'a> Sending<'a> {
 
     /// Asks the core how far everybody is.
     fn survey(&mut self) {
+        if self.total == Some(0) {
+            // Nothing is broadcast, and the core knows of nobody.
+            for member in &mut self.gathering.members {
+                member.complete.get_or_insert_with(Instant::now);
+            }
+        }
         for status in self.driver.node().members(ALL) {
             let members = &mut self.gathering.members;
             if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
@@ -423,6 +444,9 @@ impl<'a> Sending<'a> {
                 m.repairs = status.repairs;
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);
+                    if self.total.is_some_and(|total| status.placed >= total) {
+                        m.complete.get_or_insert_with(Instant::now);
+                    }
                 }
             }
         }

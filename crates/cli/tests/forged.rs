@@ -1,0 +1,171 @@
+//! Control connections that no receiver of ours would make.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use common::{BOUND, Scratch, receiver, same, sender};
+use serde_json::{Value, json};
+
+/// A receiver by hand.
+struct Peer(TcpStream);
+
+impl Peer {
+    fn connect(address: &str) -> Peer {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(BOUND)).unwrap();
+        Peer(stream)
+    }
+
+    /// One that has said hello, with these members instead of the usual ones.
+    fn hello(address: &str, name: &str, others: Value) -> Peer {
+        let mut hello = json!({
+            "say": "hello", "version": 1, "name": name, "udp_port": 4000, "udp_address": null,
+            "datagram": 1472, "window_bytes": 1u64 << 24,
+        });
+        for (key, value) in others.as_object().unwrap() {
+            hello[key] = value.clone();
+        }
+        let mut peer = Peer::connect(address);
+        peer.say(hello);
+        peer
+    }
+
+    fn say(&mut self, message: Value) {
+        let bytes = message.to_string().into_bytes();
+        let [_, _, a, b] = (bytes.len() as u32).to_be_bytes();
+        self.0.write_all(&[b'M', 0, a, b]).unwrap();
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).unwrap();
+        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
+        let mut bytes = vec![0; len as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// Hears the message of this name.
+    fn until(&mut self, say: &str) -> Value {
+        loop {
+            let message = self.hear();
+            if message["say"] == say {
+                return message;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn refused(&mut self, why: &str) {
+        let message = self.hear();
+        assert_eq!(message["say"], "refused", "{message}");
+        let reason = message["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{reason}");
+    }
+}
+
+#[test]
+fn what_cannot_be_true_is_refused() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
+    // Somebody else's address.
+    let elsewhere = json!({"udp_address": "127.0.0.9"});
+    Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
+    Peer::hello(&address, "x", json!({"udp_port": 0})).refused("no port");
+    // Its own address, said in so many words, is fine; a second time it is another's.
+    let itself = json!({"udp_address": "127.0.0.1"});
+    let mut first = Peer::hello(&address, "first", itself);
+    assert_eq!(first.hear()["say"], "welcome");
+    Peer::hello(&address, "second", json!({})).refused("another receiver");
+    // Out of turn.
+    for word in ["ready", "working", "need"] {
+        let mut peer = Peer::hello(&address, "x", json!({"udp_port": 4001}));
+        assert_eq!(peer.hear()["say"], "welcome");
+        peer.say(json!({"say": word}));
+        peer.refused("out of turn");
+    }
+    first.say(json!({"say": "prepared"}));
+    send.until("connected", |e| e["receiver"] == "first");
+    first.say(json!({"say": "prepared"}));
+    first.refused("out of turn");
+    send.until("left", |e| e["receiver"] == "first");
+}
+
+#[test]
+fn nobody_has_verified_what_has_not_been_sent() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 30_000_000);
+    let args = ["--no-announce", "--min-receivers", "2", "--rate", "20MB/s"];
+    let (mut send, address) = sender(&source, &args);
+    let mut liar = Peer::hello(&address, "liar", json!({}));
+    liar.hear();
+    liar.say(json!({"say": "prepared"}));
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    assert_eq!(liar.hear()["say"], "start");
+    liar.say(json!({"say": "ready"}));
+    liar.say(json!({"say": "verified", "received": 1, "duplicates": 0, "mended": 0, "dropped": 0}));
+    let failed = send.until("failed", |_| true);
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.contains("\"verified\" out of turn"), "{reason}");
+    send.end().expect(4);
+    good.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+#[test]
+fn a_seat_is_no_ones_before_it_is_prepared() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = ["--no-announce", "--max-receivers", "1", "--min-wait", "1h"];
+    let (send, address) = sender(&source, &args);
+    let mut idle = Peer::hello(&address, "idle", json!({}));
+    assert_eq!(idle.hear()["say"], "welcome");
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    idle.refused("not prepared when others came");
+    send.end().expect(0);
+    good.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+#[test]
+fn who_never_prepares_is_given_up() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let (_send, address) = sender(&source, &["--no-announce"]);
+    let mut idle = Peer::hello(&address, "idle", json!({}));
+    assert_eq!(idle.hear()["say"], "welcome");
+    idle.refused("not prepared within 10 s");
+}
+
+#[test]
+fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let copy = dir.path("copy");
+    let recv = receiver(&address, "r0", &copy, &["--receive-timeout", "1s"]);
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(BOUND)).unwrap();
+    let mut peer = Peer(stream);
+    peer.until("hello");
+    // A file without bytes: only its list can be wrong, and it is asked for again.
+    peer.say(json!({
+        "say": "welcome", "version": 1, "session": 7, "node": 1, "name": "x", "len": 0,
+        "mode": 0o644, "block": 1 << 20,
+    }));
+    peer.until("prepared");
+    peer.say(json!({
+        "say": "start", "group": null, "root": "127.0.0.1:9", "chunk": 1000, "window": 64,
+        "members": [0, 1],
+    }));
+    peer.until("ready");
+    peer.say(json!({"say": "root", "hash": "not that of an empty list"}));
+    peer.until("need");
+    let end = recv.end().expect(5);
+    assert!(end.stderr.contains("--receive-timeout"), "{}", end.stderr);
+    assert!(dir.names().is_empty());
+}

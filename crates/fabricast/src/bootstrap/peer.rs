@@ -1,0 +1,265 @@
+//! One control connection at the sender: what it may say, how much of it is taken at once, and
+//! what waits to be written to it.
+//!
+//! Whoever is at the other end, one call reads, takes and writes a bounded amount; what is left
+//! waits for the next turn, after everybody else's.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::frame::{self, Kind};
+use super::message::ToSender;
+use super::rendezvous::{Blocks, Event, PeerKey};
+
+/// Messages of one peer that are taken in one turn; an honest one has one or two.
+pub const MESSAGES: usize = 16;
+/// Reads and writes of one connection in one turn.
+const CALLS: usize = 8;
+/// Bytes of messages that may wait for one receiver that does not read.
+const BACKLOG: usize = 4 << 20;
+
+/// Why there is nothing more to say to a peer.
+#[derive(Debug)]
+pub enum Gone {
+    /// Its connection is closed or broken.
+    Broken(String),
+    /// It says what nobody may say, or not now: it is told so.
+    Wrong(String),
+}
+
+/// What a receiver needs again, one thing at a time.
+#[derive(Clone, Copy)]
+enum Need {
+    Block(u64),
+    /// The hash list, from this byte.
+    List(usize),
+}
+
+/// A connection.
+pub struct Peer {
+    pub stream: TcpStream,
+    address: SocketAddr,
+    local: SocketAddr,
+    /// Since when; a stranger must speak soon.
+    pub since: Instant,
+    /// It has said `Hello`.
+    pub known: bool,
+    /// Nothing more is taken; it closes when everything is written.
+    pub closing: bool,
+    /// It has been told what proves the data, and may ask for damaged blocks.
+    pub proving: bool,
+    ended: bool,
+    /// Messages may be left in `input`.
+    more: bool,
+    input: Vec<u8>,
+    output: VecDeque<Arc<[u8]>>,
+    /// Of the first of `output`.
+    written: usize,
+    need: Option<Need>,
+}
+
+impl Peer {
+    /// A stranger.
+    pub fn new(stream: TcpStream, address: SocketAddr, local: SocketAddr) -> Peer {
+        Peer {
+            stream,
+            address,
+            local,
+            since: Instant::now(),
+            known: false,
+            closing: false,
+            proving: false,
+            ended: false,
+            more: false,
+            input: Vec::new(),
+            output: VecDeque::new(),
+            written: 0,
+            need: None,
+        }
+    }
+
+    /// Nothing more is taken from it.
+    pub fn close(&mut self) {
+        self.closing = true;
+        self.since = Instant::now();
+        self.need = None;
+        self.more = false;
+        self.input = Vec::new();
+    }
+
+    /// Whether it is to be served without a word from the network.
+    pub fn is_waiting(&self) -> bool {
+        self.more
+    }
+
+    /// Whether it is to be served when it takes bytes.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.need.is_some()
+    }
+
+    /// Puts a frame behind what waits to be written; false if too much waits already.
+    pub fn put(&mut self, frame: Arc<[u8]>) -> bool {
+        let waiting: usize = self.output.iter().map(|f| f.len()).sum();
+        let fits = waiting - self.written + frame.len() <= BACKLOG;
+        if fits {
+            self.output.push_back(frame);
+        }
+        fits
+    }
+
+    /// Reads, takes and writes, all in bounds; events go to `tell`.
+    pub fn serve(
+        &mut self,
+        key: PeerKey,
+        blocks: &dyn Blocks,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), Gone> {
+        self.read()?;
+        self.more = false;
+        for taken in 0.. {
+            if taken == MESSAGES {
+                self.more = true;
+                break;
+            }
+            let Some(message) = self.next_message()? else {
+                break;
+            };
+            if let Some(event) = self.take(key, message, blocks.count())? {
+                tell(event);
+            }
+        }
+        if self.flush()? && self.answer(blocks)? {
+            self.flush()?;
+        }
+        match self.ended && !self.more {
+            true => Err(Gone::Broken("its connection was closed".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what is there. A peer that floods is held back: no more is read than one message and
+    /// a bit.
+    fn read(&mut self) -> Result<(), Gone> {
+        let mut piece = [0; 4096];
+        for _ in 0..CALLS {
+            if self.input.len() >= frame::HEAD + frame::REQUEST_MAX {
+                break;
+            }
+            match self.stream.read(&mut piece) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(n) if !self.closing => self.input.extend_from_slice(&piece[..n]),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(broken(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn next_message(&mut self) -> Result<Option<ToSender>, Gone> {
+        let Some(head) = self.input.first_chunk() else {
+            return Ok(None);
+        };
+        let strange = || Gone::Wrong("it does not speak our language".into());
+        let (kind, len) = frame::head(*head, frame::REQUEST_MAX, 0).ok_or_else(strange)?;
+        let end = frame::HEAD + len;
+        if self.input.len() < end {
+            return Ok(None);
+        }
+        let message = match kind {
+            Kind::Message => frame::message(&self.input[frame::HEAD..end]),
+            Kind::Bulk => None,
+        };
+        self.input.drain(..end);
+        message.ok_or_else(strange).map(Some)
+    }
+
+    /// What a message means for the transfer, if anything. Messages out of turn are refused.
+    fn take(
+        &mut self,
+        peer: PeerKey,
+        message: ToSender,
+        blocks: u64,
+    ) -> Result<Option<Event>, Gone> {
+        let wrong = |text: String| Err(Gone::Wrong(text));
+        match (message, self.known) {
+            (ToSender::Hello(hello), false) => {
+                self.known = true;
+                Ok(Some(Event::Hello {
+                    peer,
+                    address: self.address,
+                    local: self.local,
+                    hello,
+                }))
+            }
+            (message @ ToSender::Hello(_), true) | (message, false) => wrong(message.out_of_turn()),
+            (message @ ToSender::Need { .. }, true) if !self.proving => {
+                wrong(message.out_of_turn())
+            }
+            (ToSender::Need { block }, true) => {
+                if self.need.is_some() || block.is_some_and(|b| b >= blocks) {
+                    return wrong("it asked for what it cannot have".into());
+                }
+                self.need = Some(block.map_or(Need::List(0), Need::Block));
+                Ok(None)
+            }
+            (message, true) => Ok(Some(Event::Said { peer, message })),
+        }
+    }
+
+    /// Puts a piece of what was asked for into the output, which is empty; false if nothing was.
+    fn answer(&mut self, blocks: &dyn Blocks) -> Result<bool, Gone> {
+        let mut bytes = Vec::new();
+        match self.need.take() {
+            None => return Ok(false),
+            Some(Need::Block(block)) => blocks.block(block, &mut bytes).map_err(Gone::Wrong)?,
+            Some(Need::List(from)) => {
+                let list = blocks.list();
+                let list = list.ok_or_else(|| Gone::Wrong("the list is not there yet".into()))?;
+                let end = list.len().min(from + frame::BULK_MAX);
+                bytes.extend_from_slice(&list[from..end]);
+                self.need = (end < list.len()).then_some(Need::List(end));
+            }
+        }
+        let mut frame = Vec::new();
+        frame::put_bulk(&mut frame, &bytes);
+        self.output.push_back(frame.into());
+        Ok(true)
+    }
+
+    /// Writes what it can; true when everything is written.
+    pub fn flush(&mut self) -> Result<bool, Gone> {
+        for _ in 0..CALLS {
+            let Some(first) = self.output.front() else {
+                break;
+            };
+            match self.stream.write(&first[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(broken(e)),
+            }
+            if self.written == first.len() {
+                self.output.pop_front();
+                self.written = 0;
+            }
+        }
+        let done = self.output.is_empty();
+        if done && self.closing {
+            // The peer sees the end, reads what it has, and closes; then we do.
+            let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        }
+        Ok(done)
+    }
+}
+
+fn broken(e: io::Error) -> Gone {
+    Gone::Broken(format!("its connection broke: {e}"))
+}

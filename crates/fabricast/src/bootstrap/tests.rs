@@ -1,0 +1,173 @@
+//! The rendezvous over real sockets, with peers that mean no good.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::message::{Hello, ToReceiver, ToSender, VERSION};
+use super::{Blocks, Event, Rendezvous, frame};
+use crate::bell::Bell;
+
+/// Long for a machine that is busy, short beside the ten seconds that a stranger has.
+const SOON: Duration = Duration::from_secs(5);
+
+struct Nothing;
+
+impl Blocks for Nothing {
+    fn block(&self, _: u64, _: &mut Vec<u8>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn list(&self) -> Option<Vec<u8>> {
+        Some(vec![7; 32])
+    }
+
+    fn count(&self) -> u64 {
+        1
+    }
+}
+
+fn open() -> Rendezvous {
+    let here = (Ipv4Addr::LOCALHOST, 0).into();
+    Rendezvous::open(&[here], 0, Arc::new(Nothing), Bell::new()).unwrap()
+}
+
+fn framed(message: &ToSender) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_message(&mut out, message);
+    out
+}
+
+fn hello(name: &str) -> Vec<u8> {
+    framed(&ToSender::Hello(Hello {
+        version: VERSION,
+        name: name.into(),
+        udp_port: 1,
+        udp_address: None,
+        datagram: 1472,
+        window_bytes: 1 << 24,
+    }))
+}
+
+fn connect(rendezvous: &Rendezvous, first: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(rendezvous.address()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(first).unwrap();
+    stream
+}
+
+/// Takes events until the hello of `name`; how many came before it.
+fn until_hello(rendezvous: &Rendezvous, name: &str) -> (super::PeerKey, usize) {
+    let deadline = Instant::now() + SOON;
+    for n in 0.. {
+        match rendezvous.event_until(deadline) {
+            Some(Event::Hello { peer, hello, .. }) if hello.name == name => return (peer, n),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    panic!("{name} is not heard");
+}
+
+fn hear(stream: &mut TcpStream) -> ToReceiver {
+    let mut head = [0; frame::HEAD];
+    stream.read_exact(&mut head).unwrap();
+    let (_, len) = frame::head(head, frame::MESSAGE_MAX, 0).unwrap();
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).unwrap();
+    frame::message(&bytes).unwrap()
+}
+
+#[test]
+fn silent_strangers_keep_nobody_out() {
+    let rendezvous = open();
+    let mut silent: Vec<TcpStream> = (0..80).map(|_| connect(&rendezvous, b"")).collect();
+    let _good = connect(&rendezvous, &hello("good"));
+    until_hello(&rendezvous, "good");
+    // The oldest has gone for it.
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn one_that_talks_much_is_not_heard_alone() {
+    let rendezvous = open();
+    let mut chatty = connect(&rendezvous, &hello("chatty"));
+    until_hello(&rendezvous, "chatty");
+    // Nobody takes events now: the thread waits, and much is left in the connection.
+    let (tell, told) = channel();
+    let talk = framed(&ToSender::Working).repeat(5000);
+    let writer = thread::spawn(move || {
+        chatty.write_all(&talk).unwrap();
+        tell.send(()).unwrap();
+        chatty
+    });
+    told.recv_timeout(SOON).unwrap();
+    let _other = connect(&rendezvous, &hello("other"));
+    let (_, before) = until_hello(&rendezvous, "other");
+    assert!(before < 2000, "{before} messages of one before another's");
+    drop(writer.join().unwrap());
+}
+
+#[test]
+fn all_that_was_said_is_heard_before_the_end() {
+    let rendezvous = open();
+    let mut talk = hello("brief");
+    talk.extend(framed(&ToSender::Working).repeat(500));
+    drop(connect(&rendezvous, &talk));
+    until_hello(&rendezvous, "brief");
+    let deadline = Instant::now() + SOON;
+    for _ in 0..500 {
+        let said = rendezvous.event_until(deadline);
+        assert!(matches!(said, Some(Event::Said { .. })), "{said:?}");
+    }
+    let end = rendezvous.event_until(deadline);
+    assert!(matches!(end, Some(Event::Lost { .. })), "{end:?}");
+}
+
+#[test]
+fn nothing_is_mended_before_the_hash_is_told() {
+    let rendezvous = open();
+    let need = framed(&ToSender::Need { block: None });
+    for told in [false, true] {
+        let mut stream = connect(&rendezvous, &hello("needy"));
+        let (peer, _) = until_hello(&rendezvous, "needy");
+        if told {
+            let hash = String::new();
+            rendezvous.say_all([peer], &ToReceiver::Root { hash });
+            assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
+        }
+        stream.write_all(&need).unwrap();
+        if told {
+            let mut bulk = [0; frame::HEAD + 32];
+            stream.read_exact(&mut bulk).unwrap();
+            assert_eq!(bulk[frame::HEAD..], [7; 32]);
+        } else {
+            let reason = r#"it said "need" out of turn"#.to_string();
+            let refused = ToReceiver::Refused {
+                reason: reason.clone(),
+            };
+            assert_eq!(hear(&mut stream), refused);
+            let lost = rendezvous.event_until(Instant::now() + SOON);
+            assert_eq!(lost, Some(Event::Lost { peer, reason }));
+        }
+    }
+}
+
+#[test]
+fn what_is_said_to_all_reaches_all() {
+    let rendezvous = open();
+    let mut streams: Vec<_> = (0..3)
+        .map(|i| {
+            let name = i.to_string();
+            let stream = connect(&rendezvous, &hello(&name));
+            (stream, until_hello(&rendezvous, &name).0)
+        })
+        .collect();
+    rendezvous.say_all(streams.iter().map(|(_, peer)| *peer), &ToReceiver::Bye);
+    for (stream, _) in &mut streams {
+        assert_eq!(hear(stream), ToReceiver::Bye);
+    }
+}
