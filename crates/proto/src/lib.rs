@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Read `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
-//! side); `window`, `gaps`, `repair`, `feedback` and `pace` are the parts that they are made of.
+//! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
+//! `gaps`; `prove` finds out whom multicast reaches.
 #![forbid(unsafe_code)]
 
 mod flights;

@@ -7,7 +7,9 @@ use core::time::Duration;
 
 use crate::limits;
 
-/// The four choices and a window (P1.1, P1.3).
+/// The four choices (who is told, when; who notices a loss; who repairs, and how) and a window (P1.1,
+/// P1.3). Whom a receiver tells is always the root so far, and losses are noticed by receivers, with
+/// the root asking who is silent; those choices become values here with the first preset that differs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scheme {
     /// Who is told, and when.
