@@ -65,7 +65,8 @@ pub struct Driver<T: Transport, O: Object> {
 
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
-    pub fn new(node: Node, transport: T) -> Driver<T, O> {
+    pub fn new(node: Node, mut transport: T) -> Driver<T, O> {
+        transport.screen(|bytes| Some(wire::decode(bytes).ok()?.header.source));
         Driver {
             node,
             transport,
@@ -324,3 +325,6 @@ fn write<O: Object>(
         Written::Failed => placed.push((extent, Outcome::Failed)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
 
 use self::interface::because;
-use super::{Caps, Outgoing, Transport};
+use super::{Caps, Claims, Outgoing, Transport};
 
 /// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
 /// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
@@ -133,6 +133,8 @@ pub struct Udp {
     inputs: Vec<Input>,
     nodes: HashMap<NodeId, Destination>,
     groups: HashMap<GroupId, Group>,
+    /// Until it is set, nobody is doubted.
+    claims: Option<Claims>,
     caps: Caps,
     receive_buffer: usize,
     gso: bool,
@@ -195,6 +197,7 @@ impl Udp {
             inputs: Vec::new(),
             nodes: HashMap::new(),
             groups: HashMap::new(),
+            claims: None,
             caps: Caps {
                 datagram_max,
                 receive_buffer: 0,
@@ -449,6 +452,10 @@ impl Transport for Udp {
         }
     }
 
+    fn screen(&mut self, claims: Claims) {
+        self.claims = Some(claims);
+    }
+
     fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         self.send_batch(batch)
     }
@@ -507,6 +514,14 @@ impl Destination {
             gso: true,
             noticed: 0,
         }
+    }
+
+    /// Whether something that came from `from` is its own. A peer sends from the socket at which it
+    /// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6
+    /// address is our own interface's number.)
+    fn is(&self, from: Option<SocketAddr>) -> bool {
+        let whole = |a: SocketAddr| (a.ip(), a.port());
+        from.is_some() && self.address.as_socket().map(whole) == from.map(whole)
     }
 }
 

@@ -146,6 +146,9 @@ pub struct UdpCounters {
     pub messages_received: u64,
     /// Datagrams of our own that came back and were dropped.
     pub own: u64,
+    /// Datagrams dropped because the node that they claim to come from has another address, or
+    /// none that is known here.
+    pub foreign: u64,
     /// Messages dropped because they were longer than a buffer.
     pub truncated: u64,
     /// Packets that the kernel dropped at our sockets, mostly because the receive buffer was full;

@@ -1,5 +1,6 @@
 //! On the loopback, and in networks made for one test where that is allowed.
 
+mod foreign;
 mod sending;
 
 use std::collections::BTreeMap;
