@@ -45,6 +45,8 @@ const RECEIVE_BYTES: usize = 65_536;
 /// After this long a send that found the kernel without buffers is worth another try: the kernel
 /// does not tell when it has some again.
 const STARVED: Duration = Duration::from_micros(200);
+/// The interface is asked after no oftener than this while it is well, however much goes wrong.
+const STANDING: Duration = Duration::from_millis(100);
 /// Notices kept for [`Udp::notice`]; more are dropped, for who does not ask does not care.
 const NOTICES_MAX: usize = 64;
 
@@ -147,6 +149,9 @@ pub struct Udp {
     poll: Vec<libc::pollfd>,
     bell: Arc<sys::Bell>,
     blocked: Blocked,
+    /// The time of the last `send`, and when the interface was last seen to be well.
+    now: Time,
+    stood_at: Option<Time>,
     counters: UdpCounters,
     /// Kernel drops of sockets that are closed.
     drops_past: u64,
@@ -214,6 +219,8 @@ impl Udp {
             poll: Vec::new(),
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
             blocked: Blocked::No,
+            now: Time::ZERO,
+            stood_at: None,
             counters: UdpCounters::default(),
             drops_past: 0,
             notices: VecDeque::new(),
@@ -456,7 +463,8 @@ impl Transport for Udp {
         self.claims = Some(claims);
     }
 
-    fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.now = now;
         self.send_batch(batch)
     }
 

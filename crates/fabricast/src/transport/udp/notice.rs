@@ -165,6 +165,8 @@ pub struct UdpCounters {
     pub wait_calls: u64,
     /// Errors that a datagram sent earlier had brought back (a closed port), and that were ignored.
     pub errors_ignored: u64,
+    /// How often the interfaces were listed, to see whether ours is well.
+    pub interface_checks: u64,
     /// Whether the kernel cuts datagrams, apart from single destinations where it refused.
     pub gso: bool,
     /// Whether the kernel joins datagrams.

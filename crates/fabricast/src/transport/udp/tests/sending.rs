@@ -209,6 +209,18 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
         let notice = udp.notice().unwrap().to_string();
         assert!(notice.contains("172.30.0.1"), "{notice}");
         assert_eq!(udp.notice(), None);
+        // Listing the interfaces is slow: it is not done for each datagram.
+        assert_eq!(udp.counters().interface_checks, 1);
+        for ms in 0..300 {
+            let now = NOW + Duration::from_millis(ms);
+            assert_eq!(udp.send(now, &batch).unwrap(), 3);
+        }
+        assert_eq!(udp.counters().interface_checks, 3);
+        // And yet soon enough to find out that it is gone.
+        ip("link set wire down");
+        let later = NOW + Duration::from_millis(400);
+        let error = udp.send(later, &batch).unwrap_err().to_string();
+        assert!(error.contains("interface wire: the interface is down"));
     });
 }
 
