@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{GroupId, NodeId, Time, limits, wire};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
 
 pub use self::interface::{Device, Family, Interface, choose, devices};
@@ -38,6 +38,10 @@ use super::{Caps, Claims, Outgoing, Transport};
 /// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
 /// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
 const MTU_MAX: usize = 9000;
+/// Smallest datagram that may be asked for: the longest head that the core writes (feedback with
+/// all its ranges) must fit, and a data packet must have room for bytes.
+const DATAGRAM_MIN: usize = limits::HEAD_MAX;
+const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::CHUNK_MIN as usize);
 /// Messages taken by one `recvmmsg`; with GRO each may hold dozens of datagrams.
 const RECEIVE_MESSAGES: usize = 16;
 /// A receive buffer takes the longest thing that UDP or GRO can hand up.
@@ -182,18 +186,30 @@ impl Udp {
         };
         // 65 535 is what the length field of an IP packet can say.
         let fits = mtu.min(65_535).saturating_sub(family.headers());
-        let datagram_max = match config.datagram {
-            None => fits.min(MTU_MAX - family.headers()),
-            Some(asked) if (1..=fits).contains(&asked) => asked,
-            Some(asked) => {
-                let text = format!(
-                    "a datagram of {asked} bytes does not fit interface {} (MTU {mtu}, {family}): \
-                     choose 1 to {fits}, or raise the MTU on every host and switch",
-                    device.name
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-        };
+        let datagram_max = config
+            .datagram
+            .unwrap_or(fits.min(MTU_MAX - family.headers()));
+        if !(DATAGRAM_MIN..=fits).contains(&datagram_max) {
+            let name = &device.name;
+            let text = if fits < DATAGRAM_MIN {
+                format!(
+                    "interface {name} (MTU {mtu}, {family}) takes datagrams of {fits} bytes at \
+                     most, and {DATAGRAM_MIN} are needed: raise its MTU or choose another interface"
+                )
+            } else if datagram_max < DATAGRAM_MIN {
+                format!(
+                    "a datagram of {datagram_max} bytes has no room for the protocol: choose \
+                     {DATAGRAM_MIN} to {fits} (--datagram)"
+                )
+            } else {
+                format!(
+                    "a datagram of {datagram_max} bytes does not fit interface {name} (MTU {mtu}, \
+                     {family}): choose {DATAGRAM_MIN} to {fits} (--datagram), or raise the MTU on \
+                     every host and switch"
+                )
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let local = scoped(SocketAddr::new(address, config.port), device.index);
         let socket = open(local, &format!("the unicast socket on {}", device.name))?;
         let mut udp = Udp {
