@@ -29,7 +29,8 @@ pub enum Notice {
         /// Its error number.
         errno: i32,
     },
-    /// Datagrams of this length do not fit the interface or the route: they are lost.
+    /// Datagrams of this length do not fit the interface or the route, and are never cut up: they
+    /// are lost. (That a link further on is narrower nobody tells.)
     TooLarge {
         /// To whom.
         to: SocketAddr,
@@ -97,8 +98,8 @@ impl fmt::Display for Notice {
             ),
             Notice::TooLarge { to, len } => write!(
                 f,
-                "a datagram of {len} bytes to {to} does not fit the way there and is lost; check \
-                 the MTU or choose smaller datagrams"
+                "datagrams of {len} bytes to {to} do not fit the interface or route there and are \
+                 lost (EMSGSIZE); raise the MTU there or choose smaller ones with --datagram"
             ),
             Notice::Blocked { to } => write!(
                 f,
