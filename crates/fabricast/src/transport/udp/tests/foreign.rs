@@ -102,6 +102,12 @@ fn a_host_with_several_addresses_is_known_by_the_one_it_was_given() {
         ip("addr add 10.99.0.7/24 dev wire");
         ip("addr add fd99::7/64 dev wire nodad");
         ip("addr add fe80::7/64 dev wire nodad");
+        // As for the others, the kernel takes its time to make them reachable.
+        let there = "for i in $(seq 1000); do \
+                     [ $(ip -6 route show table local | grep -cE '(fd99|fe80)::7 ') = 2 ] && exit; \
+                     done; exit 1";
+        let there = Command::new("sh").args(["-c", there]).status().unwrap();
+        assert!(there.success());
         for [first, second] in [
             ["10.99.0.1", "10.99.0.7"],
             ["10.99.0.7", "10.99.0.1"],
