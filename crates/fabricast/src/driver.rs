@@ -5,21 +5,23 @@
 //! [`Step::wake`]. It owns the objects of the operations under way and gives them back when the
 //! node releases them.
 
+mod outbox;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::ops::Range;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
     Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement, Refused, Time,
-    Token, Transmit,
+    Token,
 };
 
-use crate::object::{Fetch, Object, Written};
-use crate::transport::{Outgoing, Transport};
+use self::outbox::Outbox;
+use crate::object::{Object, Written};
+use crate::transport::Transport;
 
-/// Datagrams that are handed to the transport at once.
-const BATCH: usize = 64;
 /// Batches that one step sends at most, so that receiving is never put off for long.
 const BATCHES_MAX: usize = 4;
 
@@ -40,12 +42,9 @@ pub struct Counters {
     pub malformed: u64,
     /// Bytes of payload copied into objects.
     pub written: u64,
-}
-
-/// A datagram that waits to be sent: where its head lies in the arena, and its payload.
-struct Queued {
-    transmit: Transmit,
-    head: Range<usize>,
+    /// Datagrams counted as sent whose payload could not be had: the object has failed or is gone,
+    /// or did not have it for so long that other traffic needed the room.
+    pub unread: u64,
 }
 
 /// A node, its transport and its objects.
@@ -56,8 +55,7 @@ pub struct Driver<T: Transport, O: Object> {
     done: BTreeMap<OpId, O>,
     held: BTreeMap<Token, Vec<u8>>,
     events: VecDeque<Event>,
-    queue: Vec<Queued>,
-    heads: Vec<u8>,
+    outbox: Outbox,
     /// Extents whose fate is known and that the node must be told of.
     placed: Vec<(Extent, Outcome)>,
     counters: Counters,
@@ -65,7 +63,8 @@ pub struct Driver<T: Transport, O: Object> {
 
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
-    pub fn new(node: Node, transport: T) -> Driver<T, O> {
+    pub fn new(node: Node, mut transport: T) -> Driver<T, O> {
+        transport.screen(|bytes| Some(wire::decode(bytes).ok()?.header.source));
         Driver {
             node,
             transport,
@@ -73,8 +72,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             done: BTreeMap::new(),
             held: BTreeMap::new(),
             events: VecDeque::new(),
-            queue: Vec::with_capacity(BATCH),
-            heads: Vec::with_capacity(BATCH * fabricast_proto::limits::HEAD_MAX),
+            outbox: Outbox::new(),
             placed: Vec::new(),
             counters: Counters::default(),
         }
@@ -148,29 +146,27 @@ impl<T: Transport, O: Object> Driver<T, O> {
     pub fn step(&mut self, now: Time) -> io::Result<Step> {
         let received = self.receive(now)?;
         self.progress(now);
-        let mut batches = 0;
-        loop {
+        for _ in 0..BATCHES_MAX {
             // What the transport would not take goes first; until then the node is not asked.
-            let wait = if self.queue.is_empty() {
-                self.fill(now)
-            } else {
-                None
+            let wait = match self.outbox.refused() {
+                true => None,
+                false => self.fill(now),
             };
-            let blocked = !self.send(now)?;
-            batches += 1;
-            if blocked {
-                let wake = None;
-                return Ok(Step { wake, blocked });
-            }
+            let moved = self.send(now)?;
+            let blocked = self.outbox.refused() || self.outbox.waits();
             let wake = match wait {
+                _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
                 Some(_) if received > 0 => Some(now),
-                Some(wake) => wake,
-                None if batches < BATCHES_MAX => continue,
-                None => Some(now),
+                // What has gone may have been the last that an operation waited for: ask again.
+                Some(wake) if !moved => wake,
+                _ => continue,
             };
             return Ok(Step { wake, blocked });
         }
+        let blocked = self.outbox.waits();
+        let wake = Some(now);
+        Ok(Step { wake, blocked })
     }
 
     fn receive(&mut self, now: Time) -> io::Result<usize> {
@@ -222,13 +218,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
     /// Asks the node what to do until a batch is full (`None`) or it waits.
     fn fill(&mut self, now: Time) -> Option<Option<Time>> {
-        while self.queue.len() < BATCH {
-            let start = self.heads.len();
-            match self.node.poll(now, &mut self.heads) {
-                Output::Transmit(transmit) => {
-                    let head = start..self.heads.len();
-                    self.queue.push(Queued { transmit, head });
-                }
+        while self.outbox.has_room() {
+            match self.node.poll(now, self.outbox.head()) {
+                Output::Transmit(transmit) => self.outbox.push(transmit),
                 Output::Place(token, extent) => {
                     if let Some(bytes) = self.held.remove(&token) {
                         let (objects, placed) = (&mut self.objects, &mut self.placed);
@@ -242,6 +234,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     self.held.remove(&token);
                 }
                 Output::Release(op) => {
+                    self.outbox.released(op);
                     if let Some(object) = self.objects.remove(&op) {
                         self.done.insert(op, object);
                     }
@@ -250,59 +243,30 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 Output::Wait(until) => return Some(until),
             }
         }
-        None
+        self.outbox.held_until().map(Some)
     }
 
-    /// Sends what is queued, from the front, as far as the transport takes it and objects have it.
-    /// Says whether all is gone.
+    /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
+    /// Says whether anything has gone.
     fn send(&mut self, now: Time) -> io::Result<bool> {
-        let mut ready = 0;
-        for q in &self.queue {
-            if let Some(extent) = q.transmit.payload {
-                let fetch = match self.objects.get_mut(&extent.op) {
-                    Some(object) => object.fetch(extent.offset, extent.len),
-                    None => Fetch::Failed,
-                };
-                match fetch {
-                    Fetch::Ready => {}
-                    Fetch::Later => break,
-                    Fetch::Failed => {
-                        // The owner of the object knows why; the operation cannot go on.
-                        self.events.push_back(Event::Failed(extent.op));
-                        break;
-                    }
-                }
-            }
-            ready += 1;
-        }
-        let mut sent = 0;
-        if ready > 0 {
-            let none = Outgoing {
-                to: self.queue[0].transmit.to,
-                head: &[],
-                body: &[],
-            };
-            let mut batch = [none; BATCH];
-            for (slot, q) in batch.iter_mut().zip(&self.queue[..ready]) {
-                let body = q.transmit.payload.and_then(|e| {
-                    let object = self.objects.get(&e.op)?;
-                    Some(object.bytes(e.offset, e.len))
-                });
-                *slot = Outgoing {
-                    to: q.transmit.to,
-                    head: &self.heads[q.head.clone()],
-                    body: body.unwrap_or(&[]),
-                };
-            }
-            sent = self.transport.send(now, &batch[..ready])?;
-        }
-        for q in self.queue.drain(..sent) {
-            self.node.sent(now, q.transmit.token);
-        }
-        if self.queue.is_empty() {
-            self.heads.clear();
-        }
-        Ok(self.queue.is_empty())
+        let Driver {
+            node,
+            transport,
+            objects,
+            events,
+            outbox,
+            counters,
+            ..
+        } = self;
+        outbox.look(now, objects, &mut |op| {
+            // The owner of the object knows why; the operation cannot go on.
+            events.push_back(Event::Failed(op));
+        });
+        let sent = outbox.send(now, objects, transport)?;
+        counters.unread += outbox.lost() as u64;
+        let before = outbox.len();
+        outbox.clear_out(sent, &mut |token| node.sent(now, token));
+        Ok(outbox.len() < before)
     }
 }
 

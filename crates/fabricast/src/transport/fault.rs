@@ -11,7 +11,7 @@ use std::time::Duration;
 use fabricast_proto::rng::Rng;
 use fabricast_proto::{GroupId, NodeId, Time};
 
-use super::{Caps, Outgoing, Transport};
+use super::{Caps, Claims, Outgoing, Transport};
 
 /// How often a call receives again when all that came was lost.
 const ROUNDS: usize = 64;
@@ -145,6 +145,10 @@ impl<T: Transport> Transport for Fault<T> {
 
     fn leave(&mut self, group: GroupId) {
         self.inner.leave(group);
+    }
+
+    fn screen(&mut self, claims: Claims) {
+        self.inner.screen(claims);
     }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {

@@ -45,6 +45,9 @@ impl Outgoing<'_> {
     }
 }
 
+/// From whom a datagram says it is; `None`: it does not say.
+pub type Claims = fn(&[u8]) -> Option<NodeId>;
+
 /// A network, or something that behaves like one.
 pub trait Transport {
     /// How this network names a node.
@@ -64,6 +67,14 @@ pub trait Transport {
 
     /// Undoes [`Transport::join`].
     fn leave(&mut self, group: GroupId);
+
+    /// From now on, what claims to come from a node and comes from elsewhere than that node's
+    /// address ([`Transport::peer`]), or from a node without one, is dropped and counted as
+    /// foreign; what does not say is handed up. A network in which nobody can lie about that need
+    /// not do anything.
+    fn screen(&mut self, claims: Claims) {
+        let _ = claims;
+    }
 
     /// Sends as many of `batch`, from its front, as the network takes now, and says how many.
     /// Fewer is back-pressure, not an error. A datagram for a node or group that is not known is

@@ -26,18 +26,22 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{GroupId, NodeId, Time, limits, wire};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
 
 pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
 
 use self::interface::because;
-use super::{Caps, Outgoing, Transport};
+use super::{Caps, Claims, Outgoing, Transport};
 
 /// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
 /// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
 const MTU_MAX: usize = 9000;
+/// Smallest datagram that may be asked for: the longest head that the core writes (feedback with
+/// all its ranges) must fit, and a data packet must have room for bytes.
+const DATAGRAM_MIN: usize = limits::HEAD_MAX;
+const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::CHUNK_MIN as usize);
 /// Messages taken by one `recvmmsg`; with GRO each may hold dozens of datagrams.
 const RECEIVE_MESSAGES: usize = 16;
 /// A receive buffer takes the longest thing that UDP or GRO can hand up.
@@ -45,6 +49,8 @@ const RECEIVE_BYTES: usize = 65_536;
 /// After this long a send that found the kernel without buffers is worth another try: the kernel
 /// does not tell when it has some again.
 const STARVED: Duration = Duration::from_micros(200);
+/// The interface is asked after no oftener than this while it is well, however much goes wrong.
+const STANDING: Duration = Duration::from_millis(100);
 /// Notices kept for [`Udp::notice`]; more are dropped, for who does not ask does not care.
 const NOTICES_MAX: usize = 64;
 
@@ -133,6 +139,8 @@ pub struct Udp {
     inputs: Vec<Input>,
     nodes: HashMap<NodeId, Destination>,
     groups: HashMap<GroupId, Group>,
+    /// Until it is set, nobody is doubted.
+    claims: Option<Claims>,
     caps: Caps,
     receive_buffer: usize,
     gso: bool,
@@ -145,6 +153,9 @@ pub struct Udp {
     poll: Vec<libc::pollfd>,
     bell: Arc<sys::Bell>,
     blocked: Blocked,
+    /// The time of the last `send`, and when the interface was last seen to be well.
+    now: Time,
+    stood_at: Option<Time>,
     counters: UdpCounters,
     /// Kernel drops of sockets that are closed.
     drops_past: u64,
@@ -175,18 +186,30 @@ impl Udp {
         };
         // 65 535 is what the length field of an IP packet can say.
         let fits = mtu.min(65_535).saturating_sub(family.headers());
-        let datagram_max = match config.datagram {
-            None => fits.min(MTU_MAX - family.headers()),
-            Some(asked) if (1..=fits).contains(&asked) => asked,
-            Some(asked) => {
-                let text = format!(
-                    "a datagram of {asked} bytes does not fit interface {} (MTU {mtu}, {family}): \
-                     choose 1 to {fits}, or raise the MTU on every host and switch",
-                    device.name
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-        };
+        let datagram_max = config
+            .datagram
+            .unwrap_or(fits.min(MTU_MAX - family.headers()));
+        if !(DATAGRAM_MIN..=fits).contains(&datagram_max) {
+            let name = &device.name;
+            let text = if fits < DATAGRAM_MIN {
+                format!(
+                    "interface {name} (MTU {mtu}, {family}) takes datagrams of {fits} bytes at \
+                     most, and {DATAGRAM_MIN} are needed: raise its MTU or choose another interface"
+                )
+            } else if datagram_max < DATAGRAM_MIN {
+                format!(
+                    "a datagram of {datagram_max} bytes has no room for the protocol: choose \
+                     {DATAGRAM_MIN} to {fits} (--datagram)"
+                )
+            } else {
+                format!(
+                    "a datagram of {datagram_max} bytes does not fit interface {name} (MTU {mtu}, \
+                     {family}): choose {DATAGRAM_MIN} to {fits} (--datagram), or raise the MTU on \
+                     every host and switch"
+                )
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let local = scoped(SocketAddr::new(address, config.port), device.index);
         let socket = open(local, &format!("the unicast socket on {}", device.name))?;
         let mut udp = Udp {
@@ -195,6 +218,7 @@ impl Udp {
             inputs: Vec::new(),
             nodes: HashMap::new(),
             groups: HashMap::new(),
+            claims: None,
             caps: Caps {
                 datagram_max,
                 receive_buffer: 0,
@@ -211,6 +235,8 @@ impl Udp {
             poll: Vec::new(),
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
             blocked: Blocked::No,
+            now: Time::ZERO,
+            stood_at: None,
             counters: UdpCounters::default(),
             drops_past: 0,
             notices: VecDeque::new(),
@@ -449,7 +475,12 @@ impl Transport for Udp {
         }
     }
 
-    fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+    fn screen(&mut self, claims: Claims) {
+        self.claims = Some(claims);
+    }
+
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.now = now;
         self.send_batch(batch)
     }
 
@@ -507,6 +538,14 @@ impl Destination {
             gso: true,
             noticed: 0,
         }
+    }
+
+    /// Whether something that came from `from` is its own. A peer sends from the socket at which it
+    /// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6
+    /// address is our own interface's number.)
+    fn is(&self, from: Option<SocketAddr>) -> bool {
+        let whole = |a: SocketAddr| (a.ip(), a.port());
+        from.is_some() && self.address.as_socket().map(whole) == from.map(whole)
     }
 }
 

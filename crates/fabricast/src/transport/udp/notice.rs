@@ -29,7 +29,8 @@ pub enum Notice {
         /// Its error number.
         errno: i32,
     },
-    /// Datagrams of this length do not fit the interface or the route: they are lost.
+    /// Datagrams of this length do not fit the interface or the route, and are never cut up: they
+    /// are lost. (That a link further on is narrower nobody tells.)
     TooLarge {
         /// To whom.
         to: SocketAddr,
@@ -97,8 +98,8 @@ impl fmt::Display for Notice {
             ),
             Notice::TooLarge { to, len } => write!(
                 f,
-                "a datagram of {len} bytes to {to} does not fit the way there and is lost; check \
-                 the MTU or choose smaller datagrams"
+                "datagrams of {len} bytes to {to} do not fit the interface or route there and are \
+                 lost (EMSGSIZE); raise the MTU there or choose smaller ones with --datagram"
             ),
             Notice::Blocked { to } => write!(
                 f,
@@ -146,6 +147,9 @@ pub struct UdpCounters {
     pub messages_received: u64,
     /// Datagrams of our own that came back and were dropped.
     pub own: u64,
+    /// Datagrams dropped because the node that they claim to come from has another address, or
+    /// none that is known here.
+    pub foreign: u64,
     /// Messages dropped because they were longer than a buffer.
     pub truncated: u64,
     /// Packets that the kernel dropped at our sockets, mostly because the receive buffer was full;
@@ -162,6 +166,8 @@ pub struct UdpCounters {
     pub wait_calls: u64,
     /// Errors that a datagram sent earlier had brought back (a closed port), and that were ignored.
     pub errors_ignored: u64,
+    /// How often the interfaces were listed, to see whether ours is well.
+    pub interface_checks: u64,
     /// Whether the kernel cuts datagrams, apart from single destinations where it refused.
     pub gso: bool,
     /// Whether the kernel joins datagrams.

@@ -87,10 +87,19 @@ impl Udp {
                 continue;
             }
             let arrived = message.stamp.map_or(now, |s| self.days.time(s).min(now));
-            let datagrams = split(&message, &mut |bytes| sink(arrived, bytes));
-            self.counters.datagrams_received += datagrams;
-            self.counters.bytes_received += message.bytes.len() as u64;
-            given += datagrams as usize;
+            let (mut known, mut known_bytes) = (0, 0);
+            let datagrams = split(&message, &mut |bytes| {
+                let forged = |node| !self.nodes.get(&node).is_some_and(|n| n.is(message.from));
+                if !self.claims.and_then(|of| of(bytes)).is_some_and(forged) {
+                    known += 1;
+                    known_bytes += bytes.len() as u64;
+                    sink(arrived, bytes);
+                }
+            });
+            self.counters.foreign += datagrams - known;
+            self.counters.datagrams_received += known;
+            self.counters.bytes_received += known_bytes;
+            given += known as usize;
         }
         Ok((taken, given))
     }

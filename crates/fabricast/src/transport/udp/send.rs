@@ -9,11 +9,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use fabricast_proto::Dest;
+use fabricast_proto::{Dest, Time};
 
 use super::interface::{self, because};
 use super::sys::Message;
-use super::{Blocked, Destination, Notice, Udp};
+use super::{Blocked, Destination, Notice, STANDING, Udp};
 use crate::transport::Outgoing;
 
 /// Datagrams in one message: the kernel's limit since GSO exists (newer ones allow 128).
@@ -207,10 +207,12 @@ impl Udp {
     }
 
     /// The error that ends it, with where it happened and what may help.
-    fn explained(&self, error: io::Error, to: SocketAddr) -> io::Error {
+    fn explained(&mut self, error: io::Error, to: SocketAddr) -> io::Error {
+        self.stood_at = None;
+        let there = self.still_there();
         let name = &self.device.name;
         let own = self.local.ip();
-        let hint = if !self.still_there() {
+        let hint = if !there {
             format!(": the interface is down, gone, or has lost its address {own}")
         } else {
             ": check the routes".to_string()
@@ -221,15 +223,24 @@ impl Udp {
         )
     }
 
-    /// Whether the interface is up and has our address. Asked only when something went wrong.
-    fn still_there(&self) -> bool {
+    /// Whether the interface is up and has our address. Asked only when something went wrong; to
+    /// list all interfaces is slow, and a peer that cannot be reached goes wrong with every
+    /// datagram, so a yes is believed for a while. (A no ends it.)
+    fn still_there(&mut self) -> bool {
+        let recent = |at: Time| self.now >= at && self.now.since(at) < STANDING;
+        if self.stood_at.is_some_and(recent) {
+            return true;
+        }
+        self.counters.interface_checks += 1;
         let own = self.local.ip();
-        interface::devices().is_ok_and(|all| {
+        let there = interface::devices().is_ok_and(|all| {
             let same = |d: &&interface::Device| d.index == self.device.index;
             all.iter().find(same).is_some_and(|d| {
                 d.up && (d.addresses.contains(&own) || d.loopback && own.is_loopback())
             })
-        })
+        });
+        self.stood_at = there.then_some(self.now);
+        there
     }
 
     /// Tells `notice`, once per destination.

@@ -1,5 +1,6 @@
 //! On the loopback, and in networks made for one test where that is allowed.
 
+mod foreign;
 mod sending;
 
 use std::collections::BTreeMap;
@@ -366,6 +367,19 @@ fn what_is_wrong_is_said() {
         ..v4()
     });
     assert!(large.contains("65507") && large.contains("lo"), "{large}");
+    // What is too small for a head would make everybody's arithmetic fail.
+    for small in [0, 1, 31, 32, 439] {
+        let small = error(UdpConfig {
+            datagram: Some(small),
+            ..v4()
+        });
+        assert!(small.contains("440 to 65507 (--datagram)"), "{small}");
+    }
+    let least = UdpConfig {
+        datagram: Some(440),
+        ..v4()
+    };
+    assert_eq!(open_one(&least).caps().datagram_max, 440);
     let mut udp = open_one(&v4());
     let taken = error(UdpConfig {
         port: udp.local_addr().port(),
@@ -414,6 +428,14 @@ fn interfaces_are_found() {
             open("10.99.0.1", Some(Family::V6)),
             ("fd99::1".into(), 1452)
         );
+        ip("link set far mtu 400");
+        ip("link set wire mtu 400");
+        let narrow = UdpConfig {
+            interface: Interface::Address("10.99.0.1".parse().unwrap()),
+            ..UdpConfig::default()
+        };
+        let narrow = Udp::new(&narrow).err().unwrap().to_string();
+        assert!(narrow.contains("372 bytes at most"), "{narrow}");
         ip("link set wire down");
         let down = choose(&Interface::Name("wire".into()), None).unwrap_err();
         assert!(down.to_string().contains("ip link set wire up"), "{down}");

@@ -1,5 +1,7 @@
 //! What becomes of a batch: cut, refused, lost, held back.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
 use super::*;
 
 /// Numbered datagrams of many lengths to three destinations, in runs and alone.
@@ -156,6 +158,8 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         let told: Vec<Notice> = std::iter::from_fn(|| udp.notice()).collect();
         let refused = matches!(told[0], Notice::GsoRefused { .. });
         let large = matches!(told[1], Notice::TooLarge { len: 1273, .. });
+        let text = told[1].to_string();
+        assert!(text.contains("EMSGSIZE") && text.contains("--datagram"));
         assert!(refused && large && told.len() == 2, "{told:?}");
         // A multicast of full size leaves by the interface that was chosen, and is not cut up.
         udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
@@ -168,6 +172,65 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
             udp.notice(),
             Some(Notice::TooLarge { len: 1473, .. })
         ));
+    });
+}
+
+#[test]
+fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
+    in_own_network(|| {
+        let (tell, told) = channel();
+        let (moved, is_moved) = channel();
+        // The far end of the wire, narrower than the near one, in a network of its own.
+        let far_end = std::thread::spawn(move || {
+            sys::own_network().unwrap();
+            let task = std::fs::read_link("/proc/thread-self").unwrap();
+            let task = task.file_name().unwrap().to_str().unwrap().to_owned();
+            tell.send((task, None)).unwrap();
+            is_moved.recv().unwrap();
+            ip("addr add 10.99.0.2/24 dev far");
+            ip("link set far mtu 1300 up");
+            let mut end = open_one(&at("10.99.0.2".parse().unwrap()));
+            end.join(G, "239.1.1.1:9".parse().unwrap(), true).unwrap();
+            tell.send((String::new(), Some(end.local_addr()))).unwrap();
+            assert!(!receive(&mut end, 1).is_empty());
+            tell.send((String::new(), None)).unwrap();
+            let mut got = Vec::new();
+            while got.len() < 3 {
+                let more = receive(&mut end, 1);
+                if more.is_empty() {
+                    break;
+                }
+                got.extend(more.into_iter().filter(|d| d != b"ready?"));
+            }
+            got
+        });
+        let (task, _) = told.recv().unwrap();
+        ip(&format!("link set far netns {task}"));
+        moved.send(()).unwrap();
+        let (_, address) = told.recv().unwrap();
+        // (The wire would carry what the kernel has still to cut, however long.)
+        let mut udp = open_one(&UdpConfig {
+            offload: false,
+            ..at("10.99.0.1".parse().unwrap())
+        });
+        udp.peer(NodeId(1), address.unwrap());
+        udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
+        let (large, small) = ([1; 1472], [2; 1272]);
+        let (g, n) = (Dest::Group(G), Dest::Node(NodeId(1)));
+        // A wire loses what it is given before both its ends have noticed that they are up.
+        while told.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
+            send_all(&mut udp, &[datagram(n, b"ready?", b"")]);
+        }
+        let batch = [(g, &large[..]), (n, &large), (g, &small), (n, &small)];
+        let batch = batch.map(|(to, bytes)| datagram(to, bytes, b""));
+        send_all(&mut udp, &batch);
+        send_all(&mut udp, &[datagram(n, b"end", b"")]);
+        let mut got = far_end.join().unwrap();
+        got.sort();
+        assert_eq!(got, [&small[..], &small, b"end"]);
+        // Only a proof can find that out: the kernel took them all, and had nothing to say.
+        assert_eq!(udp.counters().lost_at_send, 0);
+        assert_eq!(udp.notice(), None);
     });
 }
 
@@ -209,6 +272,18 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
         let notice = udp.notice().unwrap().to_string();
         assert!(notice.contains("172.30.0.1"), "{notice}");
         assert_eq!(udp.notice(), None);
+        // Listing the interfaces is slow: it is not done for each datagram.
+        assert_eq!(udp.counters().interface_checks, 1);
+        for ms in 0..300 {
+            let now = NOW + Duration::from_millis(ms);
+            assert_eq!(udp.send(now, &batch).unwrap(), 3);
+        }
+        assert_eq!(udp.counters().interface_checks, 3);
+        // And yet soon enough to find out that it is gone.
+        ip("link set wire down");
+        let later = NOW + Duration::from_millis(400);
+        let error = udp.send(later, &batch).unwrap_err().to_string();
+        assert!(error.contains("interface wire: the interface is down"));
     });
 }
 

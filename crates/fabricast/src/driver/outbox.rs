@@ -1,0 +1,255 @@
+//! What the node wants sent and has not gone yet, because the transport did not take it or an
+//! object's bytes are not there.
+//!
+//! Datagrams keep their order, but one whose bytes are *late* (still being read) lets the others
+//! pass. At most [`LATE_MAX`] may be late before the node is asked no further: a source that is
+//! slower than the network holds the node back, and nothing is lost for it. But a source that
+//! stands still must not silence what has nothing to do with it, so a datagram is held for its
+//! sake only for [`GRACE`]; then the newest of that operation count as lost, and the protocol
+//! repairs them when the bytes are there again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::{Extent, OpId, Time, Token, Transmit};
+
+use crate::object::{Fetch, Object};
+use crate::transport::{Outgoing, Transport};
+
+/// Datagrams that are handed to the transport at once. An object keeps what it has said to be
+/// ready for as many calls of `fetch`.
+pub(super) const BATCH: usize = 64;
+/// Datagrams that may be late while the node is still asked for more.
+pub(super) const LATE_MAX: usize = 48;
+/// How long late datagrams may hold back all others: longer than a disk that works takes for a
+/// block, and far less than anybody's patience.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+const _: () = assert!(LATE_MAX < BATCH);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It can go.
+    Ready,
+    /// Its bytes have not been there since then.
+    Late(Time),
+    /// It is given up.
+    Lost,
+}
+
+struct Queued {
+    transmit: Transmit,
+    /// Where its head lies in the arena.
+    head: Range<usize>,
+    state: State,
+}
+
+impl Queued {
+    fn late(&self) -> Option<Time> {
+        match self.state {
+            State::Late(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    fn op(&self) -> Option<OpId> {
+        self.transmit.payload.map(|e| e.op)
+    }
+}
+
+/// See the module's doc.
+pub(super) struct Outbox {
+    queue: Vec<Queued>,
+    /// Heads, in the order of the queue.
+    heads: Vec<u8>,
+    /// Where the next head begins.
+    next: usize,
+    late: usize,
+    refused: bool,
+    /// Operations whose failure has been told.
+    failed: BTreeSet<OpId>,
+}
+
+impl Outbox {
+    pub fn new() -> Outbox {
+        Outbox {
+            queue: Vec::with_capacity(BATCH),
+            heads: Vec::with_capacity(BATCH * HEAD_MAX),
+            next: 0,
+            late: 0,
+            refused: false,
+            failed: BTreeSet::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether the transport did not take all that could go.
+    pub fn refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Whether something waits for an object's bytes.
+    pub fn waits(&self) -> bool {
+        self.late > 0
+    }
+
+    /// Whether the node may be asked for more.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < BATCH && self.late <= LATE_MAX
+    }
+
+    /// Until when, at the latest, late datagrams hold the others back, if they do.
+    pub fn held_until(&self) -> Option<Time> {
+        let since = self.queue.iter().filter_map(Queued::late).min()?;
+        (self.late > LATE_MAX).then_some(since + GRACE)
+    }
+
+    /// Where the next datagram's head is to be appended, before [`Outbox::push`].
+    pub fn head(&mut self) -> &mut Vec<u8> {
+        self.heads.truncate(self.next);
+        &mut self.heads
+    }
+
+    pub fn push(&mut self, transmit: Transmit) {
+        let head = self.next..self.heads.len();
+        self.next = head.end;
+        let state = State::Ready;
+        self.queue.push(Queued {
+            transmit,
+            head,
+            state,
+        });
+    }
+
+    /// An operation is over.
+    pub fn released(&mut self, op: OpId) {
+        self.failed.remove(&op);
+    }
+
+    /// Finds out what can go. `failed` is told, once, of an operation whose object has failed.
+    pub fn look<O: Object>(
+        &mut self,
+        now: Time,
+        objects: &mut BTreeMap<OpId, O>,
+        failed: &mut dyn FnMut(OpId),
+    ) {
+        self.late = 0;
+        for q in &mut self.queue {
+            let Some(Extent { op, offset, len }) = q.transmit.payload else {
+                continue;
+            };
+            let fetch = match objects.get_mut(&op) {
+                Some(object) if !self.failed.contains(&op) => object.fetch(offset, len),
+                Some(_) => Fetch::Failed,
+                // The operation is over: nobody wants it any more.
+                None => {
+                    q.state = State::Lost;
+                    continue;
+                }
+            };
+            q.state = match fetch {
+                Fetch::Ready => State::Ready,
+                Fetch::Later => State::Late(q.late().unwrap_or(now)),
+                Fetch::Failed => {
+                    if self.failed.insert(op) {
+                        failed(op);
+                    }
+                    State::Lost
+                }
+            };
+            self.late += usize::from(q.late().is_some());
+        }
+        if self.late > LATE_MAX {
+            self.shed(now);
+        }
+    }
+
+    /// Gives up the newest late datagrams of operations that have waited for too long.
+    fn shed(&mut self, now: Time) {
+        let overdue = |q: &&Queued| q.late().is_some_and(|since| now.since(since) >= GRACE);
+        let stuck: BTreeSet<_> = self.queue.iter().filter(overdue).map(Queued::op).collect();
+        for q in self.queue.iter_mut().rev() {
+            if self.late <= LATE_MAX {
+                break;
+            }
+            if q.late().is_some() && stuck.contains(&q.op()) {
+                q.state = State::Lost;
+                self.late -= 1;
+            }
+        }
+    }
+
+    /// Offers the transport what can go, and says how much of it, from the front, it took.
+    pub fn send<O: Object, T: Transport>(
+        &mut self,
+        now: Time,
+        objects: &BTreeMap<OpId, O>,
+        transport: &mut T,
+    ) -> io::Result<usize> {
+        let mut ready = self.queue.iter().filter(|q| q.state == State::Ready);
+        self.refused = false;
+        let Some(first) = ready.next() else {
+            return Ok(0);
+        };
+        let none = Outgoing {
+            to: first.transmit.to,
+            head: &[],
+            body: &[],
+        };
+        let (mut batch, mut count) = ([none; BATCH], 0);
+        for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
+            let body = q.transmit.payload.and_then(|e| {
+                let object = objects.get(&e.op)?;
+                Some(object.bytes(e.offset, e.len))
+            });
+            *slot = Outgoing {
+                to: q.transmit.to,
+                head: &self.heads[q.head.clone()],
+                body: body.unwrap_or(&[]),
+            };
+            count += 1;
+        }
+        let sent = transport.send(now, &batch[..count])?;
+        self.refused = sent < count;
+        Ok(sent)
+    }
+
+    /// How many are given up and will be cleared out.
+    pub fn lost(&self) -> usize {
+        let lost = |q: &&Queued| q.state == State::Lost;
+        self.queue.iter().filter(lost).count()
+    }
+
+    /// Forgets the first `sent` that could go, and those that are lost.
+    pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
+        self.queue.retain(|q| {
+            let keep = match q.state {
+                State::Ready if sent > 0 => {
+                    sent -= 1;
+                    false
+                }
+                State::Ready | State::Late(_) => true,
+                State::Lost => false,
+            };
+            if !keep {
+                gone(q.transmit.token);
+            }
+            keep
+        });
+        // The heads of those that stay move to the front.
+        self.next = 0;
+        for q in &mut self.queue {
+            let len = q.head.len();
+            self.heads.copy_within(q.head.clone(), self.next);
+            q.head = self.next..self.next + len;
+            self.next += len;
+        }
+        self.heads.truncate(self.next);
+    }
+}

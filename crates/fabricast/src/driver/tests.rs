@@ -1,0 +1,299 @@
+//! A node, its transport and its objects.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::ops::Range;
+use std::time::Duration;
+
+use fabricast_proto::wire::{Feedback, Header, Probe, Ranges};
+use fabricast_proto::{Config, Scheme, Seq, Session};
+
+use super::outbox::{GRACE, LATE_MAX};
+use super::*;
+use crate::object::{Fetch, Memory};
+use crate::transport::udp::{Interface, Udp, UdpConfig};
+use crate::transport::{Caps, Outgoing};
+
+const G: GroupId = GroupId(1);
+const SESSION: Session = Session(7);
+const CHUNK: u32 = 1000;
+
+fn node(me: u32, others: &[u32]) -> Node {
+    let config = Config {
+        node: NodeId(me),
+        session: SESSION,
+        scheme: Scheme::bulk(),
+        hold: 0,
+        backlog: 64,
+        rate: Some(1 << 30),
+        patience: Duration::from_secs(10),
+    };
+    let mut node = Node::new(config, 1);
+    let add = Command::GroupAdd {
+        group: G,
+        members: others.iter().copied().chain([me]).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    node.command(Time::ZERO, add).unwrap();
+    node
+}
+
+/// A datagram of node `source`, whose frame `put` writes.
+fn said(source: u32, put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let header = Header {
+        flight: 0,
+        source: NodeId(source),
+        session: SESSION,
+    };
+    let mut bytes = Vec::new();
+    wire::put_header(&mut bytes, &header);
+    put(&mut bytes);
+    bytes
+}
+
+fn probe(source: u32, nonce: u32) -> Vec<u8> {
+    let probe = Probe {
+        group: G,
+        nonce,
+        flags: 0,
+    };
+    said(source, |bytes| wire::put_probe(bytes, &probe, 100))
+}
+
+/// Node 2 has posted what node 1 sends, has placed nothing of it, and has room for 1000 packets.
+fn room() -> Vec<u8> {
+    let feedback = Feedback {
+        group: G,
+        root: NodeId(1),
+        cum: Seq(0),
+        limit: Seq(1000),
+        high: Seq(0),
+        received: 0,
+        arrived_us: 0,
+        held_us: 0,
+        flight: 0,
+        flags: 0,
+        missing: Ranges::NONE,
+    };
+    said(2, |bytes| {
+        wire::put_feedback(bytes, &feedback, [].into_iter())
+    })
+}
+
+/// What was sent to node 2, or to the group; what it says.
+#[derive(Default)]
+struct Wire {
+    inbox: VecDeque<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
+}
+
+impl Wire {
+    /// Numbers of the data packets sent since the last call, and nonces of the answers to probes.
+    fn taken(&mut self) -> (Vec<u32>, Vec<u32>) {
+        let (mut data, mut answers) = (Vec::new(), Vec::new());
+        for bytes in self.sent.drain(..) {
+            for frame in wire::decode(&bytes).unwrap().frames() {
+                match frame {
+                    Frame::Data(d) => {
+                        assert_eq!(d.payload, [d.seq.0 as u8; CHUNK as usize]);
+                        data.push(d.seq.0);
+                    }
+                    Frame::ProbeAck(p) => answers.push(p.nonce),
+                    _ => {}
+                }
+            }
+        }
+        (data, answers)
+    }
+}
+
+impl Transport for Wire {
+    type Address = ();
+
+    fn caps(&self) -> Caps {
+        Caps {
+            datagram_max: 9000,
+            receive_buffer: 1 << 20,
+        }
+    }
+    fn peer(&mut self, _: NodeId, _: ()) {}
+    fn forget(&mut self, _: NodeId) {}
+    fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn leave(&mut self, _: GroupId) {}
+    fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        let bytes = batch.iter().map(|d| [d.head, d.body].concat());
+        self.sent.extend(bytes);
+        Ok(batch.len())
+    }
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+        let count = self.inbox.len();
+        self.inbox.drain(..).for_each(|d| sink(now, &d));
+        Ok(count)
+    }
+    fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Chunks that all consist of their own number; some are late, or have failed.
+struct Chunks {
+    bytes: Vec<u8>,
+    late: Range<u64>,
+    failed: bool,
+}
+
+impl Object for Chunks {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+    fn fetch(&mut self, offset: u64, _: u32) -> Fetch {
+        match self.late.contains(&(offset / u64::from(CHUNK))) {
+            _ if self.failed => Fetch::Failed,
+            true => Fetch::Later,
+            false => Fetch::Ready,
+        }
+    }
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        &self.bytes[offset as usize..][..len as usize]
+    }
+    fn write(&mut self, _: u64, _: &[u8]) -> Written {
+        Written::Failed
+    }
+    fn progress(&mut self, _: &mut dyn FnMut(u64, u32, Outcome)) {}
+}
+
+const MS: Duration = Duration::from_millis(1);
+const START: Time = Time(1);
+
+/// A root that sends `count` chunks to node 2, which has room for them.
+fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
+    let mut driver = Driver::new(node(1, &[2, 3]), Wire::default());
+    driver
+        .command(START, Command::PeerRemove(NodeId(3)))
+        .unwrap();
+    let bytes = (0..count).flat_map(|n| [n as u8; CHUNK as usize]).collect();
+    let chunks = Chunks {
+        bytes,
+        late,
+        failed: false,
+    };
+    let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+    driver.transport().inbox.push_back(room());
+    (driver, op)
+}
+
+/// Steps once a millisecond, and at once while the driver wants that.
+fn run(driver: &mut Driver<Wire, Chunks>, from: Time, until: Time) {
+    let mut now = from;
+    while now < until {
+        let mut steps = 0;
+        while driver.step(now).unwrap().wake.is_some_and(|at| at <= now) {
+            steps += 1;
+            assert!(steps < 1000, "it never rests");
+        }
+        now = now + MS;
+    }
+}
+
+#[test]
+fn what_is_late_lets_the_others_pass() {
+    let (mut driver, op) = root(20, 3..6);
+    run(&mut driver, START, START + 5 * MS);
+    let (data, _) = driver.transport().taken();
+    let others: Vec<u32> = (0..3).chain(6..20).collect();
+    assert_eq!(data, others);
+    driver.transport().inbox.push_back(probe(2, 7));
+    let step = driver.step(START + 6 * MS).unwrap();
+    assert!(step.blocked);
+    assert_eq!(driver.transport().taken(), (vec![], vec![7]));
+    // It goes, in order, as soon as it is there.
+    driver.object(op).unwrap().late = 4..6;
+    driver.step(START + 7 * MS).unwrap();
+    assert_eq!(driver.transport().taken().0, [3]);
+    driver.object(op).unwrap().late = 0..0;
+    let step = driver.step(START + 8 * MS).unwrap();
+    assert_eq!(driver.transport().taken().0, [4, 5]);
+    assert!(!step.blocked);
+    assert_eq!(driver.counters().unread, 0);
+}
+
+#[test]
+fn a_slow_source_holds_back_and_loses_nothing() {
+    let (mut driver, op) = root(500, 0..500);
+    let (mut now, mut all) = (START, Vec::new());
+    // Ten chunks each 9 ms: it is always late, and always comes in time.
+    for there in (0..=500).step_by(10) {
+        driver.object(op).unwrap().late = there..500;
+        run(&mut driver, now, now + 9 * MS);
+        now = now + 9 * MS;
+        all.extend(driver.transport().taken().0);
+    }
+    let want: Vec<u32> = (0..500).collect();
+    assert_eq!(all, want);
+    assert_eq!(driver.counters().unread, 0);
+}
+
+#[test]
+fn a_source_that_stands_still_does_not_silence_the_node() {
+    let (mut driver, op) = root(900, 0..900);
+    run(&mut driver, START, START + 5 * MS);
+    driver.transport().inbox.push_back(probe(2, 7));
+    let after = START + GRACE + 10 * MS;
+    run(&mut driver, START + 5 * MS, after);
+    assert_eq!(driver.transport().taken(), (vec![], vec![7]), "in the end");
+    assert!(driver.counters().unread > 0);
+    // From now on nothing waits for it.
+    driver.transport().inbox.push_back(probe(2, 8));
+    driver.step(after).unwrap();
+    assert_eq!(driver.transport().taken(), (vec![], vec![8]));
+    // When it goes on, what was kept comes first.
+    driver.object(op).unwrap().late = 0..0;
+    driver.step(after + MS).unwrap();
+    let (data, _) = driver.transport().taken();
+    let kept: Vec<u32> = (0..LATE_MAX as u32).collect();
+    assert_eq!(data[..LATE_MAX], kept);
+}
+
+#[test]
+fn a_failed_source_is_told_once_and_stops_nobody() {
+    let (mut driver, op) = root(500, 0..0);
+    driver.object(op).unwrap().failed = true;
+    run(&mut driver, START, START + 20 * MS);
+    driver.transport().inbox.push_back(probe(2, 7));
+    driver.step(START + 20 * MS).unwrap();
+    assert_eq!(driver.transport().taken(), (vec![], vec![7]));
+    let events: Vec<_> = std::iter::from_fn(|| driver.event()).collect();
+    let failed = |e: &&Event| matches!(e, Event::Failed(o) if *o == op);
+    assert_eq!(events.iter().filter(failed).count(), 1, "{events:?}");
+    assert!(driver.counters().unread > 1);
+}
+
+#[test]
+fn a_forged_datagram_does_not_reach_the_node() {
+    let config = UdpConfig {
+        interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+        ..UdpConfig::default()
+    };
+    let mut udp = Udp::new(&config).unwrap();
+    let (peer, liar) = ("127.0.0.1:0", "127.0.0.1:0");
+    let [peer, liar] = [peer, liar].map(|a| UdpSocket::bind(a).unwrap());
+    udp.peer(NodeId(2), peer.local_addr().unwrap());
+    let home = udp.local_addr();
+    let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
+    liar.send_to(&probe(2, 1), home).unwrap();
+    peer.send_to(&probe(2, 2), home).unwrap();
+    // The node answers what it has been handed: the true probe alone.
+    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    driver.step(Time(1)).unwrap();
+    let mut bytes = [0; 2000];
+    let len = peer.recv(&mut bytes).unwrap();
+    let answer = wire::decode(&bytes[..len]).unwrap();
+    let nonces: Vec<_> = answer.frames().collect();
+    assert!(
+        matches!(nonces[..], [Frame::ProbeAck(p)] if p.nonce == 2),
+        "{nonces:?}"
+    );
+    assert_eq!(driver.transport().counters().foreign, 1);
+}

@@ -1,0 +1,128 @@
+//! Who may speak for a node: whoever has its address, and nobody else.
+
+use fabricast_proto::wire::{self, Header, Sync};
+use fabricast_proto::{Seq, Session};
+
+use super::*;
+
+fn claims(bytes: &[u8]) -> Option<NodeId> {
+    Some(wire::decode(bytes).ok()?.header.source)
+}
+
+/// A datagram that says it is from `source`; `next` tells it from others.
+fn says(source: u32, next: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let header = Header {
+        flight: 0,
+        source: NodeId(source),
+        session: Session(7),
+    };
+    wire::put_header(&mut bytes, &header);
+    let sync = Sync {
+        group: G,
+        next: Seq(next),
+    };
+    wire::put_sync(&mut bytes, &sync);
+    bytes
+}
+
+/// A root and a receiver that know each other; the receiver listens to the group.
+fn pair(root: &UdpConfig, end: &UdpConfig) -> (Udp, Udp, SocketAddr) {
+    let (mut root, mut end) = (open_one(root), open_one(end));
+    let g = group(&root, 1);
+    root.join(G, g, false).unwrap();
+    end.join(G, g, true).unwrap();
+    root.peer(NodeId(1), end.local_addr());
+    end.peer(NodeId(0), root.local_addr());
+    root.screen(claims);
+    end.screen(claims);
+    (root, end, g)
+}
+
+/// By multicast and by unicast, the root is heard.
+fn heard(root: &mut Udp, end: &mut Udp) {
+    for (to, n) in [(Dest::Group(G), 1), (Dest::Node(NodeId(1)), 2)] {
+        let bytes = says(0, n);
+        send_all(root, &[datagram(to, &bytes, b"")]);
+        only(end, &bytes);
+    }
+}
+
+#[test]
+fn what_another_socket_says_in_a_peers_name_is_dropped() {
+    let (mut root, mut end, g) = pair(&v4(), &v4());
+    let liar = outsider("127.0.0.1:0");
+    let elsewhere = outsider("127.0.0.2:0");
+    for source in [0, 1, 9] {
+        for socket in [&liar, &elsewhere] {
+            socket.send_to(&says(source, 66), end.local_addr()).unwrap();
+        }
+        liar.send_to(&says(source, 66), g).unwrap();
+    }
+    let bytes = says(1, 3);
+    for socket in [&liar, &elsewhere] {
+        socket.send_to(&bytes, root.local_addr()).unwrap();
+    }
+    heard(&mut root, &mut end);
+    assert_eq!(end.counters().foreign, 9);
+    assert_eq!(end.counters().datagrams_received, 2);
+    send_all(&mut end, &[datagram(Dest::Node(NodeId(0)), &bytes, b"")]);
+    only(&mut root, &bytes);
+    assert_eq!(root.counters().foreign, 2);
+    // Who has been forgotten is a stranger; what says nothing is not ours to judge.
+    end.forget(NodeId(0));
+    let late = says(0, 4);
+    send_all(&mut root, &[datagram(Dest::Group(G), &late, b"")]);
+    liar.send_to(b"nothing", end.local_addr()).unwrap();
+    only(&mut end, b"nothing");
+    assert_eq!(end.counters().foreign, 10);
+}
+
+#[test]
+fn a_run_joined_by_the_kernel_is_judged_datagram_by_datagram() {
+    let (mut root, mut end, _) = pair(&v4(), &v4());
+    let bytes: Vec<_> = [0, 5, 0, 0].iter().map(|&s| says(s, 1)).collect();
+    let to = Dest::Node(NodeId(1));
+    let batch: Vec<_> = bytes.iter().map(|b| datagram(to, b, b"")).collect();
+    send_all(&mut root, &batch);
+    assert_eq!(receive(&mut end, 3).len(), 3);
+    assert_eq!(end.counters().foreign, 1);
+}
+
+#[test]
+fn a_host_with_several_addresses_is_known_by_the_one_it_was_given() {
+    // On the loopback every address of 127.0.0.0/8 is one of the host's.
+    for (root, end) in [("127.0.0.3", "127.0.0.1"), ("127.0.0.1", "127.0.0.3")] {
+        let (root, end) = (at(root.parse().unwrap()), at(end.parse().unwrap()));
+        let (mut root, mut end, _) = pair(&root, &end);
+        heard(&mut root, &mut end);
+        assert_eq!(end.counters().foreign, 0);
+    }
+    in_own_network(|| {
+        ip("addr add 10.99.0.7/24 dev wire");
+        ip("addr add fd99::7/64 dev wire nodad");
+        ip("addr add fe80::7/64 dev wire nodad");
+        // As for the others, the kernel takes its time to make them reachable.
+        let there = "for i in $(seq 1000); do \
+                     [ $(ip -6 route show table local | grep -cE '(fd99|fe80)::7 ') = 2 ] && exit; \
+                     done; exit 1";
+        let there = Command::new("sh").args(["-c", there]).status().unwrap();
+        assert!(there.success());
+        for [first, second] in [
+            ["10.99.0.1", "10.99.0.7"],
+            ["10.99.0.7", "10.99.0.1"],
+            ["fd99::1", "fd99::7"],
+            ["fd99::7", "fd99::1"],
+            ["fe80::7", "fe80::7"],
+        ] {
+            let (root, end) = (at(first.parse().unwrap()), at(second.parse().unwrap()));
+            let (mut root, mut end, _) = pair(&root, &end);
+            assert_eq!(root.local_addr().ip().to_string(), first);
+            heard(&mut root, &mut end);
+            let bytes = says(1, 3);
+            send_all(&mut end, &[datagram(Dest::Node(NodeId(0)), &bytes, b"")]);
+            only(&mut root, &bytes);
+            assert_eq!(end.counters().foreign + root.counters().foreign, 0);
+        }
+    });
+}

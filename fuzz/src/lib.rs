@@ -1,0 +1,117 @@
+//! What is done with hostile bytes, by the fuzz targets and by a bounded test.
+
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::{
+    Command, Config, Counters, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme, Seq,
+    Session, Time,
+};
+
+/// Whatever comes from the network, `decode` refuses it or hands out frames that can be read.
+pub fn decode(bytes: &[u8]) {
+    let Ok(datagram) = wire::decode(bytes) else {
+        return;
+    };
+    for frame in datagram.frames() {
+        if let Frame::Feedback(f) = frame {
+            for (first, len) in f.missing {
+                assert!(len > 0 && !first.before(f.cum) && !f.high.before(first + len));
+            }
+        }
+    }
+}
+
+/// A node with a broadcast under way and one posted is fed hostile datagrams of its own session.
+///
+/// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
+/// the length say how many milliseconds pass before it. Returns what the node has counted, so that
+/// a test can see how far hostile bytes get.
+pub fn node(input: &[u8]) -> Counters {
+    let mut node = busy();
+    let (mut now, mut head, mut rest) = (Time(1), Vec::new(), input);
+    for _ in 0..DATAGRAMS_MAX {
+        let Some((datagram, wait)) = next(&mut rest) else {
+            break;
+        };
+        // It may have waited in a buffer since the last one.
+        let arrived = now;
+        now = now + wait;
+        if let Ok(datagram) = wire::decode(datagram) {
+            for frame in datagram.frames() {
+                let placement = node.packet(now, arrived, &datagram.header, &frame);
+                if let (Placement::Write(extent), Frame::Data(d)) = (placement, frame) {
+                    assert_eq!(extent.len as usize, d.payload.len());
+                    assert!(extent.offset + u64::from(extent.len) <= LEN);
+                    node.placed(now, extent, Outcome::Ok);
+                }
+            }
+        }
+        drain(&mut node, now, &mut head);
+        node.invariants();
+    }
+    node.counters()
+}
+
+const DATAGRAMS_MAX: usize = 200;
+/// Length of both objects.
+const LEN: u64 = 5000;
+/// Number of the first packet of each stream.
+const START: u32 = 90;
+
+fn busy() -> Node {
+    let config = Config {
+        node: NodeId(1),
+        session: Session(0x1122_3344_5566_7788),
+        scheme: Scheme::bulk(),
+        hold: 4,
+        backlog: 64,
+        rate: None,
+        patience: Duration::from_secs(1),
+    };
+    let mut node = Node::new(config, 0);
+    let group = GroupId(7);
+    let add = Command::GroupAdd {
+        group,
+        members: vec![NodeId(0), NodeId(1), NodeId(3)],
+        chunk: 64,
+        start: Seq(START),
+    };
+    let prove = Command::Prove {
+        group,
+        patience: Duration::from_millis(50),
+    };
+    let post = Command::Post {
+        group,
+        root: NodeId(3),
+        len: LEN,
+    };
+    for command in [add, prove, Command::Bcast { group, len: LEN }, post] {
+        node.command(Time(1), command).expect("there is room");
+    }
+    node
+}
+
+/// The next datagram of an input, and the time before it.
+fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Duration)> {
+    let (len, after) = rest.split_first_chunk()?;
+    let len = u16::from_be_bytes(*len);
+    let (datagram, after) = after.split_at(usize::from(len & 0x1fff).min(after.len()));
+    *rest = after;
+    Some((datagram, Duration::from_millis(u64::from(len >> 13))))
+}
+
+fn drain(node: &mut Node, now: Time, head: &mut Vec<u8>) {
+    for step in 0.. {
+        assert!(step < 100_000, "poll does not come to an end");
+        head.clear();
+        match node.poll(now, head) {
+            Output::Wait(_) => break,
+            Output::Transmit(t) => node.sent(now, t.token),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The bodies of the fuzz targets on a stable compiler: the vectors of the specification, and some
+//! thousand inputs made from them. A failure says its seed; `FUZZ_SEED=N` tries that one alone.
+
+use std::path::Path;
+
+use fabricast_proto::rng::Rng;
+
+use super::*;
+
+/// Inputs of each test.
+const ROUNDS: u64 = 4000;
+
+/// The vectors, and the same as a member of [`busy`]'s group would say them.
+fn seeds() -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/vectors");
+    let mut paths: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let vectors: Vec<_> = paths
+        .iter()
+        .map(|path| unhex(&std::fs::read_to_string(path).unwrap()))
+        .collect();
+    assert!(vectors.len() >= 5, "{paths:?}");
+    let (group, session) = (GroupId(7), Session(0x1122_3344_5566_7788));
+    let mut all = vectors;
+    for source in [NodeId(0), NodeId(3)] {
+        let header = wire::Header {
+            flight: 5,
+            source,
+            session,
+        };
+        let mut put = |frame: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            wire::put_header(&mut bytes, &header);
+            frame(&mut bytes);
+            all.push(bytes);
+        };
+        for n in 0..4 {
+            put(&|bytes| {
+                wire::put_data(bytes, group, Seq(START), Seq(START + n), 0, 64);
+                bytes.extend([n as u8; 64]);
+            });
+        }
+        put(&|bytes| {
+            let feedback = wire::Feedback {
+                group,
+                root: NodeId(1),
+                cum: Seq(START + 2),
+                limit: Seq(START + 70),
+                high: Seq(START + 9),
+                received: 3,
+                arrived_us: 1000,
+                held_us: 10,
+                flight: 1,
+                flags: wire::flag::FLIGHT,
+                missing: wire::Ranges::NONE,
+            };
+            let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];
+            wire::put_feedback(bytes, &feedback, missing.into_iter());
+        });
+        put(&|bytes| {
+            let next = Seq(START + 20);
+            wire::put_sync(bytes, &wire::Sync { group, next });
+        });
+    }
+    all
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let lines = text.lines().filter_map(|l| l.split('#').next());
+    let digits: Vec<u32> = lines
+        .flat_map(str::chars)
+        .filter_map(|c| c.to_digit(16))
+        .collect();
+    let pairs = digits.chunks_exact(2);
+    pairs.map(|d| (d[0] * 16 + d[1]) as u8).collect()
+}
+
+/// One of the seeds, as it is or spoilt here and there.
+fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = seeds[rng.below(seeds.len() as u64) as usize].clone();
+    for _ in 0..[0, 0, 1, 1, 2, 5][rng.below(6) as usize] {
+        let at = rng.below(bytes.len().max(1) as u64) as usize;
+        match rng.below(8) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
+            1 if at < bytes.len() => bytes[at] = rng.bits() as u8,
+            2 if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.below(5) as usize],
+            // A field a little off, or at an end of its range.
+            3 | 4 if at + 4 <= bytes.len() => {
+                let field = &mut bytes[at & !3..][..4];
+                let old = u32::from_be_bytes([field[0], field[1], field[2], field[3]]);
+                let by = rng.below(200) as u32;
+                let new = [
+                    old.wrapping_add(by),
+                    old.wrapping_sub(by),
+                    START.wrapping_add(by),
+                    by << 15,
+                    u32::MAX - by,
+                ][rng.below(5) as usize];
+                field.copy_from_slice(&new.to_be_bytes());
+            }
+            5 => bytes.truncate(at),
+            6 => bytes.extend((0..rng.below(80)).map(|_| rng.bits() as u8)),
+            // Another one's end behind our beginning.
+            _ => {
+                let other = &seeds[rng.below(seeds.len() as u64) as usize];
+                bytes.truncate(at);
+                bytes.extend(other.iter().skip(at));
+            }
+        }
+    }
+    bytes
+}
+
+/// Says which seed it was, should its test panic.
+struct Tried(u64);
+
+impl Drop for Tried {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("FUZZ_SEED={} repeats it", self.0);
+        }
+    }
+}
+
+fn rounds() -> Vec<u64> {
+    match std::env::var("FUZZ_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FUZZ_SEED is a number")],
+        Err(_) => (0..ROUNDS).collect(),
+    }
+}
+
+#[test]
+fn hostile_datagrams_are_decoded_or_refused() {
+    let seeds = seeds();
+    seeds.iter().for_each(|bytes| decode(bytes));
+    for seed in rounds() {
+        let _tried = Tried(seed);
+        decode(&spoilt(&mut Rng::new(seed), &seeds));
+    }
+}
+
+#[test]
+fn a_node_stands_hostile_datagrams() {
+    let seeds = seeds();
+    let mut got_through = Counters::default();
+    for seed in rounds() {
+        let _tried = Tried(seed);
+        let mut rng = Rng::new(seed);
+        let mut input = Vec::new();
+        for _ in 0..rng.below(40) {
+            let bytes = spoilt(&mut rng, &seeds);
+            let word = bytes.len() as u16 | (rng.below(8) as u16) << 13;
+            input.extend(word.to_be_bytes());
+            input.extend(bytes);
+        }
+        let counters = node(&input);
+        got_through.received += counters.received;
+        got_through.feedback_received += counters.feedback_received;
+        got_through.data += counters.data;
+        got_through.repairs_multicast += counters.repairs_multicast;
+    }
+    // If all of it were refused at the door, nothing would have been tried.
+    if std::env::var("FUZZ_SEED").is_err() {
+        let Counters {
+            received,
+            feedback_received,
+            data,
+            repairs_multicast,
+            ..
+        } = got_through;
+        let least = received.min(feedback_received).min(data);
+        assert!(
+            least > ROUNDS / 2 && repairs_multicast > 0,
+            "{got_through:?}"
+        );
+    }
+}
