@@ -40,9 +40,11 @@ const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
 const DRAIN_US: f64 = 60_000.0;
 /// The pace probes upwards by no more than this above what has been seen to arrive, ...
-const UP_MAX: f64 = 0.25;
+const UP_MAX: f64 = 0.5;
 /// Loss above the usual one, as a share, that is taken for congestion.
 const LOSS_EXCESS: f64 = 0.15;
+/// It must last for so many packets, and for [`STANDING`]: bursts of losses do not.
+const LASTING: f64 = 256.0;
 /// Until so many packets have been sent, every loss is taken for usual.
 const LEARN_FREELY: f64 = 200.0;
 /// By how much usual loss rises in a second, at most, while losses are beyond it.
@@ -54,6 +56,8 @@ const FALL_TIME: Duration = Duration::from_secs(1);
 /// A round lasts at least so long, and ends without those who are silent after so long.
 const ROUND_MIN: Duration = Duration::from_millis(5);
 const ROUND_MAX: Duration = Duration::from_millis(60);
+/// Delivered rates are smoothed over this, µs, except in startup, where each is twice the last.
+const DELIVERED_OVER_US: f64 = 20_000.0;
 /// Delivered rates are measured over at least so long.
 const MEASURE_MIN_US: u32 = 5_000;
 /// The shortest way is remembered for one to two of these, since clocks drift.
@@ -100,6 +104,8 @@ struct Path {
     /// Packets that these were learnt from, and when.
     learnt: f64,
     learnt_at: Time,
+    /// Since when, and since how many packets, loss has been far above the usual one.
+    over: Option<(Time, f64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +129,7 @@ impl Path {
             usual_loss: 0.0,
             learnt: 0.0,
             learnt_at: Time::ZERO,
+            over: None,
         }
     }
 }
@@ -322,10 +329,15 @@ impl Pacer {
         };
         path.usual_loss += rise.min(most);
         path.learnt_at = now;
+        path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
+            true => path.over.or(Some((now, path.learnt))),
+            false => None,
+        };
         let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
         path.delivered = Some(match path.delivered {
             None => delivered,
-            Some(d) => d + (delivered - d) * (dt / (dt + 20_000.0)),
+            Some(_) if self.phase == Phase::Startup => delivered,
+            Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US)),
         });
     }
 
@@ -346,10 +358,15 @@ impl Pacer {
         let cap = required()
             .filter_map(|p| p.delivered)
             .fold(f64::MAX, f64::min);
-        let excess = required()
-            .filter(|p| now.since(p.learnt_at) < LOSS_AGE)
-            .map(|p| p.loss - p.usual_loss)
-            .fold(0.0, f64::max);
+        let lossy = || {
+            let news = required().filter(|p| now.since(p.learnt_at) < LOSS_AGE);
+            news.filter_map(|p| p.over.map(|(at, learnt)| (at, p.learnt - learnt)))
+        };
+        // At first, whatever is far above the usual; then only what lasts: a burst does not.
+        let excess = match self.phase {
+            Phase::Startup => lossy().next().is_some(),
+            _ => lossy().any(|(at, n)| now.since(at) >= STANDING && n >= LASTING),
+        };
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
         // Where only repairs are sent, nothing tells what arrives.
@@ -382,7 +399,7 @@ impl Pacer {
     }
 
     /// The control law: one rate from one round's measurements.
-    fn set(&mut self, now: Time, queue: f64, cap: f64, excess: f64, sent: f64, took: f64) {
+    fn set(&mut self, now: Time, queue: f64, cap: f64, excess: bool, sent: f64, took: f64) {
         // Held back by the window or the processor: what was sent says nothing about the link.
         let limited = sent < 0.75 * self.rate;
         self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
@@ -392,18 +409,18 @@ impl Pacer {
         }
         match self.phase {
             Phase::Startup => {
-                if queue > QUEUE_LOW_US * 2.0 || excess > LOSS_EXCESS {
+                if queue > QUEUE_LOW_US * 2.0 || excess {
                     self.phase = Phase::Cruise;
                     self.rate = self.rate.min(cap.max(self.rate * 0.25)) * 0.9;
                 } else if !limited {
                     self.rate *= 2.0;
-                } else if self.rate > 4.0 * sent {
+                } else if self.rate > (4.0 * sent).max(4.0 * RATE_START) {
                     // Not the link holds it back: the rate need not run away.
                     self.phase = Phase::Cruise;
                 }
             }
             Phase::Cruise => {
-                if queue > QUEUE_HIGH_US || excess > LOSS_EXCESS {
+                if queue > QUEUE_HIGH_US || excess {
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
                     let least = self.fall(now, queue);
                     self.rate = (self.rate.min(cap) * (1.0 - drain)).max(least);
@@ -512,7 +529,7 @@ impl Pacer {
 
     /// Beside a flow that fills the queue: upwards until the queue is as long as aimed at or
     /// packets are lost, fast at first, then additively; multiplicatively down.
-    fn compete(&mut self, now: Time, queue: f64, excess: f64, took: f64) {
+    fn compete(&mut self, now: Time, queue: f64, excess: bool, took: f64) {
         let took = took.min(0.1);
         self.quiet = if queue < QUEUE_LOW_US {
             self.quiet + 1
@@ -521,7 +538,7 @@ impl Pacer {
         };
         if self.quiet > QUIET_ROUNDS {
             self.phase = Phase::Cruise;
-        } else if excess > LOSS_EXCESS {
+        } else if excess {
             self.met = true;
             if now.since(self.cut_at) > Duration::from_millis(200) {
                 self.cut_at = now;

@@ -48,6 +48,8 @@ struct Stream {
     /// Packets sent again, and those of them that nobody can have asked for.
     repairs: u64,
     idle_repairs: u64,
+    /// Packets sent again to the group when nobody was left who could take them.
+    late_repairs: u32,
     /// Per host: its place among the receivers.
     place: Vec<Option<u32>>,
 }
@@ -120,6 +122,7 @@ impl Judge {
                 repaired: BTreeMap::new(),
                 repairs: 0,
                 idle_repairs: 0,
+                late_repairs: 0,
                 place,
             });
         }
@@ -268,7 +271,12 @@ impl Judge {
             }
             Dest::Group(_) if d.flags & flag::REPAIR != 0 => {
                 if !s.receivers.iter().any(|r| !r.excused && open(r)) {
-                    self.wrong(host, || format!("packet {index} repaired for nobody"));
+                    // A batch may have been on its way when the last of them was removed.
+                    let s = &mut self.streams[i];
+                    s.late_repairs += 1;
+                    if s.late_repairs > BATCH_MAX || !s.receivers.iter().any(|r| r.excused) {
+                        self.wrong(host, || format!("packet {index} repaired for nobody"));
+                    }
                 }
             }
             Dest::Group(_) => {}

@@ -15,6 +15,8 @@ use crate::fault::LinkFaults;
 use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
 
+/// Bytes of a packet, where packets that might have passed are counted.
+const PACKET: u64 = 1500;
 /// Fractions of a nanosecond in which a link's time is kept: 2^-16 ns, good for 78 hours.
 const TICK_BITS: u32 = 16;
 
@@ -453,6 +455,7 @@ impl Fabric {
             l.stats.overflowed += 1;
             return;
         }
+        let idle = start.saturating_sub(l.free) / (PACKET * l.cost).max(1);
         l.free = start + takes;
         let mut arrives = (l.free >> TICK_BITS) + l.delay_ns;
         if l.blocked && multicast {
@@ -460,7 +463,7 @@ impl Fabric {
             return;
         }
         if l.faulty {
-            let fate = l.faults.fate(&mut l.bad, multicast, &mut self.rng);
+            let fate = l.faults.fate(&mut l.bad, idle, multicast, &mut self.rng);
             if fate.lost {
                 l.stats.lost += 1;
                 return;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
 
-/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet.
+/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet; while it is
+/// idle a bad one turns good as if packets were passing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Chance that a good link turns bad.
@@ -66,7 +67,8 @@ impl LinkFaults {
         }
     }
 
-    pub(crate) fn fate(&self, bad: &mut bool, multicast: bool, rng: &mut Rng) -> Fate {
+    /// `idle`: packets that could have passed since the last one.
+    pub(crate) fn fate(&self, bad: &mut bool, idle: u64, multicast: bool, rng: &mut Rng) -> Fate {
         let mut fate = Fate {
             lost: false,
             delay_ns: 0,
@@ -77,7 +79,8 @@ impl LinkFaults {
         }
         if let Some(b) = self.burst {
             *bad = if *bad {
-                !rng.chance(b.leave)
+                let passed = idle.min(1000) as i32 + 1;
+                !rng.chance(1.0 - (1.0 - b.leave).powi(passed))
             } else {
                 rng.chance(b.enter)
             };
