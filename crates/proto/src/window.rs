@@ -28,6 +28,8 @@ struct Slot {
     first: u32,
     /// Who lacks it, a bit each; in a large group the one who asked first (1) and others (2).
     lacks: u64,
+    /// To whom it has been sent again, likewise.
+    served: u64,
 }
 
 const EMPTY: Slot = Slot {
@@ -36,6 +38,7 @@ const EMPTY: Slot = Slot {
     repairs: 0,
     first: SOMEBODY,
     lacks: 0,
+    served: 0,
 };
 
 impl Slot {
@@ -151,16 +154,17 @@ impl Window {
         }
         let exact = self.exact;
         let slot = self.slot(seq);
+        let bit = slot.bit(exact, who);
+        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.flight) as i32) > 0);
+        let served = slot.served & bit != 0;
+        let stale = served && !seen_later && now.since(slot.at) < rto;
+        if stale && !mutant::active(Mutant::StaleReportsBelieved) {
+            return false;
+        }
         if slot.lacks != 0 {
-            let bit = slot.bit(exact, who);
             let news = slot.lacks & bit == 0;
             slot.lacks |= bit;
             return news;
-        }
-        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.flight) as i32) > 0);
-        let stale = slot.repairs > 0 && !seen_later && now.since(slot.at) < rto;
-        if stale && !mutant::active(Mutant::StaleReportsBelieved) {
-            return false;
         }
         slot.first = who;
         slot.lacks = slot.bit(exact, who);
@@ -208,10 +212,12 @@ impl Window {
         slot.at = now;
         slot.flight = flight;
         slot.repairs = slot.repairs.saturating_add(1);
-        slot.lacks &= match to {
-            Some(who) if exact => !slot.bit(exact, who),
-            _ => 0,
+        let bits = match to {
+            Some(who) if exact => slot.bit(exact, who),
+            _ => u64::MAX,
         };
+        slot.lacks &= !bits;
+        slot.served |= bits;
         if slot.lacks == 0 {
             self.repairs.pop_front();
         }
