@@ -7,11 +7,11 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use crate::border::{Config, Counters, Event, Outcome, Output, Placement, Refused};
 use crate::gaps::{Gaps, Seen};
 use crate::id::{Extent, GroupId, NodeId, OpId, Token};
 use crate::limits;
 use crate::mutant::{self, Mutant};
-use crate::node::{Config, Counters, Event, Outcome, Output, Placement, Refused};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;

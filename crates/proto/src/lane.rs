@@ -1,7 +1,7 @@
 //! What a root is made of: broadcasts under way, lanes, and what they send.
 
+use crate::border::Dest;
 use crate::id::{Extent, OpId};
-use crate::node::Dest;
 use crate::pace::Pacer;
 use crate::seq::Seq;
 use crate::window::Window;

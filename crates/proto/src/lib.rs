@@ -11,11 +11,12 @@
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
-//! Read `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
+//! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
 //! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
 //! `gaps`; `prove` finds out whom multicast reaches.
 #![forbid(unsafe_code)]
 
+mod border;
 mod flights;
 pub mod gaps;
 pub mod id;
@@ -24,7 +25,7 @@ mod lane;
 pub mod limits;
 mod member;
 pub mod mutant;
-pub mod node;
+mod node;
 mod pace;
 mod prove;
 pub mod rng;
@@ -35,11 +36,12 @@ pub mod time;
 mod window;
 pub mod wire;
 
-pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
-pub use node::{
-    Command, Config, Counters, Dest, Event, MemberStatus, Node, Outcome, Output, Placement, Reach,
+pub use border::{
+    Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused, Transmit,
 };
+pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
+pub use node::Node;
 pub use scheme::Scheme;
 pub use seq::Seq;
 pub use time::Time;

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
+use crate::border::Reach;
 use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
-use crate::node::Reach;
 use crate::scheme::Detect;
 use crate::seq::Seq;
 use crate::time::Time;

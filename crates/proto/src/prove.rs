@@ -6,8 +6,8 @@
 
 use core::time::Duration;
 
+use crate::border::{Dest, Reach};
 use crate::id::NodeId;
-use crate::node::{Dest, Reach};
 use crate::time::Time;
 use crate::wire::{Probe, flag};
 use crate::{GroupId, limits};

@@ -14,6 +14,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use crate::border::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::flights::{Flight, Flights};
 use crate::id::{Extent, GroupId, NodeId, OpId};
 use crate::inbound::packets;
@@ -21,7 +22,6 @@ use crate::lane::{Lane, Op, Send};
 use crate::limits;
 use crate::member::{GROUP_LANE, Member};
 use crate::mutant::{self, Mutant};
-use crate::node::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::pace::Pacer;
 use crate::scheme::{How, Scheme};
 use crate::seq::Seq;

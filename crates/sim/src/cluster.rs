@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use fabricast::driver::Driver;
-use fabricast::proto::node::Counters;
+use fabricast::proto::Counters;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Config, GroupId, Node, NodeId, Seq, Session, Time};
 use fabricast::transport::{Caps, Transport};

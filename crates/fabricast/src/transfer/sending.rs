@@ -18,6 +18,7 @@ use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit, spoken};
 use crate::object::{Content, FileObject, Memory, Source};
+use crate::transport::Transport;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
@@ -398,6 +399,7 @@ impl<'a> Sending<'a> {
         };
         let node = member.node;
         self.command(Command::PeerRemove(node));
+        self.driver.transport().forget(node);
     }
 
     /// What only time changes.

@@ -1,0 +1,250 @@
+//! What crosses a node's border: commands, placements and outcomes go in; outputs and events come
+//! out. Vocabulary only; what they do is in `node`.
+
+use core::time::Duration;
+
+use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
+use crate::scheme::Scheme;
+use crate::seq::Seq;
+use crate::time::Time;
+
+/// What a node is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this node is.
+    pub node: NodeId,
+    /// The session that it belongs to.
+    pub session: Session,
+    /// How it makes multicast reliable.
+    pub scheme: Scheme,
+    /// Packets that this node can hold for broadcasts that it has not posted yet.
+    pub hold: u32,
+    /// Packets that may wait in the receive buffer before the network drops them.
+    pub backlog: u32,
+    /// A fixed rate in bytes (on the wire, without Ethernet and IP headers) per second, or the
+    /// pacer's own.
+    pub rate: Option<u64>,
+    /// A receiver that has told nothing new for so long, while the root waits for it, is reported
+    /// as [`Event::Slow`].
+    pub patience: Duration,
+}
+
+/// What the caller wants.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// A group of which this node is a member. `chunk` is the payload of a data packet in bytes.
+    /// Members are listed alike on all nodes (a member's position is its turn); the driver tells
+    /// the transport their addresses.
+    GroupAdd {
+        /// Its name.
+        group: GroupId,
+        /// Everyone in it, this node included.
+        members: Vec<NodeId>,
+        /// Payload of a data packet in bytes, the same on every node.
+        chunk: u32,
+        /// Number of the first packet of every stream in it, the same on every node.
+        start: Seq,
+    },
+    /// Nothing more will be sent to the group or expected from it.
+    GroupRemove(GroupId),
+    /// A node is gone (its process ended, its link is dead, it was given up): nobody waits for it.
+    /// In the groups that exist it is gone for good.
+    PeerRemove(NodeId),
+    /// A node that was gone is there again, and a member of groups that are added from now on.
+    PeerAdd(NodeId),
+    /// Prove by full-size probes which members multicast reaches; ends with [`Event::Proven`].
+    /// Members that it does not reach are served by unicast, or given up if that fails too.
+    Prove {
+        /// Whose members.
+        group: GroupId,
+        /// How long to try multicast, and then how long to try unicast.
+        patience: Duration,
+    },
+    /// Send an object of `len` bytes to all other members. They must post it.
+    Bcast {
+        /// To whom.
+        group: GroupId,
+        /// Bytes.
+        len: u64,
+    },
+    /// Take the next object of `root`; it has `len` bytes.
+    Post {
+        /// In which group.
+        group: GroupId,
+        /// From whom.
+        root: NodeId,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// Why a command was refused; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// No such group here.
+    NoGroup,
+    /// The group exists already.
+    GroupExists,
+    /// This node, or the root, is not a member.
+    NotMember,
+    /// `chunk` is outside [`crate::limits::CHUNK_MIN`]`..=`[`crate::limits::CHUNK_MAX`].
+    Chunk,
+    /// A bound of [`crate::limits`] is reached; try again when something has completed.
+    Busy,
+    /// The object would need more than 2^31 packets.
+    TooLong,
+}
+
+impl core::fmt::Display for Refused {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Refused::NoGroup => "no such group",
+            Refused::GroupExists => "the group exists already",
+            Refused::NotMember => "not a member of the group",
+            Refused::Chunk => "payload size out of range",
+            Refused::Busy => "too many operations or groups at once",
+            Refused::TooLong => "the object has more than 2^31 packets; use a larger payload",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What to do with a payload that has just arrived; answered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// Copy it into the object and tell [`crate::Node::placed`] when it is really there.
+    Write(Extent),
+    /// Keep it under this name until [`Output::Place`] says where it belongs.
+    Hold(Token),
+    /// Not needed.
+    Discard,
+}
+
+/// What became of bytes that were to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// They are in the object.
+    Ok,
+    /// They were not what was sent: they must come again.
+    Corrupt,
+    /// The object cannot take them (disk full): the operation fails.
+    Failed,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dest {
+    /// To everybody who has joined the group's address.
+    Group(GroupId),
+    /// To one node.
+    Node(NodeId),
+}
+
+/// One datagram to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// To whom.
+    pub to: Dest,
+    /// Bytes that follow the head: none, or this extent of an object.
+    pub payload: Option<Extent>,
+    /// To be told to [`crate::Node::sent`] when the transport reads the payload no more.
+    pub token: Token,
+}
+
+/// How a member is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By the group's multicast.
+    Multicast,
+    /// Multicast does not reach it; it has packets of its own.
+    Unicast,
+    /// No datagram reaches it.
+    Nothing,
+}
+
+/// What the caller should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A broadcast has been placed by every receiver that counts (root), or here (receiver).
+    Complete(OpId),
+    /// A broadcast cannot complete here: its bytes could not be placed.
+    Failed(OpId),
+    /// How a member is reached has become known or has changed.
+    Path {
+        /// In which group.
+        group: GroupId,
+        /// Which member.
+        node: NodeId,
+        /// How it is reached from now on.
+        reach: Reach,
+    },
+    /// [`Command::Prove`] has ended.
+    Proven(GroupId),
+    /// A member keeps the others waiting beyond [`Config::patience`]; it is told once. The caller
+    /// may go on waiting or say [`Command::PeerRemove`].
+    Slow {
+        /// In which group.
+        group: GroupId,
+        /// Which member.
+        node: NodeId,
+    },
+    /// A stream's packets don't fit what was posted: the root's object has another length.
+    Mismatch(OpId),
+}
+
+/// What the node wants next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Send a datagram: the head is what `poll` appended, the payload follows.
+    Transmit(Transmit),
+    /// A held payload belongs here; write it and tell [`crate::Node::placed`]. [`Output::Discard`] frees
+    /// one that is not needed.
+    Place(Token, Extent),
+    /// A held payload is not needed.
+    Discard(Token),
+    /// The object of this operation is not read or written any more.
+    Release(OpId),
+    /// Something to know.
+    Event(Event),
+    /// Nothing until then, or until the next call: strictly in the future.
+    Wait(Option<Time>),
+}
+
+/// How far a member of a group has come, as the root knows it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MemberStatus {
+    /// Who.
+    pub node: NodeId,
+    /// How it is reached.
+    pub reach: Reach,
+    /// Bytes of the stream placed there, all operations together.
+    pub placed: u64,
+    /// Data packets that it was sent again, by unicast or because it asked first.
+    pub repairs: u64,
+    /// Whether it is gone.
+    pub gone: bool,
+}
+
+/// Counters of a node, all since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Data packets sent for the first time to a group.
+    pub data: u64,
+    /// Data packets sent again to a group.
+    pub repairs_multicast: u64,
+    /// Data packets sent again to one node.
+    pub repairs_unicast: u64,
+    /// Data packets sent for the first time to one node that multicast does not reach.
+    pub data_unicast: u64,
+    /// Feedback frames sent.
+    pub feedback_sent: u64,
+    /// Feedback frames received.
+    pub feedback_received: u64,
+    /// Data packets received.
+    pub received: u64,
+    /// Data packets received that were here already or beyond the window.
+    pub duplicates: u64,
+    /// Frames dropped because they fit no group, member, operation or window.
+    pub foreign: u64,
+}
