@@ -17,7 +17,7 @@ pub struct Config {
     pub session: Session,
     /// How it makes multicast reliable.
     pub scheme: Scheme,
-    /// Packets that this node can hold for broadcasts that it has not posted yet.
+    /// Packets of each stream that this node can hold for broadcasts that it has not posted yet.
     pub hold: u32,
     /// Packets that may wait in the receive buffer before the network drops them.
     pub backlog: u32,

@@ -18,7 +18,7 @@ const FLIGHT_AGE_MAX: Duration = Duration::from_micros(100);
 pub struct Flight {
     /// When its first packet left.
     pub at: Time,
-    /// Which lane of the root it belongs to.
+    /// The number of the lane that it belongs to.
     pub lane: u32,
     /// New (not repeated) data packets of the lane sent before it.
     pub fresh: u32,

@@ -201,7 +201,7 @@ impl Inbound {
         if self.ops.len() >= limits::OPS_MAX || span + u64::from(packets) >= 1 << 31 {
             return Err(Refused::Busy);
         }
-        let op = Posted {
+        let mut op = Posted {
             id,
             base: self.end,
             packets,
@@ -223,6 +223,10 @@ impl Inbound {
             } else {
                 out.push_back(Output::Discard(h.token));
                 self.gaps.reopen(h.seq);
+                if !op.mismatch {
+                    op.mismatch = true;
+                    out.push_back(Output::Event(Event::Mismatch(id)));
+                }
             }
         }
         self.held = kept;
@@ -419,10 +423,18 @@ impl Inbound {
         self.plan(now + scheme.feedback.turn * self.turn);
     }
 
-    /// How far the root may go: what the window covers, what the receive buffer holds, and what
+    /// The operation that comes next cannot be placed here: nothing more is wanted.
+    fn has_failed(&self) -> bool {
+        self.ops.front().is_some_and(|op| op.failed)
+    }
+
+    /// How far the root may go: nowhere once an operation has failed, else what the window covers, what the receive buffer holds, and what
     /// has been posted or can be held.
     fn limit(&self) -> Seq {
         let (cum, high) = (self.gaps.cum(), self.gaps.high());
+        if self.has_failed() {
+            return cum;
+        }
         let posted = self.end + self.hold_max.min(self.window);
         if !cum.before(self.end) && !high.before(posted) {
             // All that was posted is here, and what can be held has been sent: nobody is to wait
@@ -552,7 +564,7 @@ impl Inbound {
         self.count = 0;
         self.last_feedback = Some(now);
         self.last_limit = self.limit();
-        if self.gaps.filled().before(self.ripe) {
+        if self.gaps.filled().before(self.ripe) && !self.has_failed() {
             // What is missing is asked for again, ever more patiently, until something moves.
             self.plan(now + self.retry);
             self.retry = (self.retry * 2).min(scheme.detect.ask_max);
@@ -581,7 +593,7 @@ impl Inbound {
             flags: if known { flag::FLIGHT } else { 0 },
             missing: Ranges::NONE,
         };
-        let ripe = if mutant::active(Mutant::GapsUnreported) {
+        let ripe = if mutant::active(Mutant::GapsUnreported) || self.has_failed() {
             self.gaps.cum()
         } else {
             // What is not posted is not asked for, although it could be held.

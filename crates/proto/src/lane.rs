@@ -32,6 +32,8 @@ impl Op {
 
 /// A way of sending, with its own window and pace.
 pub struct Lane {
+    /// Its number among all lanes that this root has had.
+    pub number: u32,
     /// To whom.
     pub dest: Dest,
     /// What has been sent and may have to be sent again.

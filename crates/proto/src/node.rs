@@ -211,7 +211,10 @@ impl Node {
         }
         let ops = self.ops.iter().filter(|(_, (g, _))| *g == at);
         for (&op, _) in ops.filter(|(op, _)| !self.leaving.contains_key(op)) {
-            self.out.push_back(Output::Release(op));
+            let release = Output::Release(op);
+            if !self.out.contains(&release) {
+                self.out.push_back(release);
+            }
         }
         self.ops.retain(|_, (g, _)| *g != at);
         Ok(())
@@ -228,6 +231,9 @@ impl Node {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;
             };
+            if group.members.binary_search(&node).is_err() {
+                continue;
+            }
             group.reach.insert(node, Reach::Nothing);
             group.gone.insert(node);
             if let Some(root) = group.root.as_mut() {

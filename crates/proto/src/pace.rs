@@ -231,7 +231,11 @@ impl Pacer {
             }
         };
         if required && !path.required {
+            // What was measured before says nothing about now.
             path.mark = None;
+            path.delivered = None;
+            path.loss = path.usual_loss;
+            path.over = None;
         }
         path.required = required;
     }
@@ -372,6 +376,8 @@ impl Pacer {
         // Where only repairs are sent, nothing tells what arrives.
         let cap = if cap == f64::MAX { sent } else { cap };
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
+        // Nothing was sent for a while: no rate follows from that.
+        let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
         self.set(now, queue, cap, excess, sent, took);
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.round = newest.wrapping_add(1);
@@ -530,7 +536,6 @@ impl Pacer {
     /// Beside a flow that fills the queue: upwards until the queue is as long as aimed at or
     /// packets are lost, fast at first, then additively; multiplicatively down.
     fn compete(&mut self, now: Time, queue: f64, excess: bool, took: f64) {
-        let took = took.min(0.1);
         self.quiet = if queue < QUEUE_LOW_US {
             self.quiet + 1
         } else {

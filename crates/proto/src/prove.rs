@@ -72,7 +72,11 @@ impl Prover {
 
     /// A member is gone.
     pub fn remove(&mut self, node: NodeId) {
-        self.reach.retain(|r| r.0 != node);
+        if let Ok(i) = self.reach.binary_search_by_key(&node, |r| r.0) {
+            self.reach.remove(i);
+            // Who comes after the cursor is still to be probed in this round.
+            self.cursor -= usize::from(i < self.cursor);
+        }
     }
 
     /// The result, once there is one.

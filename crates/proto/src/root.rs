@@ -63,6 +63,8 @@ pub struct Root {
     /// The lane whose turn it is to send, and how many packets it has sent in it.
     turn: usize,
     taken: u32,
+    /// Number of the last lane.
+    lane_number: u32,
 }
 
 impl Root {
@@ -99,8 +101,10 @@ impl Root {
             rtt_var: Duration::ZERO,
             turn: 0,
             taken: 0,
+            lane_number: 0,
         };
-        root.lanes.push(Some(root.lane(Dest::Group(group), start)));
+        let lane = root.lane(Dest::Group(group), start);
+        root.lanes.push(Some(lane));
         for (i, &(_, reach)) in members.iter().enumerate() {
             if reach == Reach::Unicast {
                 root.serve_alone(i, Reach::Unicast);
@@ -109,8 +113,10 @@ impl Root {
         root
     }
 
-    fn lane(&self, dest: Dest, start: Seq) -> Lane {
+    fn lane(&mut self, dest: Dest, start: Seq) -> Lane {
+        self.lane_number = self.lane_number.wrapping_add(1);
         Lane {
+            number: self.lane_number,
             dest,
             window: Window::new(start, self.window, self.members.len()),
             pacer: Pacer::new(self.rate),
@@ -183,10 +189,10 @@ impl Root {
     /// Gives member `i` a lane of its own.
     fn serve_alone(&mut self, i: usize, reach: Reach) {
         let sent = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next());
-        let m = &self.members[i];
-        let mut lane = self.lane(Dest::Node(m.node), m.cum);
+        let (node, cum) = (self.members[i].node, self.members[i].cum);
+        let mut lane = self.lane(Dest::Node(node), cum);
         if let Some(sent) = sent {
-            lane.window.skip_to(sent.max(m.cum));
+            lane.window.skip_to(sent.max(cum));
         }
         if let Some(group) = &self.lanes[self.members[i].lane] {
             lane.pacer.begin_at(group.pacer.rate() / 2);
@@ -353,13 +359,13 @@ impl Root {
         }
         // Only a flight of the member's own lane tells of that lane's pace.
         let m = &self.members[i];
-        if flight.lane as usize == m.lane {
-            let ready = m.is_ready();
-            if let Some(l) = &mut self.lanes[m.lane] {
-                l.pacer.require(i, ready);
-                l.pacer
-                    .sample(now, i, number, &flight, f.received, f.arrived_us);
-            }
+        if let Some(l) = self.lanes[m.lane]
+            .as_mut()
+            .filter(|l| l.number == flight.lane)
+        {
+            l.pacer.require(i, m.is_ready());
+            l.pacer
+                .sample(now, i, number, &flight, f.received, f.arrived_us);
         }
     }
 
@@ -626,7 +632,7 @@ impl Root {
         let l = self.lanes[at].as_mut()?;
         let flight = self.flights.packet(Flight {
             at: now,
-            lane: at as u32,
+            lane: l.number,
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });

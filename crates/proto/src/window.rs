@@ -166,6 +166,9 @@ impl Window {
             slot.lacks |= bit;
             return news;
         }
+        if slot.first != who && slot.served != u64::MAX && !exact {
+            slot.served = 0;
+        }
         slot.first = who;
         slot.lacks = slot.bit(exact, who);
         self.repairs.push_back((seq, now));
@@ -212,12 +215,10 @@ impl Window {
         slot.at = now;
         slot.flight = flight;
         slot.repairs = slot.repairs.saturating_add(1);
-        let bits = match to {
-            Some(who) if exact => slot.bit(exact, who),
-            _ => u64::MAX,
-        };
-        slot.lacks &= !bits;
+        let bits = to.map_or(u64::MAX, |who| slot.bit(exact, who));
         slot.served |= bits;
+        // In a large group the others are not known one by one: they ask again.
+        slot.lacks &= if exact { !bits } else { 0 };
         if slot.lacks == 0 {
             self.repairs.pop_front();
         }
@@ -261,7 +262,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Act {
         Send,
-        Lacks(u32, u32),
+        /// A packet, who lacks it, and as of which flight it says so.
+        Lacks(u32, u32, Option<u32>),
         Repair(bool),
         Release(u32),
         Forget(u32),
@@ -270,7 +272,8 @@ mod tests {
     fn acts(members: u32) -> impl Strategy<Value = Vec<Act>> {
         let act = prop_oneof![
             6 => Just(Act::Send),
-            4 => (0u32..80, 0..members).prop_map(|(n, who)| Act::Lacks(n, who)),
+            4 => (0u32..80, 0..members, proptest::option::of(0u32..400))
+                .prop_map(|(n, who, as_of)| Act::Lacks(n, who, as_of)),
             3 => any::<bool>().prop_map(Act::Repair),
             1 => (0u32..20).prop_map(Act::Release),
             1 => (0..members).prop_map(Act::Forget),
@@ -289,27 +292,36 @@ mod tests {
             start in prop_oneof![Just(0u32), Just(u32::MAX - 70), any::<u32>()],
             acts in acts(5),
         ) {
-            let (size, rto) = (64u32, Duration::ZERO);
+            let (size, rto) = (64u32, Duration::from_nanos(40));
             let mut w = Window::new(Seq(start), size, 5);
             let (mut base, mut next) = (0u32, 0u32);
             let mut queue: Vec<u32> = Vec::new();
             let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+            // Per packet: when it was last sent, and to whom again since it was first sent.
+            let mut last: BTreeMap<u32, (usize, BTreeSet<u32>)> = BTreeMap::new();
             for (i, act) in acts.into_iter().enumerate() {
                 let now = Time(i as u64 + 1);
                 prop_assert_eq!(w.has_room(), next - base < size);
                 match act {
                     Act::Send if w.has_room() => {
                         w.send(now, i as u32);
+                        last.insert(next, (i, BTreeSet::new()));
                         next += 1;
                     }
                     Act::Send => {}
-                    Act::Lacks(n, m) => {
-                        let (n, known) = (base + n, base + n < next);
-                        let news = known && lacks.entry(n).or_default().insert(m);
-                        if known && !queue.contains(&n) {
+                    Act::Lacks(n, m, as_of) => {
+                        let n = base + n;
+                        // Sent again to this member, in a flight that it cannot know, just now.
+                        let stale = last.get(&n).is_some_and(|(at, served)| {
+                            let later = as_of.is_some_and(|f| f > *at as u32);
+                            served.contains(&m) && !later && i - at < 40
+                        });
+                        let taken = n < next && !stale;
+                        let news = taken && lacks.entry(n).or_default().insert(m);
+                        if taken && !queue.contains(&n) {
                             queue.push(n);
                         }
-                        prop_assert_eq!(w.lacks(now, Seq(start) + n, m, Some(u32::MAX / 2), rto), news);
+                        prop_assert_eq!(w.lacks(now, Seq(start) + n, m, as_of, rto), news);
                     }
                     Act::Repair(alone) => {
                         let got = w.peek_repair();
@@ -329,6 +341,10 @@ mod tests {
                             }
                             let to = first.filter(|_| alone);
                             w.repair(now, i as u32, to);
+                            if let Some((at, served)) = last.get_mut(&n) {
+                                *at = i;
+                                served.extend(to.map_or(0..5, |m| m..m + 1));
+                            }
                             if let (Some(m), Some(l)) = (to, lacks.get_mut(&n)) {
                                 l.remove(&m);
                             } else {
@@ -368,7 +384,7 @@ mod tests {
                         w.send(now, i as u32);
                         next += 1;
                     }
-                    Act::Lacks(n, m) if n < next => {
+                    Act::Lacks(n, m, _) if n < next => {
                         w.lacks(now, Seq(n), m, Some(u32::MAX / 2), Duration::ZERO);
                         lacks.entry(n).or_default().insert(m);
                     }
@@ -394,6 +410,28 @@ mod tests {
                     prop_assert!(l.is_empty() || queued.contains(n), "packet {n}, {l:?}");
                 }
             }
+        }
+    }
+
+    /// Who has been sent nothing is believed at once, in a large group too.
+    #[test]
+    fn a_repair_to_one_is_no_repair_to_another() {
+        for members in [2, 100] {
+            let (rto, now) = (Duration::from_secs(1), Time(1));
+            let mut w = Window::new(Seq(0), 64, members);
+            w.send(now, 1);
+            assert!(w.lacks(now, Seq(0), 0, None, rto));
+            w.repair(now, 2, Some(0));
+            assert!(
+                !w.lacks(now, Seq(0), 0, Some(1), rto),
+                "old news of {members}"
+            );
+            assert!(w.lacks(now, Seq(0), 1, Some(1), rto), "news of {members}");
+            assert_eq!(w.peek_repair(), Some((Seq(0), Lacking::One(1))));
+            w.repair(now, 3, None);
+            assert!(
+                !w.lacks(now, Seq(0), 0, Some(2), rto) && !w.lacks(now, Seq(0), 1, Some(2), rto)
+            );
         }
     }
 }

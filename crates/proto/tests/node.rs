@@ -303,3 +303,69 @@ fn what_asks_is_flagged() {
         .collect();
     assert_eq!(flags, [0, 0, flag::ASK]);
 }
+
+#[test]
+fn a_member_may_go_while_paths_are_proven() {
+    let mut n = node(0, 0, Scheme::bulk());
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..65).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    let patience = Duration::from_millis(10);
+    let group = GroupId(1);
+    let prove = Command::Prove { group, patience };
+    assert_eq!(n.command(Time(1), prove), Ok(None));
+    let at = |us| Time::ZERO + Duration::from_micros(us);
+    drain(&mut n, at(1_000));
+    // The unicast stage: the driver stops asking in the middle of a round, and a member goes.
+    let mut probed = Vec::new();
+    let mut head = Vec::new();
+    for _ in 0..64 {
+        if let Output::Transmit(t) = n.poll(at(11_000), &mut head) {
+            probed.push(t.to);
+        }
+    }
+    assert_eq!(probed.len(), 64);
+    assert_eq!(
+        n.command(at(11_000), Command::PeerRemove(NodeId(5))),
+        Ok(None)
+    );
+    for ms in 11..40 {
+        drain(&mut n, at(ms * 1_000));
+    }
+}
+
+#[test]
+fn an_operation_that_has_failed_asks_for_nothing_more() {
+    let mut n = node(1, 0, Scheme::bulk());
+    add(&mut n, 1);
+    let op = post(&mut n, 1, 0, 4 * u64::from(CHUNK))
+        .expect("posted")
+        .expect("an operation");
+    data(&mut n, 0, 0, CHUNK as usize);
+    let first = Extent {
+        op,
+        offset: 0,
+        len: CHUNK,
+    };
+    n.placed(Time(2), first, Outcome::Failed);
+    data(&mut n, 0, 3, CHUNK as usize);
+    let mut told = 0;
+    for ms in 1..200 {
+        for (_, head) in drain(&mut n, Time::ZERO + Duration::from_millis(ms)) {
+            let Ok(datagram) = wire::decode(&head) else {
+                continue;
+            };
+            for frame in datagram.frames() {
+                let Frame::Feedback(f) = frame else { continue };
+                told += 1;
+                assert_eq!((f.cum, f.limit), (Seq(0), Seq(0)));
+                assert_eq!(f.missing.count(), 0);
+            }
+        }
+    }
+    assert!((1..4).contains(&told), "said so {told} times");
+}

@@ -73,12 +73,31 @@ fn who_posts_late_holds_nobody_up_and_is_not_repaired_before() {
 
 #[test]
 fn loss_costs_no_more_than_promised() {
-    for (loss, least) in [(0.0, 0.95), (0.01, 0.88), (0.05, 0.65)] {
-        match goodput(&LINKS[0], 8, loss, false, 2.0) {
-            Ok(t) => assert!(t.share >= least, "at {loss}: {t:?}"),
-            Err(e) => panic!("{e}"),
+    for link in &LINKS {
+        for (loss, bursty) in [(0.0, false), (0.01, false), (0.05, false), (0.05, true)] {
+            match goodput(link, 8, loss, bursty, 2.0) {
+                Ok(t) => assert!(
+                    t.holds(loss),
+                    "{} at {loss}, bursty {bursty}: {t:?}",
+                    link.name
+                ),
+                Err(e) => panic!("{e}"),
+            }
         }
     }
+}
+
+#[test]
+fn more_receivers_take_no_more_time() {
+    let time = |receivers| match goodput(&LINKS[0], receivers, 0.0, false, 1.0) {
+        Ok(t) => t.time.0,
+        Err(e) => panic!("{e}"),
+    };
+    let (one, many) = (time(1), time(32));
+    assert!(
+        many * 100 <= one * 105,
+        "{many} ns with 32, {one} ns with 1"
+    );
 }
 
 #[test]
