@@ -146,7 +146,7 @@ impl<'a> Sending<'a> {
             let step = self.driver.step(now);
             let step = step.map_err(|e| Error::io("sending and receiving", e))?;
             while let Some(event) = self.driver.event() {
-                self.noticed(event);
+                self.noticed(event)?;
             }
             for heard in 0.. {
                 if heard == HEARD {
@@ -159,8 +159,8 @@ impl<'a> Sending<'a> {
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
-            if let Some(why) = self.content.failure() {
-                return Err(Error::SourceChanged(why.to_owned()));
+            if self.content.failure().is_some() {
+                return Err(self.content.error());
             }
             self.advance(now)?;
             self.tick();
@@ -223,7 +223,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Something that the core has noticed.
-    fn noticed(&mut self, event: Event) {
+    fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Proven(_) => self.stream(),
             Event::Path { node, reach, .. } => self.path(node, reach),
@@ -232,9 +232,12 @@ impl<'a> Sending<'a> {
                     self.slow(at, self.options.patience);
                 }
             }
-            // Whether all is well is for the receivers to say, and `run` asks the source itself.
-            Event::Complete(_) | Event::Failed(_) | Event::Mismatch(_) => {}
+            // An object that cannot be read: nobody will have the file.
+            Event::Failed(_) => return Err(self.content.error()),
+            // Whether all is well is for the receivers to say.
+            Event::Complete(_) | Event::Mismatch(_) => {}
         }
+        Ok(())
     }
 
     fn stream(&mut self) {
@@ -509,5 +512,40 @@ impl<'a> Sending<'a> {
             strangers: self.gathering.strangers,
             receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fabricast_proto::OpId;
+
+    use super::*;
+    use crate::object::testing::scratch;
+    use crate::transport::udp::Interface;
+
+    #[test]
+    fn a_source_that_fails_without_a_word_ends_the_transfer() {
+        let dir = scratch();
+        let path = dir.join("f");
+        std::fs::write(&path, "bytes").unwrap();
+        let mut options = SendOptions {
+            announce: false,
+            port: 0,
+            ..SendOptions::default()
+        };
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let content = Content::open(&path).unwrap();
+        let (bell, mut tell) = (Bell::new(), |_| ());
+        let (c, b) = (content.clone(), bell.clone());
+        let gathering = Gathering::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
+        let (driver, plan) = open(&gathering, &content, 7, &options, &bell).unwrap();
+        let mut sending = Sending::new(gathering, driver, content, plan, &options, bell, &mut tell);
+        // The content knows of no failure: it is the reader that has ended.
+        let end = sending.noticed(Event::Failed(OpId(0)));
+        assert!(matches!(end, Err(Error::Io { .. })), "{end:?}");
+        drop(sending);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }
