@@ -85,7 +85,7 @@ fn what_cannot_be_true_is_refused() {
     for word in ["ready", "working", "need"] {
         let mut peer = Peer::hello(&address, "x", json!({"udp_port": 4001}));
         assert_eq!(peer.hear()["say"], "welcome");
-        peer.say(json!({"say": word}));
+        peer.say(json!({"say": word, "done": 0}));
         peer.refused("out of turn");
     }
     first.say(json!({"say": "prepared"}));

@@ -104,7 +104,11 @@ pub enum ToSender {
         block: Option<u64>,
     },
     /// It has all bytes and is proving and storing them.
-    Working,
+    Working {
+        /// Bytes of the hash list and of the file that are proven so far, the list's first; once
+        /// it is all of them, the file is being flushed.
+        done: u64,
+    },
     /// The file is proven and has its name.
     Verified(Tally),
     /// It gives up.
@@ -124,7 +128,7 @@ impl ToSender {
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need { .. } => "need",
-            ToSender::Working => "working",
+            ToSender::Working { .. } => "working",
             ToSender::Verified(_) => "verified",
             ToSender::Failed { .. } => "failed",
         };

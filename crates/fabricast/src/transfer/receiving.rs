@@ -396,7 +396,7 @@ impl<'a> Receiving<'a> {
             Some(FileObject::Memory(memory)) => memory.into_bytes(),
             _ => Vec::new(),
         };
-        self.say(&ToSender::Working)?;
+        self.say(&ToSender::Working { done: 0 })?;
         self.worked = Instant::now();
         let proven = self.proven(&list);
         self.phase = Phase::Proving {
@@ -562,9 +562,27 @@ impl<'a> Receiving<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            self.say(&ToSender::Working)?;
+            let done = self.done();
+            self.say(&ToSender::Working { done })?;
         }
         Ok(())
+    }
+
+    /// Bytes of the list and the file that are proven.
+    fn done(&self) -> u64 {
+        let len = self.landing.len();
+        let whole = blocks(len) * HASH as u64;
+        match &self.phase {
+            Phase::Receiving => 0,
+            Phase::Proving {
+                list,
+                awaited: Some(None),
+                ..
+            } => list.len() as u64,
+            // Those before the one that is awaited, at least.
+            Phase::Proving { next, .. } => whole + (next * BLOCK as u64).min(len),
+            Phase::Storing(_) | Phase::Leaving(_) => whole + len,
+        }
     }
 
     fn report(&mut self) -> RecvReport {

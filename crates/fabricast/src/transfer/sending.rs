@@ -10,7 +10,7 @@ use fabricast_proto::{Command, Event, NodeId, Reach, Time};
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
 use super::gather::{Gathering, LATE, refuse};
 use super::plan::{Plan, open};
-use super::roster::{Stage, reach_name};
+use super::roster::{Stage, Work, reach_name};
 use super::{ALL, Clock, FileDriver, Net, TICK, check, notices, random, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{ToReceiver, ToSender};
@@ -60,10 +60,6 @@ pub fn send(
         }
     }
 }
-
-/// While a receiver proves and stores it is heard once a second; less patience than this would
-/// take a busy disk for a stopped process.
-const PATIENCE_STORING: Duration = Duration::from_secs(3);
 
 /// Control messages that are heard in one step, so that no talk holds up the data.
 const HEARD: usize = 256;
@@ -300,7 +296,7 @@ impl<'a> Sending<'a> {
             Slow::Drop => {
                 let patience = spoken(patience);
                 let reason = format!(
-                    "too slow: it told nothing new for {patience} (--patience) and --slow is drop"
+                    "too slow: it did not get on for {patience} (--patience) and --slow is drop"
                 );
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
@@ -340,11 +336,15 @@ impl<'a> Sending<'a> {
 
     fn said(&mut self, at: usize, message: ToSender) {
         let told = self.root.is_some();
+        let total = self.total.unwrap_or(0); // there is one when it is told
         let member = &mut self.gathering.members[at];
-        match (message, &member.stage) {
+        match (message, &mut member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
-            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) if told => {
-                member.stage = Stage::Storing(Instant::now());
+            (ToSender::Working { done }, Stage::Receiving) if told => {
+                member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
+            }
+            (ToSender::Working { done }, Stage::Storing(work)) if told => {
+                work.said(Instant::now(), done.min(total));
             }
             (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) if told => {
                 member.tally = tally;
@@ -414,16 +414,14 @@ impl<'a> Sending<'a> {
         self.ticked = Some(now);
         self.survey();
         // The core watches who has something to place; what is only said is watched here.
+        let joining = match self.phase {
+            Phase::Joining(since) => Some(since),
+            _ => None,
+        };
         for at in 0..self.gathering.members.len() {
             let member = &self.gathering.members[at];
-            let (heard, least) = match (&self.phase, &member.stage, member.complete) {
-                (Phase::Joining(since), Stage::Joining, _) => (*since, Duration::ZERO),
-                (_, Stage::Storing(heard), _) => (*heard, PATIENCE_STORING),
-                (_, Stage::Receiving, Some(complete)) => (complete, PATIENCE_STORING),
-                _ => continue,
-            };
-            let patience = self.options.patience.max(least);
-            if now.duration_since(heard) > patience {
+            let patience = self.options.patience;
+            if let Some(patience) = member.exceeded(now, patience, joining, self.total) {
                 self.slow(at, patience);
             }
         }
