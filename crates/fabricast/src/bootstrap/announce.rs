@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use super::message::VERSION;
+use super::message::{VERSION, text};
 
 /// Where announcements go: an address of the organisation-local scope.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 40);
@@ -34,6 +34,7 @@ pub struct Announcement {
     /// Port of the rendezvous, on the address that the announcement comes from.
     pub port: u16,
     /// Name of the file.
+    #[serde(deserialize_with = "text")]
     pub name: String,
 }
 

@@ -7,7 +7,7 @@ use fabricast_proto::{NodeId, Reach};
 
 use super::events::{ReceiverReport, State};
 use crate::bootstrap::PeerKey;
-use crate::bootstrap::message::{Hello, Tally};
+use crate::bootstrap::message::{Hello, Tally, harmless};
 
 /// Where a receiver stands.
 #[derive(Clone, PartialEq, Debug)]
@@ -188,7 +188,7 @@ pub fn reach_name(reach: Reach) -> &'static str {
 /// A name from the network, fit for a terminal and a table.
 pub fn clean_name(name: &str) -> String {
     const NAME_MAX: usize = 64;
-    let printable = name.chars().filter(|c| !c.is_control());
+    let printable = name.chars().filter(|c| harmless(*c));
     match printable.take(NAME_MAX).collect::<String>() {
         name if name.is_empty() => "?".into(),
         name => name,

@@ -359,7 +359,6 @@ impl<'a> Sending<'a> {
                 });
             }
             (ToSender::Failed { code, reason }, _) => {
-                let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
                 self.fail(at, State::Failed, code, reason);
             }
             (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
