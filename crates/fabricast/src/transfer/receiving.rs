@@ -1,5 +1,6 @@
 //! The receiver's side, from finding the sender to the file under its name.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -95,6 +96,7 @@ fn take_part(
         ToReceiver::Start(start) => start,
         other => return Err(surprise(other)),
     };
+    check_root(&start, sender)?;
     tell(RecvEvent::Started { group: start.group });
     let mut receiving = Receiving::new(control, net, landing, welcome, start, options, bell, tell)?;
     receiving.run()
@@ -158,6 +160,21 @@ fn surprise(message: ToReceiver) -> Error {
         }
         _ => strange(),
     }
+}
+
+/// Whoever answers at the control connection could otherwise have us believe, and write to, a
+/// third host.
+fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
+    let (root, control) = (start.root.ip().to_canonical(), sender.ip().to_canonical());
+    if root == control && start.root.port() != 0 {
+        return Ok(());
+    }
+    Err(Error::PeerLost(format!(
+        "the sender says that its datagrams come from {}, and it was found at {control}: name that \
+         address with --from if it is the sender's, or the interface of {control} with --interface \
+         at the sender",
+        start.root
+    )))
 }
 
 fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
