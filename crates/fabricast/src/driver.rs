@@ -132,7 +132,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released: given back once.
+    /// The object of an operation that is over and that the node has released: given back once. It
+    /// is kept until then, so whoever has no use for it takes it all the same.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }

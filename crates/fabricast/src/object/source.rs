@@ -257,9 +257,10 @@ impl Source {
                         .read(r.block, extent_max as usize, &mut r.buffer)
                         .is_ok();
                     let (slot, buffer) = (r.slot, r.buffer);
-                    if tell.send(Done { slot, buffer, ok }).is_err() {
-                        return;
-                    }
+                    // What was asked for is read also when nobody takes it any more: a short last
+                    // block may have been sent as the end of its predecessor, and its hash is
+                    // still wanted.
+                    let _ = tell.send(Done { slot, buffer, ok });
                     ring.ring();
                 }
             })

@@ -226,6 +226,8 @@ struct Receiving<'a> {
     clock: Clock,
     /// Operations not complete yet: the file and the list.
     pending: Vec<OpId>,
+    /// The file's, until it has been received.
+    file: Option<OpId>,
     list: Option<OpId>,
     root: Option<String>,
     phase: Phase,
@@ -272,7 +274,7 @@ impl<'a> Receiving<'a> {
         let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
         let clock = Clock(Instant::now());
         let mut pending = Vec::new();
-        let mut list = None;
+        let (mut file, mut list) = (None, None);
         let refused = |r| Error::PeerLost(format!("the sender's plan makes no sense: {r}"));
         let group_add = Command::GroupAdd {
             group: ALL,
@@ -288,7 +290,7 @@ impl<'a> Receiving<'a> {
                 let posted = driver.post(clock.now(), ALL, ROOT, object);
                 pending.push(posted.map_err(|(r, _)| refused(r))?);
             }
-            list = pending.last().copied();
+            (file, list) = (pending.first().copied(), pending.last().copied());
         }
         control
             .say(&ToSender::Ready)
@@ -303,6 +305,7 @@ impl<'a> Receiving<'a> {
             tell,
             clock,
             pending,
+            file,
             list,
             root: None,
             phase: Phase::Receiving,
@@ -324,6 +327,8 @@ impl<'a> Receiving<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
+            // What is over is dropped: a sink has a thread, and many blocks in memory.
+            self.file.take_if(|op| self.driver.take(*op).is_some());
             // One at a time: `heard` makes it fresh, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?

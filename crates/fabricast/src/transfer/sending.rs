@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::wire::DATA_OVERHEAD;
-use fabricast_proto::{Command, Event, NodeId, Reach, Time};
+use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
 use super::gather::{Gathering, LATE, refuse};
@@ -87,6 +87,8 @@ struct Sending<'a> {
     tell: &'a mut dyn FnMut(SendEvent),
     clock: Clock,
     phase: Phase,
+    /// Operations whose objects the driver has.
+    under_way: Vec<OpId>,
     root: Option<String>,
     /// Bytes of the file and its list together, once the list is there.
     total: Option<u64>,
@@ -127,6 +129,7 @@ impl<'a> Sending<'a> {
             tell,
             clock: Clock(now),
             phase: Phase::Joining(now),
+            under_way: Vec::new(),
             root: None,
             total: None,
             fresh: true,
@@ -144,6 +147,8 @@ impl<'a> Sending<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
+            // What is over is dropped: a source has a thread, and many blocks in memory.
+            self.under_way.retain(|op| self.driver.take(*op).is_none());
             for heard in 0.. {
                 if heard == HEARD {
                     self.fresh = true; // the data go on, and the rest is heard after them
@@ -213,7 +218,10 @@ impl<'a> Sending<'a> {
     fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
         self.fresh = true;
         match self.driver.bcast(now, ALL, object) {
-            Ok(_) => Ok(()),
+            Ok(op) => {
+                self.under_way.push(op);
+                Ok(())
+            }
             Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
         }
     }
@@ -515,8 +523,6 @@ impl<'a> Sending<'a> {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-
-    use fabricast_proto::OpId;
 
     use super::*;
     use crate::object::testing::scratch;
