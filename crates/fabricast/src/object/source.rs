@@ -457,19 +457,23 @@ mod tests {
         let path = dir.join("f");
         std::fs::write(&path, &bytes).unwrap();
         let (_, mut s, heard) = source(&path, 1000);
-        for k in 0..64u64 {
-            get(&mut s, &heard, k * 3 * BLOCK as u64, 1000).unwrap();
+        let at = |block: u64| block * BLOCK as u64;
+        for block in 0..64 {
+            get(&mut s, &heard, at(block), 1000).unwrap();
         }
-        // The last fetch of each stays good while there were at most 64 others.
-        let mut ready = Vec::new();
-        for k in (0..64u64).rev() {
-            if s.fetch(k * 3 * BLOCK as u64, 1000) == Fetch::Ready {
-                ready.push(k * 3 * BLOCK as u64);
+        // They and what is read ahead fit into the cache, so that all are ready one after the other.
+        let ready = |block: &u64| s.fetch(at(*block), 1000) == Fetch::Ready;
+        assert_eq!((0..64).filter(ready).count(), 64);
+        // Now others want the room: each stays ready for 64 further calls, as `Object` promises.
+        for others in 1..64 {
+            s.fetch(at(180), 1000);
+            for block in others - 1..64 {
+                assert!(s.bytes(at(block), 1000) == &bytes[at(block) as usize..][..1000]);
             }
         }
-        for at in ready {
-            assert!(s.bytes(at, 1000) == &bytes[at as usize..][..1000]);
-        }
+        // And then the first have made room.
+        get(&mut s, &heard, at(180), 1000).unwrap();
+        assert_eq!(s.fetch(0, 1000), Fetch::Later);
         std::fs::remove_dir_all(dir).unwrap();
     }
 
