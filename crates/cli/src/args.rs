@@ -43,7 +43,7 @@ Examples:
   fabricast send image.iso --min-receivers 8 --max-wait 2m --slow drop
       begin after two minutes with those who are there; go on without one that stalls
   fabricast send image.iso --interface eth1 --rate 500Mbit
-      by this interface, never faster than that (without --rate it finds the pace itself)
+      by this interface, at this fixed rate (without --rate it finds the pace itself)
   fabricast send image.iso --min-receivers 8 --json | jq .
       one event per line, for programs";
 
@@ -153,7 +153,8 @@ pub struct Send {
     /// Give up if it has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
     pub start_timeout: Duration,
-    /// Send at this rate, e.g. 500Mbit [default: as fast as the slowest receiver takes it]
+    /// Send everything at this fixed rate, e.g. 500Mbit, whatever is lost; faster than the link it
+    /// only causes losses [default: as fast as the slowest receiver takes it]
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub rate: Option<u64>,
     /// What to do about a receiver that keeps the others waiting

@@ -18,6 +18,12 @@ impl Peer {
         Peer(stream)
     }
 
+    fn accept(listener: &TcpListener) -> Peer {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(BOUND)).unwrap();
+        Peer(stream)
+    }
+
     /// One that has said hello, with these members instead of the usual ones.
     fn hello(address: &str, name: &str, others: Value) -> Peer {
         let mut hello = json!({
@@ -58,6 +64,24 @@ impl Peer {
         }
     }
 
+    /// As a sender: offers a file without bytes.
+    fn offer(&mut self) {
+        self.until("hello");
+        self.say(json!({
+            "say": "welcome", "version": 1, "session": 7, "node": 1, "name": "x", "len": 0,
+            "mode": 0o644, "block": 1 << 20,
+        }));
+        self.until("prepared");
+    }
+
+    /// As a sender: starts, with datagrams from `root`.
+    fn start(&mut self, root: &str) {
+        self.say(json!({
+            "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
+            "members": [0, 1],
+        }));
+    }
+
     #[track_caller]
     fn refused(&mut self, why: &str) {
         let message = self.hear();
@@ -85,7 +109,7 @@ fn what_cannot_be_true_is_refused() {
     for word in ["ready", "working", "need"] {
         let mut peer = Peer::hello(&address, "x", json!({"udp_port": 4001}));
         assert_eq!(peer.hear()["say"], "welcome");
-        peer.say(json!({"say": word}));
+        peer.say(json!({"say": word, "done": 0}));
         peer.refused("out of turn");
     }
     first.say(json!({"say": "prepared"}));
@@ -148,24 +172,45 @@ fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
     let address = listener.local_addr().unwrap().to_string();
     let copy = dir.path("copy");
     let recv = receiver(&address, "r0", &copy, &["--receive-timeout", "1s"]);
-    let (stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(BOUND)).unwrap();
-    let mut peer = Peer(stream);
-    peer.until("hello");
+    let mut peer = Peer::accept(&listener);
     // A file without bytes: only its list can be wrong, and it is asked for again.
-    peer.say(json!({
-        "say": "welcome", "version": 1, "session": 7, "node": 1, "name": "x", "len": 0,
-        "mode": 0o644, "block": 1 << 20,
-    }));
-    peer.until("prepared");
-    peer.say(json!({
-        "say": "start", "group": null, "root": "127.0.0.1:9", "chunk": 1000, "window": 64,
-        "members": [0, 1],
-    }));
+    peer.offer();
+    peer.start("127.0.0.1:9");
     peer.until("ready");
     peer.say(json!({"say": "root", "hash": "not that of an empty list"}));
     peer.until("need");
     let end = recv.end().expect(5);
     assert!(end.stderr.contains("--receive-timeout"), "{}", end.stderr);
     assert!(dir.names().is_empty());
+}
+
+#[test]
+fn a_sender_whose_data_come_from_elsewhere_is_not_believed() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    for root in ["127.0.0.9:9", "127.0.0.1:0", "[::1]:9"] {
+        let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+        let mut peer = Peer::accept(&listener);
+        peer.offer();
+        peer.start(root);
+        assert_eq!(peer.until("failed")["code"], 8);
+        let end = recv.end().expect(8);
+        assert!(end.stderr.contains(root), "{}", end.stderr);
+        assert!(dir.names().is_empty());
+    }
+}
+
+#[test]
+fn what_a_sender_says_does_nothing_to_the_terminal() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+    let mut peer = Peer::accept(&listener);
+    peer.until("hello");
+    peer.say(json!({"say": "refused", "reason": "\u{1b}]0;owned\u{7}no"}));
+    let end = recv.end().expect(9);
+    let control = |c: char| c.is_control() && c != '\n';
+    assert!(!end.stderr.contains(control), "{:?}", end.stderr);
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use common::{Scratch, receiver, same, sender};
+use common::{Run, Scratch, receiver, same, sender};
 use fabricast::config::RecvOptions;
 use fabricast::error::Error;
 use fabricast::transfer::{self, RecvEvent, RecvReport};
@@ -66,6 +66,35 @@ fn one_that_stops_when_it_has_all_is_told_of_and_waited_for_otherwise() {
     let stopped = stops_when_complete(&address, dir.path("copy"));
     let slow = send.until("slow", |_| true);
     assert_eq!(slow["receiver"], "stopped");
+    stopped.go_on.send(()).unwrap();
+    stopped.end.join().unwrap().unwrap();
+    send.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+fn threads(run: &Run) -> Vec<String> {
+    let tasks = format!("/proc/{}/task", run.pid().as_raw_nonzero());
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(task.unwrap().path().join("comm"));
+        name.unwrap_or_default().trim().to_owned()
+    };
+    std::fs::read_dir(tasks).unwrap().map(name).collect()
+}
+
+#[test]
+fn a_source_that_all_have_is_let_go() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let (mut send, address) = sender(&source, &["--no-announce", "--patience", "100ms"]);
+    let stopped = stops_when_complete(&address, dir.path("copy"));
+    send.until("streaming", |_| true);
+    // It has everything by then, and says nothing.
+    send.until("slow", |_| true);
+    let left = threads(&send);
+    assert!(
+        left.len() > 1 && !left.contains(&"fabricast-read".to_owned()),
+        "{left:?}"
+    );
     stopped.go_on.send(()).unwrap();
     stopped.end.join().unwrap().unwrap();
     send.end().expect(0);

@@ -153,7 +153,8 @@ pub struct SendOptions {
     pub reach: ReachRule,
     /// When to start.
     pub start: StartRule,
-    /// A fixed rate in bytes per second; by default the pacer finds it.
+    /// A fixed rate in bytes per second for everything that is sent, with the pacer off; by default
+    /// the pacer finds it.
     pub rate: Option<u64>,
     /// What to do about slow receivers.
     pub slow: Slow,

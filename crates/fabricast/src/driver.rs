@@ -31,8 +31,6 @@ pub struct Step {
     /// Step again then at the latest; `None`: only when something arrives or is rung. A time that
     /// is not in the future: step again at once, there is more to do.
     pub wake: Option<Time>,
-    /// The transport did not take everything, or an object's bytes are not there yet.
-    pub blocked: bool,
 }
 
 /// Counters of a driver.
@@ -132,7 +130,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released: given back once.
+    /// The object of an operation that is over and that the node has released: given back once. It
+    /// is kept until then, so whoever has no use for it takes it all the same.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }
@@ -153,7 +152,6 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 false => self.fill(now),
             };
             let moved = self.send(now)?;
-            let blocked = self.outbox.refused() || self.outbox.waits();
             let wake = match wait {
                 _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
@@ -162,11 +160,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 Some(wake) if !moved => wake,
                 _ => continue,
             };
-            return Ok(Step { wake, blocked });
+            return Ok(Step { wake });
         }
-        let blocked = self.outbox.waits();
         let wake = Some(now);
-        Ok(Step { wake, blocked })
+        Ok(Step { wake })
     }
 
     fn receive(&mut self, now: Time) -> io::Result<usize> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -151,6 +152,8 @@ pub struct Transfer<'a> {
     pub hosts: Vec<String>,
     pub recv: Vec<Run>,
     before: Stat,
+    /// What had been dropped and sent when [`Transfer::settle`] had waited.
+    settled: Option<Stat>,
 }
 
 impl<'a> Transfer<'a> {
@@ -183,8 +186,17 @@ impl<'a> Transfer<'a> {
             send: run,
             hosts,
             before,
+            settled: None,
             dir,
         }
+    }
+
+    /// Gives the sender a second of the transfer; drops before that count no more.
+    pub fn settle(&mut self) {
+        let since = Instant::now();
+        let second = Duration::from_secs(1);
+        self.send.until("progress", |_| since.elapsed() >= second);
+        self.settled = Some(self.cluster.stat());
     }
 
     pub fn receiver(&mut self, host: &str) -> &mut Run {
@@ -217,10 +229,12 @@ impl<'a> Transfer<'a> {
         assert_eq!(sum["verified"], (self.hosts.len() - without.len()) as u64);
         assert_eq!(sum["code"], code);
         let bytes = after.root_bytes() - self.before.root_bytes();
-        let packets = after.root_packets() - self.before.root_packets();
+        let since = self.settled.as_ref().unwrap_or(&self.before);
+        let packets = after.root_packets() - since.root_packets();
+        let dropped = after.worst_drops() - since.worst_drops();
         let done = Done {
             multiple: bytes as f64 / self.len as f64,
-            dropped: (after.worst_drops() - self.before.worst_drops()) as f64 / packets as f64,
+            dropped: dropped as f64 / packets as f64,
             hosts: self.hosts,
             dir: self.dir,
             sent,
@@ -240,7 +254,8 @@ pub struct Done {
     pub others: Vec<Run>,
     /// Ethernet bytes that h1 sent for each byte of the file.
     pub multiple: f64,
-    /// Packets that queues dropped for each that h1 sent.
+    /// Packets that queues dropped for each that h1 sent, since [`Transfer::settle`] if that was
+    /// called.
     pub dropped: f64,
 }
 

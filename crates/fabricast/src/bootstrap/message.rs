@@ -15,14 +15,37 @@
 //!         ←───────────────────────────── Bye
 //! ```
 //!
-//! Unknown fields are ignored, unknown messages close the connection.
+//! Unknown fields are ignored, unknown messages close the connection. Words for people lose, when
+//! they are decoded, whatever could make a terminal do something; nobody cleans them again.
 
 use std::net::{IpAddr, SocketAddr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The version of these messages.
 pub const VERSION: u32 = 1;
+
+/// Characters of a text that are taken.
+const TEXT_MAX: usize = 2048;
+
+/// Whether a character may reach a terminal: no control character (escape sequences begin with
+/// one), and none that turns the direction of writing or breaks lines.
+pub fn harmless(c: char) -> bool {
+    let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}')
+        || ('\u{2028}'..='\u{202e}').contains(&c)
+        || ('\u{2066}'..='\u{2069}').contains(&c);
+    !c.is_control() && !turns
+}
+
+/// A text from the network, made [`harmless`].
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let raw = String::deserialize(from)?;
+    Ok(raw
+        .chars()
+        .filter(|c| harmless(*c))
+        .take(TEXT_MAX)
+        .collect())
+}
 
 /// A receiver presents itself.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,6 +53,7 @@ pub struct Hello {
     /// [`VERSION`]; first, and readable in every version.
     pub version: u32,
     /// What to call it in tables: its host name, and where the file goes.
+    #[serde(deserialize_with = "text")]
     pub name: String,
     /// Port at which it takes datagrams ...
     pub udp_port: u16,
@@ -50,7 +74,8 @@ pub struct Welcome {
     pub session: u64,
     /// Number of this receiver; the sender is 0.
     pub node: u32,
-    /// Name of the file, without a directory.
+    /// Name of the file, without a directory. As it came: it is compared with what a name may be
+    /// ([`crate::object::safe_name`]), and must not become another one on the way there.
     pub name: String,
     /// Its length in bytes.
     pub len: u64,
@@ -104,7 +129,11 @@ pub enum ToSender {
         block: Option<u64>,
     },
     /// It has all bytes and is proving and storing them.
-    Working,
+    Working {
+        /// Bytes of the hash list and of the file that are proven so far, the list's first; once
+        /// it is all of them, the file is being flushed.
+        done: u64,
+    },
     /// The file is proven and has its name.
     Verified(Tally),
     /// It gives up.
@@ -112,6 +141,7 @@ pub enum ToSender {
         /// The exit code that says why.
         code: u8,
         /// Why, in words.
+        #[serde(deserialize_with = "text")]
         reason: String,
     },
 }
@@ -124,7 +154,7 @@ impl ToSender {
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need { .. } => "need",
-            ToSender::Working => "working",
+            ToSender::Working { .. } => "working",
             ToSender::Verified(_) => "verified",
             ToSender::Failed { .. } => "failed",
         };
@@ -141,6 +171,7 @@ pub enum ToReceiver {
     /// It cannot take part.
     Refused {
         /// Why, in words.
+        #[serde(deserialize_with = "text")]
         reason: String,
     },
     /// See [`Start`].
@@ -148,11 +179,13 @@ pub enum ToReceiver {
     /// The BLAKE3 hash of the hash list, in hexadecimal.
     Root {
         /// 64 digits.
+        #[serde(deserialize_with = "text")]
         hash: String,
     },
     /// It is no longer waited for.
     Removed {
         /// Why, in words.
+        #[serde(deserialize_with = "text")]
         reason: String,
     },
     /// The transfer has failed for everybody.
@@ -160,8 +193,58 @@ pub enum ToReceiver {
         /// The exit code that says why.
         code: u8,
         /// Why, in words.
+        #[serde(deserialize_with = "text")]
         reason: String,
     },
     /// All is well; the connection may close.
     Bye,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::message;
+    use super::*;
+
+    #[test]
+    fn no_text_reaches_a_terminal_as_it_came() {
+        const RAW: &str = r#""\u001b[2Ja\u009b31m\nb\u202ec \u00fc\u2026""#;
+        const CLEAN: &str = "[2Ja31mbc ü…";
+        for say in ["refused", "removed", "aborted"] {
+            let json = format!(r#"{{"say": "{say}", "code": 1, "reason": {RAW}}}"#);
+            let reason = match message(json.as_bytes()).unwrap() {
+                ToReceiver::Refused { reason }
+                | ToReceiver::Removed { reason }
+                | ToReceiver::Aborted { reason, .. } => reason,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(reason, CLEAN);
+        }
+        let json = format!(r#"{{"say": "failed", "code": 1, "reason": {RAW}}}"#);
+        let reason = CLEAN.to_owned();
+        let failed = ToSender::Failed { code: 1, reason };
+        assert_eq!(message(json.as_bytes()), Some(failed));
+        let json = format!(
+            r#"{{"say": "hello", "version": 1, "name": {RAW}, "udp_port": 1, "udp_address": null,
+                 "datagram": 1472, "window_bytes": 1}}"#
+        );
+        let hello = message(json.as_bytes());
+        assert!(matches!(hello, Some(ToSender::Hello(h)) if h.name == CLEAN));
+        let json = format!(r#"{{"fabricast": 1, "session": 1, "port": 1, "name": {RAW}}}"#);
+        let announced = message(json.as_bytes());
+        assert!(
+            matches!(announced, Some(super::super::announce::Announcement { name, .. }) if name == CLEAN)
+        );
+    }
+
+    #[test]
+    fn no_text_is_endless() {
+        let json = format!(
+            r#"{{"say": "removed", "reason": "{}"}}"#,
+            "x".repeat(100_000)
+        );
+        let removed = message(json.as_bytes());
+        assert!(
+            matches!(removed, Some(ToReceiver::Removed { reason }) if reason.len() == TEXT_MAX)
+        );
+    }
 }

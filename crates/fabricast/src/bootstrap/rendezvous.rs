@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame;
@@ -274,6 +275,27 @@ fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Why a connection could not be taken.
+#[derive(PartialEq, Debug)]
+enum Refusal {
+    /// The system has no descriptor, or no memory, for one more.
+    Full,
+    /// It has gone, or a signal came: the next one is taken at once.
+    Passing,
+    /// Anything else; lest it come again and again, there is a pause.
+    Other,
+}
+
+impl Refusal {
+    fn of(error: &io::Error) -> Refusal {
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => Refusal::Full,
+            Some(Errno::CONNABORTED | Errno::AGAIN | Errno::INTR) => Refusal::Passing,
+            _ => Refusal::Other,
+        }
+    }
+}
+
 struct Server {
     listeners: Vec<TcpListener>,
     wake: Arc<OwnedFd>,
@@ -284,7 +306,7 @@ struct Server {
     peers: BTreeMap<u64, Peer>,
     next: u64,
     strangers: u64,
-    /// The system had no descriptor for the last connection: none is taken for a moment.
+    /// The system would not take the last connection: none is taken for a moment.
     full: bool,
     ending: Option<Instant>,
 }
@@ -385,10 +407,17 @@ impl Server {
     }
 
     fn accept(&mut self, listener: usize) {
-        let Ok((stream, address)) = self.listeners[listener].accept() else {
-            // No descriptor is left, most likely. Who has said nothing gives his back.
-            self.full = !self.make_room();
-            return;
+        let (stream, address) = match self.listeners[listener].accept() {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                match Refusal::of(&e) {
+                    // Who has said nothing gives his descriptor back.
+                    Refusal::Full => self.full = !self.make_room(),
+                    Refusal::Passing => {}
+                    Refusal::Other => self.full = true,
+                }
+                return;
+            }
         };
         let strangers = self.peers.values().filter(|p| !p.known);
         if strangers.count() >= STRANGERS {
@@ -473,5 +502,21 @@ impl Server {
         for key in late {
             self.lose(key, "it said nothing".into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_want_of_room_costs_a_stranger_its_place() {
+        for full in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS] {
+            assert_eq!(Refusal::of(&full.into()), Refusal::Full);
+        }
+        for passing in [Errno::CONNABORTED, Errno::AGAIN, Errno::INTR] {
+            assert_eq!(Refusal::of(&passing.into()), Refusal::Passing);
+        }
+        assert_eq!(Refusal::of(&Errno::PERM.into()), Refusal::Other);
     }
 }

@@ -98,7 +98,7 @@ fn one_that_talks_much_is_not_heard_alone() {
     until_hello(&rendezvous, "chatty");
     // Nobody takes events now: the thread waits, and much is left in the connection.
     let (tell, told) = channel();
-    let talk = framed(&ToSender::Working).repeat(5000);
+    let talk = framed(&ToSender::Working { done: 0 }).repeat(5000);
     let writer = thread::spawn(move || {
         chatty.write_all(&talk).unwrap();
         tell.send(()).unwrap();
@@ -115,7 +115,7 @@ fn one_that_talks_much_is_not_heard_alone() {
 fn all_that_was_said_is_heard_before_the_end() {
     let rendezvous = open();
     let mut talk = hello("brief");
-    talk.extend(framed(&ToSender::Working).repeat(500));
+    talk.extend(framed(&ToSender::Working { done: 0 }).repeat(500));
     drop(connect(&rendezvous, &talk));
     until_hello(&rendezvous, "brief");
     let deadline = Instant::now() + SOON;

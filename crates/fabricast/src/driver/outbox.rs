@@ -94,11 +94,6 @@ impl Outbox {
         self.refused
     }
 
-    /// Whether something waits for an object's bytes.
-    pub fn waits(&self) -> bool {
-        self.late > 0
-    }
-
     /// Whether the node may be asked for more.
     pub fn has_room(&self) -> bool {
         self.queue.len() < BATCH && self.late <= LATE_MAX

@@ -79,7 +79,7 @@ fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
 }
 
 #[cfg(test)]
-mod testing {
+pub(crate) mod testing {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 

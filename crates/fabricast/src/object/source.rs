@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
@@ -111,6 +111,15 @@ impl Content {
     /// Why the source cannot be read any more.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+
+    /// What to tell the caller of a [`Source`] that has failed: why the content cannot be read, or,
+    /// if it knows of nothing, that there is nobody left who would read it.
+    pub fn error(&self) -> Error {
+        match self.failure() {
+            Some(why) => Error::SourceChanged(why.to_owned()),
+            None => Error::io("reading the source", io::Error::other("its reader ended")),
+        }
     }
 
     /// Reads one block once more, for a receiver whose copy was damaged. Its hash must be the one
@@ -248,9 +257,10 @@ impl Source {
                         .read(r.block, extent_max as usize, &mut r.buffer)
                         .is_ok();
                     let (slot, buffer) = (r.slot, r.buffer);
-                    if tell.send(Done { slot, buffer, ok }).is_err() {
-                        return;
-                    }
+                    // What was asked for is read also when nobody takes it any more: a short last
+                    // block may have been sent as the end of its predecessor, and its hash is
+                    // still wanted.
+                    let _ = tell.send(Done { slot, buffer, ok });
                     ring.ring();
                 }
             })
@@ -273,9 +283,16 @@ impl Source {
 
     /// Takes back what the reader has finished.
     fn collect(&mut self) {
-        while self.reading > 0
-            && let Ok(done) = self.done.try_recv()
-        {
+        while self.reading > 0 {
+            let done = match self.done.try_recv() {
+                Ok(done) => done,
+                Err(TryRecvError::Empty) => return,
+                // The reader died, and what it was reading never comes.
+                Err(TryRecvError::Disconnected) => {
+                    self.failed = true;
+                    return;
+                }
+            };
             self.reading -= 1;
             self.failed |= !done.ok;
             let slot = &mut self.slots[usize::from(done.slot)];
@@ -440,18 +457,44 @@ mod tests {
         let path = dir.join("f");
         std::fs::write(&path, &bytes).unwrap();
         let (_, mut s, heard) = source(&path, 1000);
-        for k in 0..64u64 {
-            get(&mut s, &heard, k * 3 * BLOCK as u64, 1000).unwrap();
+        let at = |block: u64| block * BLOCK as u64;
+        for block in 0..64 {
+            get(&mut s, &heard, at(block), 1000).unwrap();
         }
-        // The last fetch of each stays good while there were at most 64 others.
-        let mut ready = Vec::new();
-        for k in (0..64u64).rev() {
-            if s.fetch(k * 3 * BLOCK as u64, 1000) == Fetch::Ready {
-                ready.push(k * 3 * BLOCK as u64);
+        // They and what is read ahead fit into the cache, so that all are ready one after the other.
+        let ready = |block: &u64| s.fetch(at(*block), 1000) == Fetch::Ready;
+        assert_eq!((0..64).filter(ready).count(), 64);
+        // Now others want the room: each stays ready for 64 further calls, as `Object` promises.
+        for others in 1..64 {
+            s.fetch(at(180), 1000);
+            for block in others - 1..64 {
+                assert!(s.bytes(at(block), 1000) == &bytes[at(block) as usize..][..1000]);
             }
         }
-        for at in ready {
-            assert!(s.bytes(at, 1000) == &bytes[at as usize..][..1000]);
+        // And then the first have made room.
+        get(&mut s, &heard, at(180), 1000).unwrap();
+        assert_eq!(s.fetch(0, 1000), Fetch::Later);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_reader_that_dies_is_a_failure() {
+        let dir = scratch();
+        let path = dir.join("f");
+        std::fs::write(&path, pattern(2 * BLOCK)).unwrap();
+        for asked in [true, false] {
+            let (content, mut s, heard) = source(&path, 1000);
+            get(&mut s, &heard, BLOCK as u64, 1000).unwrap();
+            (s.requests, _) = sync_channel(SLOTS);
+            (_, s.done) = sync_channel(SLOTS);
+            // Whether it dies while it reads or is found dead when it is asked.
+            s.reading = usize::from(asked);
+            s.slots[0].state = if asked { State::Reading } else { State::Empty };
+            s.slot_of[0] = if asked { 0 } else { NONE };
+            s.fetch(0, 1000);
+            assert_eq!(s.fetch(0, 1000), Fetch::Failed);
+            assert!(content.failure().is_none());
+            assert!(matches!(content.error(), Error::Io { .. }));
         }
         std::fs::remove_dir_all(dir).unwrap();
     }

@@ -1,5 +1,6 @@
 //! The receiver's side, from finding the sender to the file under its name.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -95,6 +96,7 @@ fn take_part(
         ToReceiver::Start(start) => start,
         other => return Err(surprise(other)),
     };
+    check_root(&start, sender)?;
     tell(RecvEvent::Started { group: start.group });
     let mut receiving = Receiving::new(control, net, landing, welcome, start, options, bell, tell)?;
     receiving.run()
@@ -160,6 +162,21 @@ fn surprise(message: ToReceiver) -> Error {
     }
 }
 
+/// Whoever answers at the control connection could otherwise have us believe, and write to, a
+/// third host.
+fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
+    let (root, control) = (start.root.ip().to_canonical(), sender.ip().to_canonical());
+    if root == control && start.root.port() != 0 {
+        return Ok(());
+    }
+    Err(Error::PeerLost(format!(
+        "the sender says that its datagrams come from {}, and it was found at {control}: name that \
+         address with --from if it is the sender's, or the interface of {control} with --interface \
+         at the sender",
+        start.root
+    )))
+}
+
 fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
     if welcome.version != VERSION || welcome.block as usize != BLOCK {
         return Err(strange());
@@ -209,6 +226,8 @@ struct Receiving<'a> {
     clock: Clock,
     /// Operations not complete yet: the file and the list.
     pending: Vec<OpId>,
+    /// The file's, until it has been received.
+    file: Option<OpId>,
     list: Option<OpId>,
     root: Option<String>,
     phase: Phase,
@@ -255,7 +274,7 @@ impl<'a> Receiving<'a> {
         let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
         let clock = Clock(Instant::now());
         let mut pending = Vec::new();
-        let mut list = None;
+        let (mut file, mut list) = (None, None);
         let refused = |r| Error::PeerLost(format!("the sender's plan makes no sense: {r}"));
         let group_add = Command::GroupAdd {
             group: ALL,
@@ -271,7 +290,7 @@ impl<'a> Receiving<'a> {
                 let posted = driver.post(clock.now(), ALL, ROOT, object);
                 pending.push(posted.map_err(|(r, _)| refused(r))?);
             }
-            list = pending.last().copied();
+            (file, list) = (pending.first().copied(), pending.last().copied());
         }
         control
             .say(&ToSender::Ready)
@@ -286,6 +305,7 @@ impl<'a> Receiving<'a> {
             tell,
             clock,
             pending,
+            file,
             list,
             root: None,
             phase: Phase::Receiving,
@@ -307,6 +327,8 @@ impl<'a> Receiving<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
+            // What is over is dropped: a sink has a thread, and many blocks in memory.
+            self.file.take_if(|op| self.driver.take(*op).is_some());
             // One at a time: `heard` makes it fresh, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?
@@ -396,7 +418,7 @@ impl<'a> Receiving<'a> {
             Some(FileObject::Memory(memory)) => memory.into_bytes(),
             _ => Vec::new(),
         };
-        self.say(&ToSender::Working)?;
+        self.say(&ToSender::Working { done: 0 })?;
         self.worked = Instant::now();
         let proven = self.proven(&list);
         self.phase = Phase::Proving {
@@ -562,9 +584,27 @@ impl<'a> Receiving<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            self.say(&ToSender::Working)?;
+            let done = self.done();
+            self.say(&ToSender::Working { done })?;
         }
         Ok(())
+    }
+
+    /// Bytes of the list and the file that are proven.
+    fn done(&self) -> u64 {
+        let len = self.landing.len();
+        let whole = blocks(len) * HASH as u64;
+        match &self.phase {
+            Phase::Receiving => 0,
+            Phase::Proving {
+                list,
+                awaited: Some(None),
+                ..
+            } => list.len() as u64,
+            // Those before the one that is awaited, at least.
+            Phase::Proving { next, .. } => whole + (next * BLOCK as u64).min(len),
+            Phase::Storing(_) | Phase::Leaving(_) => whole + len,
+        }
     }
 
     fn report(&mut self) -> RecvReport {

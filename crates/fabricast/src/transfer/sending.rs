@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::wire::DATA_OVERHEAD;
-use fabricast_proto::{Command, Event, NodeId, Reach, Time};
+use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
 use super::gather::{Gathering, LATE, refuse};
 use super::plan::{Plan, open};
-use super::roster::{Stage, reach_name};
+use super::roster::{Stage, Work, reach_name};
 use super::{ALL, Clock, FileDriver, Net, TICK, check, notices, random, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{ToReceiver, ToSender};
@@ -61,10 +61,6 @@ pub fn send(
     }
 }
 
-/// While a receiver proves and stores it is heard once a second; less patience than this would
-/// take a busy disk for a stopped process.
-const PATIENCE_STORING: Duration = Duration::from_secs(3);
-
 /// Control messages that are heard in one step, so that no talk holds up the data.
 const HEARD: usize = 256;
 
@@ -91,6 +87,8 @@ struct Sending<'a> {
     tell: &'a mut dyn FnMut(SendEvent),
     clock: Clock,
     phase: Phase,
+    /// Operations whose objects the driver has.
+    under_way: Vec<OpId>,
     root: Option<String>,
     /// Bytes of the file and its list together, once the list is there.
     total: Option<u64>,
@@ -131,6 +129,7 @@ impl<'a> Sending<'a> {
             tell,
             clock: Clock(now),
             phase: Phase::Joining(now),
+            under_way: Vec::new(),
             root: None,
             total: None,
             fresh: true,
@@ -146,8 +145,10 @@ impl<'a> Sending<'a> {
             let step = self.driver.step(now);
             let step = step.map_err(|e| Error::io("sending and receiving", e))?;
             while let Some(event) = self.driver.event() {
-                self.noticed(event);
+                self.noticed(event)?;
             }
+            // What is over is dropped: a source has a thread, and many blocks in memory.
+            self.under_way.retain(|op| self.driver.take(*op).is_none());
             for heard in 0.. {
                 if heard == HEARD {
                     self.fresh = true; // the data go on, and the rest is heard after them
@@ -159,8 +160,8 @@ impl<'a> Sending<'a> {
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
-            if let Some(why) = self.content.failure() {
-                return Err(Error::SourceChanged(why.to_owned()));
+            if self.content.failure().is_some() {
+                return Err(self.content.error());
             }
             self.advance(now)?;
             self.tick();
@@ -217,13 +218,16 @@ impl<'a> Sending<'a> {
     fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
         self.fresh = true;
         match self.driver.bcast(now, ALL, object) {
-            Ok(_) => Ok(()),
+            Ok(op) => {
+                self.under_way.push(op);
+                Ok(())
+            }
             Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
         }
     }
 
     /// Something that the core has noticed.
-    fn noticed(&mut self, event: Event) {
+    fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Proven(_) => self.stream(),
             Event::Path { node, reach, .. } => self.path(node, reach),
@@ -232,9 +236,12 @@ impl<'a> Sending<'a> {
                     self.slow(at, self.options.patience);
                 }
             }
-            // Whether all is well is for the receivers to say, and `run` asks the source itself.
-            Event::Complete(_) | Event::Failed(_) | Event::Mismatch(_) => {}
+            // An object that cannot be read: nobody will have the file.
+            Event::Failed(_) => return Err(self.content.error()),
+            // Whether all is well is for the receivers to say.
+            Event::Complete(_) | Event::Mismatch(_) => {}
         }
+        Ok(())
     }
 
     fn stream(&mut self) {
@@ -297,7 +304,7 @@ impl<'a> Sending<'a> {
             Slow::Drop => {
                 let patience = spoken(patience);
                 let reason = format!(
-                    "too slow: it told nothing new for {patience} (--patience) and --slow is drop"
+                    "too slow: it did not get on for {patience} (--patience) and --slow is drop"
                 );
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
@@ -337,11 +344,15 @@ impl<'a> Sending<'a> {
 
     fn said(&mut self, at: usize, message: ToSender) {
         let told = self.root.is_some();
+        let total = self.total.unwrap_or(0); // there is one when it is told
         let member = &mut self.gathering.members[at];
-        match (message, &member.stage) {
+        match (message, &mut member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
-            (ToSender::Working, Stage::Receiving | Stage::Storing(_)) if told => {
-                member.stage = Stage::Storing(Instant::now());
+            (ToSender::Working { done }, Stage::Receiving) if told => {
+                member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
+            }
+            (ToSender::Working { done }, Stage::Storing(work)) if told => {
+                work.said(Instant::now(), done.min(total));
             }
             (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) if told => {
                 member.tally = tally;
@@ -356,7 +367,6 @@ impl<'a> Sending<'a> {
                 });
             }
             (ToSender::Failed { code, reason }, _) => {
-                let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
                 self.fail(at, State::Failed, code, reason);
             }
             (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
@@ -411,16 +421,14 @@ impl<'a> Sending<'a> {
         self.ticked = Some(now);
         self.survey();
         // The core watches who has something to place; what is only said is watched here.
+        let joining = match self.phase {
+            Phase::Joining(since) => Some(since),
+            _ => None,
+        };
         for at in 0..self.gathering.members.len() {
             let member = &self.gathering.members[at];
-            let (heard, least) = match (&self.phase, &member.stage, member.complete) {
-                (Phase::Joining(since), Stage::Joining, _) => (*since, Duration::ZERO),
-                (_, Stage::Storing(heard), _) => (*heard, PATIENCE_STORING),
-                (_, Stage::Receiving, Some(complete)) => (complete, PATIENCE_STORING),
-                _ => continue,
-            };
-            let patience = self.options.patience.max(least);
-            if now.duration_since(heard) > patience {
+            let patience = self.options.patience;
+            if let Some(patience) = member.exceeded(now, patience, joining, self.total) {
                 self.slow(at, patience);
             }
         }
@@ -509,5 +517,38 @@ impl<'a> Sending<'a> {
             strangers: self.gathering.strangers,
             receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::object::testing::scratch;
+    use crate::transport::udp::Interface;
+
+    #[test]
+    fn a_source_that_fails_without_a_word_ends_the_transfer() {
+        let dir = scratch();
+        let path = dir.join("f");
+        std::fs::write(&path, "bytes").unwrap();
+        let mut options = SendOptions {
+            announce: false,
+            port: 0,
+            ..SendOptions::default()
+        };
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let content = Content::open(&path).unwrap();
+        let (bell, mut tell) = (Bell::new(), |_| ());
+        let (c, b) = (content.clone(), bell.clone());
+        let gathering = Gathering::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
+        let (driver, plan) = open(&gathering, &content, 7, &options, &bell).unwrap();
+        let mut sending = Sending::new(gathering, driver, content, plan, &options, bell, &mut tell);
+        // The content knows of no failure: it is the reader that has ended.
+        let end = sending.noticed(Event::Failed(OpId(0)));
+        assert!(matches!(end, Err(Error::Io { .. })), "{end:?}");
+        drop(sending);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -83,7 +83,8 @@ pub trait Transport {
 
     /// Hands up to some dozens of waiting datagrams to `sink`, each with the time at which it came
     /// out of the network (`now`, if that is not known: then time spent in the receive buffer
-    /// looks like a queue in the network); says how many. Zero: none waits.
+    /// looks like a queue in the network); says how many. Zero: none waits, or only after so many
+    /// of one's own that [`Transport::wait`] will say at once that there is more.
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize>;
 
     /// Blocks until a datagram waits, the waker was rung, the network takes datagrams again (if

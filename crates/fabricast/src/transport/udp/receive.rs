@@ -11,7 +11,8 @@ use super::{Udp, sys};
 
 /// A call ends with the socket at which it has handed up this many datagrams.
 const ENOUGH: usize = 64;
-/// How often a call looks again when all it got was our own datagrams.
+/// How often a call looks again when all it got was our own datagrams. After that it answers zero
+/// although more may wait: `wait` sees it.
 const ROUNDS: usize = 8;
 
 impl Udp {
