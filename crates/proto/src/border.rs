@@ -57,8 +57,10 @@ pub enum Command {
     Prove {
         /// Whose members.
         group: GroupId,
-        /// How long to try multicast, and then how long to try unicast.
-        patience: Duration,
+        /// How long to try multicast.
+        multicast: Duration,
+        /// How long then to try unicast.
+        unicast: Duration,
     },
     /// Send an object of `len` bytes to all other members. They must post it.
     Bcast {

@@ -33,7 +33,9 @@ pub struct Member {
     pub repairs: u64,
     /// When it was last heard.
     pub heard: Option<Time>,
-    /// When its `cum` last moved.
+    /// What it last told: `cum`, `high`, its first gap, new packets received ...
+    pub seen: (Seq, Seq, Seq, u32),
+    /// ... and when that last changed.
     pub moved: Time,
     /// When it was last asked, and how often since it was heard.
     pub asked: Time,
@@ -58,6 +60,7 @@ impl Member {
             placed: 0,
             repairs: 0,
             heard: None,
+            seen: (start, start, start, 0),
             moved: Time::ZERO,
             asked: Time::ZERO,
             unanswered: 0,

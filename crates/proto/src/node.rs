@@ -147,7 +147,11 @@ impl Node {
                 self.gone.remove(&node);
                 Ok(None)
             }
-            Command::Prove { group, patience } => self.prove(now, group, patience).map(|()| None),
+            Command::Prove {
+                group,
+                multicast,
+                unicast,
+            } => self.prove(now, group, [multicast, unicast]).map(|()| None),
             Command::Bcast { group, len } => self.bcast(now, group, len).map(Some),
             Command::Post { group, root, len } => self.post(now, group, root, len).map(Some),
         }
@@ -249,7 +253,7 @@ impl Node {
         }
     }
 
-    fn prove(&mut self, now: Time, group: GroupId, patience: Duration) -> Result<(), Refused> {
+    fn prove(&mut self, now: Time, group: GroupId, patience: [Duration; 2]) -> Result<(), Refused> {
         let nonce = self.rng.bits() as u32;
         let (at, group) = self.group(group)?;
         let node = self.config.node;
@@ -368,7 +372,7 @@ impl Node {
             }
             Frame::ProbeAck(f) => {
                 if let Some(prover) = group.prover.as_mut() {
-                    prover.ack(from, f);
+                    prover.ack(now, from, f);
                 }
             }
         }

@@ -49,8 +49,12 @@ const LASTING: f64 = 256.0;
 const LEARN_FREELY: f64 = 200.0;
 /// By how much usual loss rises in a second, at most, while losses are beyond it.
 const USUAL_RISES: f64 = 0.05;
-/// A loss that was measured longer ago says nothing.
+/// A loss that was measured longer ago says nothing, ...
 const LOSS_AGE: Duration = Duration::from_millis(100);
+/// ... nor does a delivered rate ...
+const DELIVERED_AGE: Duration = Duration::from_millis(250);
+/// ... nor one in which nothing arrived for so long: that was an outage, not a slow link.
+const OUTAGE_US: u32 = 250_000;
 /// For so long the rate falls to a quarter at most because of losses alone.
 const FALL_TIME: Duration = Duration::from_secs(1);
 /// A round lasts at least so long, and ends without those who are silent after so long.
@@ -93,6 +97,8 @@ struct Path {
     base: [Option<u32>; 2],
     /// Where the present measurement of delivered rate began.
     mark: Option<Mark>,
+    /// When the last flight that was told of arrived, by the member's clock, µs.
+    last_us: u32,
     newest: u32,
     /// Shortest queue in this round, µs.
     queue_us: Option<u32>,
@@ -122,6 +128,7 @@ impl Path {
             required: false,
             base: [None; 2],
             mark: None,
+            last_us: 0,
             newest: 0,
             queue_us: None,
             delivered: None,
@@ -302,7 +309,9 @@ impl Pacer {
             received,
             arrived_us,
         };
-        let Some(mark) = path.mark else {
+        let since = arrived_us.wrapping_sub(path.last_us);
+        path.last_us = arrived_us;
+        let Some(mark) = path.mark.filter(|_| since < OUTAGE_US) else {
             path.mark = Some(here);
             return;
         };
@@ -360,6 +369,7 @@ impl Pacer {
         }
         let queue = required().filter_map(|p| p.queue_us).max().unwrap_or(0);
         let cap = required()
+            .filter(|p| now.since(p.learnt_at) < DELIVERED_AGE)
             .filter_map(|p| p.delivered)
             .fold(f64::MAX, f64::min);
         let lossy = || {
@@ -373,7 +383,7 @@ impl Pacer {
         };
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
-        // Where only repairs are sent, nothing tells what arrives.
+        // Where only repairs are sent, nothing tells what arrives but the queue.
         let cap = if cap == f64::MAX { sent } else { cap };
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
         // Nothing was sent for a while: no rate follows from that.
@@ -410,7 +420,7 @@ impl Pacer {
         let limited = sent < 0.75 * self.rate;
         self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
         self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
-        if self.draining(now, queue, cap) {
+        if self.draining(now, queue, cap, limited) {
             return;
         }
         match self.phase {
@@ -461,7 +471,7 @@ impl Pacer {
     }
 
     /// Drains the queue when it is time to, and learns from it whether it is ours alone.
-    fn draining(&mut self, now: Time, queue: f64, cap: f64) -> bool {
+    fn draining(&mut self, now: Time, queue: f64, cap: f64, limited: bool) -> bool {
         if let Some((until, least)) = self.drain {
             let least = least.min(queue);
             self.drain = Some((until, least));
@@ -478,7 +488,7 @@ impl Pacer {
             return false;
         }
         let due = *self.drain_at.get_or_insert(now + DRAIN_FIRST);
-        if now < due || self.phase == Phase::Startup {
+        if now < due || limited || self.phase == Phase::Startup {
             return false;
         }
         self.drain_at = Some(now + DRAIN_EVERY);

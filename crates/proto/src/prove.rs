@@ -14,14 +14,23 @@ use crate::{GroupId, limits};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(2);
 const INTERVAL_MAX: Duration = Duration::from_millis(20);
+/// A stage has at least so many probes: one that was not running for a while has not tried.
+const PROBES_MIN: u32 = 20;
+/// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// The probing of one group.
 #[derive(Clone, Debug)]
 pub struct Prover {
     group: GroupId,
     nonce: u32,
-    patience: Duration,
+    /// How long to try unicast.
+    unicast_for: Duration,
     until: Time,
+    /// Probes in this stage; in unicast, rounds of them.
+    probes: u32,
+    /// Nothing is concluded before.
+    settles: Time,
     next_at: Time,
     interval: Duration,
     unicast: bool,
@@ -38,13 +47,15 @@ impl Prover {
         group: GroupId,
         nonce: u32,
         members: impl Iterator<Item = NodeId>,
-        patience: Duration,
+        [multicast, unicast]: [Duration; 2],
     ) -> Prover {
         let prover = Prover {
             group,
             nonce,
-            patience,
-            until: now + patience,
+            unicast_for: unicast,
+            until: now + multicast,
+            probes: 0,
+            settles: now,
             next_at: now,
             interval: INTERVAL_MIN,
             unicast: false,
@@ -56,7 +67,7 @@ impl Prover {
     }
 
     /// A member answers.
-    pub fn ack(&mut self, from: NodeId, probe: &Probe) {
+    pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
         if probe.nonce != self.nonce {
             return;
         }
@@ -65,7 +76,11 @@ impl Prover {
             self.reach[i].1 = match self.reach[i].1 {
                 Some(Reach::Multicast) => Some(Reach::Multicast),
                 _ if multicast => Some(Reach::Multicast),
-                _ => Some(Reach::Unicast),
+                Some(_) => Some(Reach::Unicast),
+                None => {
+                    self.settles = now + SETTLE;
+                    Some(Reach::Unicast)
+                }
             };
         }
     }
@@ -82,18 +97,28 @@ impl Prover {
     /// The result, once there is one.
     pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, Reach)> + '_> {
         let known = self.reach.iter().all(|r| r.1.is_some());
-        (known || (self.unicast && now >= self.until)).then(|| {
+        let over = match known {
+            true => now >= self.settles,
+            false => self.unicast && self.is_tried(now),
+        };
+        over.then(|| {
             self.reach
                 .iter()
                 .map(|r| (r.0, r.1.unwrap_or(Reach::Nothing)))
         })
     }
 
+    /// Whether this stage has had its time and its probes.
+    fn is_tried(&self, now: Time) -> bool {
+        now >= self.until && self.probes >= PROBES_MIN
+    }
+
     /// The next probe, if one is due.
     pub fn poll(&mut self, now: Time) -> Option<(Dest, Probe)> {
-        if !self.unicast && now >= self.until {
+        if !self.unicast && self.is_tried(now) {
             self.unicast = true;
-            self.until = now + self.patience;
+            self.until = now + self.unicast_for;
+            self.probes = 0;
             self.interval = INTERVAL_MIN;
             self.next_at = now;
         }
@@ -119,6 +144,7 @@ impl Prover {
             probe.flags = flag::MULTICAST;
             Some((Dest::Group(self.group), probe))
         };
+        self.probes += 1;
         self.next_at = now + self.interval;
         self.interval = (self.interval * 3 / 2).min(INTERVAL_MAX);
         to
@@ -126,6 +152,6 @@ impl Prover {
 
     /// When [`Prover::poll`] or [`Prover::result`] has something new.
     pub fn wake(&self) -> Time {
-        self.next_at.min(self.until)
+        self.next_at
     }
 }

@@ -290,9 +290,10 @@ impl Root {
         m.heard = Some(now);
         m.unanswered = 0;
         let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
-        if m.cum != f.cum {
-            m.moved = now;
-            m.slow = false;
+        let gap = f.missing.clone().next().map_or(f.high, |r| r.0);
+        let seen = (f.cum, f.high, gap, f.received);
+        if m.seen != seen {
+            (m.seen, m.moved, m.slow) = (seen, now, false);
         }
         m.cum = f.cum;
         m.limit = f.limit;
@@ -694,17 +695,9 @@ impl Root {
         let (mut singly, mut together) = (0, false);
         let first = self.asks.len();
         let (from, count) = (self.ask_from, self.members.len());
-        let mut owing = 0;
-        for m in self.members.iter_mut().filter(|m| m.owes(end)) {
-            if now.since(m.moved) >= config.patience && !m.slow {
-                m.slow = true;
-                out.push_back(Output::Event(Event::Slow {
-                    group: self.group,
-                    node: m.node,
-                }));
-            }
-            owing += usize::from(m.is_silent(now, detect));
-        }
+        self.blame(now, config, out);
+        let owes = |m: &&Member| m.owes(end) && m.is_silent(now, detect);
+        let owing = self.members.iter().filter(owes).count();
         for k in 0..if owing > 0 { count } else { 0 } {
             let i = (from + k) % count;
             let m = &mut self.members[i];
@@ -734,6 +727,41 @@ impl Root {
         for lane in self.lanes.iter_mut().flatten() {
             lane.pacer.tick(now, newest);
         }
+    }
+
+    /// Reports those who have not moved for too long, and for whom the root waits: of those that are
+    /// ready the furthest behind, for the others wait as it does.
+    fn blame(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
+        let end = self.end;
+        let ready = self.members.iter().filter(|m| m.owes(end) && m.is_ready());
+        let last = ready
+            .map(|m| m.cum)
+            .reduce(|a, b| if a.before(b) { a } else { b });
+        for i in 0..self.members.len() {
+            let m = &self.members[i];
+            if m.slow || !m.owes(end) || now.since(m.moved) < config.patience {
+                continue;
+            }
+            if m.is_ready() && (Some(m.cum) != last || self.has_more_for(m)) {
+                continue;
+            }
+            self.members[i].slow = true;
+            out.push_back(Output::Event(Event::Slow {
+                group: self.group,
+                node: self.members[i].node,
+            }));
+        }
+    }
+
+    /// Whether a member has seen all that was sent, and more could be sent to it: then it is not
+    /// the one who is slow.
+    fn has_more_for(&self, m: &Member) -> bool {
+        let (_, high, gap, _) = m.seen;
+        self.lanes[m.lane].as_ref().is_some_and(|l| {
+            let next = l.window.next();
+            let open = l.window.has_room() && l.limit.is_some_and(|x| next.before(x));
+            gap == high && high == next && next.before(self.end) && open
+        })
     }
 
     /// When [`Root::poll`] has something to do.

@@ -76,17 +76,22 @@ fn header(from: u32) -> Header {
     }
 }
 
-/// Receiver `from` says that it can take everything, and has nothing.
+/// Receiver `from` says that it can take 100 packets, and has nothing.
 fn ready(node: &mut Node, from: u32, now: Time) {
+    say(node, from, now, 0, 0);
+}
+
+/// Receiver `from` says that it has placed packets before `cum` and seen those before `high`.
+fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
     let mut bytes = Vec::new();
     wire::put_header(&mut bytes, &header(from));
     let feedback = wire::Feedback {
         group: GroupId(1),
         root: NodeId(0),
-        cum: Seq(0),
-        limit: Seq(100),
-        high: Seq(0),
-        received: 0,
+        cum: Seq(cum),
+        limit: Seq(cum + 100),
+        high: Seq(high),
+        received: high,
         arrived_us: 0,
         held_us: 0,
         flight: 0,
@@ -314,27 +319,81 @@ fn a_member_may_go_while_paths_are_proven() {
         start: Seq(0),
     };
     assert_eq!(n.command(Time(1), add), Ok(None));
-    let patience = Duration::from_millis(10);
-    let group = GroupId(1);
-    let prove = Command::Prove { group, patience };
+    let prove = Command::Prove {
+        group: GroupId(1),
+        multicast: Duration::from_millis(10),
+        unicast: Duration::from_secs(1),
+    };
     assert_eq!(n.command(Time(1), prove), Ok(None));
-    let at = |us| Time::ZERO + Duration::from_micros(us);
-    drain(&mut n, at(1_000));
-    // The unicast stage: the driver stops asking in the middle of a round, and a member goes.
-    let mut probed = Vec::new();
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let by_unicast =
+        |o: &Output| matches!(o, Output::Transmit(t) if t.to == Dest::Node(NodeId(64)));
+    let unicast = (1..1_000)
+        .find(|&ms| drain(&mut n, at(ms)).iter().any(|o| by_unicast(&o.0)))
+        .expect("a round of unicast probes");
+    // The driver stops asking at the end of the next round, and a member goes.
     let mut head = Vec::new();
     for _ in 0..64 {
-        if let Output::Transmit(t) = n.poll(at(11_000), &mut head) {
-            probed.push(t.to);
+        let output = n.poll(at(unicast + 20), &mut head);
+        assert!(matches!(output, Output::Transmit(_)), "{output:?}");
+    }
+    let gone = Command::PeerRemove(NodeId(5));
+    assert_eq!(n.command(at(unicast + 20), gone), Ok(None));
+    for ms in unicast + 20..unicast + 100 {
+        drain(&mut n, at(ms));
+    }
+}
+
+/// A root with two receivers, of which the first has everything that was sent and the second
+/// nothing new; says who is reported as slow.
+#[test]
+fn who_has_all_that_was_sent_is_not_the_slow_one() {
+    let mut n = node(0, 0, Scheme::bulk());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 1_000_000);
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut slow = Vec::new();
+    let mut sent = 0;
+    for ms in 1..90_000 {
+        // The first places in steps, as one does that writes large blocks.
+        let placed = sent / 50 * 50;
+        say(&mut n, 1, at(ms), placed, sent);
+        if ms < 5 {
+            ready(&mut n, 2, at(ms));
+        }
+        for (output, _) in drain(&mut n, at(ms)) {
+            match output {
+                Output::Transmit(t) => {
+                    sent += u32::from(t.payload.is_some() && matches!(t.to, Dest::Group(_)));
+                    n.sent(at(ms), t.token);
+                }
+                Output::Event(Event::Slow { node, .. }) => slow.push((ms, node)),
+                _ => {}
+            }
         }
     }
-    assert_eq!(probed.len(), 64);
-    assert_eq!(
-        n.command(at(11_000), Command::PeerRemove(NodeId(5))),
-        Ok(None)
-    );
-    for ms in 11..40 {
-        drain(&mut n, at(ms * 1_000));
+    assert_eq!(sent, 100, "the window of the second");
+    assert_eq!(slow.len(), 1, "{slow:?}");
+    assert_eq!(slow[0].1, NodeId(2));
+}
+
+#[test]
+fn who_receives_is_not_slow_although_little_is_placed() {
+    let mut n = node(0, 0, Scheme::bulk());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 100 * u64::from(CHUNK));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    // One packet in two seconds: the block that they belong to is far from full.
+    for second in 0..180 {
+        for m in [1, 2] {
+            say(&mut n, m, at(1_000 * second + 1), 0, 1 + second as u32 / 2);
+        }
+        for ms in (2..1_000).step_by(10) {
+            for (output, _) in drain(&mut n, at(1_000 * second + ms)) {
+                let slow = matches!(output, Output::Event(Event::Slow { .. }));
+                assert!(!slow, "in second {second}: {output:?}");
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use fabricast::transport::{Caps, Transport};
 
 use crate::check::{GROUP_FIRST, Judge};
 use crate::fabric::{Fabric, Happening, Target};
-use crate::fault::LinkFaults;
+use crate::fault::{Blocked, LinkFaults};
 use crate::host::{Host, Role};
 use crate::hostile::Hostile;
 use crate::object::World;
@@ -371,7 +371,12 @@ impl<'w> Cluster<'w> {
             }
             if let Some(patience) = self.scenario.prove {
                 let group = group_id(plan.group);
-                let prove = Command::Prove { group, patience };
+                let (multicast, unicast) = (patience, patience);
+                let prove = Command::Prove {
+                    group,
+                    multicast,
+                    unicast,
+                };
                 if let Err(e) = self.hosts[plan.root].driver.command(Time::ZERO, prove) {
                     self.world
                         .complain(|| format!("host {}: prove refused: {e}", plan.root));
@@ -499,7 +504,11 @@ impl<'w> Cluster<'w> {
             }
             Act::Block(i, blocked) => {
                 let link = self.fabric.downlink(f.blocks[i].host as u32);
-                self.fabric.block_multicast(link, blocked);
+                let what = match blocked {
+                    true => f.blocks[i].what,
+                    false => Blocked::Nothing,
+                };
+                self.fabric.block(link, what);
             }
             Act::Rate(i) => {
                 let r = f.rates[i];

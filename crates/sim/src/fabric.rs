@@ -11,7 +11,7 @@ use std::time::Duration;
 use fabricast::proto::Time;
 use fabricast::proto::rng::Rng;
 
-use crate::fault::LinkFaults;
+use crate::fault::{Blocked, LinkFaults};
 use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
 
@@ -93,7 +93,7 @@ struct Link {
     queue_bytes: u64,
     /// Whether `faults` does anything: the only thing that a healthy link asks.
     faulty: bool,
-    blocked: bool,
+    blocked: Blocked,
     /// Gilbert–Elliott: whether the link is in its bad state.
     bad: bool,
     faults: LinkFaults,
@@ -222,7 +222,7 @@ impl Fabric {
                 delay_ns: spec.delay.as_nanos() as u64,
                 queue_bytes: spec.queue,
                 faulty: false,
-                blocked: false,
+                blocked: Blocked::Nothing,
                 bad: false,
                 faults: LinkFaults::NONE,
                 stats: LinkStats::default(),
@@ -303,8 +303,8 @@ impl Fabric {
         l.bad = false;
     }
 
-    /// Stops or lets through multicast on a link.
-    pub fn block_multicast(&mut self, link: u32, blocked: bool) {
+    /// Says what a link does not let through.
+    pub fn block(&mut self, link: u32, blocked: Blocked) {
         self.links[link as usize].blocked = blocked;
     }
 
@@ -458,7 +458,12 @@ impl Fabric {
         let idle = start.saturating_sub(l.free) / (PACKET * l.cost).max(1);
         l.free = start + takes;
         let mut arrives = (l.free >> TICK_BITS) + l.delay_ns;
-        if l.blocked && multicast {
+        let blocked = match l.blocked {
+            Blocked::Nothing => false,
+            Blocked::Multicast => multicast,
+            Blocked::All => true,
+        };
+        if blocked {
             l.stats.lost += 1;
             return;
         }

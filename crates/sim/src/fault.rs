@@ -120,11 +120,24 @@ pub struct Crash {
     pub noticed_after: Duration,
 }
 
-/// Multicast that does not reach a host.
+/// What does not reach a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocked {
+    /// Nothing is blocked.
+    Nothing,
+    /// Multicast does not reach it.
+    Multicast,
+    /// Nothing reaches it.
+    All,
+}
+
+/// Datagrams that do not reach a host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Block {
     /// Which host.
     pub host: usize,
+    /// Which of them.
+    pub what: Blocked,
     /// From when.
     pub at: Duration,
     /// Until when; for ever if not said.
@@ -160,7 +173,7 @@ pub struct Faults {
     pub pauses: Vec<Pause>,
     /// Hosts that end.
     pub crashes: Vec<Crash>,
-    /// Hosts that multicast does not reach.
+    /// Hosts that multicast, or anything, does not reach.
     pub blocks: Vec<Block>,
     /// Links that change.
     pub rates: Vec<RateChange>,

@@ -6,7 +6,7 @@ use fabricast::proto::Scheme;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::wire::DATA_OVERHEAD;
 
-use crate::fault::{Block, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
+use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
 use crate::object::Disk;
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::{Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan};
@@ -400,7 +400,19 @@ impl Draw {
                     };
                     let until = (!self.rarely(2)).then(|| us(at + self.between(1, heal)));
                     let at = us(at);
-                    f.blocks.push(Block { host, at, until });
+                    // An outage ends; a firewall may stay.
+                    let outage = until.is_some() && self.rarely(3);
+                    let what = if outage {
+                        Blocked::All
+                    } else {
+                        Blocked::Multicast
+                    };
+                    f.blocks.push(Block {
+                        host,
+                        what,
+                        at,
+                        until,
+                    });
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabricast::proto::Time;
 use fabricast_sim::fabric::{Fabric, Happening, Packet, Target};
-use fabricast_sim::fault::{Burst, LinkFaults};
+use fabricast_sim::fault::{Blocked, Burst, LinkFaults};
 use fabricast_sim::topology::{LinkSpec, Topology};
 
 const LINK: LinkSpec = LinkSpec {
@@ -207,7 +207,7 @@ fn loss_between_switches_hits_the_whole_sub_tree() {
 fn blocked_multicast_lets_unicast_through() {
     let mut f = Fabric::new(&Topology::single(LINK), 3, 0, 1);
     let group = group_of(&mut f, 0..3);
-    f.block_multicast(f.downlink(2), true);
+    f.block(f.downlink(2), Blocked::Multicast);
     f.send(Time(0), packet(0, group, 100));
     f.send(Time(0), packet(0, Target::Host(2), 100));
     let got = arrivals(&mut f);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fabricast_sim::fault::{Block, Crash};
+use fabricast_sim::fault::{Block, Blocked, Crash};
 use fabricast_sim::table::{FAST, LINKS, SLOW, goodput, late_poster, packet_count, step};
 use fabricast_sim::{Cluster, Scenario, Trace, judge_seed, run_scenario, soak};
 
@@ -110,6 +110,28 @@ fn the_pace_follows_a_step_within_a_second() {
     }
 }
 
+/// One receiver's cable carries nothing for four seconds.
+#[test]
+fn after_an_outage_the_pace_is_as_before() {
+    let undisturbed = LINKS[0].scenario(3, 2.0);
+    let mut s = undisturbed.clone();
+    s.faults.blocks.push(Block {
+        host: 1,
+        what: Blocked::All,
+        at: Duration::from_secs(1),
+        until: Some(Duration::from_secs(5)),
+    });
+    let time = |s: &Scenario| match Cluster::new(s, Trace::silent()).run() {
+        Ok(o) => o.root_done_at[0].0,
+        Err(e) => panic!("{e}"),
+    };
+    let (without, with) = (time(&undisturbed), time(&s));
+    assert!(
+        with < without + 5_000_000_000,
+        "{with} ns instead of {without}"
+    );
+}
+
 #[test]
 fn a_receiver_that_dies_half_way_holds_nobody_up() {
     let undisturbed = LINKS[0].scenario(4, 1.0);
@@ -137,6 +159,7 @@ fn a_fixed_rate_holds_for_all_ways_together() {
     s.faults.blocks = (1..5)
         .map(|host| Block {
             host,
+            what: Blocked::Multicast,
             at: Duration::ZERO,
             until: None,
         })

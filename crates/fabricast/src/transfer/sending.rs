@@ -186,13 +186,15 @@ impl<'a> Sending<'a> {
                 let joining = |s: &Stage| matches!(s, Stage::Joining);
                 if !self.gathering.members.iter().any(|m| joining(&m.stage)) {
                     self.phase = Phase::Proving;
-                    let patience = match self.options.reach {
+                    let multicast = match self.options.reach {
                         ReachRule::Auto => PROVE,
                         ReachRule::Unicast => PROVE_UNICAST,
                     };
+                    // One that does not answer may be stopped, and is then only slow.
                     self.command(Command::Prove {
                         group: ALL,
-                        patience,
+                        multicast,
+                        unicast: self.options.patience.max(PROVE),
                     });
                 }
             }
