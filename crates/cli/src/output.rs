@@ -1,9 +1,10 @@
 //! What is told, to people or to programs, and where: results go to standard output, everything
 //! that happens on the way to standard error, and JSON lines all to standard output.
 
-use std::io::{IsTerminal, Write};
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
 
-use fabricast::error::Error;
+use fabricast::error::{Error, exit};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ pub struct Output {
     json: bool,
     quiet: bool,
     bar: Option<ProgressBar>,
+    /// Why standard output does not take everything.
+    lost: Cell<Option<io::Error>>,
 }
 
 impl Output {
@@ -23,6 +26,23 @@ impl Output {
             json: net.json,
             quiet: net.quiet || net.json,
             bar: None,
+            lost: Cell::new(None),
+        }
+    }
+
+    /// The exit code of a transfer that ends with `code`: what could not be told is a failure too.
+    pub fn code(&mut self, code: u8) -> u8 {
+        match self.lost.take() {
+            Some(e) if code == exit::OK => self.error(&Error::io("writing to standard output", e)),
+            _ => code,
+        }
+    }
+
+    fn written(&self, result: io::Result<()>) {
+        match result {
+            // Whoever reads may have gone away; the transfer goes on.
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => self.lost.set(Some(e)),
+            _ => {}
         }
     }
 
@@ -32,8 +52,7 @@ impl Output {
             && let Ok(line) = serde_json::to_string(event)
         {
             let mut out = std::io::stdout().lock();
-            // Whoever reads may have gone away; the transfer goes on.
-            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+            self.written(writeln!(out, "{line}").and_then(|()| out.flush()));
         }
     }
 
@@ -59,7 +78,8 @@ impl Output {
     /// A result for people.
     pub fn print(&self, text: &str) {
         if !self.quiet {
-            let _ = write!(std::io::stdout(), "{text}");
+            let mut out = std::io::stdout().lock();
+            self.written(write!(out, "{text}").and_then(|()| out.flush()));
         }
     }
 

@@ -47,7 +47,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 report.seconds,
                 units::bits(rate)
             ));
-            exit::OK
+            out.code(exit::OK)
         }
         Err(error) => out.error(&error),
     }

@@ -43,7 +43,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
             out.result("summary", &summary(&report));
             out.print(&describe(&report));
             match report.exit_code() {
-                exit::OK => exit::OK,
+                exit::OK => out.code(exit::OK),
                 code => {
                     let (failed, all) = (
                         report.receivers.len() - report.verified(),

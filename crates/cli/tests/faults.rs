@@ -5,6 +5,7 @@ mod common;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{Run, Scratch, receiver, same, sender};
@@ -466,4 +467,38 @@ fn who_comes_late_is_told() {
     assert!(end.stderr.contains("has begun"), "{}", end.stderr);
     send.end().expect(0);
     recv.end().expect(0);
+}
+
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (send, address) = sender(&source, &["--no-announce", "--min-receivers", "1"]);
+    let copy = dir.path("copy");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let recv = Command::new(env!("CARGO_BIN_EXE_fabricast"))
+        .args(["recv", "--json", "--interface", "lo", "--from", &address])
+        .arg(&copy)
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&recv.stderr);
+    assert_eq!(recv.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output"), "{said}");
+    send.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn the_longest_file_name_can_be_received() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (send, address) = sender(&source, &["--no-announce", "--min-receivers", "1"]);
+    let copy = dir.path(&"\u{e9}".repeat(127));
+    receiver(&address, "r0", &copy, &[]).end().expect(0);
+    send.end().expect(0);
+    same(&source, &copy);
 }

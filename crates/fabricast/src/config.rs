@@ -116,6 +116,23 @@ pub enum Verdict {
 }
 
 impl StartRule {
+    /// Refuses what can never be: fewer at most than at least, a longest wait below the shortest.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.max_receivers < self.min_receivers {
+            return Err(Error::Usage(format!(
+                "at most {} receivers (--max-receivers) are fewer than at least {} \
+                 (--min-receivers)",
+                self.max_receivers, self.min_receivers
+            )));
+        }
+        match self.max_wait {
+            Some(max) if max < self.min_wait => Err(Error::Usage(
+                "the longest wait (--max-wait) is below the shortest one (--min-wait)".into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether to start, when `elapsed` has passed since listening began, and `since_first` since
     /// the first receiver of the `receivers` that are there now came.
     pub fn decide(&self, elapsed: Duration, since_first: Duration, receivers: usize) -> Verdict {
@@ -280,6 +297,34 @@ mod tests {
             let error = net(Some(bad)).check().unwrap_err();
             assert!(error.to_string().contains("512 to 65507"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_start_rule_that_can_never_be_is_refused() {
+        assert!(StartRule::default().check().is_ok());
+        let few = StartRule {
+            min_receivers: 3,
+            max_receivers: 2,
+            ..StartRule::default()
+        };
+        assert!(
+            few.check()
+                .unwrap_err()
+                .to_string()
+                .contains("--max-receivers")
+        );
+        let short = StartRule {
+            min_wait: S(5),
+            max_wait: Some(S(1)),
+            ..StartRule::default()
+        };
+        assert!(
+            short
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("--max-wait")
+        );
     }
 
     #[test]

@@ -428,3 +428,83 @@ fn an_operation_that_has_failed_asks_for_nothing_more() {
     }
     assert!((1..4).contains(&told), "said so {told} times");
 }
+
+/// Member 1 answers a probe: the one that came by multicast, or by unicast.
+fn answer(node: &mut Node, now: Time, head: &[u8]) {
+    let datagram = wire::decode(head).expect("a probe");
+    for frame in datagram.frames() {
+        let Frame::Probe(probe) = frame else { continue };
+        let ack = Frame::ProbeAck(probe);
+        node.packet(now, now, &header(1), &ack);
+    }
+}
+
+#[test]
+fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
+    let mut n = node(0, 0, Scheme::bulk());
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..2).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    let prove = Command::Prove {
+        group: GroupId(1),
+        multicast: Duration::from_secs(1),
+        unicast: Duration::from_secs(10),
+    };
+    assert_eq!(n.command(Time(1), prove), Ok(None));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    // It stands still for eight seconds, and then answers everything that waits: unicast first.
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    for ms in 1..8_000 {
+        for (output, head) in drain(&mut n, at(ms)) {
+            let Output::Transmit(t) = output else {
+                panic!("{output:?} after {ms} ms");
+            };
+            match t.to {
+                Dest::Node(_) => alone.push(head),
+                Dest::Group(_) => together.push(head),
+            }
+        }
+    }
+    alone
+        .iter()
+        .for_each(|head| answer(&mut n, at(8_000), head));
+    drain(&mut n, at(8_001));
+    together
+        .iter()
+        .for_each(|head| answer(&mut n, at(8_002), head));
+    let events: Vec<_> = (8_003..8_100)
+        .flat_map(|ms| drain(&mut n, at(ms)))
+        .map(|o| o.0)
+        .filter(|o| matches!(o, Output::Event(_)))
+        .collect();
+    assert_eq!(events, [Output::Event(Event::Proven(GroupId(1)))]);
+    assert!(
+        n.members(GroupId(1))
+            .all(|m| m.reach == fabricast_proto::Reach::Multicast)
+    );
+}
+
+#[test]
+fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
+    let mut n = node(0, 0, Scheme::bulk());
+    add(&mut n, 1);
+    let prove = Command::Prove {
+        group: GroupId(1),
+        multicast: Duration::from_secs(1),
+        unicast: Duration::from_secs(1),
+    };
+    assert_eq!(n.command(Time(1), prove), Ok(None));
+    // It stands still for three seconds before its first probe.
+    let late = Time::ZERO + Duration::from_secs(3);
+    for ms in 0..200 {
+        for (output, _) in drain(&mut n, late + Duration::from_millis(ms)) {
+            if let Output::Transmit(t) = output {
+                assert_eq!(t.to, Dest::Group(GroupId(1)));
+            }
+        }
+    }
+}

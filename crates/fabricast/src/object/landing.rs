@@ -35,6 +35,9 @@ pub struct Landing {
     damage: u64,
 }
 
+/// Bytes of a file name.
+const NAME_MAX: usize = 255;
+
 impl Landing {
     /// Creates the partial file for `path` and makes sure that `len` bytes fit.
     pub fn new(
@@ -44,8 +47,16 @@ impl Landing {
         overwrite: bool,
         damage: u64,
     ) -> Result<Landing, Error> {
-        if !overwrite && path.symlink_metadata().is_ok() {
-            return Err(Error::Exists(path));
+        match path.symlink_metadata() {
+            Ok(there) if there.is_dir() => {
+                let text = format!(
+                    "{} is a directory; name another destination",
+                    path.display()
+                );
+                return Err(Error::Usage(text));
+            }
+            Ok(_) if !overwrite => return Err(Error::Exists(path)),
+            _ => {}
         }
         check_space(&path, len)?;
         let partial = partial_name(&path)?;
@@ -214,10 +225,15 @@ fn partial_name(path: &Path) -> Result<PathBuf, Error> {
     let mut bits = [0u8; 3];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
         .map_err(|e| Error::io("drawing a random number", e))?;
-    let mut name = path.as_os_str().to_owned();
     let [a, b, c] = bits;
-    name.push(format!(".{a:02x}{b:02x}{c:02x}.partial"));
-    Ok(name.into())
+    let suffix = format!(".{a:02x}{b:02x}{c:02x}.partial");
+    // File systems take names of 255 bytes: of a longer one the end is left out.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut end = name.len().min(NAME_MAX - suffix.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    Ok(path.with_file_name(format!("{}{suffix}", &name[..end])))
 }
 
 fn check_space(path: &Path, len: u64) -> Result<(), Error> {
@@ -229,7 +245,11 @@ fn check_space(path: &Path, len: u64) -> Result<(), Error> {
     if fs.f_blocks > 0 && free < len {
         return Err(Error::NoSpace {
             path: path.to_owned(),
-            detail: format!("it has {len} bytes, and {free} are free there"),
+            detail: format!(
+                "it has {} MiB, and {} MiB are free there: make room or name another destination",
+                len.div_ceil(1 << 20),
+                free >> 20
+            ),
         });
     }
     Ok(())

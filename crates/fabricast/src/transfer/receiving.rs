@@ -191,9 +191,6 @@ fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
             ))
         })?;
         path.push(name);
-        if path.is_dir() {
-            return Err(Error::Exists(path));
-        }
     }
     let (len, mode) = (welcome.len, welcome.mode);
     Landing::new(path, len, mode, options.overwrite, options.inject_damage)

@@ -33,6 +33,7 @@ pub fn send(
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, Error> {
     options.net.check()?;
+    options.start.check()?;
     let content = Content::open(source)?;
     let name = match source.file_name().and_then(|n| n.to_str()) {
         Some(name) => name.to_owned(),
@@ -278,10 +279,11 @@ impl<'a> Sending<'a> {
         if reach == Reach::Nothing {
             let udp = member.udp();
             let reason = format!(
-                "no datagram of {} bytes reaches it, neither by multicast nor by unicast: check \
-                 that no firewall blocks UDP to {udp}, and that every link on the way carries \
-                 such packets (else choose smaller ones with --datagram)",
-                self.plan.start.chunk as usize + DATA_OVERHEAD
+                "it answered no datagram of {} bytes, by multicast or by unicast, for {:.0} s: \
+                 check that it is running, that no firewall blocks UDP to {udp}, and that every \
+                 link on the way carries such packets (else choose smaller ones with --datagram)",
+                self.plan.start.chunk as usize + DATA_OVERHEAD,
+                self.options.patience.max(PROVE).as_secs_f64()
             );
             return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
         }
