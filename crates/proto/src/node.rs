@@ -310,8 +310,8 @@ impl Node {
         }
     }
 
-    /// Takes one frame of a datagram that came out of the network at `arrived` (not after `now`;
-    /// it may have waited in a buffer since).
+    /// Takes one frame of a datagram that came out of the network at `arrived`: before `now`, if it
+    /// has waited in a buffer since, or a little after it, if it came while the driver was reading.
     pub fn packet(
         &mut self,
         now: Time,

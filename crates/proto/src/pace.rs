@@ -95,6 +95,8 @@ struct Path {
     /// Shortest ways seen (arrival by its clock less departure by ours, µs, modulo 2^32), in the
     /// current and in the last period.
     base: [Option<u32>; 2],
+    /// Shortest way in the drain under way.
+    drained: Option<u32>,
     /// Where the present measurement of delivered rate began.
     mark: Option<Mark>,
     /// When the last flight that was told of arrived, by the member's clock, µs.
@@ -127,6 +129,7 @@ impl Path {
         Path {
             required: false,
             base: [None; 2],
+            drained: None,
             mark: None,
             last_us: 0,
             newest: 0,
@@ -293,6 +296,9 @@ impl Pacer {
         let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
         if path.base[0].is_none_or(|b| shorter(way, b)) {
             path.base[0] = Some(way);
+        }
+        if self.drain.is_some() && path.drained.is_none_or(|b| shorter(way, b)) {
+            path.drained = Some(way);
         }
         let base = match (path.base[0], path.base[1]) {
             (Some(a), Some(b)) if shorter(b, a) => b,
@@ -481,6 +487,11 @@ impl Pacer {
             self.drain = None;
             self.rate /= self.drain_share();
             if least < 2.0 * QUEUE_LOW_US {
+                // We are alone, and this is the shortest way: one that was shorter by a little was
+                // a clock's mistake.
+                for (_, p) in &mut self.paths {
+                    p.base = p.drained.map_or(p.base, |b| [Some(b), None]);
+                }
                 self.phase = Phase::Cruise;
             } else {
                 self.enter_compete(least);
@@ -495,6 +506,9 @@ impl Pacer {
         // A quarter less drains a queue in four times its length.
         let least = Duration::from_micros(queue.min(COMPETE_QUEUE_MAX_US) as u64 * 5);
         self.drain = Some((now + least.max(DRAIN_LEAST), f64::MAX));
+        for (_, p) in &mut self.paths {
+            p.drained = None;
+        }
         self.rate = self.rate.min(cap) * self.drain_share();
         true
     }

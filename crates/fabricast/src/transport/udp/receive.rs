@@ -87,7 +87,9 @@ impl Udp {
                 self.counters.truncated += 1;
                 continue;
             }
-            let arrived = message.stamp.map_or(now, |s| self.days.time(s).min(now));
+            // It may have come after `now`, while this process was about to read: cut to `now`, it
+            // would look faster than the network is.
+            let arrived = message.stamp.map_or(now, |s| self.days.time(s));
             let (mut known, mut known_bytes) = (0, 0);
             let datagrams = split(&message, &mut |bytes| {
                 let forged = |node| !self.nodes.get(&node).is_some_and(|n| n.is(message.from));
