@@ -79,7 +79,8 @@ fn busy() -> Node {
     };
     let prove = Command::Prove {
         group,
-        patience: Duration::from_millis(50),
+        multicast: Duration::from_millis(30),
+        unicast: Duration::from_millis(20),
     };
     let post = Command::Post {
         group,
