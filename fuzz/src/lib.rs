@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Config, Counters, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme, Seq,
-    Session, Time,
+    Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme,
+    Seq, Session, Time,
 };
 
 /// Whatever comes from the network, `decode` refuses it or hands out frames that can be read.
@@ -26,10 +26,11 @@ pub fn decode(bytes: &[u8]) {
 ///
 /// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
 /// the length say how many milliseconds pass before it. Returns what the node has counted, so that
-/// a test can see how far hostile bytes get.
-pub fn node(input: &[u8]) -> Counters {
+/// a test can see how far hostile bytes get, and how many sums were solved.
+pub fn node(input: &[u8]) -> (Counters, u32) {
     let mut node = busy();
     let (mut now, mut head, mut rest) = (Time(1), Vec::new(), input);
+    let mut solved = 0;
     for _ in 0..DATAGRAMS_MAX {
         let Some((datagram, wait)) = next(&mut rest) else {
             break;
@@ -40,17 +41,28 @@ pub fn node(input: &[u8]) -> Counters {
         if let Ok(datagram) = wire::decode(datagram) {
             for frame in datagram.frames() {
                 let placement = node.packet(now, arrived, &datagram.header, &frame);
-                if let (Placement::Write(extent), Frame::Data(d)) = (placement, frame) {
-                    assert_eq!(extent.len as usize, d.payload.len());
-                    assert!(extent.offset + u64::from(extent.len) <= LEN);
-                    node.placed(now, extent, Outcome::Ok);
-                }
+                let extent = match (placement, frame) {
+                    (Placement::Write(extent), Frame::Data(d)) => {
+                        assert_eq!(extent.len as usize, d.payload.len());
+                        extent
+                    }
+                    (Placement::Solve(extent, others), Frame::Coded(c)) => {
+                        let within = |e: Extent| e.offset + u64::from(e.len) <= LEN;
+                        assert!(others.extents().all(within) && !others.is_empty());
+                        assert!(extent.len as usize <= c.payload.len());
+                        solved += 1;
+                        extent
+                    }
+                    _ => continue,
+                };
+                assert!(extent.offset + u64::from(extent.len) <= LEN);
+                node.placed(now, extent, Outcome::Ok);
             }
         }
         drain(&mut node, now, &mut head);
         node.invariants();
     }
-    node.counters()
+    (node.counters(), solved)
 }
 
 const DATAGRAMS_MAX: usize = 200;

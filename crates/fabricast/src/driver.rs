@@ -14,8 +14,8 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement, Refused, Time,
-    Token,
+    Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement, Refused, Sum,
+    Time, Token,
 };
 
 use self::outbox::Outbox;
@@ -56,6 +56,8 @@ pub struct Driver<T: Transport, O: Object> {
     outbox: Outbox,
     /// Extents whose fate is known and that the node must be told of.
     placed: Vec<(Extent, Outcome)>,
+    /// A packet that is being computed.
+    sum: Vec<u8>,
     counters: Counters,
 }
 
@@ -72,6 +74,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             events: VecDeque::new(),
             outbox: Outbox::new(),
             placed: Vec::new(),
+            sum: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -173,6 +176,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             objects,
             held,
             placed,
+            sum,
             counters,
             ..
         } = self;
@@ -183,18 +187,33 @@ impl<T: Transport, O: Object> Driver<T, O> {
             };
             for frame in datagram.frames() {
                 let placement = node.packet(now, arrived, &datagram.header, &frame);
-                let Frame::Data(data) = frame else { continue };
+                let payload = match frame {
+                    Frame::Data(data) => data.payload,
+                    Frame::Coded(coded) => coded.payload,
+                    _ => continue,
+                };
                 match placement {
-                    Placement::Write(extent) => {
-                        write(objects, extent, data.payload, counters, placed);
-                        for (extent, outcome) in placed.drain(..) {
-                            node.placed(now, extent, outcome);
+                    Placement::Write(extent) => write(objects, extent, payload, counters, placed),
+                    Placement::Solve(extent, others) => match solve(objects, &others, payload, sum)
+                    {
+                        true => {
+                            write(
+                                objects,
+                                extent,
+                                &sum[..extent.len as usize],
+                                counters,
+                                placed,
+                            );
                         }
-                    }
+                        false => placed.push((extent, Outcome::Corrupt)),
+                    },
                     Placement::Hold(token) => {
-                        held.insert(token, data.payload.to_vec());
+                        held.insert(token, payload.to_vec());
                     }
                     Placement::Discard => {}
+                }
+                for (extent, outcome) in placed.drain(..) {
+                    node.placed(now, extent, outcome);
                 }
             }
         })
@@ -265,6 +284,21 @@ impl<T: Transport, O: Object> Driver<T, O> {
         outbox.clear_out(sent, &mut |token| node.sent(now, token));
         Ok(outbox.len() < before)
     }
+}
+
+/// Computes in `sum` what is left of a coded payload without `others`; false if those are not here.
+fn solve<O: Object>(
+    objects: &BTreeMap<OpId, O>,
+    others: &Sum,
+    payload: &[u8],
+    sum: &mut Vec<u8>,
+) -> bool {
+    sum.clear();
+    sum.extend_from_slice(payload);
+    objects.get(&others.op).is_some_and(|object| {
+        let mut extents = others.extents();
+        extents.all(|e| object.add(e.offset, e.len, sum))
+    })
 }
 
 /// Copies bytes into an object; what is known at once goes to `placed`.

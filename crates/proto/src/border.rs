@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
+use crate::sum::{Payload, Sum};
 use crate::time::Time;
 
 /// What a node is told when it is made.
@@ -117,6 +118,10 @@ impl std::error::Error for Refused {}
 pub enum Placement {
     /// Copy it into the object and tell [`crate::Node::placed`] when it is really there.
     Write(Extent),
+    /// It is the sum of this extent and others: add those to it, copy what comes out, as far as the
+    /// extent goes, and tell [`crate::Node::placed`]. If the others cannot be had any more, that
+    /// is [`Outcome::Corrupt`].
+    Solve(Extent, Sum),
     /// Keep it under this name until [`Output::Place`] says where it belongs.
     Hold(Token),
     /// Not needed.
@@ -148,8 +153,8 @@ pub enum Dest {
 pub struct Transmit {
     /// To whom.
     pub to: Dest,
-    /// Bytes that follow the head: none, or this extent of an object.
-    pub payload: Option<Extent>,
+    /// Bytes that follow the head, if any.
+    pub payload: Option<Payload>,
     /// To be told to [`crate::Node::sent`] when the transport reads the payload no more.
     pub token: Token,
 }
@@ -235,6 +240,8 @@ pub struct Counters {
     pub data: u64,
     /// Data packets sent again to a group.
     pub repairs_multicast: u64,
+    /// Coded packets among them: sums of several data packets.
+    pub repairs_coded: u64,
     /// Data packets sent again to one node.
     pub repairs_unicast: u64,
     /// Data packets sent for the first time to one node that multicast does not reach.

@@ -32,3 +32,12 @@ pub struct Extent {
     /// Number of bytes; zero only for an object without bytes.
     pub len: u32,
 }
+
+impl Extent {
+    /// Packet `index` of an object of `len` bytes, in payloads of `chunk` bytes.
+    pub fn packet(op: OpId, index: u32, len: u64, chunk: u32) -> Extent {
+        let offset = u64::from(index) * u64::from(chunk);
+        let len = (len - offset).min(u64::from(chunk)) as u32;
+        Extent { op, offset, len }
+    }
+}

@@ -14,8 +14,9 @@ use crate::limits;
 use crate::mutant::{self, Mutant};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
+use crate::sum::Sum;
 use crate::time::Time;
-use crate::wire::{self, Data, Feedback, Ranges, flag};
+use crate::wire::{self, Coded, Data, Feedback, Ranges, flag};
 
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(2);
@@ -44,13 +45,7 @@ impl Posted {
 
     /// The extent of packet `index`.
     fn extent(&self, index: u32, chunk: u32) -> Extent {
-        let offset = u64::from(index) * u64::from(chunk);
-        let len = (self.len - offset).min(u64::from(chunk)) as u32;
-        Extent {
-            op: self.id,
-            offset,
-            len,
-        }
+        Extent::packet(self.id, index, self.len, chunk)
     }
 }
 
@@ -271,6 +266,39 @@ impl Inbound {
         node: &mut Shared<'_>,
     ) -> Placement {
         let fresh = data.flags & flag::REPAIR == 0;
+        self.arrive((flight, arrived), node.counters);
+        self.received = self.received.wrapping_add(u32::from(fresh));
+        let high = self.gaps.high();
+        let filled = self.gaps.filled();
+        let repeats = node.counters.duplicates;
+        let placement = self.place(data, node);
+        if fresh && repeats != node.counters.duplicates {
+            // It was overtaken by its own repair.
+            self.learn(now, scheme, self.reorder * 2);
+        }
+        self.schedule(now, scheme, (data.seq, data.flags), high, filled, fresh);
+        placement
+    }
+
+    /// A coded packet of this stream; otherwise as [`Inbound::data`].
+    pub fn coded(
+        &mut self,
+        now: Time,
+        flight: (u16, Time),
+        scheme: &Scheme,
+        coded: &Coded<'_>,
+        node: &mut Shared<'_>,
+    ) -> Placement {
+        self.arrive(flight, node.counters);
+        let (high, filled) = (self.gaps.high(), self.gaps.filled());
+        let placement = self.solve(coded, node);
+        let last = (coded.sources.last(), coded.flags);
+        self.schedule(now, scheme, last, high, filled, false);
+        placement
+    }
+
+    /// Notes the flight that a packet belongs to.
+    fn arrive(&mut self, (flight, arrived): (u16, Time), counters: &mut Counters) {
         if self
             .newest
             .is_none_or(|n| n.is_old(arrived) || (flight.wrapping_sub(n.flight) as i16) > 0)
@@ -281,19 +309,42 @@ impl Inbound {
                 received: self.received,
             });
         }
-        self.received = self.received.wrapping_add(u32::from(fresh));
-        node.counters.received += 1;
+        counters.received += 1;
         self.count += 1;
-        let high = self.gaps.high();
-        let filled = self.gaps.filled();
-        let repeats = node.counters.duplicates;
-        let placement = self.place(data, node);
-        if fresh && repeats != node.counters.duplicates {
-            // It was overtaken by its own repair.
-            self.learn(now, scheme, self.reorder * 2);
+    }
+
+    /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
+    fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
+        let (chunk, sources) = (self.chunk, &coded.sources);
+        // It is made of what receivers asked for, and what is not posted is not asked for.
+        let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
+        let Some(op) = posted.filter(|_| sources.last().within(self.gaps.cum(), self.window))
+        else {
+            node.counters.duplicates += 1;
+            return Placement::Discard;
+        };
+        if sources.first().before(op.base) || coded.payload.len() as u32 != chunk {
+            node.counters.foreign += 1;
+            return Placement::Discard;
         }
-        self.schedule(now, scheme, data, high, filled, fresh);
-        placement
+        let extent = |seq: Seq| op.extent(seq.from(op.base) as u32, chunk);
+        let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
+        let (first, more) = (missing.next(), missing.next());
+        // What was held and is posted now may still be on its way into the object.
+        let whole = !node.out.iter().any(|o| matches!(o, Output::Place(..)));
+        let Some(seq) = first.filter(|_| more.is_none() && whole) else {
+            node.counters.duplicates += u64::from(first.is_none());
+            return Placement::Discard;
+        };
+        let mut others = Sum::new(op.id);
+        let forgotten = usize::from(mutant::active(Mutant::SumForgetsOne));
+        for s in sources.iter().filter(|&s| s != seq).skip(forgotten) {
+            others.push(extent(s));
+        }
+        match self.gaps.see(seq) {
+            Seen::New => Placement::Solve(extent(seq), others),
+            Seen::Repeat | Seen::Beyond => Placement::Discard,
+        }
     }
 
     fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
@@ -348,12 +399,12 @@ impl Inbound {
         }
     }
 
-    /// Decides when the root is to be told, now that a data packet has come.
+    /// Decides when the root is to be told, now that packet `seq` has come.
     fn schedule(
         &mut self,
         now: Time,
         scheme: &Scheme,
-        data: &Data<'_>,
+        (seq, flags): (Seq, u8),
         high: Seq,
         filled: Seq,
         fresh: bool,
@@ -369,7 +420,7 @@ impl Inbound {
         } else if filled == high && self.gaps.is_open() {
             self.opened = now;
         }
-        if self.gaps.is_open() && high.before(data.seq) && self.ripens.is_none() {
+        if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
         // The first reports come more often, so that the pacer learns fast.
@@ -384,7 +435,7 @@ impl Inbound {
         } else {
             self.plan(now + rule.delay_max);
         }
-        if data.flags & flag::ASK != 0 {
+        if flags & flag::ASK != 0 {
             self.plan(now + rule.turn * self.turn);
         }
     }
@@ -418,8 +469,15 @@ impl Inbound {
 
     /// The root tells what it has sent and asks.
     pub fn sync(&mut self, now: Time, scheme: &Scheme, next: Seq) {
+        if !self.gaps.is_open() {
+            self.opened = now;
+        }
         self.gaps.announce(next);
-        self.ripe = self.gaps.high();
+        // What was sent just before may be behind: the question and the data came by different
+        // sockets.
+        if self.gaps.is_open() && self.ripens.is_none() {
+            self.ripens = Some((now + self.reorder, self.gaps.high()));
+        }
         self.plan(now + scheme.feedback.turn * self.turn);
     }
 

@@ -4,6 +4,7 @@ use crate::border::Dest;
 use crate::id::{Extent, OpId};
 use crate::pace::Pacer;
 use crate::seq::Seq;
+use crate::sum::{Sources, Sum};
 use crate::window::Window;
 
 /// A broadcast under way.
@@ -27,6 +28,11 @@ impl Op {
     /// Number of the first packet after it.
     pub fn end(&self) -> Seq {
         self.base + self.packets
+    }
+
+    /// The bytes of packet `seq`, which is one of it, in payloads of `chunk` bytes.
+    pub fn extent(&self, seq: Seq, chunk: u32) -> Extent {
+        Extent::packet(self.id, seq.from(self.base) as u32, self.len, chunk)
     }
 }
 
@@ -65,6 +71,19 @@ pub enum Send {
         flags: u8,
         /// Its bytes.
         extent: Extent,
+    },
+    /// A coded packet.
+    Coded {
+        /// To whom.
+        to: Dest,
+        /// Its flight.
+        flight: u16,
+        /// Which packets.
+        sources: Sources,
+        /// Flags of the coded frame.
+        flags: u8,
+        /// Their bytes.
+        sum: Sum,
     },
     /// A sync frame.
     Sync {

@@ -11,6 +11,8 @@
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
+//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents.
+//!
 //! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
 //! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
 //! `gaps`; `prove` finds out whom multicast reaches.
@@ -32,6 +34,7 @@ pub mod rng;
 mod root;
 pub mod scheme;
 pub mod seq;
+mod sum;
 pub mod time;
 mod window;
 pub mod wire;
@@ -44,4 +47,5 @@ pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
 pub use node::Node;
 pub use scheme::Scheme;
 pub use seq::Seq;
+pub use sum::{Payload, Sources, Sum};
 pub use time::Time;

@@ -21,6 +21,8 @@ pub const GROUPS_MAX: usize = 65_536;
 pub const FLIGHTS: usize = 8192;
 /// Data packets in one flight.
 pub const FLIGHT_PACKETS: u32 = 16;
+/// Packets that are added up in one coded repair.
+pub const SOURCES_MAX: usize = 8;
 /// Frames in one datagram; a datagram with more is refused.
 pub const FRAMES_MAX: usize = 64;
 /// Longest head (everything but payload) of a datagram that the core writes, in bytes.

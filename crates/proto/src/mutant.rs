@@ -23,11 +23,13 @@ pub enum Mutant {
     RemovesNeighbour,
     /// Sequence numbers are compared without regard to their wrap.
     NoWrap,
+    /// A receiver leaves one of the sources out when it solves a sum.
+    SumForgetsOne,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 8] = [
+    pub const ALL: [Mutant; 9] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -36,6 +38,7 @@ impl Mutant {
         Mutant::LateHoldsAll,
         Mutant::RemovesNeighbour,
         Mutant::NoWrap,
+        Mutant::SumForgetsOne,
     ];
 }
 

@@ -19,6 +19,7 @@ use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::Root;
 use crate::seq::Seq;
+use crate::sum::Payload;
 use crate::time::Time;
 use crate::wire::{self, Frame, Header, Probe};
 
@@ -321,6 +322,7 @@ impl Node {
     ) -> Placement {
         let id = match frame {
             Frame::Data(f) => f.group,
+            Frame::Coded(f) => f.group,
             Frame::Feedback(f) => f.group,
             Frame::Sync(f) => f.group,
             Frame::Probe(f) | Frame::ProbeAck(f) => f.group,
@@ -352,6 +354,16 @@ impl Node {
                         out: &mut self.out,
                     };
                     placement = stream.data(now, (header.flight, arrived), scheme, f, &mut shared);
+                }
+            }
+            Frame::Coded(f) => {
+                if let Some(stream) = group.inbound(&self.config, from) {
+                    let mut shared = Shared {
+                        counters: &mut self.counters,
+                        token: &mut self.held_token,
+                        out: &mut self.out,
+                    };
+                    placement = stream.coded(now, (header.flight, arrived), scheme, f, &mut shared);
                 }
             }
             Frame::Sync(f) => {
@@ -509,11 +521,18 @@ impl Node {
                 }) => {
                     wire::put_header(head, &Header { flight, ..header });
                     wire::put_data(head, group.id, op, seq, flags, extent.len);
-                    return Some(Output::Transmit(Transmit {
-                        to,
-                        payload: Some(extent),
-                        token: Token(u64::from(extent.op.0)),
-                    }));
+                    return Some(data(to, Payload::Extent(extent)));
+                }
+                Some(Send::Coded {
+                    to,
+                    flight,
+                    sources,
+                    flags,
+                    sum,
+                }) => {
+                    wire::put_header(head, &Header { flight, ..header });
+                    wire::put_coded(head, group.id, &sources, flags, sum.len());
+                    return Some(data(to, Payload::Sum(sum)));
                 }
                 Some(Send::Sync { to, next }) => {
                     let group = group.id;
@@ -592,6 +611,15 @@ impl Node {
             }
         }
     }
+}
+
+/// A datagram with a payload.
+fn data(to: Dest, payload: Payload) -> Output {
+    Output::Transmit(Transmit {
+        to,
+        payload: Some(payload),
+        token: Token(u64::from(payload.op().0)),
+    })
 }
 
 /// A datagram without payload.

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::flights::{Flight, Flights};
-use crate::id::{Extent, GroupId, NodeId, OpId};
+use crate::id::{GroupId, NodeId, OpId};
 use crate::inbound::packets;
 use crate::lane::{Lane, Op, Send};
 use crate::limits;
@@ -25,6 +25,7 @@ use crate::mutant::{self, Mutant};
 use crate::pace::Pacer;
 use crate::scheme::{How, Scheme};
 use crate::seq::Seq;
+use crate::sum::{Sources, Sum};
 use crate::time::Time;
 use crate::window::{Lacking, Window};
 use crate::wire::{DATA_OVERHEAD, Feedback, flag};
@@ -528,11 +529,6 @@ impl Root {
         self.finish(out);
     }
 
-    fn op_of(&self, seq: Seq) -> Option<&Op> {
-        let i = self.ops.partition_point(|op| !seq.before(op.end()));
-        self.ops.get(i).filter(|op| seq.within(op.base, op.packets))
-    }
-
     /// What is to be sent now, if anything.
     pub fn poll(
         &mut self,
@@ -601,15 +597,15 @@ impl Root {
         };
         let ripe = l.window.oldest_report().is_some_and(|t| now >= t + gather);
         let repair = if ripe { l.window.peek_repair() } else { None };
-        let (seq, one, repairs) = match repair {
+        let (seq, one) = match repair {
             Some((seq, who)) => {
                 let one = match (scheme.repair.how, who) {
                     (_, Lacking::Stubborn(i))
-                    | (How::Cheaper | How::Unicast, Lacking::One(i))
+                    | (How::Coded | How::Cheaper | How::Unicast, Lacking::One(i))
                     | (How::Unicast, Lacking::Several(Some(i))) => Some(i),
                     (How::Multicast, _) | (_, Lacking::Several(_)) => None,
                 };
-                (seq, one, true)
+                (seq, one)
             }
             None => {
                 let next = l.window.next();
@@ -617,63 +613,85 @@ impl Root {
                 if !open || !next.before(end) || !may_start {
                     return None;
                 }
-                (next, None, false)
+                (next, None)
             }
         };
         let to = one.map_or(l.dest, |i| Dest::Node(self.members[i as usize].node));
-        let op = self.op_of(seq)?;
-        let index = seq.from(op.base) as u32;
-        let offset = u64::from(index) * u64::from(self.chunk);
-        let extent = Extent {
-            op: op.id,
-            offset,
-            len: (op.len - offset).min(u64::from(self.chunk)) as u32,
-        };
-        let base = op.base;
+        let at_op = self.ops.partition_point(|op| !seq.before(op.end()));
+        let op = self.ops.get_mut(at_op)?;
         let l = self.lanes[at].as_mut()?;
+        let sources = match (repair, scheme.repair.how) {
+            (Some((_, Lacking::One(_) | Lacking::Several(_))), How::Coded) if !alone => {
+                l.window.combine(op.base, op.end())?
+            }
+            _ => Sources::new(seq),
+        };
+        let coded = sources.count() > 1;
+        let to = if coded { l.dest } else { to };
+        let extent = op.extent(seq, self.chunk);
+        // Of several packets the first is a full one.
+        let len = if coded { self.chunk } else { extent.len };
         let flight = self.flights.packet(Flight {
             at: now,
             lane: l.number,
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });
-        let bytes = extent.len + DATA_OVERHEAD as u32;
+        let bytes = len + DATA_OVERHEAD as u32;
         l.pacer.sent(now, bytes);
         if let Some(total) = &mut self.total {
             total.sent(now, bytes);
         }
-        let mut flags = 0;
-        if repairs {
+        if coded {
+            l.window.repair_all(now, flight, &sources);
+            counters.repairs_coded += 1;
+        } else if repair.is_some() {
             l.window.repair(now, flight, one);
-            flags |= flag::REPAIR;
-            match to {
-                Dest::Group(_) => counters.repairs_multicast += 1,
-                Dest::Node(_) => counters.repairs_unicast += 1,
-            }
         } else {
             l.window.send(now, flight);
             l.fresh = l.fresh.wrapping_add(1);
-            match to {
-                Dest::Group(_) => counters.data += 1,
-                Dest::Node(_) => counters.data_unicast += 1,
+        }
+        *match (repair, to) {
+            (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
+            (Some(_), Dest::Node(_)) => &mut counters.repairs_unicast,
+            (None, Dest::Group(_)) => &mut counters.data,
+            (None, Dest::Node(_)) => &mut counters.data_unicast,
+        } += 1;
+        op.out += 1;
+        let ask = if sources.last() + 1 == end {
+            flag::ASK
+        } else {
+            0
+        };
+        let flight = flight as u16;
+        let send = if coded {
+            let mut sum = Sum::new(op.id);
+            for seq in sources.iter() {
+                sum.push(op.extent(seq, self.chunk));
             }
-        }
-        if seq + 1 == end {
-            flags |= flag::ASK;
-        }
-        let i = self.ops.partition_point(|op| !seq.before(op.end()));
-        if let Some(op) = self.ops.get_mut(i) {
-            op.out += 1;
-        }
+            Send::Coded {
+                to,
+                flight,
+                sources,
+                flags: ask,
+                sum,
+            }
+        } else {
+            Send::Data {
+                to,
+                flight,
+                op: op.base,
+                seq,
+                flags: if repair.is_some() {
+                    ask | flag::REPAIR
+                } else {
+                    ask
+                },
+                extent,
+            }
+        };
         self.arm_survey(now, scheme);
-        Some(Send::Data {
-            to,
-            flight: flight as u16,
-            op: base,
-            seq,
-            flags,
-            extent,
-        })
+        Some(send)
     }
 
     /// The first packet waits a little for members that have not been heard.

@@ -65,6 +65,9 @@ pub struct Repair {
 /// To whom a repair is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
+    /// Like `Cheaper`, and packets that different receivers lack are added up: one sum to the group
+    /// mends them all. In a group of more than 64 it is not known who lacks what; then as `Cheaper`.
+    Coded,
     /// To the one receiver that lacks it, or to the group if several do.
     Cheaper,
     /// To each that lacks it.
@@ -91,8 +94,8 @@ impl Scheme {
                 ask_max: Duration::from_millis(500),
             },
             repair: Repair {
-                how: How::Cheaper,
-                gather: Duration::from_millis(4),
+                how: How::Coded,
+                gather: Duration::from_millis(8),
             },
             window: 16_384,
         }

@@ -6,12 +6,15 @@ use std::collections::VecDeque;
 use crate::limits;
 use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
+use crate::sum::Sources;
 use crate::time::Time;
 
 /// After so many repairs to the group, a packet that is still missing is sent to one by one.
 const MULTICASTS_MAX: u32 = 4;
 /// Up to so many members a slot knows exactly who lacks its packet.
 const EXACT: usize = 64;
+/// How many of the oldest repairs are looked at to find some that go together.
+const COMBINE: usize = 64;
 /// In a larger group: somebody who is not known.
 const SOMEBODY: u32 = u32::MAX;
 
@@ -224,6 +227,50 @@ impl Window {
         }
     }
 
+    /// Packets of `base .. end` that one sum mends: the one to be repaired next, and of those that wait behind it
+    /// such as nobody lacks who lacks another one of them. Only the one, if it is not known who
+    /// lacks what.
+    pub fn combine(&mut self, base: Seq, end: Seq) -> Option<Sources> {
+        let &(front, _) = self.repairs.front()?;
+        let mut sources = Sources::new(front);
+        if !self.exact {
+            return Some(sources);
+        }
+        let mut lacks = self.slot(front).lacks;
+        for k in 1..self.repairs.len().min(COMBINE) {
+            let (seq, _) = self.repairs[k];
+            if seq.before(self.base) || seq.before(base) || !seq.before(end) {
+                continue;
+            }
+            let slot = *self.slot(seq);
+            if slot.lacks & lacks == 0
+                && slot.repairs < MULTICASTS_MAX
+                && let Some(more) = with(&sources, seq)
+            {
+                sources = more;
+                lacks |= slot.lacks;
+            }
+        }
+        Some(sources)
+    }
+
+    /// The repairs that [`Window::combine`] showed are sent as one.
+    pub fn repair_all(&mut self, now: Time, flight: u32, sources: &Sources) {
+        for seq in sources.iter() {
+            let slot = self.slot(seq);
+            slot.at = now;
+            slot.flight = flight;
+            slot.repairs = slot.repairs.saturating_add(1);
+            slot.served |= slot.lacks;
+            slot.lacks = 0;
+        }
+        for k in (0..self.repairs.len().min(COMBINE)).rev() {
+            if sources.iter().any(|s| s == self.repairs[k].0) {
+                self.repairs.remove(k);
+            }
+        }
+    }
+
     /// Member `who` is gone: nothing is repaired for it any more.
     pub fn forget(&mut self, who: u32) {
         let mut kept = core::mem::take(&mut self.repairs);
@@ -250,6 +297,14 @@ impl Window {
             assert!(seq.before(self.base) || queued(seq), "{seq:?} queued");
         }
     }
+}
+
+/// These packets and one more, if they can be named together.
+fn with(sources: &Sources, seq: Seq) -> Option<Sources> {
+    let mut all = sources.iter().filter(|s| s.before(seq)).chain([seq]);
+    let mut more = Sources::new(all.next()?);
+    let rest = sources.iter().filter(|s| seq.before(*s));
+    all.chain(rest).all(|s| more.push(s)).then_some(more)
 }
 
 #[cfg(test)]

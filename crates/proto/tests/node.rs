@@ -297,7 +297,7 @@ fn what_asks_is_flagged() {
         .into_iter()
         .filter_map(|(o, mut head)| match o {
             Output::Transmit(t) => {
-                head.resize(head.len() + t.payload.map_or(0, |e| e.len as usize), 0);
+                head.resize(head.len() + t.payload.map_or(0, |p| p.len() as usize), 0);
                 wire::decode(&head).ok()?.frames().find_map(|f| match f {
                     Frame::Data(d) => Some(d.flags),
                     _ => None,

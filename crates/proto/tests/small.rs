@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement,
-    Scheme, Seq, Session, Time, Token,
+    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Payload,
+    Placement, Scheme, Seq, Session, Time, Token,
 };
 
 const GROUP: GroupId = GroupId(9);
@@ -112,9 +112,16 @@ impl Net {
                     self.write(at, extent, &bytes);
                 }
                 Output::Transmit(t) => {
-                    if let Some(e) = t.payload {
-                        let object = &self.sources[&(at, e.op)];
-                        bytes.extend_from_slice(&object[e.offset as usize..][..e.len as usize]);
+                    if let Some(payload) = t.payload {
+                        let object = &self.sources[&(at, payload.op())];
+                        let head = bytes.len();
+                        bytes.resize(head + payload.len() as usize, 0);
+                        match payload {
+                            Payload::Extent(e) => add(&mut bytes[head..], object, e),
+                            Payload::Sum(s) => {
+                                s.extents().for_each(|e| add(&mut bytes[head..], object, e));
+                            }
+                        }
                     }
                     self.nodes[at].sent(self.now, t.token);
                     let to: Vec<usize> = match t.to {
@@ -157,11 +164,21 @@ impl Net {
                 for frame in datagram.frames() {
                     let placement =
                         self.nodes[at].packet(self.now, self.now, &datagram.header, &frame);
-                    let Frame::Data(data) = frame else { continue };
+                    let payload = match frame {
+                        Frame::Data(data) => data.payload,
+                        Frame::Coded(coded) => coded.payload,
+                        _ => continue,
+                    };
                     match placement {
-                        Placement::Write(extent) => self.write(at, extent, data.payload),
+                        Placement::Write(extent) => self.write(at, extent, payload),
+                        Placement::Solve(extent, others) => {
+                            let mut sum = payload.to_vec();
+                            let sink = &self.sinks[&(at, others.op)];
+                            others.extents().for_each(|e| add(&mut sum, sink, e));
+                            self.write(at, extent, &sum[..extent.len as usize]);
+                        }
                         Placement::Hold(token) => {
-                            self.held.insert((at, token), data.payload.to_vec());
+                            self.held.insert((at, token), payload.to_vec());
                         }
                         Placement::Discard => {}
                     }
@@ -169,6 +186,12 @@ impl Net {
             }
         }
     }
+}
+
+/// Adds (exclusive or) an extent of an object to `sum`.
+fn add(sum: &mut [u8], object: &[u8], e: Extent) {
+    let bytes = &object[e.offset as usize..][..e.len as usize];
+    sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
 }
 
 fn bytes(len: usize, salt: u8) -> Vec<u8> {
@@ -280,4 +303,35 @@ fn late_is_not_lost() {
     assert_eq!(net.sinks[&(3, late)], object);
     assert_eq!(net.complete.len(), 4);
     assert_eq!(net.nodes[0].counters().repairs_multicast, 0);
+}
+
+/// Every receiver loses another packet: one sum mends them all, the short last packet too. What
+/// the same receiver lacks is not added up. (A second broadcast shows the loss at the first one's end.)
+#[test]
+fn one_sum_mends_different_losses() {
+    for shared in [false, true] {
+        let mut net = Net::new(7, Seq(u32::MAX - 3), 0, move |_, to, b| {
+            let Some(Frame::Data(d)) = wire::decode(b).unwrap().frames().next() else {
+                return false;
+            };
+            let index = d.seq.from(Seq(u32::MAX - 3)) as usize;
+            let lost = index == to + 5 || shared && index == 2 && to == 3;
+            lost && d.flags & wire::flag::REPAIR == 0
+        });
+        let objects = [bytes(64 * 11 + 7, 5), bytes(100, 9)];
+        let mut posts = Vec::new();
+        for object in &objects {
+            let len = object.len() as u64;
+            posts.extend((1..7).map(|n| (n, net.post(n, 0, len), object)));
+            net.bcast(0, object.clone());
+        }
+        net.run(Time(2_000_000_000));
+        for (n, post, object) in posts {
+            assert_eq!(&net.sinks[&(n, post)], object, "receiver {n}");
+        }
+        assert_eq!(net.complete.len(), 14);
+        let c = net.nodes[0].counters();
+        let repairs = (c.repairs_coded, c.repairs_multicast, c.repairs_unicast);
+        assert_eq!(repairs, if shared { (1, 1, 1) } else { (1, 1, 0) });
+    }
 }

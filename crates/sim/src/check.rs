@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fabricast::proto::wire::{self, Data, Feedback, Frame, flag};
+use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
 use crate::object::{Progress, World, packets_of};
@@ -57,6 +57,11 @@ struct Stream {
 impl Stream {
     fn total(&self) -> u64 {
         self.starts[self.lens.len()]
+    }
+
+    /// The operation that a packet belongs to.
+    fn op_of(&self, index: u64) -> usize {
+        self.starts.partition_point(|&at| at <= index) - 1
     }
 
     /// Which packet of the stream a sequence number means; beyond its end if before its start.
@@ -218,6 +223,7 @@ impl Judge {
         for frame in datagram.frames() {
             match frame {
                 Frame::Data(d) => self.data(host, dest, &d),
+                Frame::Coded(c) => self.coded(host, dest, &c),
                 Frame::Feedback(f) => self.feedback(host, &f),
                 Frame::Sync(s) => {
                     let node = self.numbering.node(host);
@@ -242,7 +248,7 @@ impl Judge {
         };
         let s = &self.streams[i];
         let (index, start) = (s.index(d.seq), s.index(d.op));
-        let op = s.starts.partition_point(|&at| at <= index) - 1;
+        let op = s.op_of(index);
         if op >= s.begun || s.starts[op] != start {
             return self.wrong(host, || {
                 format!("data of packet {index} under an operation at {start}")
@@ -256,6 +262,30 @@ impl Judge {
                 format!("packet {index} carries {n} bytes, not {len}")
             });
         }
+        self.packet(host, dest, i, index, d.flags & flag::REPAIR != 0);
+    }
+
+    /// A sum is a repair of each of its sources, and they are of one operation.
+    fn coded(&mut self, host: u32, dest: Dest, c: &Coded<'_>) {
+        let node = self.numbering.node(host);
+        let Some(i) = self.stream_of(c.group, node) else {
+            return self.wrong(host, || "a sum of a stream that is not".into());
+        };
+        let s = &self.streams[i];
+        let (first, last) = (s.index(c.sources.first()), s.index(c.sources.last()));
+        let (op, chunk) = (s.op_of(first), s.chunk);
+        if op >= s.begun || op != s.op_of(last) || c.payload.len() as u32 != chunk {
+            return self.wrong(host, || format!("an impossible sum of {first} to {last}"));
+        }
+        for seq in c.sources.iter() {
+            let index = self.streams[i].index(seq);
+            self.packet(host, dest, i, index, true);
+        }
+    }
+
+    /// Packet `index` of stream `i` is sent, by itself or in a sum.
+    fn packet(&mut self, host: u32, dest: Dest, i: usize, index: u64, repair: bool) {
+        let s = &self.streams[i];
         let open = |r: &Receiver| r.limit.is_some_and(|l| index < l);
         match dest {
             Dest::Node(n) => {
@@ -269,7 +299,7 @@ impl Judge {
                     Some(_) => {}
                 }
             }
-            Dest::Group(_) if d.flags & flag::REPAIR != 0 => {
+            Dest::Group(_) if repair => {
                 if !s.receivers.iter().any(|r| !r.excused && open(r)) {
                     // A batch may have been on its way when the last of them was removed.
                     let s = &mut self.streams[i];
@@ -281,7 +311,7 @@ impl Judge {
             }
             Dest::Group(_) => {}
         }
-        if d.flags & flag::REPAIR != 0 {
+        if repair {
             let to = match dest {
                 Dest::Node(n) => Some(n),
                 Dest::Group(_) => None,

@@ -309,6 +309,16 @@ impl Object for PatternObject {
         self.content(offset, len as usize)
     }
 
+    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+        let packet = offset / u64::from(self.chunk);
+        if self.receives && self.written[(packet / 64) as usize] >> (packet % 64) & 1 == 0 {
+            self.complain("added before it was written", offset, u64::from(len));
+        }
+        let bytes = self.content(offset, len as usize);
+        sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
+        true
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         let len = bytes.len() as u64;
         let packet = offset / u64::from(self.chunk);

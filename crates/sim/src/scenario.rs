@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fabricast::proto::Scheme;
 use fabricast::proto::rng::Rng;
+use fabricast::proto::scheme::How;
 use fabricast::proto::wire::DATA_OVERHEAD;
 
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
@@ -218,11 +219,7 @@ impl Draw {
             scheme.detect.reorder_min = us(self.one(&[50, 500, 2000]));
             scheme.detect.ask_min = ms(self.one(&[2, 10, 50]));
             scheme.repair.gather = us(self.one(&[0, 500, 4000]));
-            scheme.repair.how = self.one(&[
-                fabricast::proto::scheme::How::Cheaper,
-                fabricast::proto::scheme::How::Unicast,
-                fabricast::proto::scheme::How::Multicast,
-            ]);
+            scheme.repair.how = self.one(&[How::Coded, How::Cheaper, How::Unicast, How::Multicast]);
         } else {
             scheme.feedback.every = scheme.feedback.every.min(scheme.window / 2);
         }

@@ -35,6 +35,16 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             let (op, seq, len) = (d.op.0, d.seq.0, d.payload.len());
             write!(out, "data{ask}{again} {op}/{seq} ({len})")
         }
+        Frame::Coded(c) => {
+            let ask = if c.flags & flag::ASK != 0 { "?" } else { "" };
+            let sources: Vec<String> = c.sources.iter().map(|s| s.0.to_string()).collect();
+            write!(
+                out,
+                "coded{ask} {} ({})",
+                sources.join("+"),
+                c.payload.len()
+            )
+        }
         Frame::Feedback(f) => {
             let (cum, limit, high) = (f.cum.0, f.limit.0, f.high.0);
             let _ = write!(

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fabricast_proto::limits::HEAD_MAX;
-use fabricast_proto::{Extent, OpId, Time, Token, Transmit};
+use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
 use crate::object::{Fetch, Object};
 use crate::transport::{Outgoing, Transport};
@@ -44,6 +44,8 @@ struct Queued {
     transmit: Transmit,
     /// Where its head lies in the arena.
     head: Range<usize>,
+    /// Its payload, if that is a sum and has been computed.
+    sum: Option<Vec<u8>>,
     state: State,
 }
 
@@ -55,8 +57,12 @@ impl Queued {
         }
     }
 
+    fn is_sum(&self) -> bool {
+        matches!(self.transmit.payload, Some(Payload::Sum(_)))
+    }
+
     fn op(&self) -> Option<OpId> {
-        self.transmit.payload.map(|e| e.op)
+        self.transmit.payload.map(|p| p.op())
     }
 }
 
@@ -69,6 +75,8 @@ pub(super) struct Outbox {
     next: usize,
     late: usize,
     refused: bool,
+    /// Buffers for sums, to be used again.
+    spare: Vec<Vec<u8>>,
     /// Operations whose failure has been told.
     failed: BTreeSet<OpId>,
 }
@@ -81,6 +89,7 @@ impl Outbox {
             next: 0,
             late: 0,
             refused: false,
+            spare: Vec::new(),
             failed: BTreeSet::new(),
         }
     }
@@ -114,11 +123,11 @@ impl Outbox {
     pub fn push(&mut self, transmit: Transmit) {
         let head = self.next..self.heads.len();
         self.next = head.end;
-        let state = State::Ready;
         self.queue.push(Queued {
             transmit,
             head,
-            state,
+            sum: None,
+            state: State::Ready,
         });
     }
 
@@ -135,30 +144,48 @@ impl Outbox {
         failed: &mut dyn FnMut(OpId),
     ) {
         self.late = 0;
-        for q in &mut self.queue {
-            let Some(Extent { op, offset, len }) = q.transmit.payload else {
-                continue;
-            };
-            let fetch = match objects.get_mut(&op) {
-                Some(object) if !self.failed.contains(&op) => object.fetch(offset, len),
-                Some(_) => Fetch::Failed,
-                // The operation is over: nobody wants it any more.
-                None => {
-                    q.state = State::Lost;
+        let spare = &mut self.spare;
+        // Sums first, and they are computed at once: so what the others need is fetched last, and
+        // stays ready until they are sent.
+        for sums in [true, false] {
+            for q in self.queue.iter_mut().filter(|q| q.is_sum() == sums) {
+                let Some(payload) = q.transmit.payload else {
                     continue;
-                }
-            };
-            q.state = match fetch {
-                Fetch::Ready => State::Ready,
-                Fetch::Later => State::Late(q.late().unwrap_or(now)),
-                Fetch::Failed => {
-                    if self.failed.insert(op) {
-                        failed(op);
+                };
+                let op = payload.op();
+                let fetch = match (objects.get_mut(&op), payload) {
+                    // The operation is over: nobody wants it any more.
+                    (None, _) => {
+                        q.state = State::Lost;
+                        continue;
                     }
-                    State::Lost
-                }
-            };
-            self.late += usize::from(q.late().is_some());
+                    (Some(_), _) if self.failed.contains(&op) => Fetch::Failed,
+                    (Some(object), Payload::Extent(e)) => object.fetch(e.offset, e.len),
+                    (Some(_), Payload::Sum(_)) if q.sum.is_some() => Fetch::Ready,
+                    (Some(object), Payload::Sum(sum)) => match fetch_all(object, &sum) {
+                        Fetch::Ready => {
+                            let mut bytes = spare.pop().unwrap_or_default();
+                            bytes.resize(sum.len() as usize, 0);
+                            sum.extents()
+                                .for_each(|e| _ = object.add(e.offset, e.len, &mut bytes));
+                            q.sum = Some(bytes);
+                            Fetch::Ready
+                        }
+                        not_yet => not_yet,
+                    },
+                };
+                q.state = match fetch {
+                    Fetch::Ready => State::Ready,
+                    Fetch::Later => State::Late(q.late().unwrap_or(now)),
+                    Fetch::Failed => {
+                        if self.failed.insert(op) {
+                            failed(op);
+                        }
+                        State::Lost
+                    }
+                };
+                self.late += usize::from(q.late().is_some());
+            }
         }
         if self.late > LATE_MAX {
             self.shed(now);
@@ -199,9 +226,9 @@ impl Outbox {
         };
         let (mut batch, mut count) = ([none; BATCH], 0);
         for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
-            let body = q.transmit.payload.and_then(|e| {
-                let object = objects.get(&e.op)?;
-                Some(object.bytes(e.offset, e.len))
+            let body = q.transmit.payload.and_then(|payload| match payload {
+                Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
+                Payload::Sum(_) => q.sum.as_deref(),
             });
             *slot = Outgoing {
                 to: q.transmit.to,
@@ -223,7 +250,8 @@ impl Outbox {
 
     /// Forgets the first `sent` that could go, and those that are lost.
     pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
-        self.queue.retain(|q| {
+        let spare = &mut self.spare;
+        self.queue.retain_mut(|q| {
             let keep = match q.state {
                 State::Ready if sent > 0 => {
                     sent -= 1;
@@ -234,6 +262,10 @@ impl Outbox {
             };
             if !keep {
                 gone(q.transmit.token);
+                if let Some(mut sum) = q.sum.take() {
+                    sum.clear();
+                    spare.push(sum);
+                }
             }
             keep
         });
@@ -247,4 +279,17 @@ impl Outbox {
         }
         self.heads.truncate(self.next);
     }
+}
+
+/// Makes everything ready that a sum needs.
+fn fetch_all<O: Object>(object: &mut O, sum: &Sum) -> Fetch {
+    let mut all = Fetch::Ready;
+    for e in sum.extents() {
+        match object.fetch(e.offset, e.len) {
+            Fetch::Ready => {}
+            Fetch::Later => all = Fetch::Later,
+            Fetch::Failed => return Fetch::Failed,
+        }
+    }
+    all
 }

@@ -37,6 +37,10 @@ impl Object for FileObject {
         each!(self, o => o.bytes(offset, len))
     }
 
+    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+        each!(self, o => o.add(offset, len, sum))
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         each!(self, o => o.write(offset, bytes))
     }

@@ -113,11 +113,14 @@ impl Landing {
     }
 
     /// Hashes and writes one block; an error is kept for [`Landing::failure`].
-    pub(super) fn write(&self, block: u64, bytes: &mut [u8]) -> bool {
-        if self.damage > 0 && block.is_multiple_of(self.damage) {
+    pub(super) fn write(&self, block: u64, bytes: &[u8]) -> bool {
+        let stored = if self.damage > 0 && block.is_multiple_of(self.damage) {
+            let mut bytes = bytes.to_vec();
             bytes[0] ^= 1;
-        }
-        let stored = self.store(block, bytes);
+            self.store(block, &bytes)
+        } else {
+            self.store(block, bytes)
+        };
         self.written
             .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         stored.map_err(|e| self.failure.set(e)).is_ok()
@@ -295,7 +298,7 @@ mod tests {
         let dir = scratch();
         let path = dir.join("f");
         let l = Landing::new(path.clone(), 10, 0o644, false, 0).unwrap();
-        assert!(l.write(0, &mut b"0123456789".to_vec()));
+        assert!(l.write(0, b"0123456789"));
         drop(l);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 
@@ -310,7 +313,7 @@ mod tests {
         let refused = Landing::new(path.clone(), 10, 0o644, false, 0);
         assert!(matches!(refused, Err(Error::Exists(_))));
         let l = Landing::new(path.clone(), 4, 0o600, true, 0).unwrap();
-        assert!(l.write(0, &mut b"ours".to_vec()));
+        assert!(l.write(0, b"ours"));
         l.finish(true).unwrap();
         drop(l);
         assert_eq!(std::fs::read(&path).unwrap(), b"ours");

@@ -41,6 +41,14 @@ pub trait Object {
     /// The bytes that [`Object::fetch`] said are ready.
     fn bytes(&self, offset: u64, len: u32) -> &[u8];
 
+    /// Adds (exclusive or) bytes to `sum`, which is at least as long; false if they are not here.
+    /// Of an object that is received those that were written are here, for as long as others of
+    /// the same window may be missing.
+    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+        add(sum, self.bytes(offset, len));
+        true
+    }
+
     /// Takes bytes that have arrived. Each extent is written once, unless it was found corrupt.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written;
 
@@ -60,6 +68,11 @@ pub use file::FileObject;
 pub use landing::{Landing, safe_name};
 pub use sink::{Sink, WINDOW_BYTES};
 pub use source::{Content, Source};
+
+/// Adds (exclusive or) `bytes` to the front of `sum`.
+fn add(sum: &mut [u8], bytes: &[u8]) {
+    sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
+}
 
 /// Bytes of a file that are hashed, read and written together. Part of the protocol: the hash
 /// list has one entry for each.

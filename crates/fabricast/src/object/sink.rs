@@ -10,12 +10,12 @@ use std::thread;
 use fabricast_proto::Outcome;
 
 use super::landing::Landing;
-use super::{BLOCK, Fetch, Object, Written, blocks};
+use super::{BLOCK, Fetch, Object, Written, add, blocks};
 use crate::bell::Bell;
 
 /// Blocks that may be incomplete or on their way to the disk.
 const POOL: usize = 64;
-/// A block of which nothing has arrived, or that has been written.
+/// A block that is in no slot.
 const NONE: u8 = u8::MAX;
 
 const _: () = assert!(POOL < NONE as usize);
@@ -27,24 +27,30 @@ pub const WINDOW_BYTES: u64 = ((POOL - 2) * BLOCK) as u64;
 struct Job {
     slot: u8,
     block: u64,
-    buffer: Vec<u8>,
+    buffer: Arc<Vec<u8>>,
 }
 
 struct Done {
-    job: Job,
+    slot: u8,
+    block: u64,
     ok: bool,
 }
 
-#[derive(Default)]
+/// A block in memory: it is filled, written, and kept until its room is needed, since packets of
+/// it may be needed to compute others.
 struct Slot {
+    block: u64,
     filled: usize,
-    buffer: Vec<u8>,
+    written: bool,
+    /// Shared with the thread that writes it; else it is this slot's alone.
+    buffer: Arc<Vec<u8>>,
 }
 
 /// The protocol's end of a [`Landing`]: an object to be received.
 pub struct Sink {
     len: u64,
     slots: Vec<Slot>,
+    /// Those that were never used.
     free: Vec<u8>,
     slot_of: Vec<u8>,
     writing: usize,
@@ -63,10 +69,16 @@ impl Sink {
         thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
-                for mut job in to_write {
-                    let end = (len - job.block * BLOCK as u64).min(BLOCK as u64) as usize;
-                    let ok = landing.write(job.block, &mut job.buffer[..end]);
-                    if tell.send(Done { job, ok }).is_err() {
+                for Job {
+                    slot,
+                    block,
+                    buffer,
+                } in to_write
+                {
+                    let end = (len - block * BLOCK as u64).min(BLOCK as u64) as usize;
+                    let ok = landing.write(block, &buffer[..end]);
+                    drop(buffer);
+                    if tell.send(Done { slot, block, ok }).is_err() {
                         return;
                     }
                     bell.ring();
@@ -77,8 +89,10 @@ impl Sink {
             len,
             slots: (0..pool)
                 .map(|_| Slot {
+                    block: 0,
                     filled: 0,
-                    buffer: vec![0; BLOCK],
+                    written: false,
+                    buffer: Arc::new(vec![0; BLOCK]),
                 })
                 .collect(),
             free: (0..pool as u8).rev().collect(),
@@ -93,29 +107,45 @@ impl Sink {
     fn gather(&mut self, block: u64, start: usize, bytes: &[u8]) -> bool {
         let mut at = self.slot_of[block as usize];
         if at == NONE {
-            // None is free only if more is under way than the window allows.
-            let Some(free) = self.free.pop() else {
+            let Some(free) = self.room() else {
                 return false;
             };
             self.slot_of[block as usize] = free;
+            self.slots[usize::from(free)].block = block;
             at = free;
         }
         let slot = &mut self.slots[usize::from(at)];
-        slot.buffer[start..start + bytes.len()].copy_from_slice(bytes);
+        let Some(buffer) = Arc::get_mut(&mut slot.buffer) else {
+            return false;
+        };
+        buffer[start..start + bytes.len()].copy_from_slice(bytes);
         slot.filled += bytes.len();
         let whole = (self.len - block * BLOCK as u64).min(BLOCK as u64) as usize;
         debug_assert!(slot.filled <= whole, "an extent was written twice");
         if slot.filled < whole {
             return true;
         }
-        slot.filled = 0;
         self.writing += 1;
         let job = Job {
             slot: at,
             block,
-            buffer: std::mem::take(&mut slot.buffer),
+            buffer: slot.buffer.clone(),
         };
         self.jobs.try_send(job).is_ok()
+    }
+
+    /// A slot for another block: one that was never used, or that of the lowest block that is
+    /// written. There is none only if more is under way than the window allows.
+    fn room(&mut self) -> Option<u8> {
+        if let Some(free) = self.free.pop() {
+            return Some(free);
+        }
+        let written = (0..self.slots.len()).filter(|&i| self.slots[i].written);
+        let at = written.min_by_key(|&i| self.slots[i].block)?;
+        let slot = &mut self.slots[at];
+        self.slot_of[slot.block as usize] = NONE;
+        (slot.filled, slot.written) = (0, false);
+        Some(at as u8)
     }
 }
 
@@ -130,6 +160,22 @@ impl Object for Sink {
 
     fn bytes(&self, _offset: u64, _len: u32) -> &[u8] {
         &[]
+    }
+
+    fn add(&self, mut offset: u64, len: u32, mut sum: &mut [u8]) -> bool {
+        let mut left = len as usize;
+        while left > 0 {
+            let start = (offset % BLOCK as u64) as usize;
+            let here = left.min(BLOCK - start);
+            let at = self.slot_of[(offset / BLOCK as u64) as usize];
+            let Some(slot) = self.slots.get(usize::from(at)) else {
+                return false;
+            };
+            add(sum, &slot.buffer[start..start + here]);
+            sum = &mut sum[here..];
+            (offset, left) = (offset + here as u64, left - here);
+        }
+        true
     }
 
     fn write(&mut self, mut offset: u64, mut bytes: &[u8]) -> Written {
@@ -147,13 +193,11 @@ impl Object for Sink {
 
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
         while self.writing > 0
-            && let Ok(Done { job, ok }) = self.done.try_recv()
+            && let Ok(Done { slot, block, ok }) = self.done.try_recv()
         {
             self.writing -= 1;
-            self.slots[usize::from(job.slot)].buffer = job.buffer;
-            self.slot_of[job.block as usize] = NONE;
-            self.free.push(job.slot);
-            let start = job.block * BLOCK as u64;
+            self.slots[usize::from(slot)].written = true;
+            let start = block * BLOCK as u64;
             let len = (self.len - start).min(BLOCK as u64) as u32;
             let outcome = if ok { Outcome::Ok } else { Outcome::Failed };
             report(start, len, outcome);
@@ -203,8 +247,16 @@ mod tests {
                     placed += len as usize;
                 });
             }
+            // What this half of the window brought is still at hand, written or not.
+            for &at in some {
+                let end = (at + chunk).min(bytes.len());
+                let mut sum = bytes[at..end].to_vec();
+                assert!(sink.add(at as u64, (end - at) as u32, &mut sum));
+                assert!(sum.iter().all(|&b| b == 0), "packet at {at}");
+            }
         }
         assert_eq!(placed, bytes.len());
+        assert!(!sink.add(0, 1, &mut [0]), "its room was needed");
 
         let mut list: Vec<u8> = Vec::new();
         bytes
@@ -227,7 +279,7 @@ mod tests {
         let mut list: Vec<u8> = Vec::new();
         for (i, b) in bytes.chunks(BLOCK).enumerate() {
             list.extend(blake3::hash(b).as_bytes());
-            assert!(landing.write(i as u64, &mut b.to_vec()));
+            assert!(landing.write(i as u64, b));
         }
         assert_eq!(landing.differing(&list, 0), Some(0));
         assert!(!landing.mend(&list, 0, &bytes[1..=BLOCK]).unwrap());

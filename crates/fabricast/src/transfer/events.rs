@@ -166,6 +166,8 @@ pub struct Traffic {
     pub data_unicast: u64,
     /// Data packets sent again to all.
     pub repairs_multicast: u64,
+    /// Those of them that were sums of several.
+    pub repairs_coded: u64,
     /// Data packets sent again to one.
     pub repairs_unicast: u64,
     /// Feedback frames that came.

@@ -15,8 +15,10 @@ use crate::config::RecvOptions;
 use crate::error::{Error, spoken};
 use crate::transport::udp::{self, Interface};
 
-/// How often a sender that does not answer is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+/// How soon a sender that does not answer is tried again: often at first, since who starts both
+/// ends together wants no pause, then seldom, since many receivers may wait long.
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(200);
 
 /// How often it is told that a sender is still looked for; the first time sooner.
 const TRYING: Duration = Duration::from_secs(5);
@@ -106,7 +108,8 @@ pub fn find(
             Err(_) if Instant::now() >= deadline => {} // cut short: it says nothing new
             Err(e) => last = why(&addresses, &e),
         }
-        thread::sleep(RETRY.min(deadline.saturating_duration_since(Instant::now())));
+        let pause = (began.elapsed() / 20).clamp(RETRY_MIN, RETRY_MAX);
+        thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
     }
 }
 

@@ -511,6 +511,7 @@ impl<'a> Sending<'a> {
                 data: core.data,
                 data_unicast: core.data_unicast,
                 repairs_multicast: core.repairs_multicast,
+                repairs_coded: core.repairs_coded,
                 repairs_unicast: core.repairs_unicast,
                 feedback: core.feedback_received,
                 datagrams,

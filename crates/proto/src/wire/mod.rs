@@ -8,18 +8,21 @@ mod read;
 mod write;
 
 pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
-pub use write::{put_data, put_feedback, put_header, put_probe, put_probe_ack, put_sync};
+pub use write::{
+    put_coded, put_data, put_feedback, put_header, put_probe, put_probe_ack, put_sync,
+};
 
 use crate::id::{GroupId, NodeId, Session};
 use crate::seq::Seq;
+use crate::sum::Sources;
 
 /// The version that this code speaks.
 pub const VERSION: u8 = 1;
 /// Length of the header without extensions, in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Length of a data frame without its payload, in bytes.
+/// Length of a data frame, and of a coded one, without its payload, in bytes.
 pub const DATA_LEN: usize = 16;
-/// What a data packet adds to its payload, in bytes.
+/// What a data or coded packet adds to its payload, in bytes.
 pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
 /// Length of a feedback frame without its ranges, in bytes.
 pub const FEEDBACK_LEN: usize = 40;
@@ -42,7 +45,7 @@ pub mod kind {
     pub const PROBE: u8 = 4;
     /// Answers a probe.
     pub const PROBE_ACK: u8 = 5;
-    /// Reserved: a combination of several payloads (coded repair).
+    /// The sum of several packets of a broadcast.
     pub const CODED: u8 = 6;
     /// Reserved: monotone state of a node (barrier, ACK words).
     pub const WORD: u8 = 7;
@@ -54,7 +57,7 @@ pub mod kind {
 
 /// Flags of frames, by kind.
 pub mod flag {
-    /// Data: every receiver is to answer with feedback at its turn.
+    /// Data, coded: every receiver is to answer with feedback at its turn.
     pub const ASK: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
@@ -81,6 +84,8 @@ pub struct Header {
 pub enum Frame<'a> {
     /// See [`Data`].
     Data(Data<'a>),
+    /// See [`Coded`].
+    Coded(Coded<'a>),
     /// See [`Feedback`].
     Feedback(Feedback<'a>),
     /// See [`Sync`].
@@ -103,6 +108,19 @@ pub struct Data<'a> {
     /// [`flag::ASK`], [`flag::REPAIR`].
     pub flags: u8,
     /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// The sum of several packets of a broadcast, which have all been sent before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Coded<'a> {
+    /// Group that it was sent to.
+    pub group: GroupId,
+    /// Which packets.
+    pub sources: Sources,
+    /// [`flag::ASK`].
+    pub flags: u8,
+    /// Their exclusive or; as long as the longest.
     pub payload: &'a [u8],
 }
 

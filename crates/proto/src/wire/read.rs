@@ -3,12 +3,13 @@
 use core::fmt;
 
 use super::{
-    DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, PROBE_LEN, Probe, RANGE_LEN,
-    SYNC_LEN, Sync, VERSION, kind,
+    Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, PROBE_LEN, Probe,
+    RANGE_LEN, SYNC_LEN, Sync, VERSION, kind,
 };
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
 use crate::seq::Seq;
+use crate::sum::Sources;
 
 /// Why a datagram was refused. Refused datagrams are counted and dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub enum DecodeError {
     /// A feedback frame whose ranges overrun, are empty, or go past `high`; or whose numbers are
     /// further apart than a window.
     Ranges,
+    /// A coded frame that names fewer than two packets or too many, or not in the one way to do so.
+    Sources,
 }
 
 impl fmt::Display for DecodeError {
@@ -40,6 +43,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Kind => "unknown kind of frame",
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
+            DecodeError::Sources => "impossible list of packets in a coded frame",
         })
     }
 }
@@ -160,6 +164,16 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
                 group: GroupId(u32_at(f, 4)),
                 op: Seq(u32_at(f, 8)),
                 seq: Seq(u32_at(f, 12)),
+                flags,
+                payload: &f[DATA_LEN..],
+            })
+        }
+        kind::CODED => {
+            at_least(DATA_LEN)?;
+            let sources = Sources::read(Seq(u32_at(f, 12)), u32_at(f, 8));
+            Frame::Coded(Coded {
+                group: GroupId(u32_at(f, 4)),
+                sources: sources.ok_or(DecodeError::Sources)?,
                 flags,
                 payload: &f[DATA_LEN..],
             })

@@ -61,6 +61,22 @@ fn data_vector() {
 }
 
 #[test]
+fn coded_vector() {
+    let mut sources = Sources::new(Seq(0xffff_fffe));
+    assert!(sources.push(Seq(0)) && sources.push(Seq(100)) && sources.push(Seq(107)));
+    let mut b = start();
+    put_coded(&mut b, GroupId(7), &sources, flag::ASK, 5);
+    b.extend_from_slice(b"hello");
+    let coded = Coded {
+        group: GroupId(7),
+        sources,
+        flags: 1,
+        payload: b"hello",
+    };
+    agrees("coded", &b, &[Frame::Coded(coded)]);
+}
+
+#[test]
 fn feedback_vector() {
     let mut b = start();
     let mut f = Feedback {
@@ -179,7 +195,7 @@ fn every_refusal_has_its_reason() {
     assert_eq!(with(0, 2), Some(DecodeError::Version));
     assert_eq!(with(1, 3), Some(DecodeError::HeaderLength));
     assert_eq!(with(1, 200), Some(DecodeError::Short));
-    assert_eq!(with(16, kind::CODED), Some(DecodeError::Kind));
+    assert_eq!(with(16, kind::WORD), Some(DecodeError::Kind));
     assert_eq!(with(16, kind::DATA), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 3), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 13), Some(DecodeError::Short));
@@ -188,6 +204,9 @@ fn every_refusal_has_its_reason() {
         many.extend_from_slice(&good[16..]);
     }
     assert_eq!(decode(&many).err(), Some(DecodeError::FrameCount));
+    let mut v = vector("coded");
+    v[16 + 8..16 + 12].fill(0);
+    assert_eq!(decode(&v).err(), Some(DecodeError::Sources));
     let mut v = vector("feedback");
     v[16 + 23] -= 7; // high comes before the end of the last range
     assert_eq!(decode(&v).err(), Some(DecodeError::Ranges));
@@ -203,10 +222,10 @@ proptest! {
     /// Damage to good datagrams, which random bytes hardly ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..5, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..6, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
-        let mut b = vector(["data", "feedback", "sync", "probe", "probe-ack"][which]);
+        let mut b = vector(["data", "coded", "feedback", "sync", "probe", "probe-ack"][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();
             b[i] = v;

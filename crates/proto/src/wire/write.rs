@@ -7,6 +7,7 @@ use super::{
 use crate::id::GroupId;
 use crate::limits;
 use crate::seq::Seq;
+use crate::sum::Sources;
 
 fn be(out: &mut Vec<u8>, n: u32) {
     out.extend_from_slice(&n.to_be_bytes());
@@ -32,6 +33,14 @@ pub fn put_data(out: &mut Vec<u8>, group: GroupId, op: Seq, seq: Seq, flags: u8,
     be(out, group.0);
     be(out, op.0);
     be(out, seq.0);
+}
+
+/// Appends a coded frame but for its payload of `len` bytes, which must follow.
+pub fn put_coded(out: &mut Vec<u8>, group: GroupId, sources: &Sources, flags: u8, len: u32) {
+    frame(out, kind::CODED, flags, DATA_LEN + len as usize);
+    be(out, group.0);
+    be(out, sources.distances());
+    be(out, sources.first().0);
 }
 
 /// Appends a feedback frame; `missing` in rising order, at or after `f.cum`, and each range
