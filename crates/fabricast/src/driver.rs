@@ -288,14 +288,14 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
 /// Computes in `sum` what is left of a coded payload without `others`; false if those are not here.
 fn solve<O: Object>(
-    objects: &BTreeMap<OpId, O>,
+    objects: &mut BTreeMap<OpId, O>,
     others: &Sum,
     payload: &[u8],
     sum: &mut Vec<u8>,
 ) -> bool {
     sum.clear();
     sum.extend_from_slice(payload);
-    objects.get(&others.op).is_some_and(|object| {
+    objects.get_mut(&others.op).is_some_and(|object| {
         let mut extents = others.extents();
         extents.all(|e| object.add(e.offset, e.len, sum))
     })

@@ -309,7 +309,7 @@ impl Object for PatternObject {
         self.content(offset, len as usize)
     }
 
-    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+    fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         let packet = offset / u64::from(self.chunk);
         if self.receives && self.written[(packet / 64) as usize] >> (packet % 64) & 1 == 0 {
             self.complain("added before it was written", offset, u64::from(len));

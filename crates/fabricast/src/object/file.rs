@@ -37,7 +37,7 @@ impl Object for FileObject {
         each!(self, o => o.bytes(offset, len))
     }
 
-    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+    fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         each!(self, o => o.add(offset, len, sum))
     }
 

@@ -136,6 +136,11 @@ impl Landing {
         Ok(())
     }
 
+    /// Reads back what has been written at `offset`.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.file.read_exact_at(into, offset).is_ok()
+    }
+
     /// Why a block could not be written.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()

@@ -44,7 +44,7 @@ pub trait Object {
     /// Adds (exclusive or) bytes to `sum`, which is at least as long; false if they are not here.
     /// Of an object that is received those that were written are here, for as long as others of
     /// the same window may be missing.
-    fn add(&self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+    fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         add(sum, self.bytes(offset, len));
         true
     }

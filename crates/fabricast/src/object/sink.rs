@@ -3,6 +3,7 @@
 //! The protocol thread only copies. A block counts as placed when it is in the file, so that a
 //! disk that is slow or full closes the window instead of filling the memory.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -15,14 +16,17 @@ use crate::bell::Bell;
 
 /// Blocks that may be incomplete or on their way to the disk.
 const POOL: usize = 64;
+/// Written blocks that stay in memory, since packets of them may be needed to compute others. Few,
+/// so that the same memory is used again and again; older ones are read from the file.
+const KEPT: usize = 4;
 /// A block that is in no slot.
 const NONE: u8 = u8::MAX;
 
-const _: () = assert!(POOL < NONE as usize);
+const _: () = assert!(POOL < NONE as usize && KEPT < POOL);
 
 /// Bytes of a file that may be under way: what the window must not exceed. A window of so many
 /// bytes that starts in the middle of a block touches two blocks more.
-pub const WINDOW_BYTES: u64 = ((POOL - 2) * BLOCK) as u64;
+pub const WINDOW_BYTES: u64 = ((POOL - KEPT - 2) * BLOCK) as u64;
 
 struct Job {
     slot: u8,
@@ -36,12 +40,9 @@ struct Done {
     ok: bool,
 }
 
-/// A block in memory: it is filled, written, and kept until its room is needed, since packets of
-/// it may be needed to compute others.
+/// A block in memory.
 struct Slot {
-    block: u64,
     filled: usize,
-    written: bool,
     /// Shared with the thread that writes it; else it is this slot's alone.
     buffer: Arc<Vec<u8>>,
 }
@@ -49,9 +50,13 @@ struct Slot {
 /// The protocol's end of a [`Landing`]: an object to be received.
 pub struct Sink {
     len: u64,
+    landing: Arc<Landing>,
     slots: Vec<Slot>,
-    /// Those that were never used.
     free: Vec<u8>,
+    /// Written blocks and their slots, the oldest first.
+    kept: VecDeque<(u64, u8)>,
+    /// Bytes read back from the file.
+    scratch: Vec<u8>,
     slot_of: Vec<u8>,
     writing: usize,
     jobs: SyncSender<Job>,
@@ -66,6 +71,7 @@ impl Sink {
         let pool = count.min(POOL as u64) as usize;
         let (jobs, to_write) = sync_channel::<Job>(POOL);
         let (tell, done) = sync_channel(POOL);
+        let file = landing.clone();
         thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
@@ -87,15 +93,16 @@ impl Sink {
             .expect("the system gives us a thread");
         Sink {
             len,
+            landing: file,
             slots: (0..pool)
                 .map(|_| Slot {
-                    block: 0,
                     filled: 0,
-                    written: false,
                     buffer: Arc::new(vec![0; BLOCK]),
                 })
                 .collect(),
             free: (0..pool as u8).rev().collect(),
+            kept: VecDeque::with_capacity(KEPT + 1),
+            scratch: Vec::new(),
             slot_of: vec![NONE; count as usize],
             writing: 0,
             jobs,
@@ -107,11 +114,14 @@ impl Sink {
     fn gather(&mut self, block: u64, start: usize, bytes: &[u8]) -> bool {
         let mut at = self.slot_of[block as usize];
         if at == NONE {
-            let Some(free) = self.room() else {
+            // There is none only if more is under way than the window allows.
+            if self.free.is_empty() {
+                self.forget();
+            }
+            let Some(free) = self.free.pop() else {
                 return false;
             };
             self.slot_of[block as usize] = free;
-            self.slots[usize::from(free)].block = block;
             at = free;
         }
         let slot = &mut self.slots[usize::from(at)];
@@ -134,18 +144,13 @@ impl Sink {
         self.jobs.try_send(job).is_ok()
     }
 
-    /// A slot for another block: one that was never used, or that of the lowest block that is
-    /// written. There is none only if more is under way than the window allows.
-    fn room(&mut self) -> Option<u8> {
-        if let Some(free) = self.free.pop() {
-            return Some(free);
+    /// Forgets the oldest written block.
+    fn forget(&mut self) {
+        if let Some((block, slot)) = self.kept.pop_front() {
+            self.slot_of[block as usize] = NONE;
+            self.slots[usize::from(slot)].filled = 0;
+            self.free.push(slot);
         }
-        let written = (0..self.slots.len()).filter(|&i| self.slots[i].written);
-        let at = written.min_by_key(|&i| self.slots[i].block)?;
-        let slot = &mut self.slots[at];
-        self.slot_of[slot.block as usize] = NONE;
-        (slot.filled, slot.written) = (0, false);
-        Some(at as u8)
     }
 }
 
@@ -162,16 +167,21 @@ impl Object for Sink {
         &[]
     }
 
-    fn add(&self, mut offset: u64, len: u32, mut sum: &mut [u8]) -> bool {
+    fn add(&mut self, mut offset: u64, len: u32, mut sum: &mut [u8]) -> bool {
         let mut left = len as usize;
         while left > 0 {
             let start = (offset % BLOCK as u64) as usize;
             let here = left.min(BLOCK - start);
             let at = self.slot_of[(offset / BLOCK as u64) as usize];
-            let Some(slot) = self.slots.get(usize::from(at)) else {
-                return false;
-            };
-            add(sum, &slot.buffer[start..start + here]);
+            if let Some(slot) = self.slots.get(usize::from(at)) {
+                add(sum, &slot.buffer[start..start + here]);
+            } else {
+                self.scratch.resize(here, 0);
+                if !self.landing.read(offset, &mut self.scratch) {
+                    return false;
+                }
+                add(sum, &self.scratch);
+            }
             sum = &mut sum[here..];
             (offset, left) = (offset + here as u64, left - here);
         }
@@ -196,7 +206,10 @@ impl Object for Sink {
             && let Ok(Done { slot, block, ok }) = self.done.try_recv()
         {
             self.writing -= 1;
-            self.slots[usize::from(slot)].written = true;
+            self.kept.push_back((block, slot));
+            if self.kept.len() > KEPT {
+                self.forget();
+            }
             let start = block * BLOCK as u64;
             let len = (self.len - start).min(BLOCK as u64) as u32;
             let outcome = if ok { Outcome::Ok } else { Outcome::Failed };
@@ -247,7 +260,7 @@ mod tests {
                     placed += len as usize;
                 });
             }
-            // What this half of the window brought is still at hand, written or not.
+            // What this half of the window brought can be added, in memory or from the file.
             for &at in some {
                 let end = (at + chunk).min(bytes.len());
                 let mut sum = bytes[at..end].to_vec();
@@ -256,7 +269,8 @@ mod tests {
             }
         }
         assert_eq!(placed, bytes.len());
-        assert!(!sink.add(0, 1, &mut [0]), "its room was needed");
+        let mut sum = bytes[..chunk].to_vec();
+        assert!(sink.add(0, chunk as u32, &mut sum) && sum.iter().all(|&b| b == 0));
 
         let mut list: Vec<u8> = Vec::new();
         bytes

@@ -150,6 +150,9 @@ pub struct Udp {
     receiving: sys::Receiving,
     days: receive::Days,
     turn: usize,
+    /// The sockets that were empty when last read, a bit each, and how many calls have relied on it.
+    empty: u64,
+    relied: u32,
     poll: Vec<libc::pollfd>,
     bell: Arc<sys::Bell>,
     blocked: Blocked,
@@ -232,6 +235,8 @@ impl Udp {
             receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
             days: receive::Days::default(),
             turn: 0,
+            empty: 0,
+            relied: 0,
             poll: Vec::new(),
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
             blocked: Blocked::No,
@@ -470,6 +475,7 @@ impl Transport for Udp {
             self.inputs[at].users -= 1;
             if self.inputs[at].users == 0 {
                 let input = self.inputs.remove(at);
+                self.empty = 0;
                 self.drops_past += u64::from(sys::memory(input.socket.as_fd()).drops);
             }
         }
@@ -515,6 +521,10 @@ impl Transport for Udp {
         self.counters.wait_calls += 1;
         if self.poll[0].revents != 0 {
             self.bell.hush();
+        }
+        (self.empty, self.relied) = (0, 0);
+        for (at, entry) in self.poll[1..].iter().enumerate() {
+            self.empty |= receive::bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
         }
         // An error that waits at a socket would wake us for ever: fetch it. It is about a datagram
         // that is lost (a peer's port was closed, say), which nobody needs to be told.

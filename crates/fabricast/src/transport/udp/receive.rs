@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabricast_proto::Time;
 
 use super::interface::because;
-use super::{Udp, sys};
+use super::{RECEIVE_MESSAGES, Udp, sys};
 
 /// A call ends with the socket at which it has handed up this many datagrams.
 const ENOUGH: usize = 64;
@@ -15,19 +15,35 @@ const ENOUGH: usize = 64;
 /// although more may wait: `wait` sees it.
 const ROUNDS: usize = 8;
 
+/// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is empty.
+const RELIED_MAX: u32 = 4;
+
+/// A socket's bit among those that are empty; none for what lies beyond.
+pub(super) fn bit(at: usize) -> u64 {
+    1u64.checked_shl(at as u32).unwrap_or(0)
+}
+
 impl Udp {
     /// Hands up what waits at the sockets, each in its turn, and says how many datagrams. Bounded:
-    /// one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams.
+    /// one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were
+    /// empty a moment ago are passed over: a system call costs as much as some datagrams.
     pub(super) fn receive(
         &mut self,
         now: Time,
         sink: &mut dyn FnMut(Time, &[u8]),
     ) -> io::Result<usize> {
         let sockets = 1 + self.inputs.len();
+        self.relied += 1;
+        if self.relied > RELIED_MAX {
+            (self.empty, self.relied) = (0, 0);
+        }
         for _ in 0..ROUNDS {
             let (mut given, mut taken) = (0, 0);
             for step in 0..sockets {
                 let at = (self.turn + step) % sockets;
+                if self.empty & bit(at) != 0 {
+                    continue;
+                }
                 let (n, datagrams) = self.receive_at(at, now, sink)?;
                 taken += n;
                 given += datagrams;
@@ -60,7 +76,11 @@ impl Udp {
             Ok(taken) => taken,
             Err(e) => {
                 return match e.raw_os_error() {
-                    Some(libc::EAGAIN | libc::EINTR) => Ok((0, 0)),
+                    Some(libc::EAGAIN) => {
+                        self.empty |= bit(at);
+                        Ok((0, 0))
+                    }
+                    Some(libc::EINTR) => Ok((0, 0)),
                     // Fatal for the program, not news from the network.
                     Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EFAULT) => {
                         let name = &self.device.name;
@@ -74,6 +94,9 @@ impl Udp {
                 };
             }
         };
+        if taken < RECEIVE_MESSAGES {
+            self.empty |= bit(at);
+        }
         self.days.see(now);
         let mut given = 0;
         for i in 0..taken {

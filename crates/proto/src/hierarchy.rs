@@ -1,0 +1,125 @@
+//! Who tells whom: every receiver of a stream reports to its *collector*, the root or another
+//! receiver (P1.4, P1.5).
+//!
+//! Receivers are numbered by their turn (their place among the members without the root), so all
+//! members know the same hierarchy without a word. A receiver whose collector is gone reports to the root.
+
+use crate::scheme::Told;
+
+/// The hierarchy of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hierarchy {
+    told: Told,
+    receivers: u32,
+}
+
+impl Hierarchy {
+    /// That of `receivers` receivers.
+    pub fn new(told: Told, receivers: u32) -> Hierarchy {
+        let told = match told {
+            Told::Coroots(k) => Told::Coroots(k.clamp(1, receivers.max(1))),
+            Told::Tree(fanout) => Told::Tree(fanout.max(1)),
+            Told::Root => Told::Root,
+        };
+        Hierarchy { told, receivers }
+    }
+
+    /// Whom the receiver `turn` reports to; `None`: the root.
+    pub fn collector(&self, turn: u32) -> Option<u32> {
+        match self.told {
+            Told::Root => None,
+            Told::Coroots(_) => {
+                let group = self.delivery_group(turn);
+                match self.coroot(group) {
+                    Some(first) if first != turn => Some(first),
+                    // Among themselves co-roots are a binomial tree: the lowest bit off.
+                    Some(_) => self.coroot(group & (group - 1)),
+                    None => None,
+                }
+            }
+            // A heap whose place 0 is the root.
+            Told::Tree(fanout) => (turn / fanout).checked_sub(1),
+        }
+    }
+
+    /// Who reports to the receiver `turn`, or to the root (`None`).
+    pub fn reporters(&self, of: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+        (0..self.receivers).filter(move |&turn| self.collector(turn) == of)
+    }
+
+    /// Whether a receiver is a co-root: a copy of its own brings it what was sent (P1.4).
+    pub fn is_coroot(&self, turn: u32) -> bool {
+        matches!(self.told, Told::Coroots(_))
+            && self.coroot(self.delivery_group(turn)) == Some(turn)
+    }
+
+    /// Which of the delivery groups a receiver is in; the root's is 0.
+    fn delivery_group(&self, turn: u32) -> u32 {
+        let Told::Coroots(k) = self.told else {
+            return 0;
+        };
+        // With the root at place 0 the groups have the same size, or one more.
+        let (nodes, place) = (u64::from(self.receivers) + 1, u64::from(turn) + 1);
+        (place * u64::from(k) / nodes) as u32
+    }
+
+    /// The first receiver of a delivery group; the root's (0) has none.
+    fn coroot(&self, group: u32) -> Option<u32> {
+        let Told::Coroots(k) = self.told else {
+            return None;
+        };
+        let nodes = u64::from(self.receivers) + 1;
+        let place = (u64::from(group) * nodes).div_ceil(u64::from(k)) as u32;
+        place.checked_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_one_way_to_the_root() {
+        let all = [1, 2, 3, 7, 100].map(|k| [Told::Root, Told::Coroots(k), Told::Tree(k)]);
+        for told in all.into_iter().flatten() {
+            for receivers in 1..60 {
+                let h = Hierarchy::new(told, receivers);
+                let mut reports = 0;
+                for turn in 0..receivers {
+                    let (mut at, mut hops) = (Some(turn), 0);
+                    while let Some(t) = at {
+                        at = h.collector(t);
+                        assert!(at.is_none_or(|c| c < t), "{told:?}: {t} reports to {at:?}");
+                        hops += 1;
+                    }
+                    let depth = match told {
+                        Told::Root => 1,
+                        Told::Coroots(k) => 2 + k.min(receivers).ilog2(),
+                        Told::Tree(1) => receivers,
+                        Told::Tree(f) => 1 + receivers.ilog(f),
+                    };
+                    assert!(hops <= depth, "{told:?} of {receivers}: {hops} hops");
+                    reports += h.reporters(Some(turn)).count();
+                }
+                assert_eq!(reports + h.reporters(None).count(), receivers as usize);
+            }
+        }
+    }
+
+    /// The paper's Co-root2 on 8 nodes: the root and one co-root, with three receivers each.
+    #[test]
+    fn delivery_groups_are_of_a_size() {
+        let h = Hierarchy::new(Told::Coroots(2), 7);
+        assert_eq!(h.reporters(None).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(h.reporters(Some(3)).collect::<Vec<_>>(), [4, 5, 6]);
+        assert!(h.is_coroot(3) && !h.is_coroot(0));
+        for (k, receivers) in [(4, 31), (5, 31), (128, 1023)] {
+            let h = Hierarchy::new(Told::Coroots(k), receivers);
+            let mut sizes = vec![1; k as usize];
+            (0..receivers).for_each(|t| sizes[h.delivery_group(t) as usize] += 1);
+            let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+            assert!(most - least <= 1, "{sizes:?}");
+            assert_eq!((0..receivers).filter(|&t| h.is_coroot(t)).count() as u32, k - 1);
+        }
+    }
+}
