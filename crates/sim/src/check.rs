@@ -262,7 +262,11 @@ impl Judge {
                 format!("packet {index} carries {n} bytes, not {len}")
             });
         }
-        self.packet(host, dest, i, index, d.flags & flag::REPAIR != 0);
+        let repair = d.flags & flag::REPAIR != 0;
+        self.packet(host, dest, i, index, repair);
+        if repair {
+            self.repaired(host, dest, i, index);
+        }
     }
 
     /// A sum is a repair of each of its sources, and they are of one operation.
@@ -311,23 +315,25 @@ impl Judge {
             }
             Dest::Group(_) => {}
         }
-        if repair {
-            let to = match dest {
-                Dest::Node(n) => Some(n),
-                Dest::Group(_) => None,
-            };
-            let now = self.world.now_ns.get();
-            let s = &mut self.streams[i];
-            let before = s.repaired.insert((index, to), now);
-            s.repairs += 1;
-            s.idle_repairs += u64::from(before.is_some_and(|t| now < t + self.round_trip_ns));
-            // A member that changes lanes may be sent again what is on its way.
-            if s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
-                let (n, of) = (s.idle_repairs, s.repairs);
-                self.wrong(host, || {
-                    format!("{n} of {of} repairs repeated before anybody can have asked again")
-                });
-            }
+    }
+
+    /// A packet is repaired by itself. (A sum that repeats a packet may do so for another receiver.)
+    fn repaired(&mut self, host: u32, dest: Dest, i: usize, index: u64) {
+        let to = match dest {
+            Dest::Node(n) => Some(n),
+            Dest::Group(_) => None,
+        };
+        let now = self.world.now_ns.get();
+        let s = &mut self.streams[i];
+        let before = s.repaired.insert((index, to), now);
+        s.repairs += 1;
+        s.idle_repairs += u64::from(before.is_some_and(|t| now < t + self.round_trip_ns));
+        // A member that changes lanes may be sent again what is on its way.
+        if s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
+            let (n, of) = (s.idle_repairs, s.repairs);
+            self.wrong(host, || {
+                format!("{n} of {of} repairs repeated before anybody can have asked again")
+            });
         }
     }
 
