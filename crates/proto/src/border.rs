@@ -34,6 +34,8 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub enum Command {
     /// A group of which this node is a member. `chunk` is the payload of a data packet in bytes.
+    /// A group of two is a channel of reliable messages in either direction: nothing goes to its
+    /// address, which the transport need not know.
     /// Members are listed alike on all nodes (a member's position is its turn); the driver tells
     /// the transport their addresses.
     GroupAdd {
@@ -164,7 +166,7 @@ pub struct Transmit {
 pub enum Reach {
     /// By the group's multicast.
     Multicast,
-    /// Multicast does not reach it; it has packets of its own.
+    /// By packets of its own: multicast does not reach it, or it is the group's only receiver.
     Unicast,
     /// No datagram reaches it.
     Nothing,
@@ -244,7 +246,8 @@ pub struct Counters {
     pub repairs_coded: u64,
     /// Data packets sent again to one node.
     pub repairs_unicast: u64,
-    /// Data packets sent for the first time to one node that multicast does not reach.
+    /// Data packets sent for the first time to one node: one that multicast does not reach, or the
+    /// only receiver of its group.
     pub data_unicast: u64,
     /// Feedback frames sent.
     pub feedback_sent: u64,

@@ -25,11 +25,13 @@ pub enum Mutant {
     NoWrap,
     /// A receiver leaves one of the sources out when it solves a sum.
     SumForgetsOne,
+    /// What is for the only receiver of a group goes to the group's address.
+    PairByGroup,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 9] = [
+    pub const ALL: [Mutant; 10] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -39,6 +41,7 @@ impl Mutant {
         Mutant::RemovesNeighbour,
         Mutant::NoWrap,
         Mutant::SumForgetsOne,
+        Mutant::PairByGroup,
     ];
 }
 

@@ -260,7 +260,8 @@ impl Node {
         let node = self.config.node;
         let gone = |m: &NodeId| group.reach.get(m) == Some(&Reach::Nothing);
         let members = group.members.iter().filter(|m| **m != node && !gone(m));
-        let prover = Prover::new(now, group.id, nonce, members.copied(), patience);
+        let pair = group.members.len() == 2;
+        let prover = Prover::new(now, group.id, nonce, members.copied(), patience, pair);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
         }

@@ -34,6 +34,8 @@ pub struct Prover {
     next_at: Time,
     interval: Duration,
     unicast: bool,
+    /// Whether multicast is tried at all.
+    multicast: bool,
     /// Members and how they are reached, as far as is known; sorted by node.
     reach: Vec<(NodeId, Option<Reach>)>,
     /// In the unicast stage: whom to probe next in this round.
@@ -41,24 +43,26 @@ pub struct Prover {
 }
 
 impl Prover {
-    /// Starts probing `members`, sorted by node.
+    /// Starts probing `members`, sorted by node; a group of two has no multicast to be tried.
     pub fn new(
         now: Time,
         group: GroupId,
         nonce: u32,
         members: impl Iterator<Item = NodeId>,
         [multicast, unicast]: [Duration; 2],
+        pair: bool,
     ) -> Prover {
         let prover = Prover {
             group,
             nonce,
             unicast_for: unicast,
-            until: now + multicast,
+            until: now + if pair { unicast } else { multicast },
             probes: 0,
             settles: now,
             next_at: now,
             interval: INTERVAL_MIN,
-            unicast: false,
+            unicast: pair,
+            multicast: !pair,
             reach: members.map(|m| (m, None)).collect(),
             cursor: 0,
         };
@@ -78,7 +82,9 @@ impl Prover {
                 _ if multicast => Some(Reach::Multicast),
                 Some(_) => Some(Reach::Unicast),
                 None => {
-                    self.settles = now + SETTLE;
+                    if self.multicast {
+                        self.settles = now + SETTLE;
+                    }
                     Some(Reach::Unicast)
                 }
             };

@@ -104,10 +104,18 @@ impl Root {
             taken: 0,
             lane_number: 0,
         };
-        let lane = root.lane(Dest::Group(group), start);
+        // A group of two needs no multicast: whatever one sends is for the other.
+        let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
+        let dest = match pair {
+            true => Dest::Node(members[0].0),
+            false => Dest::Group(group),
+        };
+        let lane = root.lane(dest, start);
         root.lanes.push(Some(lane));
         for (i, &(_, reach)) in members.iter().enumerate() {
-            if reach == Reach::Unicast {
+            if pair {
+                root.members[i].reach = Reach::Unicast;
+            } else if reach == Reach::Unicast {
                 root.serve_alone(i, Reach::Unicast);
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabricast_proto::wire::{self, Frame, Header, flag};
 use fabricast_proto::{
     Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement,
-    Refused, Scheme, Seq, Session, Time, Token,
+    Reach, Refused, Scheme, Seq, Session, Time, Token,
 };
 
 const CHUNK: u32 = 64;
@@ -442,13 +442,9 @@ fn answer(node: &mut Node, now: Time, head: &[u8]) {
 #[test]
 fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
     let mut n = node(0, 0, Scheme::bulk());
-    let add = Command::GroupAdd {
-        group: GroupId(1),
-        members: (0..2).map(NodeId).collect(),
-        chunk: CHUNK,
-        start: Seq(0),
-    };
-    assert_eq!(n.command(Time(1), add), Ok(None));
+    let gone = Command::PeerRemove(NodeId(2));
+    assert_eq!(n.command(Time(1), gone), Ok(None));
+    add(&mut n, 1);
     let prove = Command::Prove {
         group: GroupId(1),
         multicast: Duration::from_secs(1),
@@ -482,10 +478,7 @@ fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
         .filter(|o| matches!(o, Output::Event(_)))
         .collect();
     assert_eq!(events, [Output::Event(Event::Proven(GroupId(1)))]);
-    assert!(
-        n.members(GroupId(1))
-            .all(|m| m.reach == fabricast_proto::Reach::Multicast)
-    );
+    assert!(n.members(GroupId(1)).all(|m| m.reach == Reach::Multicast));
 }
 
 #[test]
@@ -507,4 +500,39 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
             }
         }
     }
+}
+
+#[test]
+fn the_path_between_two_is_proven_by_unicast() {
+    let mut n = node(0, 0, Scheme::bulk());
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..2).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    let prove = Command::Prove {
+        group: GroupId(1),
+        multicast: Duration::from_secs(1),
+        unicast: Duration::from_secs(1),
+    };
+    assert_eq!(n.command(Time(1), prove), Ok(None));
+    let outputs = drain(&mut n, Time(2));
+    let [(Output::Transmit(t), probe)] = &outputs[..] else {
+        panic!("{outputs:?}");
+    };
+    assert_eq!(t.to, Dest::Node(NodeId(1)));
+    answer(&mut n, Time(3), probe);
+    let (group, node, reach) = (GroupId(1), NodeId(1), Reach::Unicast);
+    let events = [Event::Path { group, node, reach }, Event::Proven(group)];
+    let outputs: Vec<_> = drain(&mut n, Time(3)).into_iter().map(|o| o.0).collect();
+    assert_eq!(outputs, events.map(Output::Event));
+    // It has the group's own lane, and not a second one.
+    bcast(&mut n, 1, 10);
+    ready(&mut n, 1, Time(4));
+    let sent = drain_paced(&mut n);
+    let data = |o: &&(Output, Vec<u8>)| matches!(o.0, Output::Transmit(t) if t.payload.is_some());
+    assert_eq!(sent.iter().filter(data).count(), 1);
+    assert!(n.rate(group).is_some());
 }

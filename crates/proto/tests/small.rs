@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
     Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Payload,
-    Placement, Scheme, Seq, Session, Time, Token,
+    Placement, Reach, Scheme, Seq, Session, Time, Token,
 };
 
 const GROUP: GroupId = GroupId(9);
@@ -126,7 +126,10 @@ impl Net {
                     self.nodes[at].sent(self.now, t.token);
                     let to: Vec<usize> = match t.to {
                         Dest::Node(n) => vec![n.0 as usize],
-                        Dest::Group(_) => (0..self.nodes.len()).filter(|&n| n != at).collect(),
+                        Dest::Group(_) => {
+                            assert!(self.nodes.len() > 2, "a group of two has no address");
+                            (0..self.nodes.len()).filter(|&n| n != at).collect()
+                        }
                     };
                     for n in to {
                         let i = self.sent;
@@ -250,6 +253,44 @@ fn lost_feedback_is_said_again() {
         net.run(Time(5_000_000_000));
         assert_eq!(net.sinks[&(1, post)], object, "pattern {pattern:b}");
         assert_eq!(net.complete.len(), 2, "pattern {pattern:b}");
+    }
+}
+
+/// A group of two: messages both ways at once, every subset of the first ten datagrams lost, each
+/// message in its turn and nothing by multicast.
+#[test]
+fn a_group_of_two_is_a_channel_of_reliable_messages() {
+    for pattern in 0u32..1 << 10 {
+        let mut net = Net::new(2, Seq(u32::MAX - 1), 4, move |i, _, _| {
+            i < 10 && pattern >> i & 1 == 1
+        });
+        let lens = [65usize, 0, 200];
+        let message = |from: usize, i: usize| bytes(lens[i], (2 * i + from) as u8);
+        let mut posts = Vec::new();
+        for (i, &len) in lens.iter().enumerate() {
+            for from in 0..2 {
+                net.bcast(from, message(from, i));
+                // The last is posted only when the others are here.
+                if i < 2 {
+                    posts.push((from, i, net.post(1 - from, from, len as u64)));
+                }
+            }
+        }
+        net.run(Time(1_000_000_000));
+        assert_eq!(net.complete.len(), 8, "pattern {pattern:b}");
+        for from in 0..2 {
+            posts.push((from, 2, net.post(1 - from, from, lens[2] as u64)));
+        }
+        net.run(Time(6_000_000_000));
+        assert_eq!(net.complete.len(), 12, "pattern {pattern:b}");
+        for (from, i, post) in posts {
+            assert_eq!(net.sinks[&(1 - from, post)], message(from, i));
+        }
+        for node in &net.nodes {
+            let c = node.counters();
+            assert_eq!((c.data, c.repairs_multicast, c.data_unicast), (0, 0, 7));
+            assert!(node.members(GROUP).all(|m| m.reach == Reach::Unicast));
+        }
     }
 }
 

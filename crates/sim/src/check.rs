@@ -81,8 +81,9 @@ pub(crate) struct Judge {
     /// Nothing comes back sooner than this.
     round_trip_ns: u64,
     streams: Vec<Stream>,
-    /// Per group: its streams.
+    /// Per group: its streams, and whether it has just two members.
     of_group: Vec<Vec<usize>>,
+    pairs: Vec<bool>,
     /// Per host: peers that it was told are gone, and datagrams sent to them since.
     removed: Vec<Vec<(NodeId, u32)>>,
 }
@@ -140,6 +141,11 @@ impl Judge {
             round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
             of_group,
+            pairs: scenario
+                .groups
+                .iter()
+                .map(|g| g.members.len() == 2)
+                .collect(),
             removed: vec![Vec::new(); scenario.hosts],
         }
     }
@@ -219,6 +225,11 @@ impl Judge {
                 });
             }
             return;
+        }
+        if let Dest::Group(g) = dest
+            && self.pairs[g.0 as usize - GROUP_FIRST]
+        {
+            self.wrong(host, || "multicasts in a group of two".into());
         }
         for frame in datagram.frames() {
             match frame {

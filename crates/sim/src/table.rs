@@ -159,7 +159,7 @@ fn transfer(s: &Scenario, o: &Outcome, link: &LinkKind) -> Transfer {
     let time = o.host_done_at[1..].iter().max().copied();
     let time = time.unwrap_or(Time::ZERO);
     let root = &o.counters[0];
-    let data = root.data.max(1) as f64;
+    let data = (root.data + root.data_unicast).max(1) as f64;
     let feedback: u64 = o.counters.iter().map(|c| c.feedback_sent).sum();
     Transfer {
         time,

@@ -51,8 +51,9 @@ pub fn open(
         v6.set_scope_id(0); // the receiver has a number of its own for that link
     }
     let group = match options.reach {
-        ReachRule::Unicast => None,
-        ReachRule::Auto => Some(group_address(options, near, session)?),
+        // Who is alone needs no multicast: the core sends to that one.
+        ReachRule::Auto if members.len() > 1 => Some(group_address(options, near, session)?),
+        ReachRule::Auto | ReachRule::Unicast => None,
     };
     let start = Start {
         group,

@@ -287,6 +287,9 @@ impl<'a> Sending<'a> {
             );
             return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
         }
+        if self.plan.start.members.len() == 2 {
+            return; // the only receiver: multicast was not tried
+        }
         (self.tell)(SendEvent::Path {
             receiver,
             reach: reach_name(reach),
