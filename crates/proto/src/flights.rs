@@ -29,6 +29,7 @@ pub struct Flight {
 /// The last flights of a root.
 #[derive(Clone, Debug)]
 pub struct Flights {
+    /// Grows until it is full, for many streams have few.
     ring: Vec<Flight>,
     now: u32,
     packets: u32,
@@ -38,7 +39,7 @@ impl Flights {
     /// No flight yet.
     pub fn new() -> Flights {
         Flights {
-            ring: vec![Flight::default(); limits::FLIGHTS],
+            ring: vec![Flight::default()],
             now: 0,
             packets: limits::FLIGHT_PACKETS,
         }
@@ -58,7 +59,10 @@ impl Flights {
         {
             self.now = self.now.wrapping_add(1);
             self.packets = 0;
-            self.ring[self.now as usize & (limits::FLIGHTS - 1)] = flight;
+            match self.ring.get_mut(self.now as usize & (limits::FLIGHTS - 1)) {
+                Some(slot) => *slot = flight,
+                None => self.ring.push(flight),
+            }
         }
         self.packets += 1;
         self.now
@@ -70,9 +74,33 @@ impl Flights {
             .wrapping_sub(u32::from((self.now as u16).wrapping_sub(low)))
     }
 
-    /// A flight, if it is still remembered.
+    /// A flight, if it is still remembered. (Reports may name one that never was.)
     pub fn get(&self, flight: u32) -> Option<&Flight> {
-        (self.now.wrapping_sub(flight) < limits::FLIGHTS as u32 && flight != 0)
-            .then(|| &self.ring[flight as usize & (limits::FLIGHTS - 1)])
+        let known = self.now.wrapping_sub(flight) < limits::FLIGHTS as u32 && flight != 0;
+        let at = flight as usize & (limits::FLIGHTS - 1);
+        self.ring.get(at).filter(|_| known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_flights_that_were_are_known() {
+        let mut flights = Flights::new();
+        for lane in 1..3 * limits::FLIGHTS as u32 {
+            // One before the first, and one that is still to come.
+            assert!(flights.get(flights.extend(u16::MAX)).is_none());
+            assert!(flights.get(lane).is_none());
+            let flight = Flight {
+                lane,
+                ..Flight::default()
+            };
+            assert_eq!(flights.packet(flight), lane);
+            assert_eq!(flights.get(lane).map(|f| f.lane), Some(lane));
+            let old = lane.saturating_sub(limits::FLIGHTS as u32 - 1).max(1);
+            assert_eq!(flights.get(old).map(|f| f.lane), Some(old));
+        }
     }
 }
