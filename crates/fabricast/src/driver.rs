@@ -9,7 +9,7 @@ mod outbox;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
 use fabricast_proto::wire::{self, Frame};
@@ -51,6 +51,8 @@ pub struct Driver<T: Transport, O: Object> {
     transport: T,
     objects: BTreeMap<OpId, O>,
     done: BTreeMap<OpId, O>,
+    /// Objects that have put bytes off: the only ones that have progress to tell.
+    later: BTreeSet<OpId>,
     held: BTreeMap<Token, Vec<u8>>,
     events: VecDeque<Event>,
     outbox: Outbox,
@@ -70,6 +72,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             transport,
             objects: BTreeMap::new(),
             done: BTreeMap::new(),
+            later: BTreeSet::new(),
             held: BTreeMap::new(),
             events: VecDeque::new(),
             outbox: Outbox::new(),
@@ -174,6 +177,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             node,
             transport,
             objects,
+            later,
             held,
             placed,
             sum,
@@ -192,19 +196,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     Frame::Coded(coded) => coded.payload,
                     _ => continue,
                 };
+                let mut write = |objects: &mut _, extent, bytes: &[u8]| {
+                    counters.written += bytes.len() as u64;
+                    write(objects, extent, bytes, later, placed);
+                };
                 match placement {
-                    Placement::Write(extent) => write(objects, extent, payload, counters, placed),
+                    Placement::Write(extent) => write(objects, extent, payload),
                     Placement::Solve(extent, others) => match solve(objects, &others, payload, sum)
                     {
-                        true => {
-                            write(
-                                objects,
-                                extent,
-                                &sum[..extent.len as usize],
-                                counters,
-                                placed,
-                            );
-                        }
+                        true => write(objects, extent, &sum[..extent.len as usize]),
                         false => placed.push((extent, Outcome::Corrupt)),
                     },
                     Placement::Hold(token) => {
@@ -222,7 +222,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Tells the node what has become of bytes that objects had put off.
     fn progress(&mut self, now: Time) {
         let placed = &mut self.placed;
-        for (&op, object) in &mut self.objects {
+        for &op in &self.later {
+            let Some(object) = self.objects.get_mut(&op) else {
+                continue;
+            };
             object.progress(&mut |offset, len, outcome| {
                 placed.push((Extent { op, offset, len }, outcome));
             });
@@ -240,7 +243,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 Output::Place(token, extent) => {
                     if let Some(bytes) = self.held.remove(&token) {
                         let (objects, placed) = (&mut self.objects, &mut self.placed);
-                        write(objects, extent, &bytes, &mut self.counters, placed);
+                        self.counters.written += bytes.len() as u64;
+                        write(objects, extent, &bytes, &mut self.later, placed);
                         for (extent, outcome) in placed.drain(..) {
                             self.node.placed(now, extent, outcome);
                         }
@@ -251,6 +255,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 }
                 Output::Release(op) => {
                     self.outbox.released(op);
+                    self.later.remove(&op);
                     if let Some(object) = self.objects.remove(&op) {
                         self.done.insert(op, object);
                     }
@@ -306,16 +311,15 @@ fn write<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
     extent: Extent,
     bytes: &[u8],
-    counters: &mut Counters,
+    later: &mut BTreeSet<OpId>,
     placed: &mut Vec<(Extent, Outcome)>,
 ) {
     let Some(object) = objects.get_mut(&extent.op) else {
         return;
     };
-    counters.written += bytes.len() as u64;
     match object.write(extent.offset, bytes) {
         Written::Placed => placed.push((extent, Outcome::Ok)),
-        Written::Later => {}
+        Written::Later => _ = later.insert(extent.op),
         Written::Failed => placed.push((extent, Outcome::Failed)),
     }
 }

@@ -53,7 +53,8 @@ pub trait Object {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written;
 
     /// Tells of extents that [`Object::write`] had put off: offset, length and what became of
-    /// them. Extents are told in any order and may cover many writes.
+    /// them. Extents are told in any order and may cover many writes. Not asked of an object that
+    /// has never put anything off.
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome));
 }
 
