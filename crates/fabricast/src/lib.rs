@@ -8,6 +8,7 @@ pub use fabricast_proto as proto;
 
 pub mod bell;
 pub mod bootstrap;
+pub mod collective;
 pub mod config;
 pub mod driver;
 pub mod error;
