@@ -51,6 +51,8 @@ pub struct Outcome {
     pub root_done_at: Vec<Time>,
     /// When each host's last operation was over (the start for hosts without any).
     pub host_done_at: Vec<Time>,
+    /// When each host had received the last of what it receives (the start, if that is nothing).
+    pub received_at: Vec<Time>,
     /// Datagrams that each host sent.
     pub sent: Vec<u64>,
     /// Bytes on the wire that each host sent.
@@ -93,6 +95,7 @@ pub struct Cluster<'w> {
     pub(crate) left: usize,
     pub(crate) events: u64,
     pub(crate) host_done_at: Vec<Time>,
+    pub(crate) received_at: Vec<Time>,
     pub(crate) root_done_at: Vec<Time>,
     done_at: Option<u64>,
     watch: Option<Watch<'w>>,
@@ -201,6 +204,7 @@ impl<'w> Cluster<'w> {
             left: 0,
             events: 0,
             host_done_at: vec![Time::ZERO; scenario.hosts],
+            received_at: vec![Time::ZERO; scenario.hosts],
             root_done_at: vec![Time::ZERO; scenario.streams.len()],
             done_at: None,
             watch: None,
@@ -275,6 +279,7 @@ impl<'w> Cluster<'w> {
             done_at: Time(self.done_at.unwrap_or(0)),
             root_done_at: self.root_done_at.clone(),
             host_done_at: self.host_done_at.clone(),
+            received_at: self.received_at.clone(),
             sent: self.hosts.iter().map(|h| h.sent).collect(),
             sent_bytes: (0..self.hosts.len() as u32).map(wire).collect(),
             not_ready: self.hosts.iter().map(|h| h.overflowed).sum(),
@@ -321,7 +326,7 @@ impl<'w> Cluster<'w> {
     fn objects_are_back(&mut self) {
         for (h, host) in self.hosts.iter_mut().enumerate().filter(|(_, h)| !h.dead) {
             host.take_back();
-            let rest = host.returning.len();
+            let rest = host.returning.len() + host.relay.as_ref().map_or(0, |r| r.rest());
             if rest > 0 {
                 self.world
                     .complain(|| format!("host {h}: {rest} objects never released"));
@@ -331,7 +336,11 @@ impl<'w> Cluster<'w> {
 
     fn start(&mut self) {
         let groups = std::mem::take(&mut self.scenario.groups);
-        for (g, plan) in groups.iter().enumerate() {
+        let adds = match self.scenario.baseline {
+            Some(_) => 0, // the runners do
+            None => groups.len(),
+        };
+        for (g, plan) in groups.iter().enumerate().take(adds) {
             let node = |m: &usize| self.numbering.node(*m as u32);
             let members: Vec<NodeId> = plan.members.iter().map(node).collect();
             for &m in &plan.members {
@@ -387,6 +396,7 @@ impl<'w> Cluster<'w> {
             }
         }
         self.scenario.groups = groups;
+        self.start_baseline();
         for h in 0..self.hosts.len() {
             self.step_when_free(h);
         }

@@ -10,6 +10,7 @@ use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Dest, Event, OpId, Reach, Refused, Time};
 use fabricast::transport::Transport;
 
+use crate::baseline::Relay;
 use crate::check::GROUP_FIRST;
 use crate::cluster::{Cluster, alarm, group_id};
 use crate::fabric::{Packet, Target};
@@ -67,13 +68,15 @@ impl Role {
 pub(crate) struct Host {
     pub(crate) driver: Driver<SimTransport, PatternObject>,
     pub(crate) roles: Vec<Role>,
+    /// Its part in a baseline, which drives the roles.
+    pub(crate) relay: Option<Box<Relay>>,
     ops: BTreeMap<OpId, Op>,
     /// Operations that are over and whose objects have not come back.
     pub(crate) returning: Vec<OpId>,
     /// Peers to remove as soon as it runs, and those with whom it has parted.
     pub(crate) to_remove: Vec<u32>,
     pub(crate) parted: Vec<u32>,
-    bell: Rc<Cell<u64>>,
+    pub(crate) bell: Rc<Cell<u64>>,
     rng: Rng,
     pub(crate) dead: bool,
     pub(crate) paused_until: u64,
@@ -92,6 +95,7 @@ impl Host {
         Host {
             driver,
             roles: Vec::new(),
+            relay: None,
             ops: BTreeMap::new(),
             returning: Vec::new(),
             to_remove: Vec::new(),
@@ -201,7 +205,10 @@ impl Cluster<'_> {
                 return self.world.complain(|| format!("host {h} spins"));
             }
             self.remove_peers(h);
-            let later = self.work(h);
+            let later = match self.hosts[h].relay {
+                None => self.work(h),
+                Some(_) => self.relay(h),
+            };
             let (at, again) = self.round(h);
             wake = at.min(later);
             let busy = self.heed_events(h) || again;
@@ -209,7 +216,8 @@ impl Cluster<'_> {
             if !host.returning.is_empty() {
                 host.take_back();
             }
-            let more = busy || host.driver.transport().waiting();
+            let back = host.relay.as_mut().map(|r| r.take_back(&mut host.driver));
+            let more = busy || back == Some(true) || host.driver.transport().waiting();
             if more && host.cpu_free > now {
                 wake = wake.min(host.cpu_free);
             }
@@ -403,14 +411,23 @@ impl Cluster<'_> {
                 return false;
             }
         };
-        host.ops.insert(op, Op { role: r, number });
-        role.begun += 1;
         if role.root
             && let Sending::Every(d) = plan.sending
         {
             role.not_before = now + ns(d);
         }
-        let (root, stream) = (role.root, role.stream);
+        self.begun(h, r, op, progress, len);
+        true
+    }
+
+    /// The next operation of a role has begun.
+    pub(crate) fn begun(&mut self, h: usize, r: usize, op: OpId, progress: Rc<Progress>, len: u64) {
+        let now = self.now();
+        let host = &mut self.hosts[h];
+        let role = &mut host.roles[r];
+        let (root, stream, number) = (role.root, role.stream, role.begun);
+        role.begun += 1;
+        host.ops.insert(op, Op { role: r, number });
         let numbers = [h as u64, 3 << 32 | stream as u64, number as u64];
         self.trace.note(now, numbers, || {
             let verb = if root { "sends" } else { "posts" };
@@ -423,7 +440,6 @@ impl Cluster<'_> {
                 judge.posted(stream, h as u32, progress);
             }
         }
-        true
     }
 
     // ---- what its steps bring -----------------------------------------------------------------
@@ -444,8 +460,10 @@ impl Cluster<'_> {
         let about = match event {
             Event::Complete(op) | Event::Failed(op) | Event::Mismatch(op) => {
                 let found = host.ops.remove(&op);
-                if found.is_some() {
-                    host.returning.push(op);
+                match &mut host.relay {
+                    Some(relay) => relay.heed(event),
+                    None if found.is_some() => host.returning.push(op),
+                    None => {}
                 }
                 found
             }
@@ -532,6 +550,7 @@ impl Cluster<'_> {
         }
         self.host_done_at[h] = Time(now);
         if receives {
+            self.received_at[h] = Time(now);
             self.admit_last(stream);
         }
     }

@@ -1,6 +1,7 @@
 //! A simulated cluster that runs the same protocol code under virtual time and judges it.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 mod check;
 mod cluster;
 pub mod fabric;
@@ -18,6 +19,7 @@ mod transport;
 mod words;
 pub mod workload;
 
+pub use baseline::{Baseline, Timing, measure};
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use scenario::Scenario;
 pub use soak::{SoakReport, Verdict, judge_seed, run_scenario, run_seed, soak};

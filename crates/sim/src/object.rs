@@ -171,6 +171,12 @@ impl PatternObject {
         }
     }
 
+    /// The same as a part of a larger whole, which begins `offset` bytes before it.
+    pub fn at(mut self, offset: u64) -> PatternObject {
+        self.shift = (self.shift + (offset % PERIOD as u64) as usize) % PERIOD;
+        self
+    }
+
     /// Whether every byte is placed.
     pub fn whole(&self) -> bool {
         self.progress.whole()

@@ -7,6 +7,7 @@ use fabricast::proto::rng::Rng;
 use fabricast::proto::scheme::How;
 use fabricast::proto::wire::DATA_OVERHEAD;
 
+use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
 use crate::object::Disk;
 use crate::topology::{LinkSpec, Topology};
@@ -46,6 +47,8 @@ pub struct Scenario {
     pub groups: Vec<GroupPlan>,
     /// Streams; at most one for each group and root.
     pub streams: Vec<StreamPlan>,
+    /// Its schedule drives the streams, which follow from it; see [`Scenario::baseline`].
+    pub baseline: Option<Baseline>,
     /// Hosts with disks of their own kind.
     pub special: Vec<HostPlan>,
     /// Roots prove their paths first, with this patience.
@@ -87,6 +90,7 @@ impl Scenario {
             numbering: (0, 1),
             groups: Vec::new(),
             streams: Vec::new(),
+            baseline: None,
             special: Vec::new(),
             prove: None,
             scheme: Scheme::bulk(),

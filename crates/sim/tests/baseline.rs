@@ -1,0 +1,145 @@
+//! Broadcasts by messages between two, under virtual time.
+
+use std::time::Duration;
+
+use fabricast::collective::Algorithm;
+use fabricast_sim::fault::{Burst, LinkFaults};
+use fabricast_sim::{Baseline, Scenario, Timing, Trace, measure, run_scenario};
+
+const CHUNK: u32 = 1440;
+
+fn timing(s: &Scenario) -> Timing {
+    match measure(s) {
+        Ok(t) => t,
+        Err(e) => panic!(
+            "{:?} on {} hosts, seed {}: {e}",
+            s.baseline, s.hosts, s.seed
+        ),
+    }
+}
+
+/// As fast as the link, with nothing to be learnt: what is measured is the algorithm.
+fn at_full_rate(mut s: Scenario) -> Scenario {
+    s.rate = Some(s.topology.host.rate);
+    s
+}
+
+#[test]
+fn every_algorithm_reaches_everybody() {
+    for algorithm in Algorithm::ALL {
+        for hosts in [1, 2, 3, 4, 5, 8, 13, 33] {
+            for len in [0, 1, 2000, 200_000] {
+                let mut b = Baseline::new(algorithm, len, CHUNK);
+                b.root = hosts / 2;
+                b.lens.push(7);
+                timing(&Scenario::baseline(hosts, b));
+            }
+        }
+    }
+}
+
+/// The judge looks on: what is lost, repeated, overtaken and late is mended, and equal seeds give
+/// equal runs.
+#[test]
+fn losses_and_late_hosts_are_mended() {
+    for seed in 0..60 {
+        let algorithm = Algorithm::ALL[seed as usize % 3];
+        let mut b = Baseline::new(algorithm, 3000 * (seed % 40), CHUNK);
+        b.lens.extend([0, 1, 100_000]);
+        let hosts = 2 + seed as usize % 11;
+        b.root = seed as usize % hosts;
+        b.segment = [0, 1000, 16 << 10][(seed / 3) as usize % 3];
+        b.enter.push((hosts - 1, Duration::from_millis(seed % 7)));
+        let mut s = Scenario::baseline(hosts, b);
+        s.seed = seed;
+        s.numbering = (1000, 7);
+        s.hold = [0, 4, 256][(seed / 9) as usize % 3];
+        s.faults.down = LinkFaults {
+            loss: 0.1,
+            burst: (seed % 2 == 1).then_some(Burst {
+                enter: 0.01,
+                leave: 0.1,
+                loss: 0.8,
+            }),
+            duplicate: 0.02,
+            reorder: 0.1,
+            late_max: Duration::from_micros(300),
+            multicast_only: false,
+        };
+        s.faults.heal_at = Duration::from_secs(3600);
+        let once = run_scenario(&s, Trace::silent());
+        assert!(once.result.is_ok(), "{once}");
+        let again = run_scenario(&s, Trace::silent());
+        assert_eq!((once.hash, once.result), (again.hash, again.result));
+    }
+}
+
+/// What textbooks say: the root's share of the work, and how time grows.
+#[test]
+fn costs_are_those_of_the_textbooks() {
+    let len = 2_000_000;
+    let run = |algorithm, hosts| {
+        let b = Baseline::new(algorithm, len, CHUNK);
+        timing(&at_full_rate(Scenario::baseline(hosts, b)))
+    };
+    let link = len as f64 / 125e6;
+    let took = |t: &Timing| t.slowest.as_secs_f64() / link;
+    let bytes = |t: &Timing| t.root_bytes as f64 / len as f64;
+    let near = |x: f64, want: f64| assert!((want..want * 1.25).contains(&x), "{x}, not {want}");
+    // Each hands the message to all its children before it is done: the root sends it four times.
+    let t = run(Algorithm::Binomial, 16);
+    near(bytes(&t), 4.0);
+    assert!((4.0..6.0).contains(&took(&t)), "{}", took(&t));
+    // A pipeline: once, and a segment for each hop.
+    let t = run(Algorithm::Chain, 16);
+    near(bytes(&t), 1.0);
+    assert!((1.4..2.0).contains(&took(&t)), "{}", took(&t));
+    // All but one block each time.
+    let t = run(Algorithm::ScatterAllgather, 16);
+    near(bytes(&t), 2.0 * 15.0 / 16.0);
+    assert!((1.9..3.0).contains(&took(&t)), "{}", took(&t));
+}
+
+/// A small message pays for messages and hops, not for bytes.
+#[test]
+fn small_messages_go_down_a_tree_in_as_many_hops_as_it_is_deep() {
+    let run = |algorithm, hosts| {
+        let mut s = at_full_rate(Scenario::baseline(
+            hosts,
+            Baseline::new(algorithm, 4, CHUNK),
+        ));
+        s.costs.send = Duration::from_micros(2);
+        s.costs.receive = Duration::from_micros(2);
+        timing(&s).slowest.as_secs_f64()
+    };
+    let hop = run(Algorithm::Binomial, 2);
+    for (hosts, depth) in [(4, 2.0), (8, 3.0), (64, 6.0), (100, 7.0)] {
+        let hops = run(Algorithm::Binomial, hosts) / hop;
+        assert!(
+            (depth * 0.8..depth * 1.6).contains(&hops),
+            "{hops} on {hosts}"
+        );
+    }
+    let hops = run(Algorithm::Chain, 21) / hop;
+    assert!((16.0..32.0).contains(&hops), "{hops}");
+}
+
+#[test]
+fn a_host_that_comes_late_holds_up_those_below_it() {
+    let mut b = Baseline::new(Algorithm::Chain, 100, CHUNK);
+    b.enter.push((2, Duration::from_millis(40)));
+    let t = timing(&Scenario::baseline(5, b));
+    assert!(t.completed[1] < Duration::from_millis(5), "{t:?}");
+    for host in 2..5 {
+        assert!(t.completed[host] >= Duration::from_millis(39), "{t:?}");
+    }
+}
+
+#[test]
+fn a_thousand_hosts() {
+    for algorithm in [Algorithm::Binomial, Algorithm::Chain] {
+        let mut s = Scenario::baseline(1024, Baseline::new(algorithm, 4, CHUNK));
+        s.judged = false;
+        assert_eq!(timing(&s).completed.len(), 1024);
+    }
+}
