@@ -40,7 +40,8 @@ fn seeds() -> Vec<Vec<u8>> {
         };
         for n in 0..4 {
             put(&|bytes| {
-                wire::put_data(bytes, group, Seq(START), Seq(START + n), 0, 64);
+                let origin = wire::Origin::Source(Seq(START));
+                wire::put_data(bytes, group, origin, Seq(START + n), 0, 64);
                 bytes.extend([n as u8; 64]);
             });
         }
@@ -55,6 +56,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 group,
                 root: NodeId(1),
                 cum: Seq(START + 2),
+                below: Seq(START + 2),
                 limit: Seq(START + 70),
                 high: Seq(START + 9),
                 received: 3,
@@ -69,7 +71,8 @@ fn seeds() -> Vec<Vec<u8>> {
         });
         put(&|bytes| {
             let next = Seq(START + 20);
-            wire::put_sync(bytes, &wire::Sync { group, next });
+            let root = source;
+            wire::put_sync(bytes, &wire::Sync { group, root, next });
         });
     }
     all

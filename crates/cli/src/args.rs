@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
+use fabricast::proto::Scheme;
+use fabricast::proto::scheme::UnknownScheme;
 use fabricast::transport::udp::Interface;
 
 use crate::units;
@@ -153,6 +155,10 @@ pub struct Send {
     /// Give up if it has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
     pub start_timeout: Duration,
+    /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison: basic,
+    /// window, coroot(N), tree(N), channels(N), ibrmp, with +aggregate(N), +skewed(N), +multicast
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme)]
+    pub scheme: String,
     /// Send everything at this fixed rate, e.g. 500Mbit, whatever is lost; faster than the link it
     /// only causes losses [default: as fast as the slowest receiver takes it]
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
@@ -266,6 +272,11 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
         Some(0) => Err("port 0 is no port to send to".into()),
         port => Ok((ip, port)),
     }
+}
+
+/// A scheme's name, if it means one.
+fn scheme(name: &str) -> Result<String, UnknownScheme> {
+    name.parse::<Scheme>().map(|_| name.to_string())
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             timeout: args.start_timeout,
             by_hand: by_hand.then(Arc::default),
         },
+        scheme: args.scheme.clone(),
         rate: args.rate,
         slow: match args.slow {
             args::Slow::Wait => Slow::Wait,

@@ -205,7 +205,8 @@ fn strangers_on_every_port_do_no_harm() {
             };
             wire::put_header(&mut bytes, &header);
             let group = GroupId(round % 2);
-            wire::put_data(&mut bytes, group, Seq(round), Seq(round), 0, 100);
+            let origin = wire::Origin::Source(Seq(round));
+            wire::put_data(&mut bytes, group, origin, Seq(round), 0, 100);
             bytes.extend([0; 100]);
         }
         socket.send_to(&bytes, group).unwrap();

@@ -170,6 +170,8 @@ pub struct SendOptions {
     pub reach: ReachRule,
     /// When to start.
     pub start: StartRule,
+    /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
+    pub scheme: String,
     /// A fixed rate in bytes per second for everything that is sent, with the pacer off; by default
     /// the pacer finds it.
     pub rate: Option<u64>,
@@ -193,6 +195,7 @@ impl Default for SendOptions {
             ttl: 1,
             reach: ReachRule::Auto,
             start: StartRule::default(),
+            scheme: "auto".into(),
             rate: None,
             slow: Slow::Wait,
             patience: Duration::from_secs(10),

@@ -47,6 +47,25 @@ impl Hierarchy {
         (0..self.receivers).filter(move |&turn| self.collector(turn) == of)
     }
 
+    /// The receiver `turn` and, in a tree, all below it.
+    pub fn below(&self, turn: u32) -> impl Iterator<Item = u32> + use<> {
+        let fanout = match self.told {
+            Told::Tree(fanout) => u64::from(fanout),
+            // Nobody is below anybody that way.
+            Told::Root | Told::Coroots(_) => u64::from(u32::MAX),
+        };
+        let place = u64::from(turn) + 1;
+        let last = u64::from(self.receivers);
+        // A sub-tree is a run of places on every level.
+        let levels = core::iter::successors(Some((place, place)), move |&(from, to)| {
+            Some((from * fanout + 1, to * fanout + fanout))
+        });
+        levels
+            .take_while(move |level| level.0 <= last)
+            .flat_map(move |(from, to)| from..=to.min(last))
+            .map(|place| (place - 1) as u32)
+    }
+
     /// Whether a receiver is a co-root: a copy of its own brings it what was sent (P1.4).
     pub fn is_coroot(&self, turn: u32) -> bool {
         matches!(self.told, Told::Coroots(_))
@@ -106,6 +125,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_sub_tree_is_who_reports_through_its_top() {
+        for (fanout, receivers) in [(1, 9), (2, 31), (3, 40), (5, 12)] {
+            let h = Hierarchy::new(Told::Tree(fanout), receivers);
+            for top in 0..receivers {
+                let through = |t: &u32| {
+                    let mut up = core::iter::successors(Some(*t), |&t| h.collector(t));
+                    up.any(|c| c == top)
+                };
+                let want: Vec<u32> = (0..receivers).filter(through).collect();
+                assert_eq!(h.below(top).collect::<Vec<_>>(), want);
+            }
+        }
+        let flat = Hierarchy::new(Told::Coroots(2), 9);
+        assert_eq!(flat.below(3).collect::<Vec<_>>(), [3]);
+    }
+
     /// The paper's Co-root2 on 8 nodes: the root and one co-root, with three receivers each.
     #[test]
     fn delivery_groups_are_of_a_size() {
@@ -119,7 +155,10 @@ mod tests {
             (0..receivers).for_each(|t| sizes[h.delivery_group(t) as usize] += 1);
             let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
             assert!(most - least <= 1, "{sizes:?}");
-            assert_eq!((0..receivers).filter(|&t| h.is_coroot(t)).count() as u32, k - 1);
+            assert_eq!(
+                (0..receivers).filter(|&t| h.is_coroot(t)).count() as u32,
+                k - 1
+            );
         }
     }
 }

@@ -7,16 +7,19 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::border::{Config, Counters, Event, Outcome, Output, Placement, Refused};
+use crate::border::{Config, Counters, Dest, Event, Outcome, Output, Placement, Refused};
 use crate::gaps::{Gaps, Seen};
 use crate::id::{Extent, GroupId, NodeId, OpId, Token};
+use crate::lane::Send;
 use crate::limits;
 use crate::mutant::{self, Mutant};
-use crate::scheme::Scheme;
+use crate::reporters::Reporters;
+use crate::root::{Charge, Root};
+use crate::scheme::{Scheme, Told};
 use crate::seq::Seq;
 use crate::sum::Sum;
 use crate::time::Time;
-use crate::wire::{self, Coded, Data, Feedback, Ranges, flag};
+use crate::wire::{self, Coded, Data, Feedback, Origin, Ranges, flag};
 
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(2);
@@ -79,6 +82,30 @@ impl Newest {
     }
 }
 
+/// What a node does for those who report to it.
+enum Below {
+    /// Nobody does.
+    Nobody,
+    /// It tells on what all of them have (P1.5).
+    Combines(Reporters),
+    /// It repairs for them (P1.4).
+    Serves(Box<Root>),
+}
+
+/// A stream's name, and this node's place in it.
+pub struct Place {
+    /// Its group.
+    pub group: GroupId,
+    /// Who sends it.
+    pub root: NodeId,
+    /// This node's position among the receivers.
+    pub turn: u32,
+    /// Whom this node tells.
+    pub collector: NodeId,
+    /// Who tells this node.
+    pub reporters: Vec<Charge>,
+}
+
 /// What the streams of a node share.
 pub struct Shared<'a> {
     /// The node's counters.
@@ -94,6 +121,12 @@ pub struct Inbound {
     group: GroupId,
     root: NodeId,
     turn: u32,
+    collector: NodeId,
+    below: Below,
+    /// What was last told of those below; it never goes back.
+    told_below: Seq,
+    /// What was asked for: the answer may wait a little for those below.
+    asked: Option<Seq>,
     chunk: u32,
     gaps: Gaps,
     /// Packets that this node can have room for beyond what is placed.
@@ -129,22 +162,37 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// The stream of `root` in `group`, of which nothing has been seen. `turn` is this node's
-    /// position among the receivers.
-    pub fn new(
-        config: &Config,
-        group: GroupId,
-        root: NodeId,
-        turn: u32,
-        chunk: u32,
-        start: Seq,
-    ) -> Inbound {
+    /// A stream of which nothing has been seen.
+    pub fn new(config: &Config, place: Place, chunk: u32, start: Seq) -> Inbound {
         let scheme = &config.scheme;
         let window = scheme.window;
+        let Place {
+            group,
+            root,
+            turn,
+            collector,
+            reporters,
+        } = place;
+        let below = match scheme.told {
+            _ if reporters.is_empty() => Below::Nobody,
+            Told::Tree(_) => {
+                let nodes = reporters.iter().map(|r| r.node);
+                Below::Combines(Reporters::new(nodes, start))
+            }
+            Told::Root | Told::Coroots(_) => {
+                let stream = (group, Some(root));
+                let relay = Root::new(config, stream, &reporters, chunk, start);
+                Below::Serves(Box::new(relay))
+            }
+        };
         Inbound {
             group,
             root,
             turn,
+            collector,
+            below,
+            told_below: start,
+            asked: None,
             chunk,
             gaps: Gaps::new(start, window.next_power_of_two()),
             window,
@@ -176,6 +224,24 @@ impl Inbound {
     /// Who sends this stream.
     pub fn root(&self) -> NodeId {
         self.root
+    }
+
+    /// Whom this node tells.
+    pub fn collector(&self) -> NodeId {
+        self.collector
+    }
+
+    /// A peer is gone: who told it tells the root, and nobody waits for it.
+    pub fn remove(&mut self, now: Time, node: NodeId, out: &mut VecDeque<Output>) {
+        if self.collector == node {
+            self.collector = self.root;
+            self.plan(now);
+        }
+        match &mut self.below {
+            Below::Nobody => {}
+            Below::Combines(reporters) => reporters.remove(node),
+            Below::Serves(relay) => relay.remove(node, out),
+        }
     }
 
     /// Packets held for operations that are not posted.
@@ -226,18 +292,24 @@ impl Inbound {
         }
         self.held = kept;
         self.ops.push_back(op);
+        if let Below::Serves(relay) = &mut self.below {
+            relay.bcast(now, id, len, out)?;
+        }
         self.plan(now);
         Ok(())
     }
 
-    /// The root is gone: what is posted will not come.
+    /// The root is gone: what is posted will not come, and nothing more is repaired for others.
     pub fn abandon(&mut self, out: &mut VecDeque<Output>) {
-        for op in self.ops.drain(..) {
-            if !op.failed {
-                out.push_back(Output::Event(Event::Failed(op.id)));
-            }
-            out.push_back(Output::Release(op.id));
+        for op in self.ops.iter().filter(|op| !op.failed) {
+            out.push_back(Output::Event(Event::Failed(op.id)));
         }
+        match &self.below {
+            Below::Serves(relay) => out.extend(relay.idle().map(Output::Release)),
+            _ => out.extend(self.ops.iter().map(|op| Output::Release(op.id))),
+        }
+        self.ops.clear();
+        self.below = Below::Nobody;
         self.forget_held(out);
         self.due = None;
         self.ripens = None;
@@ -272,6 +344,7 @@ impl Inbound {
         let filled = self.gaps.filled();
         let repeats = node.counters.duplicates;
         let placement = self.place(data, node);
+        self.carry(now, node.out);
         if fresh && repeats != node.counters.duplicates {
             // It was overtaken by its own repair.
             self.learn(now, scheme, self.reorder * 2);
@@ -318,7 +391,7 @@ impl Inbound {
         let (chunk, sources) = (self.chunk, &coded.sources);
         // It is made of what receivers asked for, and what is not posted is not asked for.
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
-        let Some(op) = posted.filter(|_| sources.last().within(self.gaps.cum(), self.window))
+        let Some(op) = posted.filter(|_| sources.last().before(self.room()))
         else {
             node.counters.duplicates += 1;
             return Placement::Discard;
@@ -350,7 +423,7 @@ impl Inbound {
     fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
-        if !data.seq.before(self.gaps.cum() + self.window) {
+        if !data.seq.before(self.room()) {
             counters.duplicates += 1;
             return Placement::Discard;
         }
@@ -364,7 +437,8 @@ impl Inbound {
                 return Placement::Discard;
             }
             let extent = op.extent(data.seq.from(op.base) as u32, chunk);
-            if data.op != op.base || len != extent.len {
+            let other = matches!(data.origin, Origin::Source(base) if base != op.base);
+            if other || len != extent.len {
                 counters.foreign += 1;
                 if !op.mismatch {
                     op.mismatch = true;
@@ -380,15 +454,20 @@ impl Inbound {
                     Placement::Discard
                 }
             }
-        } else if len > chunk || data.seq.before(data.op) {
+        } else if let Origin::Source(op) = data.origin
+            && (len > chunk || data.seq.before(op))
+        {
             counters.foreign += 1;
             Placement::Discard
-        } else if (self.held.len() as u32) < self.hold_max && self.gaps.see(data.seq) == Seen::New {
+        } else if let Origin::Source(op) = data.origin
+            && (self.held.len() as u32) < self.hold_max
+            && self.gaps.see(data.seq) == Seen::New
+        {
             *node.token += 1;
             let token = Token(*node.token);
             self.held.push_back(Held {
                 seq: data.seq,
-                op: data.op,
+                op,
                 len,
                 token,
             });
@@ -410,6 +489,13 @@ impl Inbound {
         fresh: bool,
     ) {
         let rule = &scheme.feedback;
+        let asked = flags & flag::ASK != 0;
+        if asked {
+            self.ask(now, scheme, seq + 1);
+        }
+        if rule.asked_only {
+            return;
+        }
         if filled != self.gaps.filled() {
             self.retry = scheme.detect.ask_min;
             if fresh && filled != high {
@@ -420,7 +506,9 @@ impl Inbound {
         } else if filled == high && self.gaps.is_open() {
             self.opened = now;
         }
-        if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
+        if scheme.detect.by_sender {
+            // A gap is the sender's affair.
+        } else if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
         // The first reports come more often, so that the pacer learns fast.
@@ -435,9 +523,111 @@ impl Inbound {
         } else {
             self.plan(now + rule.delay_max);
         }
-        if flags & flag::ASK != 0 {
-            self.plan(now + rule.turn * self.turn);
+    }
+
+    /// An answer is wanted, on what was sent before `upto`. Who combines others' waits for them.
+    fn ask(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
+        let turn = now + scheme.feedback.turn * self.turn;
+        match &self.below {
+            Below::Combines(reporters) if reporters.below(self.gaps.cum()).before(upto) => {
+                self.asked = Some(upto);
+                self.plan(turn + scheme.feedback.delay_max);
+            }
+            _ => self.plan(turn),
         }
+    }
+
+    /// What one of those who report to this node tells. Says whether it is one of them.
+    pub fn report(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        (from, f): (NodeId, &Feedback<'_>),
+        node: &mut Shared<'_>,
+    ) -> bool {
+        let own = self.gaps.cum();
+        match &mut self.below {
+            Below::Nobody => return false,
+            Below::Serves(relay) => {
+                relay.feedback(now, from, f, node.counters, node.out);
+                let below = relay.below(own);
+                if self.told_below.before(below) {
+                    // The root waits for it at the end of an operation only.
+                    let over = self.ops.is_empty() && below == own;
+                    let delay = if over {
+                        Duration::ZERO
+                    } else {
+                        scheme.feedback.delay_max
+                    };
+                    self.plan(now + delay);
+                }
+            }
+            Below::Combines(reporters) => {
+                let Some(news) = reporters.feedback(from, f) else {
+                    return false;
+                };
+                node.counters.feedback_received += 1;
+                let below = reporters.below(own);
+                let rule = &scheme.feedback;
+                let soon = self
+                    .last_feedback
+                    .map_or(now, |t| (t + rule.spacing_min).max(now));
+                if self.asked.is_some_and(|upto| !below.before(upto)) {
+                    self.asked = None;
+                    self.plan(now);
+                } else if rule.asked_only {
+                    // The answer is combined.
+                } else if !f.missing.is_empty() || below.from(self.told_below) as u32 >= rule.every
+                {
+                    self.plan(soon);
+                } else if news {
+                    self.plan(now + rule.delay_max);
+                }
+            }
+        }
+        true
+    }
+
+    /// A co-root serves others with what it has, and takes for sent what it knows to be.
+    fn carry(&mut self, now: Time, out: &mut VecDeque<Output>) {
+        if let Below::Serves(relay) = &mut self.below {
+            relay.carry(now, self.gaps.cum(), self.gaps.high(), out);
+        }
+    }
+
+    /// What this node sends for the root.
+    pub fn relay(
+        &mut self,
+        now: Time,
+        config: &Config,
+        counters: &mut Counters,
+        out: &mut VecDeque<Output>,
+    ) -> Option<Send> {
+        match &mut self.below {
+            Below::Serves(relay) => relay.poll(now, config, counters, out),
+            Below::Combines(reporters) => reporters.question().map(|node| Send::Sync {
+                to: Dest::Node(node),
+                root: self.root,
+                next: self.gaps.high(),
+            }),
+            Below::Nobody => None,
+        }
+    }
+
+    /// The transport reads a payload of `op`, which this node has sent for the root, no more.
+    pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
+        if let Below::Serves(relay) = &mut self.below {
+            relay.sent(op, out);
+        }
+    }
+
+    /// Operations of which transmissions for the root are not finished, and how many.
+    pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
+        let relay = match &self.below {
+            Below::Serves(relay) => Some(relay),
+            _ => None,
+        };
+        relay.into_iter().flat_map(|r| r.unfinished())
     }
 
     /// Packets may come so late and yet not be lost.
@@ -473,12 +663,18 @@ impl Inbound {
             self.opened = now;
         }
         self.gaps.announce(next);
+        self.ask(now, scheme, next);
+        if let Below::Combines(reporters) = &mut self.below {
+            reporters.ask(next);
+        }
+        if scheme.detect.by_sender || scheme.feedback.asked_only {
+            return;
+        }
         // What was sent just before may be behind: the question and the data came by different
         // sockets.
         if self.gaps.is_open() && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
-        self.plan(now + scheme.feedback.turn * self.turn);
     }
 
     /// The operation that comes next cannot be placed here: nothing more is wanted.
@@ -499,9 +695,42 @@ impl Inbound {
             // for the next post.
             return cum;
         }
-        let window = cum + self.window;
         let backlog = high + self.backlog;
-        window.min(backlog).min(posted).max(cum)
+        let own = self.room().min(backlog).min(posted);
+        own.max(cum)
+    }
+
+    /// The same for all who report through this node, of those who are ready; nowhere is where they are.
+    fn limit_of_all(&self) -> Seq {
+        let own = self.limit();
+        match &self.below {
+            Below::Combines(reporters) => {
+                let ready = (own != self.gaps.cum()).then_some(own);
+                let below = self.have_all();
+                reporters.limit(ready).map_or(below, |l| l.max(below))
+            }
+            Below::Nobody | Below::Serves(_) => own,
+        }
+    }
+
+    /// Packets from here on have no room here, or at a co-root in the window that it keeps for others.
+    fn room(&self) -> Seq {
+        let own = self.gaps.cum() + self.window;
+        match &self.below {
+            Below::Serves(relay) => own.min(relay.room()),
+            _ => own,
+        }
+    }
+
+    /// What all who report to this node have, and it itself.
+    fn have_all(&self) -> Seq {
+        let own = self.gaps.cum();
+        let below = match &self.below {
+            Below::Nobody => own,
+            Below::Combines(reporters) => reporters.below(own),
+            Below::Serves(relay) => relay.below(own),
+        };
+        below.max(self.told_below)
     }
 
     /// Bytes `extent` of one of this stream's operations have met their fate.
@@ -551,12 +780,18 @@ impl Inbound {
             self.ripe = self.gaps.high();
             self.plan(now + scheme.repair.gather);
         }
+        self.carry(now, out);
         if self.ops[i].placed == self.ops[i].packets {
             out.push_back(Output::Event(Event::Complete(extent.op)));
-            out.push_back(Output::Release(extent.op));
+            // A co-root may still have to send it.
+            if !matches!(self.below, Below::Serves(_)) {
+                out.push_back(Output::Release(extent.op));
+            }
             self.ops.remove(i);
-            self.plan(now + scheme.feedback.turn * self.turn);
-        } else if self.is_pressing() {
+            if !scheme.feedback.asked_only {
+                self.plan(now + scheme.feedback.turn * self.turn);
+            }
+        } else if !scheme.feedback.asked_only && self.is_pressing() {
             self.plan(now);
         }
     }
@@ -579,11 +814,14 @@ impl Inbound {
     }
 
     /// When [`Inbound::poll`] has something to do.
-    pub fn wake(&self) -> Option<Time> {
-        match (self.due, self.ripens) {
-            (Some(a), Some((b, _))) => Some(a.min(b)),
-            (a, b) => a.or(b.map(|b| b.0)),
-        }
+    pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
+        let relay = match &self.below {
+            Below::Serves(relay) => relay.wake(now, scheme),
+            Below::Combines(reporters) => reporters.has_questions().then_some(now),
+            Below::Nobody => None,
+        };
+        let ripens = self.ripens.map(|r| r.0);
+        [self.due, ripens, relay].into_iter().flatten().min()
     }
 
     /// Writes a feedback frame to `head` if one is due, after `header` has written what comes
@@ -617,12 +855,14 @@ impl Inbound {
         }
         self.forget(now, scheme);
         header(head);
-        self.write(now, head);
+        self.write(now, scheme, head);
         self.due = None;
+        self.asked = None;
         self.count = 0;
         self.last_feedback = Some(now);
         self.last_limit = self.limit();
-        if self.gaps.filled().before(self.ripe) && !self.has_failed() {
+        let asks = !scheme.detect.by_sender && !scheme.feedback.asked_only;
+        if asks && self.gaps.filled().before(self.ripe) && !self.has_failed() {
             // What is missing is asked for again, ever more patiently, until something moves.
             self.plan(now + self.retry);
             self.retry = (self.retry * 2).min(scheme.detect.ask_max);
@@ -630,7 +870,7 @@ impl Inbound {
         true
     }
 
-    fn write(&self, now: Time, head: &mut Vec<u8>) {
+    fn write(&mut self, now: Time, scheme: &Scheme, head: &mut Vec<u8>) {
         let newest = self.newest.unwrap_or(Newest {
             flight: 0,
             at: now,
@@ -638,11 +878,13 @@ impl Inbound {
         });
         // A receiver that has received nothing has no flight to tell of: it says so by its count.
         let known = self.newest.is_some_and(|n| !n.is_old(now));
+        self.told_below = self.have_all();
         let feedback = Feedback {
             group: self.group,
             root: self.root,
             cum: self.gaps.cum(),
-            limit: self.limit(),
+            below: self.told_below,
+            limit: self.limit_of_all(),
             high: self.gaps.high(),
             received: newest.received,
             arrived_us: newest.at.micros(),
@@ -654,10 +896,22 @@ impl Inbound {
         let ripe = if mutant::active(Mutant::GapsUnreported) || self.has_failed() {
             self.gaps.cum()
         } else {
-            // What is not posted is not asked for, although it could be held.
-            self.ripe.min(self.end)
+            // What is not posted is not asked for, although it could be held. Who is asked, or does
+            // not ask by itself, says what it knows.
+            let told = scheme.detect.by_sender || scheme.feedback.asked_only;
+            let ripe = if told { self.gaps.high() } else { self.ripe };
+            ripe.min(self.end)
         };
-        wire::put_feedback(head, &feedback, self.gaps.missing(ripe));
+        let own = self.gaps.missing(ripe);
+        match &mut self.below {
+            Below::Combines(reporters) => {
+                let all = reporters.missing(self.told_below, own);
+                // Of what it has not heard of itself it cannot speak.
+                let known = all.iter().take_while(|r| !feedback.high.before(r.0 + r.1));
+                wire::put_feedback(head, &feedback, known.copied());
+            }
+            _ => wire::put_feedback(head, &feedback, own),
+        }
     }
 
     /// Checked after every change in tests and soaks.
@@ -665,5 +919,8 @@ impl Inbound {
         self.gaps.invariants();
         assert!(self.held.len() as u32 <= self.hold_max);
         assert!(!self.end.before(self.gaps.cum()));
+        if let Below::Serves(relay) = &self.below {
+            relay.invariants();
+        }
     }
 }

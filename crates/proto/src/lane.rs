@@ -1,11 +1,12 @@
 //! What a root is made of: broadcasts under way, lanes, and what they send.
 
 use crate::border::Dest;
-use crate::id::{Extent, OpId};
+use crate::id::{Extent, NodeId, OpId};
 use crate::pace::Pacer;
 use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
 use crate::window::Window;
+use crate::wire::Origin;
 
 /// A broadcast under way.
 #[derive(Clone, Debug)]
@@ -63,8 +64,8 @@ pub enum Send {
         to: Dest,
         /// Its flight.
         flight: u16,
-        /// First number of its operation.
-        op: Seq,
+        /// Whose packet it is.
+        origin: Origin,
         /// Its number.
         seq: Seq,
         /// Flags of the data frame.
@@ -89,6 +90,8 @@ pub enum Send {
     Sync {
         /// To whom.
         to: Dest,
+        /// Whose stream it is.
+        root: NodeId,
         /// Everything before this has been sent.
         next: Seq,
     },

@@ -21,6 +21,7 @@
 mod border;
 mod flights;
 pub mod gaps;
+mod hierarchy;
 pub mod id;
 mod inbound;
 mod lane;
@@ -30,6 +31,7 @@ pub mod mutant;
 mod node;
 mod pace;
 mod prove;
+mod reporters;
 pub mod rng;
 mod root;
 pub mod scheme;

@@ -23,10 +23,18 @@ pub struct Member {
     pub reach: Reach,
     /// Nobody waits for it any more.
     pub gone: bool,
-    /// It has placed everything before this ...
+    /// It reports to somebody else ...
+    pub delegated: bool,
+    /// ... it and all who report to it have placed everything before this.
+    pub below: Seq,
+    /// It (with [`crate::scheme::Told::Tree`] all below it) has placed everything before this ...
     pub cum: Seq,
     /// ... and can take what lies before this.
     pub limit: Seq,
+    /// When `cum` last moved.
+    pub advanced: Time,
+    /// How many packets it lacks from `cum` on.
+    pub hole: u32,
     /// Bytes that it has placed.
     pub placed: u64,
     /// Packets that were sent again, or are to be, because it asked.
@@ -49,12 +57,16 @@ pub struct Member {
 
 impl Member {
     /// One that has not been heard and has nothing of what begins at `start`.
-    pub fn new(node: NodeId, start: Seq, gone: bool) -> Member {
+    pub fn new(node: NodeId, start: Seq, gone: bool, delegated: bool) -> Member {
         Member {
             node,
             lane: GROUP_LANE,
             reach: Reach::Multicast,
             gone,
+            delegated,
+            below: start,
+            advanced: Time::ZERO,
+            hole: 0,
             cum: start,
             limit: start,
             placed: 0,
@@ -69,14 +81,24 @@ impl Member {
         }
     }
 
-    /// Whether it is waited for: it has not everything before `end`.
+    /// Whether it reports here, and is served from here.
+    pub fn is_mine(&self) -> bool {
+        !self.gone && !self.delegated
+    }
+
+    /// Whether it is waited for: it, or somebody below it, has not everything before `end`.
     pub fn owes(&self, end: Seq) -> bool {
-        !self.gone && self.cum != end
+        self.is_mine() && self.below != end
+    }
+
+    /// How long it may take to answer, or to acknowledge: longer each time that it did not.
+    pub fn patience(&self, detect: &Detect) -> Duration {
+        (detect.ask_min * (1 << self.unanswered.min(16))).min(detect.ask_max)
     }
 
     /// Whether it has been silent for so long that it is to be asked (again).
     pub fn is_silent(&self, now: Time, detect: &Detect) -> bool {
-        let patience = (detect.ask_min * (1 << self.unanswered.min(16))).min(detect.ask_max);
+        let patience = self.patience(detect);
         let silent = self.heard.map_or(Duration::MAX, |h| now.since(h));
         silent >= patience && now.since(self.asked) >= patience
     }

@@ -11,17 +11,18 @@ use crate::border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused, Transmit,
 };
+use crate::hierarchy::Hierarchy;
 use crate::id::{Extent, GroupId, NodeId, OpId, Token};
-use crate::inbound::{self, Inbound, Shared};
+use crate::inbound::{self, Inbound, Place, Shared};
 use crate::lane::Send;
 use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
-use crate::root::Root;
+use crate::root::{Charge, Root};
 use crate::seq::Seq;
 use crate::sum::Payload;
 use crate::time::Time;
-use crate::wire::{self, Frame, Header, Probe};
+use crate::wire::{self, Frame, Header, Origin, Probe};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
@@ -69,13 +70,19 @@ impl Group {
     /// This node's stream to the group.
     fn root(&mut self, config: &Config) -> &mut Root {
         self.root.get_or_insert_with(|| {
-            let others: Vec<_> = self
-                .members
-                .iter()
-                .filter(|&&m| m != config.node)
-                .map(|&m| (m, self.reach.get(&m).copied().unwrap_or(Reach::Multicast)))
-                .collect();
-            Root::new(config, self.id, &others, self.chunk, self.start)
+            let others = self.members.iter().filter(|&&m| m != config.node);
+            let receivers: Vec<NodeId> = others.copied().collect();
+            let hierarchy = Hierarchy::new(config.scheme.told, receivers.len() as u32);
+            let charges = (0..).zip(&receivers).map(|(turn, &node)| Charge {
+                node,
+                reach: self.reach.get(&node).copied().unwrap_or(Reach::Multicast),
+                delegated: hierarchy
+                    .collector(turn)
+                    .is_some_and(|c| !self.gone.contains(&receivers[c as usize])),
+                coroot: hierarchy.collector(turn).is_none() && hierarchy.is_coroot(turn),
+            });
+            let charges: Vec<_> = charges.collect();
+            Root::new(config, (self.id, None), &charges, self.chunk, self.start)
         })
     }
 
@@ -86,22 +93,49 @@ impl Group {
         }
         let at = self.members.binary_search(&root).ok()?;
         let me = self.members.binary_search(&config.node).ok()?;
-        let turn = me - usize::from(me > at);
-        self.inbound.push(Inbound::new(
-            config,
-            self.id,
+        let turn = (me - usize::from(me > at)) as u32;
+        let receivers = self.members.len() as u32 - 1;
+        let hierarchy = Hierarchy::new(config.scheme.told, receivers);
+        let node = |turn: u32| self.members[turn as usize + usize::from(turn as usize >= at)];
+        let collector = hierarchy.collector(turn).map(node);
+        let reporters = hierarchy.reporters(Some(turn)).map(|t| Charge {
+            node: node(t),
+            reach: self
+                .reach
+                .get(&node(t))
+                .copied()
+                .unwrap_or(Reach::Multicast),
+            delegated: false,
+            coroot: hierarchy.is_coroot(t),
+        });
+        let place = Place {
+            group: self.id,
             root,
-            turn as u32,
-            self.chunk,
-            self.start,
-        ));
+            turn,
+            collector: collector.filter(|c| !self.gone.contains(c)).unwrap_or(root),
+            reporters: reporters.collect(),
+        };
+        let stream = Inbound::new(config, place, self.chunk, self.start);
+        self.inbound.push(stream);
         self.inbound.last_mut()
+    }
+
+    /// Who reports to `node` on this node's stream.
+    fn reporters_of(&self, config: &Config, node: NodeId) -> Vec<NodeId> {
+        let others = self.members.iter().filter(|&&m| m != config.node);
+        let receivers: Vec<NodeId> = others.copied().collect();
+        let hierarchy = Hierarchy::new(config.scheme.told, receivers.len() as u32);
+        let turn = receivers.binary_search(&node).ok().map(|t| t as u32);
+        let reporters = turn.map(|t| hierarchy.reporters(Some(t)));
+        let turns = reporters.into_iter().flatten();
+        turns.map(|t| receivers[t as usize]).collect()
     }
 
     fn wake(&self, now: Time, config: &Config) -> Option<Time> {
         let root = self.root.as_ref().and_then(|r| r.wake(now, &config.scheme));
         let prover = self.prover.as_ref().map(Prover::wake);
-        let inbound = self.inbound.iter().filter_map(Inbound::wake);
+        let inbound = self.inbound.iter();
+        let inbound = inbound.filter_map(|s| s.wake(now, &config.scheme));
         inbound.chain(root).chain(prover).min()
     }
 }
@@ -141,7 +175,7 @@ impl Node {
             } => self.group_add(group, members, chunk, start).map(|()| None),
             Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
             Command::PeerRemove(node) => {
-                self.peer_remove(node);
+                self.peer_remove(now, node);
                 Ok(None)
             }
             Command::PeerAdd(node) => {
@@ -211,6 +245,7 @@ impl Node {
                 self.leaving.extend(root.unfinished());
             }
             for stream in &mut group.inbound {
+                self.leaving.extend(stream.unfinished());
                 stream.forget_held(&mut self.out);
             }
         }
@@ -225,7 +260,7 @@ impl Node {
         Ok(())
     }
 
-    fn peer_remove(&mut self, node: NodeId) {
+    fn peer_remove(&mut self, now: Time, node: NodeId) {
         self.gone.insert(node);
         // What has not been told of it yet is of no interest any more.
         self.out.retain(|o| match o {
@@ -241,14 +276,23 @@ impl Node {
             }
             group.reach.insert(node, Reach::Nothing);
             group.gone.insert(node);
-            if let Some(root) = group.root.as_mut() {
+            if group.root.is_some() {
+                let orphans = group.reporters_of(&self.config, node);
+                let root = group.root(&self.config);
+                // First, lest an operation be over before they are asked.
+                orphans.into_iter().for_each(|orphan| root.adopt(orphan));
                 root.remove(node, &mut self.out);
+            }
+            for stream in &mut group.inbound {
+                stream.remove(now, node, &mut self.out);
             }
             if let Some(prover) = group.prover.as_mut() {
                 prover.remove(node);
             }
             if let Some(i) = group.inbound.iter().position(|s| s.root() == node) {
-                group.inbound.remove(i).abandon(&mut self.out);
+                let mut stream = group.inbound.remove(i);
+                self.leaving.extend(stream.unfinished());
+                stream.abandon(&mut self.out);
             }
             self.touch(at);
         }
@@ -348,7 +392,12 @@ impl Node {
         let mut placement = Placement::Discard;
         match frame {
             Frame::Data(f) => {
-                if let Some(stream) = group.inbound(&self.config, from) {
+                let root = match f.origin {
+                    Origin::Source(_) => from,
+                    Origin::Root(root) => root,
+                };
+                let known = root != self.config.node && !group.gone.contains(&root);
+                if let Some(stream) = group.inbound(&self.config, root).filter(|_| known) {
                     let mut shared = Shared {
                         counters: &mut self.counters,
                         token: &mut self.held_token,
@@ -368,7 +417,8 @@ impl Node {
                 }
             }
             Frame::Sync(f) => {
-                if let Some(stream) = group.inbound(&self.config, from) {
+                let known = f.root != self.config.node && !group.gone.contains(&f.root);
+                if let Some(stream) = group.inbound(&self.config, f.root).filter(|_| known) {
                     stream.sync(now, scheme, f.next);
                 }
             }
@@ -377,7 +427,16 @@ impl Node {
                 let root = group.root(&self.config);
                 root.feedback(now, from, f, counters, out);
             }
-            Frame::Feedback(_) => self.counters.foreign += 1,
+            Frame::Feedback(f) => {
+                let mut shared = Shared {
+                    counters: &mut self.counters,
+                    token: &mut self.held_token,
+                    out: &mut self.out,
+                };
+                let stream = group.inbound.iter_mut().find(|s| s.root() == f.root);
+                let told = stream.is_some_and(|s| s.report(now, scheme, (from, f), &mut shared));
+                self.counters.foreign += u64::from(!told);
+            }
             Frame::Probe(f) => {
                 if self.acks.len() < ACKS_MAX {
                     self.acks.push_back((from, *f));
@@ -418,10 +477,13 @@ impl Node {
                 self.leaving.remove(&op);
                 self.out.push_back(Output::Release(op));
             }
-        } else if let Some(&(at, _)) = self.ops.get(&op)
-            && let Some(root) = self.groups[at].as_mut().and_then(|g| g.root.as_mut())
+        } else if let Some(&(at, root)) = self.ops.get(&op)
+            && let Some(group) = self.groups[at].as_mut()
         {
-            root.sent(op, &mut self.out);
+            match group.inbound.iter_mut().find(|s| s.root() == root) {
+                Some(stream) => stream.sent(op, &mut self.out),
+                None => group.root(&self.config).sent(op, &mut self.out),
+            }
         }
     }
 
@@ -510,45 +572,20 @@ impl Node {
         }
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
-        if let Some(root) = group.root.as_mut() {
-            match root.poll(now, &self.config, &mut self.counters, &mut self.out) {
-                Some(Send::Data {
-                    to,
-                    flight,
-                    op,
-                    seq,
-                    flags,
-                    extent,
-                }) => {
-                    wire::put_header(head, &Header { flight, ..header });
-                    wire::put_data(head, group.id, op, seq, flags, extent.len);
-                    return Some(data(to, Payload::Extent(extent)));
-                }
-                Some(Send::Coded {
-                    to,
-                    flight,
-                    sources,
-                    flags,
-                    sum,
-                }) => {
-                    wire::put_header(head, &Header { flight, ..header });
-                    wire::put_coded(head, group.id, &sources, flags, sum.len());
-                    return Some(data(to, Payload::Sum(sum)));
-                }
-                Some(Send::Sync { to, next }) => {
-                    let group = group.id;
-                    wire::put_header(head, &header);
-                    wire::put_sync(head, &wire::Sync { group, next });
-                    return Some(control(to));
-                }
-                None => {}
-            }
+        let (counters, out) = (&mut self.counters, &mut self.out);
+        let root = group.root.as_mut();
+        let mut send = root.and_then(|r| r.poll(now, &self.config, counters, out));
+        for stream in &mut group.inbound {
+            send = send.or_else(|| stream.relay(now, &self.config, counters, out));
+        }
+        if let Some(send) = send {
+            return Some(put(send, group.id, header, head));
         }
         for stream in &mut group.inbound {
             let put = |head: &mut Vec<u8>| wire::put_header(head, &header);
             if stream.poll(now, &self.config.scheme, head, put) {
                 self.counters.feedback_sent += 1;
-                return Some(control(Dest::Node(stream.root())));
+                return Some(control(Dest::Node(stream.collector())));
             }
         }
         None
@@ -610,6 +647,40 @@ impl Node {
             for stream in &group.inbound {
                 stream.invariants();
             }
+        }
+    }
+}
+
+/// Appends the head of what a stream sends.
+fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output {
+    match send {
+        Send::Data {
+            to,
+            flight,
+            origin,
+            seq,
+            flags,
+            extent,
+        } => {
+            wire::put_header(head, &Header { flight, ..header });
+            wire::put_data(head, group, origin, seq, flags, extent.len);
+            data(to, Payload::Extent(extent))
+        }
+        Send::Coded {
+            to,
+            flight,
+            sources,
+            flags,
+            sum,
+        } => {
+            wire::put_header(head, &Header { flight, ..header });
+            wire::put_coded(head, group, &sources, flags, sum.len());
+            data(to, Payload::Sum(sum))
+        }
+        Send::Sync { to, root, next } => {
+            wire::put_header(head, &header);
+            wire::put_sync(head, &wire::Sync { group, root, next });
+            control(to)
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The sending side of a stream: one root's broadcasts to one group.
+//! The sending side of a stream: one root's broadcasts to one group. A co-root has one too, for
+//! those who report to it: its new packets are sent by the root, and it only repairs.
 //!
 //! A root sends over *lanes*. The first lane is the group's multicast; a member that multicast
 //! does not reach, or that is behind, has a lane of its own: "a group of one". A lane has a
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
 use crate::flights::{Flight, Flights};
+use crate::hierarchy::Hierarchy;
 use crate::id::{GroupId, NodeId, OpId};
 use crate::inbound::packets;
 use crate::lane::{Lane, Op, Send};
@@ -23,12 +25,12 @@ use crate::limits;
 use crate::member::{GROUP_LANE, Member};
 use crate::mutant::{self, Mutant};
 use crate::pace::Pacer;
-use crate::scheme::{How, Scheme};
+use crate::scheme::{Detect, How, Scheme, Told};
 use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
 use crate::time::Time;
 use crate::window::{Lacking, Window};
-use crate::wire::{DATA_OVERHEAD, Feedback, flag};
+use crate::wire::{DATA_OVERHEAD, Feedback, Origin, flag};
 
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
@@ -37,9 +39,33 @@ const TURN_PACKETS: u32 = 32;
 /// Before anybody has been heard, the first broadcast waits so long for all to be ready.
 const GRACE: Duration = Duration::from_millis(50);
 
+/// A receiver of a stream, as its root is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge {
+    /// Who.
+    pub node: NodeId,
+    /// How it is reached.
+    pub reach: Reach,
+    /// It reports to another receiver.
+    pub delegated: bool,
+    /// It reports here and is a co-root.
+    pub coroot: bool,
+}
+
 /// The sending side of a stream.
 pub struct Root {
     group: GroupId,
+    /// Whose stream it is, at a co-root.
+    relay: Option<NodeId>,
+    /// At a co-root: everything before this has been placed here, and so can be repaired.
+    have: Seq,
+    /// At a co-root: everything before this is known to have been sent.
+    high: Seq,
+    told: Told,
+    by_sender: bool,
+    broadcasts: u32,
+    /// Members that are co-roots.
+    coroots: Vec<u32>,
     chunk: u32,
     window: u32,
     rate: Option<u64>,
@@ -69,24 +95,33 @@ pub struct Root {
 }
 
 impl Root {
-    /// No broadcast yet; `members` are the receivers. The first packet will have number `start`.
+    /// No broadcast yet; `members` are the receivers, sorted by node. The first packet will have number
+    /// `start`. `relay`: the stream's root, if this is a co-root.
     pub fn new(
         config: &Config,
-        group: GroupId,
-        members: &[(NodeId, Reach)],
+        (group, relay): (GroupId, Option<NodeId>),
+        members: &[Charge],
         chunk: u32,
         start: Seq,
     ) -> Root {
         let window = config.scheme.window.next_power_of_two();
+        let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
         let mut root = Root {
             group,
+            relay,
+            have: start,
+            high: start,
+            told: config.scheme.told,
+            by_sender: config.scheme.detect.by_sender,
+            broadcasts: config.scheme.broadcasts,
+            coroots: coroots.map(|(i, _)| i).collect(),
             chunk,
             window,
             rate: config.rate,
             total: config.rate.map(|r| Pacer::new(Some(r))),
             members: members
                 .iter()
-                .map(|&(node, reach)| Member::new(node, start, reach == Reach::Nothing))
+                .map(|m| Member::new(m.node, start, m.reach == Reach::Nothing, m.delegated))
                 .collect(),
             lanes: Vec::new(),
             ops: VecDeque::new(),
@@ -97,25 +132,26 @@ impl Root {
             ask_from: 0,
             survey_at: None,
             started: None,
-            unheard: members.iter().filter(|m| m.1 != Reach::Nothing).count(),
+            unheard: 0,
             rtt: None,
             rtt_var: Duration::ZERO,
             turn: 0,
             taken: 0,
             lane_number: 0,
         };
+        root.unheard = root.members.iter().filter(|m| m.is_mine()).count();
         // A group of two needs no multicast: whatever one sends is for the other.
         let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
         let dest = match pair {
-            true => Dest::Node(members[0].0),
+            true => Dest::Node(members[0].node),
             false => Dest::Group(group),
         };
         let lane = root.lane(dest, start);
         root.lanes.push(Some(lane));
-        for (i, &(_, reach)) in members.iter().enumerate() {
+        for (i, m) in members.iter().enumerate() {
             if pair {
                 root.members[i].reach = Reach::Unicast;
-            } else if reach == Reach::Unicast {
+            } else if m.reach == Reach::Unicast && !m.delegated {
                 root.serve_alone(i, Reach::Unicast);
             }
         }
@@ -224,7 +260,7 @@ impl Root {
         if let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node)
             && reach == Reach::Unicast
             && self.members[i].reach != reach
-            && !self.members[i].gone
+            && self.members[i].is_mine()
         {
             self.serve_alone(i, reach);
         }
@@ -248,7 +284,9 @@ impl Root {
 
     /// Members whose progress a lane waits for: those that are ready, or that have everything.
     fn counts(&self, m: &Member, lane: usize) -> bool {
-        m.lane == lane && !m.gone && (m.is_ready() || m.cum == self.end)
+        // Nobody in a tree can be served alone, so that all wait for one another.
+        let tree = matches!(self.told, Told::Tree(_));
+        m.lane == lane && m.is_mine() && (m.is_ready() || m.cum == self.end || tree)
     }
 
     /// Finds a lane's base and limit anew.
@@ -261,7 +299,7 @@ impl Root {
                 Some(b) if b == m.cum => at_base += 1,
                 _ => (base, at_base) = (Some(m.cum), 1),
             }
-            if m.is_ready() {
+            if m.cum != self.end {
                 limit = Some(limit.map_or(m.limit, |l| l.min(m.limit)));
             }
         }
@@ -273,6 +311,7 @@ impl Root {
             l.at_base = at_base;
             l.limit = limit;
         }
+        self.follow(lane);
     }
 
     /// What a receiver tells.
@@ -288,26 +327,51 @@ impl Root {
             counters.foreign += 1;
             return;
         };
+        // A co-root's group may be ahead of what it has posted itself.
+        let end = if self.relay.is_some() { self.end } else { f.high.max(f.cum) };
+        let f = &Feedback {
+            cum: f.cum.min(end),
+            below: f.below.min(end),
+            high: f.high.min(end),
+            ..*f
+        };
         let m = &mut self.members[i];
+        // Who answers for a tree below it is as far as that.
+        let cum = match self.told {
+            Told::Tree(_) => f.below,
+            Told::Root | Told::Coroots(_) => f.cum,
+        };
         // Older than what is known, or about packets that do not exist.
-        if m.gone || f.cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
-            counters.foreign += u64::from(!m.gone && !f.cum.before(m.cum));
+        if !m.is_mine() || cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
+            counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
             return;
         }
         counters.feedback_received += 1;
         self.unheard -= usize::from(m.heard.is_none());
         m.heard = Some(now);
-        m.unanswered = 0;
+        let unanswered = core::mem::take(&mut m.unanswered);
         let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
-        let gap = f.missing.clone().next().map_or(f.high, |r| r.0);
-        let seen = (f.cum, f.high, gap, f.received);
+        let (old_below, below) = (m.below, m.below.max(f.below));
+        let first = f.missing.clone().next();
+        let gap = first.map_or(f.high, |r| r.0);
+        m.hole = match first {
+            Some((at, len)) if at == cum => len,
+            _ => u32::MAX,
+        };
+        if self.by_sender && m.cum == cum {
+            m.unanswered = unanswered;
+        }
+        let seen = (below, f.high, gap, f.received);
         if m.seen != seen {
             (m.seen, m.moved, m.slow) = (seen, now, false);
         }
-        m.cum = f.cum;
+        if m.cum != cum {
+            m.advanced = now;
+        }
+        (m.cum, m.below) = (cum, below);
         m.limit = f.limit;
         let lane = m.lane;
-        self.count_placed(i, old_cum, f.cum);
+        self.count_placed(i, old_below, below);
         let as_of = (f.flags & flag::FLIGHT != 0).then(|| self.flights.extend(f.flight));
         if let Some(flight) = as_of {
             self.measure(now, i, flight, f);
@@ -316,7 +380,9 @@ impl Root {
         if self.members[i].lane == lane {
             self.watch(now, i, f, out);
         }
-        self.note_missing(now, i, as_of, f);
+        if !self.by_sender {
+            self.note_missing(now, i, as_of, f);
+        }
         let newest = self.flights.newest();
         let lane = self.members[i].lane;
         if let Some(l) = &mut self.lanes[lane] {
@@ -438,15 +504,28 @@ impl Root {
 
     fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
         let rto = self.rto();
+        // In a tree it is not known which of those below lacks it.
+        let hierarchy = Hierarchy::new(self.told, self.members.len() as u32);
         let (lane, limit) = (self.members[i].lane, self.members[i].limit);
+        // Nor can a co-root repair what it has not yet.
+        let have = if self.relay.is_some() {
+            self.have
+        } else {
+            limit
+        };
+        let upto = limit.min(have);
         let Some(l) = &mut self.lanes[lane] else {
             return;
         };
         let mut noted = 0;
         for (first, n) in f.missing {
             // What it lacks beyond its limit it cannot take yet.
-            for k in (0..n).take_while(|&k| (first + k).before(limit)) {
-                noted += u64::from(l.window.lacks(now, first + k, i as u32, as_of, rto));
+            for k in (0..n).take_while(|&k| (first + k).before(upto)) {
+                for who in hierarchy.below(i as u32) {
+                    if !self.members[who as usize].gone {
+                        noted += u64::from(l.window.lacks(now, first + k, who, as_of, rto));
+                    }
+                }
             }
         }
         self.members[i].repairs += noted;
@@ -469,6 +548,9 @@ impl Root {
             return;
         }
         self.members[i].gone = true;
+        if self.members[i].delegated {
+            return;
+        }
         self.unheard -= usize::from(self.members[i].heard.is_none());
         let at = self.members[i].lane;
         if let Some(l) = &mut self.lanes[at] {
@@ -488,12 +570,77 @@ impl Root {
         self.finish(out);
     }
 
+    /// A member's own collector is gone: it reports here from now on.
+    pub fn adopt(&mut self, node: NodeId) {
+        let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
+            return;
+        };
+        if self.members[i].gone || !core::mem::take(&mut self.members[i].delegated) {
+            return;
+        }
+        self.unheard += usize::from(self.members[i].heard.is_none());
+        self.count_waiting();
+        self.settle(GROUP_LANE);
+    }
+
+    /// At a co-root: what it has placed itself, and what it knows to have been sent.
+    pub fn carry(&mut self, now: Time, have: Seq, high: Seq, out: &mut VecDeque<Output>) {
+        self.high = high;
+        for lane in 0..self.lanes.len() {
+            self.follow(lane);
+        }
+        let Some(l) = &mut self.lanes[GROUP_LANE] else {
+            return;
+        };
+        let from = core::mem::replace(&mut self.have, have);
+        for k in 0..if self.coroots.is_empty() {
+            0
+        } else {
+            have.from(from) as u32
+        } {
+            for &i in &self.coroots {
+                let (m, seq) = (&self.members[i as usize], from + k);
+                if m.is_mine() && !seq.before(m.cum) && seq.before(m.limit) {
+                    l.window.lacks(now, from + k, i, None, Duration::ZERO);
+                }
+            }
+        }
+        if from != have {
+            self.finish(out);
+        }
+    }
+
+    /// At a co-root: a lane takes for sent what the root has sent, as far as its window goes.
+    fn follow(&mut self, lane: usize) {
+        if let Some(l) = self.lanes[lane].as_mut().filter(|_| self.relay.is_some()) {
+            let room = l.window.base() + self.window;
+            l.window.skip_to(self.high.min(room));
+        }
+    }
+
+    /// At a co-root: what lies beyond has no room in its window.
+    pub fn room(&self) -> Seq {
+        let l = self.lanes[GROUP_LANE].as_ref();
+        l.map_or(self.have, |l| l.window.base() + self.window)
+    }
+
+    /// What everybody has who reports here, and this node with `own`.
+    pub fn below(&self, own: Seq) -> Seq {
+        let mine = self.members.iter().filter(|m| m.is_mine());
+        mine.fold(own, |least, m| least.min(m.below))
+    }
+
+    /// Operations that nothing reads any more.
+    pub fn idle(&self) -> impl Iterator<Item = OpId> + '_ {
+        self.ops.iter().filter(|op| op.out == 0).map(|op| op.id)
+    }
+
     fn count_waiting(&mut self) {
         let Some(end) = self.ops.front().map(Op::end) else {
             self.waiting = 0;
             return;
         };
-        let lacks = |m: &&Member| !m.gone && m.cum.before(end);
+        let lacks = |m: &&Member| m.is_mine() && m.below.before(end);
         self.waiting = self.members.iter().filter(lacks).count();
     }
 
@@ -503,9 +650,14 @@ impl Root {
             let Some(op) = self.ops.front_mut() else {
                 break;
             };
+            if self.relay.is_some() && self.have.before(op.end()) {
+                break;
+            }
             if !op.complete {
                 op.complete = true;
-                out.push_back(Output::Event(Event::Complete(op.id)));
+                if self.relay.is_none() {
+                    out.push_back(Output::Event(Event::Complete(op.id)));
+                }
             }
             if op.out > 0 {
                 break;
@@ -553,12 +705,13 @@ impl Root {
         }
         if let Some(to) = self.asks.pop_front() {
             let next = self.lanes[GROUP_LANE].as_ref()?.window.next();
+            let root = self.relay.unwrap_or(config.node);
             let next = match to {
                 Dest::Group(_) => next,
                 // One that is served alone is told of what its own lane has sent.
                 Dest::Node(n) => self.lane_of(n).map_or(next, |l| l.window.next()),
             };
-            return Some(Send::Sync { to, next });
+            return Some(Send::Sync { to, root, next });
         }
         if self.total.as_ref().is_some_and(|t| !t.is_open(now)) {
             return None;
@@ -603,11 +756,16 @@ impl Root {
         } else {
             scheme.repair.gather
         };
+        let how = match self.relay {
+            // A co-root's group has no address of its own.
+            Some(_) => How::Unicast,
+            None => scheme.repair.how,
+        };
         let ripe = l.window.oldest_report().is_some_and(|t| now >= t + gather);
         let repair = if ripe { l.window.peek_repair() } else { None };
         let (seq, one) = match repair {
             Some((seq, who)) => {
-                let one = match (scheme.repair.how, who) {
+                let one = match (how, who) {
                     (_, Lacking::Stubborn(i))
                     | (How::Coded | How::Cheaper | How::Unicast, Lacking::One(i))
                     | (How::Unicast, Lacking::Several(Some(i))) => Some(i),
@@ -617,25 +775,25 @@ impl Root {
             }
             None => {
                 let next = l.window.next();
-                let open = l.limit.is_some_and(|x| next.before(x)) && l.window.has_room();
-                if !open || !next.before(end) || !may_start {
+                if !may_start || !self.is_open(at) {
                     return None;
                 }
                 (next, None)
             }
         };
-        let to = one.map_or(l.dest, |i| Dest::Node(self.members[i as usize].node));
+        let dest = self.lanes[at].as_ref()?.dest;
+        let to = one.map_or(dest, |i| Dest::Node(self.members[i as usize].node));
         let at_op = self.ops.partition_point(|op| !seq.before(op.end()));
         let op = self.ops.get_mut(at_op)?;
         let l = self.lanes[at].as_mut()?;
-        let sources = match (repair, scheme.repair.how) {
+        let sources = match (repair, how) {
             (Some((_, Lacking::One(_) | Lacking::Several(_))), How::Coded) if !alone => {
                 l.window.combine(op.base, op.end())?
             }
             _ => Sources::new(seq),
         };
         let coded = sources.count() > 1;
-        let to = if coded { l.dest } else { to };
+        let to = if coded { dest } else { to };
         let extent = op.extent(seq, self.chunk);
         // Of several packets the first is a full one.
         let len = if coded { self.chunk } else { extent.len };
@@ -658,6 +816,14 @@ impl Root {
         } else {
             l.window.send(now, flight);
             l.fresh = l.fresh.wrapping_add(1);
+            if !alone {
+                for &i in &self.coroots {
+                    let m = &self.members[i as usize];
+                    if m.is_mine() && seq.before(m.limit) {
+                        l.window.lacks(now, seq, i, None, Duration::ZERO);
+                    }
+                }
+            }
         }
         *match (repair, to) {
             (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
@@ -666,11 +832,18 @@ impl Root {
             (None, Dest::Node(_)) => &mut counters.data_unicast,
         } += 1;
         op.out += 1;
-        let ask = if sources.last() + 1 == end {
-            flag::ASK
-        } else {
-            0
+        let last = sources.last() + 1;
+        let asks = match (scheme.feedback.asked_only, repair) {
+            // Who does not acknowledge what it is sent again will be sent it again.
+            _ if self.by_sender && repair.is_some() => true,
+            (true, Some(_)) => l.window.oldest_report().is_none(),
+            (true, None) => {
+                let full = last == op.end() && at_op as u32 + 1 >= self.broadcasts;
+                full || !l.window.has_room() || l.limit == Some(last)
+            }
+            (false, _) => last == end,
         };
+        let ask = if asks { flag::ASK } else { 0 };
         let flight = flight as u16;
         let send = if coded {
             let mut sum = Sum::new(op.id);
@@ -688,7 +861,7 @@ impl Root {
             Send::Data {
                 to,
                 flight,
-                op: op.base,
+                origin: self.relay.map_or(Origin::Source(op.base), Origin::Root),
                 seq,
                 flags: if repair.is_some() {
                     ask | flag::REPAIR
@@ -700,6 +873,20 @@ impl Root {
         };
         self.arm_survey(now, scheme);
         Some(send)
+    }
+
+    /// Whether a lane may send a new packet, its pace aside.
+    fn is_open(&self, at: usize) -> bool {
+        let Some(l) = &self.lanes[at] else {
+            return false;
+        };
+        let next = l.window.next();
+        let room = l.limit.is_some_and(|x| next.before(x)) && l.window.has_room();
+        if !room || !next.before(self.end) || self.relay.is_some() {
+            return false;
+        }
+        let most = self.ops.get(self.broadcasts as usize);
+        most.is_none_or(|op| next.before(op.base))
     }
 
     /// The first packet waits a little for members that have not been heard.
@@ -721,7 +908,12 @@ impl Root {
         let (mut singly, mut together) = (0, false);
         let first = self.asks.len();
         let (from, count) = (self.ask_from, self.members.len());
-        self.blame(now, config, out);
+        if self.relay.is_none() {
+            self.blame(now, config, out);
+        }
+        if self.by_sender {
+            self.send_again(now, detect);
+        }
         let owes = |m: &&Member| m.owes(end) && m.is_silent(now, detect);
         let owing = self.members.iter().filter(owes).count();
         for k in 0..if owing > 0 { count } else { 0 } {
@@ -732,7 +924,8 @@ impl Root {
             }
             // Who is served alone has a lane of which the group knows nothing, and who did not
             // answer the group's question may not hear the group at all.
-            if m.lane == GROUP_LANE && m.unanswered < 2 && owing > ASK_SINGLY {
+            let group = self.relay.is_none() && m.lane == GROUP_LANE;
+            if group && m.unanswered < 2 && owing > ASK_SINGLY {
                 together = true;
             } else if singly < ASK_SINGLY {
                 singly += 1;
@@ -752,6 +945,43 @@ impl Root {
         let newest = self.flights.newest();
         for lane in self.lanes.iter_mut().flatten() {
             lane.pacer.tick(now, newest);
+        }
+    }
+
+    /// Takes for lost what members have not acknowledged in time (P1.2), and with
+    /// [`Told::Tree`] for lost by all below them (P1.5).
+    fn send_again(&mut self, now: Time, detect: &Detect) {
+        let receivers = self.members.len() as u32;
+        let hierarchy = Hierarchy::new(self.told, receivers);
+        for i in 0..self.members.len() {
+            let m = &self.members[i];
+            let Some(l) = &mut self.lanes[m.lane] else {
+                continue;
+            };
+            if !m.owes(self.end) || !m.cum.before(l.window.next()) || !m.is_ready() {
+                continue;
+            }
+            let waited = now.since(l.window.sent_at(m.cum).max(m.asked).max(m.advanced));
+            if waited < m.patience(detect) {
+                continue;
+            }
+            // Nor beyond what it can take, nor at a co-root what is not there yet.
+            let have = if self.relay.is_some() { self.have } else { m.limit };
+            let upto = l.window.next().min(m.limit).min(have);
+            let (cum, most) = (m.cum, upto.from(m.cum).max(0) as u32);
+            let hole = m.hole.min(most);
+            let (asked, mut noted) = (m.unanswered + 1, 0);
+            for k in 0..hole {
+                for who in hierarchy.below(i as u32) {
+                    let gone = self.members[who as usize].gone;
+                    if !gone && l.window.lacks(now, cum + k, who, None, Duration::ZERO) {
+                        noted += 1;
+                    }
+                }
+            }
+            let m = &mut self.members[i];
+            (m.asked, m.unanswered) = (now, asked);
+            m.repairs += noted;
         }
     }
 
@@ -811,11 +1041,7 @@ impl Root {
                 };
                 at(opens.max(t + gather));
             }
-            let next = l.window.next();
-            if next.before(self.end)
-                && l.limit.is_some_and(|x| next.before(x))
-                && l.window.has_room()
-            {
+            if self.is_open(i) {
                 let start = self.started.unwrap_or(now) + GRACE;
                 at(if may_start { opens } else { opens.max(start) });
             }
@@ -831,7 +1057,7 @@ impl Root {
         }
         for (i, m) in self.members.iter().enumerate() {
             assert!(!self.end.before(m.cum));
-            if m.gone {
+            if !m.is_mine() {
                 continue;
             }
             let lane = self.lanes[m.lane].as_ref();

@@ -108,6 +108,11 @@ impl Window {
         &mut self.slots[i]
     }
 
+    /// When packet `seq`, which has been sent, was last sent.
+    pub fn sent_at(&self, seq: Seq) -> Time {
+        self.slots[seq.0 as usize & (self.slots.len() - 1)].at
+    }
+
     /// Takes everything before `seq` for sent by others: it is only to be repaired from here.
     pub fn skip_to(&mut self, seq: Seq) {
         self.next = self.next.max(seq);

@@ -60,7 +60,7 @@ fn data(node: &mut Node, from: u32, seq: u32, len: usize) -> Placement {
     let (header, payload) = (header(from), vec![1; len]);
     let frame = Frame::Data(wire::Data {
         group: GroupId(1),
-        op: Seq(0),
+        origin: wire::Origin::Source(Seq(0)),
         seq: Seq(seq),
         flags: 0,
         payload: &payload,
@@ -89,6 +89,7 @@ fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
         group: GroupId(1),
         root: NodeId(0),
         cum: Seq(cum),
+        below: Seq(cum),
         limit: Seq(cum + 100),
         high: Seq(high),
         received: high,

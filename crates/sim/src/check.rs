@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, flag};
+use fabricast::proto::scheme::Told;
+use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, Origin, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
 use crate::object::{Progress, World, packets_of};
@@ -78,6 +79,8 @@ pub(crate) struct Judge {
     session: Session,
     datagram_max: usize,
     hold: u64,
+    /// The root repairs for whole sub-trees, and cannot know who is ready.
+    trees: bool,
     /// Nothing comes back sooner than this.
     round_trip_ns: u64,
     streams: Vec<Stream>,
@@ -138,6 +141,7 @@ impl Judge {
             session,
             datagram_max: scenario.datagram_max(),
             hold: u64::from(scenario.hold),
+            trees: matches!(scenario.scheme.told, Told::Tree(_)),
             round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
             of_group,
@@ -237,8 +241,7 @@ impl Judge {
                 Frame::Coded(c) => self.coded(host, dest, &c),
                 Frame::Feedback(f) => self.feedback(host, &f),
                 Frame::Sync(s) => {
-                    let node = self.numbering.node(host);
-                    let Some(i) = self.stream_of(s.group, node) else {
+                    let Some(i) = self.stream_of(s.group, s.root) else {
                         self.wrong(host, || "a sync of a stream that is not".into());
                         continue;
                     };
@@ -253,13 +256,20 @@ impl Judge {
     }
 
     fn data(&mut self, host: u32, dest: Dest, d: &Data<'_>) {
-        let node = self.numbering.node(host);
+        let node = match d.origin {
+            Origin::Source(_) => self.numbering.node(host),
+            Origin::Root(root) => root,
+        };
         let Some(i) = self.stream_of(d.group, node) else {
             return self.wrong(host, || "data of a stream that is not".into());
         };
         let s = &self.streams[i];
-        let (index, start) = (s.index(d.seq), s.index(d.op));
+        let index = s.index(d.seq);
         let op = s.op_of(index);
+        let start = match d.origin {
+            Origin::Source(op) => s.index(op),
+            Origin::Root(_) => s.starts[op],
+        };
         if op >= s.begun || s.starts[op] != start {
             return self.wrong(host, || {
                 format!("data of packet {index} under an operation at {start}")
@@ -308,7 +318,7 @@ impl Judge {
                 let place = to.and_then(|h| s.place[h as usize]);
                 match place.map(|p| &s.receivers[p as usize]) {
                     None => self.wrong(host, || format!("data for n{}, no receiver", n.0)),
-                    Some(r) if !open(r) => self.wrong(host, || {
+                    Some(r) if !open(r) && !self.trees => self.wrong(host, || {
                         format!("packet {index} for n{}, whose window is closed", n.0)
                     }),
                     Some(_) => {}
@@ -357,7 +367,7 @@ impl Judge {
         let s = &self.streams[i];
         let (cum, limit, high) = (s.index(f.cum), s.index(f.limit), s.index(f.high));
         let (starts, total, begun) = (Rc::clone(&s.starts), s.total(), s.starts[s.begun]);
-        let hold = self.hold;
+        let (hold, trees) = (self.hold, self.trees);
         let Some(r) = self.receiver(i, host) else {
             return self.wrong(host, || "feedback from a host that receives nothing".into());
         };
@@ -367,7 +377,7 @@ impl Judge {
             problem = Some(format!("says {cum} after {}", r.told));
         } else if high > begun.max(cum) {
             problem = Some(format!("has heard of packet {high}, and {begun} exist"));
-        } else if limit > posted_end.max(cum) + hold {
+        } else if limit > posted_end.max(cum) + hold && !trees {
             problem = Some(format!(
                 "would take up to {limit}, with {posted_end} posted and {hold} to hold"
             ));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fabricast::driver::Driver;
 use fabricast::proto::rng::Rng;
+use fabricast::proto::scheme::Told;
 use fabricast::proto::{Command, Dest, Event, OpId, Reach, Refused, Time};
 use fabricast::transport::Transport;
 
@@ -584,6 +585,18 @@ impl Cluster<'_> {
 
     /// Two hosts part: the control channel tells both. Neither expects anything of the other.
     fn part(&mut self, a: usize, b: usize) {
+        // Where receivers answer for each other, all must know.
+        let alone = self.scenario.scheme.told == Told::Root;
+        let others = 0..self.hosts.len();
+        for other in others.filter(|&o| o != b && (!alone || o == a)) {
+            self.part_two(other, b);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
+        }
+    }
+
+    fn part_two(&mut self, a: usize, b: usize) {
         for (me, other) in [(a, b), (b, a)] {
             let host = &mut self.hosts[me];
             if host.dead || host.parted.contains(&(other as u32)) {
@@ -600,9 +613,6 @@ impl Cluster<'_> {
             }
             host.wake = host.wake.min(self.fabric.now().0 + 1);
             self.set_alarm(me);
-        }
-        for stream in 0..self.scenario.streams.len() {
-            self.admit_last(stream);
         }
     }
 }

@@ -125,12 +125,17 @@ impl Hostile {
         match self.rng.below(4) {
             0 => {
                 let len = self.rng.below(100) as u32;
-                wire::put_data(&mut bytes, group, Seq(a), Seq(b), a as u8, len);
+                let origin = match a & 1 {
+                    0 => wire::Origin::Source(Seq(a)),
+                    _ => wire::Origin::Root(NodeId(self.rng.below(10) as u32)),
+                };
+                wire::put_data(&mut bytes, group, origin, Seq(b), a as u8 & 3, len);
                 bytes.resize(bytes.len() + len as usize, 0xee);
             }
             1 => {
                 let sync = wire::Sync {
                     group,
+                    root: NodeId(self.rng.below(10) as u32),
                     next: Seq(a),
                 };
                 wire::put_sync(&mut bytes, &sync);
@@ -148,6 +153,7 @@ impl Hostile {
                     group,
                     root: NodeId(self.rng.below(10) as u32),
                     cum: Seq(a),
+                    below: Seq(a),
                     limit: Seq(a) + 100,
                     high: Seq(a) + 100,
                     received: b,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fabricast::proto::Scheme;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::scheme::How;
+use fabricast::proto::scheme::{How, Told};
 use fabricast::proto::wire::DATA_OVERHEAD;
 
 use crate::baseline::Baseline;
@@ -214,6 +214,10 @@ impl Draw {
 
     fn scheme(&mut self, s: &mut Scenario) {
         let scheme = &mut s.scheme;
+        if self.rarely(3) {
+            *scheme = self.preset();
+            return;
+        }
         scheme.window = self.one(&[16, 64, 256, 1024, 16_384]);
         if self.rarely(2) {
             scheme.feedback.every = self.one(&[4, 16, 64, 256]).min(scheme.window / 2);
@@ -227,6 +231,30 @@ impl Draw {
         } else {
             scheme.feedback.every = scheme.feedback.every.min(scheme.window / 2);
         }
+    }
+
+    /// One of the papers' schemes, or a combination of them.
+    fn preset(&mut self) -> Scheme {
+        let n = self.one(&[1, 2, 3, 5, 16]);
+        let mut scheme = match self.rng.below(7) {
+            0 => Scheme::basic(),
+            1 => Scheme::acknowledged(),
+            2 | 3 => Scheme::coroot(n),
+            4 => Scheme::tree(n),
+            5 => return Scheme::channels(n),
+            _ => return Scheme::ibrmp(),
+        };
+        match self.rng.below(4) {
+            0 => scheme = scheme.aggregate(self.one(&[2, 10, 32])),
+            1 => scheme = scheme.skewed(self.one(&[2, 10, 32])),
+            _ => {}
+        }
+        // Receivers notice losses, not the sender.
+        scheme.detect.by_sender = !self.rarely(3);
+        if self.rarely(3) {
+            scheme.repair.how = self.one(&[How::Coded, How::Cheaper, How::Multicast]);
+        }
+        scheme
     }
 
     fn lens(&mut self, chunk: u64) -> Vec<u64> {
@@ -287,6 +315,10 @@ impl Draw {
                     _ => Sending::Ahead(usize::MAX),
                 };
                 stream.posting = self.posting(&members, root);
+                if matches!(s.scheme.told, Told::Tree(_)) {
+                    // There all wait for the last one.
+                    stream.posting.last.clear();
+                }
                 s.streams.push(stream);
             }
             // Often close before the numbers wrap.

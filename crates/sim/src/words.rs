@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use fabricast::proto::wire::{Frame, decode, flag};
+use fabricast::proto::wire::{Frame, Origin, decode, flag};
 
 /// What a datagram says, on one line.
 pub(crate) fn datagram(bytes: &[u8]) -> String {
@@ -32,8 +32,11 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             } else {
                 ""
             };
-            let (op, seq, len) = (d.op.0, d.seq.0, d.payload.len());
-            write!(out, "data{ask}{again} {op}/{seq} ({len})")
+            let (seq, len) = (d.seq.0, d.payload.len());
+            match d.origin {
+                Origin::Source(op) => write!(out, "data{ask}{again} {}/{seq} ({len})", op.0),
+                Origin::Root(root) => write!(out, "data{ask} of n{} {seq} ({len})", root.0),
+            }
         }
         Frame::Coded(c) => {
             let ask = if c.flags & flag::ASK != 0 { "?" } else { "" };
@@ -49,8 +52,8 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             let (cum, limit, high) = (f.cum.0, f.limit.0, f.high.0);
             let _ = write!(
                 out,
-                "feedback of n{}: placed <{cum}, may <{limit}, known <{high}, {} received",
-                f.root.0, f.received
+                "feedback of n{}: placed <{cum}, below <{}, may <{limit}, known <{high}, {} received",
+                f.root.0, f.below.0, f.received
             );
             let mut missing = f.missing;
             let shown: Vec<String> = (&mut missing)

@@ -91,6 +91,8 @@ mod tests {
             chunk: 65_000,
             window: 32_768,
             members: (0..fabricast_proto::limits::MEMBERS_MAX as u32).collect(),
+            scheme: "coroot(2)+aggregate(10)".into(),
+            addresses: Vec::new(),
         };
         put_message(&mut out, &ToReceiver::Start(start.clone()));
         assert!(out.len() - HEAD <= MESSAGE_MAX);

@@ -98,6 +98,10 @@ pub struct Start {
     pub window: u32,
     /// Nodes in the group, the sender included, in the order of their turns.
     pub members: Vec<u32>,
+    /// How the multicast is made reliable; a name that [`fabricast_proto::Scheme`] reads.
+    pub scheme: String,
+    /// Where the members' datagrams come from, if members repair for each other; else empty.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// What a receiver has done, for the sender's table.

@@ -66,6 +66,7 @@ fn room() -> Vec<u8> {
         group: G,
         root: NodeId(1),
         cum: Seq(0),
+        below: Seq(0),
         limit: Seq(1000),
         high: Seq(0),
         received: 0,

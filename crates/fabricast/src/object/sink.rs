@@ -19,6 +19,8 @@ const POOL: usize = 64;
 /// Written blocks that stay in memory, since packets of them may be needed to compute others. Few,
 /// so that the same memory is used again and again; older ones are read from the file.
 const KEPT: usize = 4;
+/// Fetched extents that are kept: the contract of [`Object::fetch`], and the latest one.
+const LENT: usize = 65;
 /// A block that is in no slot.
 const NONE: u8 = u8::MAX;
 
@@ -40,6 +42,13 @@ struct Done {
     ok: bool,
 }
 
+/// Bytes that were fetched.
+#[derive(Default)]
+struct Lent {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
 /// A block in memory.
 struct Slot {
     filled: usize,
@@ -55,6 +64,8 @@ pub struct Sink {
     free: Vec<u8>,
     /// Written blocks and their slots, the oldest first.
     kept: VecDeque<(u64, u8)>,
+    /// What was fetched, the oldest first.
+    lent: VecDeque<Lent>,
     /// Bytes read back from the file.
     scratch: Vec<u8>,
     slot_of: Vec<u8>,
@@ -102,6 +113,7 @@ impl Sink {
                 .collect(),
             free: (0..pool as u8).rev().collect(),
             kept: VecDeque::with_capacity(KEPT + 1),
+            lent: VecDeque::new(),
             scratch: Vec::new(),
             slot_of: vec![NONE; count as usize],
             writing: 0,
@@ -159,12 +171,23 @@ impl Object for Sink {
         self.len
     }
 
-    fn fetch(&mut self, _offset: u64, _len: u32) -> Fetch {
-        Fetch::Failed // a sink is only written
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        // What has been received is lent to whom this node repairs for.
+        let mut lent = match self.lent.len() {
+            LENT => self.lent.pop_front().unwrap_or_default(),
+            _ => Lent::default(),
+        };
+        lent.offset = offset;
+        lent.bytes.clear();
+        lent.bytes.resize(len as usize, 0);
+        let here = self.add(offset, len, &mut lent.bytes);
+        self.lent.push_back(lent);
+        if here { Fetch::Ready } else { Fetch::Failed }
     }
 
-    fn bytes(&self, _offset: u64, _len: u32) -> &[u8] {
-        &[]
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        let lent = self.lent.iter().rev().find(|l| l.offset == offset);
+        lent.map_or(&[], |l| &l.bytes[..len as usize])
     }
 
     fn add(&mut self, mut offset: u64, len: u32, mut sum: &mut [u8]) -> bool {

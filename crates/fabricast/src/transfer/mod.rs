@@ -93,9 +93,14 @@ fn has(name: &str, address: std::net::IpAddr) -> bool {
     named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
-fn config(node: NodeId, session: u64, window: u32, chunk: u32, caps: Caps) -> Config {
-    let mut scheme = Scheme::bulk();
-    scheme.window = window;
+fn config(
+    node: NodeId,
+    session: u64,
+    (mut scheme, window): (Scheme, u32),
+    chunk: u32,
+    caps: Caps,
+) -> Config {
+    scheme.window = scheme.window.min(window);
     Config {
         node,
         session: Session(session),

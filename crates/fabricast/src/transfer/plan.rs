@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use fabricast_proto::scheme::{Told, UnknownScheme};
 use fabricast_proto::wire::DATA_OVERHEAD;
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
@@ -44,6 +45,15 @@ pub fn open(
         .map(|m| m.hello.datagram)
         .fold(net.caps().datagram_max as u32, u32::min);
     let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
+    let scheme: Scheme = options
+        .scheme
+        .parse()
+        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
+    // Who is told by receivers, or repairs for them, must know where they are.
+    let addresses = match scheme.told {
+        Told::Root => Vec::new(),
+        Told::Coroots(_) | Told::Tree(_) => members.iter().map(|m| m.udp()).collect(),
+    };
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();
     let window = window(bytes.unwrap_or(u64::MAX), chunk);
     let mut root = net.inner().local_addr();
@@ -64,6 +74,8 @@ pub fn open(
             .into_iter()
             .chain(members.iter().map(|m| m.node.0))
             .collect(),
+        scheme: options.scheme.clone(),
+        addresses,
     };
     if let Some(group) = group {
         net.join(ALL, group, false)
@@ -75,7 +87,7 @@ pub fn open(
     let node = Config {
         rate: options.rate,
         patience: options.patience,
-        ..config(ROOT, session, window, chunk, net.caps())
+        ..config(ROOT, session, (scheme, window), chunk, net.caps())
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
     let command = Command::GroupAdd {

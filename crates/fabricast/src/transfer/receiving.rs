@@ -267,10 +267,19 @@ impl<'a> Receiving<'a> {
             tell(RecvEvent::Notice { text });
         }
         let (session, chunk) = (welcome.session, start.chunk);
+        let scheme = start.scheme.parse().map_err(|e| {
+            Error::PeerLost(format!("the sender speaks of what we don't know: {e}"))
+        })?;
+        // The first member is the sender.
+        for (&node, &address) in start.members.iter().skip(1).zip(&start.addresses) {
+            if node != welcome.node {
+                net.peer(NodeId(node), address);
+            }
+        }
         let node = config(
             NodeId(welcome.node),
             session,
-            start.window,
+            (scheme, start.window),
             chunk,
             net.caps(),
         );

@@ -25,11 +25,11 @@ pub const DATA_LEN: usize = 16;
 /// What a data or coded packet adds to its payload, in bytes.
 pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
 /// Length of a feedback frame without its ranges, in bytes.
-pub const FEEDBACK_LEN: usize = 40;
+pub const FEEDBACK_LEN: usize = 44;
 /// Length of one range of a feedback frame, in bytes.
 pub const RANGE_LEN: usize = 4;
 /// Length of a sync frame, in bytes.
-pub const SYNC_LEN: usize = 12;
+pub const SYNC_LEN: usize = 16;
 /// Length of a probe without padding and of a probe's answer, in bytes.
 pub const PROBE_LEN: usize = 12;
 
@@ -61,6 +61,8 @@ pub mod flag {
     pub const ASK: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
+    /// Data: sent again by another node than the stream's root.
+    pub const RELAYED: u8 = 4;
     /// Feedback: data has been received, so that the fields about the newest flight mean something.
     pub const FLIGHT: u8 = 1;
     /// Probe and its answer: the probe went to the group's address.
@@ -99,16 +101,25 @@ pub enum Frame<'a> {
 /// One packet of a broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data<'a> {
-    /// Group that it was sent to; the stream is named by group and source.
+    /// Group that it was sent to; the stream is named by group and root.
     pub group: GroupId,
-    /// Sequence number of the operation's first packet: the operation's name.
-    pub op: Seq,
+    /// Whose packet it is.
+    pub origin: Origin,
     /// Sequence number of this packet; its bytes start at `(seq - op) * chunk`.
     pub seq: Seq,
-    /// [`flag::ASK`], [`flag::REPAIR`].
+    /// [`flag::ASK`], [`flag::REPAIR`], [`flag::RELAYED`].
     pub flags: u8,
     /// The bytes.
     pub payload: &'a [u8],
+}
+
+/// Whose stream a data packet belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The source's, and the operation is named by the sequence number of its first packet.
+    Source(Seq),
+    /// This root's, and the source repairs for it ([`flag::RELAYED`]).
+    Root(NodeId),
 }
 
 /// The sum of several packets of a broadcast, which have all been sent before.
@@ -133,6 +144,8 @@ pub struct Feedback<'a> {
     pub root: NodeId,
     /// Everything before this has been placed.
     pub cum: Seq,
+    /// Everything before this has been placed here and by all who report to this node.
+    pub below: Seq,
     /// The root may send what lies before this; equal to `cum` is a closed window: the receiver
     /// has not posted what comes next and cannot hold it.
     pub limit: Seq,
@@ -149,7 +162,7 @@ pub struct Feedback<'a> {
     pub flight: u16,
     /// [`flag::FLIGHT`].
     pub flags: u8,
-    /// What is missing between `cum` and `high`, in rising order; cut off at
+    /// What is missing, here or below, between `below` and `high`, in rising order; cut off at
     /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
     pub missing: Ranges<'a>,
 }
@@ -157,8 +170,10 @@ pub struct Feedback<'a> {
 /// Tells what has been sent, and asks for feedback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
-    /// Group of the stream; the root is the source.
+    /// Group of the stream.
     pub group: GroupId,
+    /// Root of the stream; the source is the root or a co-root.
+    pub root: NodeId,
     /// Everything before this has been sent.
     pub next: Seq,
 }

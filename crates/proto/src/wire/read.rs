@@ -3,8 +3,8 @@
 use core::fmt;
 
 use super::{
-    Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, PROBE_LEN, Probe,
-    RANGE_LEN, SYNC_LEN, Sync, VERSION, kind,
+    Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, Origin, PROBE_LEN,
+    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
 };
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
@@ -162,7 +162,10 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             at_least(DATA_LEN)?;
             Frame::Data(Data {
                 group: GroupId(u32_at(f, 4)),
-                op: Seq(u32_at(f, 8)),
+                origin: match flags & flag::RELAYED {
+                    0 => Origin::Source(Seq(u32_at(f, 8))),
+                    _ => Origin::Root(NodeId(u32_at(f, 8))),
+                },
                 seq: Seq(u32_at(f, 12)),
                 flags,
                 payload: &f[DATA_LEN..],
@@ -180,23 +183,24 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
         }
         kind::FEEDBACK => {
             at_least(FEEDBACK_LEN)?;
-            let count = usize::from(u16_at(f, 38));
+            let count = usize::from(u16_at(f, 42));
             exactly(FEEDBACK_LEN + RANGE_LEN * count)?;
-            let cum = Seq(u32_at(f, 12));
+            let (cum, below) = (Seq(u32_at(f, 12)), Seq(u32_at(f, 16)));
             let missing = Ranges {
-                at: cum,
+                at: below,
                 rest: &f[FEEDBACK_LEN..],
             };
             let feedback = Feedback {
                 group: GroupId(u32_at(f, 4)),
                 root: NodeId(u32_at(f, 8)),
                 cum,
-                limit: Seq(u32_at(f, 16)),
-                high: Seq(u32_at(f, 20)),
-                received: u32_at(f, 24),
-                arrived_us: u32_at(f, 28),
-                held_us: u32_at(f, 32),
-                flight: u16_at(f, 36),
+                below,
+                limit: Seq(u32_at(f, 20)),
+                high: Seq(u32_at(f, 24)),
+                received: u32_at(f, 28),
+                arrived_us: u32_at(f, 32),
+                held_us: u32_at(f, 36),
+                flight: u16_at(f, 40),
                 flags,
                 missing,
             };
@@ -207,7 +211,8 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             exactly(SYNC_LEN)?;
             Frame::Sync(Sync {
                 group: GroupId(u32_at(f, 4)),
-                next: Seq(u32_at(f, 8)),
+                root: NodeId(u32_at(f, 8)),
+                next: Seq(u32_at(f, 12)),
             })
         }
         kind::PROBE => {
@@ -225,10 +230,13 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
 
 fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
     let near = |s: Seq| s.within(f.cum, limits::WINDOW_MAX + 1);
-    if count > limits::RANGES_MAX || !near(f.limit) || !near(f.high) {
+    let below = f.cum.within(f.below, limits::WINDOW_MAX + 1);
+    // What somebody below can take may lie before what this node has.
+    let limit = f.limit.within(f.below, 2 * limits::WINDOW_MAX + 1);
+    if count > limits::RANGES_MAX || !limit || !near(f.high) || !below {
         return Err(DecodeError::Ranges);
     }
-    let span = f.high.from(f.cum) as u32;
+    let span = f.high.from(f.below) as u32;
     let mut used = 0u32;
     for r in f.missing.rest.chunks_exact(RANGE_LEN) {
         let len = u32::from(u16_at(r, 2));

@@ -48,11 +48,18 @@ fn start() -> Vec<u8> {
 fn data_vector() {
     let mut b = start();
     let (op, seq) = (Seq(0xffff_fffe), Seq(1));
-    put_data(&mut b, GroupId(7), op, seq, flag::ASK | flag::REPAIR, 5);
+    put_data(
+        &mut b,
+        GroupId(7),
+        Origin::Source(op),
+        seq,
+        flag::ASK | flag::REPAIR,
+        5,
+    );
     b.extend_from_slice(b"hello");
     let data = Data {
         group: GroupId(7),
-        op,
+        origin: Origin::Source(op),
         seq,
         flags: 3,
         payload: b"hello",
@@ -83,6 +90,7 @@ fn feedback_vector() {
         group: GroupId(7),
         root: NodeId(3),
         cum: Seq(100),
+        below: Seq(90),
         limit: Seq(1124),
         high: Seq(140),
         received: 139,
@@ -92,7 +100,7 @@ fn feedback_vector() {
         flags: flag::FLIGHT,
         missing: Ranges::NONE,
     };
-    let ranges = [(Seq(100), 2), (Seq(110), 1), (Seq(130), 4)];
+    let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
     put_feedback(&mut b, &f, ranges.into_iter());
     let v = vector("feedback");
     assert_eq!(b, v);
@@ -110,6 +118,7 @@ fn sync_vector() {
     let mut b = start();
     let s = Sync {
         group: GroupId(7),
+        root: NodeId(3),
         next: Seq(140),
     };
     put_sync(&mut b, &s);
@@ -138,12 +147,13 @@ fn several_frames_share_a_datagram() {
         &mut b,
         &Sync {
             group: GroupId(1),
+            root: NodeId(3),
             next: Seq(2),
         },
     );
-    put_data(&mut b, GroupId(1), Seq(0), Seq(1), 0, 3);
+    put_data(&mut b, GroupId(1), Origin::Source(Seq(0)), Seq(1), 0, 3);
     b.extend_from_slice(b"abc");
-    put_data(&mut b, GroupId(2), Seq(5), Seq(5), 0, 0);
+    put_data(&mut b, GroupId(2), Origin::Root(NodeId(9)), Seq(5), 0, 0);
     let kinds: Vec<_> = decode(&b)
         .unwrap()
         .frames()
@@ -165,6 +175,7 @@ fn extensions_of_the_header_are_skipped() {
         &mut b,
         &Sync {
             group: GroupId(7),
+            root: NodeId(3),
             next: Seq(0),
         },
     );
@@ -179,6 +190,7 @@ fn every_refusal_has_its_reason() {
             &mut b,
             &Sync {
                 group: GroupId(7),
+                root: NodeId(3),
                 next: Seq(0),
             },
         );
@@ -196,9 +208,9 @@ fn every_refusal_has_its_reason() {
     assert_eq!(with(1, 3), Some(DecodeError::HeaderLength));
     assert_eq!(with(1, 200), Some(DecodeError::Short));
     assert_eq!(with(16, kind::WORD), Some(DecodeError::Kind));
-    assert_eq!(with(16, kind::DATA), Some(DecodeError::FrameLength));
+    assert_eq!(with(16, kind::FEEDBACK), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 3), Some(DecodeError::FrameLength));
-    assert_eq!(with(19, 13), Some(DecodeError::Short));
+    assert_eq!(with(19, 17), Some(DecodeError::Short));
     let mut many = start();
     for _ in 0..=limits::FRAMES_MAX {
         many.extend_from_slice(&good[16..]);
@@ -208,7 +220,7 @@ fn every_refusal_has_its_reason() {
     v[16 + 8..16 + 12].fill(0);
     assert_eq!(decode(&v).err(), Some(DecodeError::Sources));
     let mut v = vector("feedback");
-    v[16 + 23] -= 7; // high comes before the end of the last range
+    v[16 + 27] -= 7; // high comes before the end of the last range
     assert_eq!(decode(&v).err(), Some(DecodeError::Ranges));
 }
 
@@ -246,7 +258,7 @@ proptest! {
             (first, len)
         }).collect();
         let f = Feedback {
-            group: GroupId(1), root: NodeId(0), cum: Seq(cum), limit: Seq(cum) + window, high: at,
+            group: GroupId(1), root: NodeId(0), cum: Seq(cum), below: Seq(cum), limit: Seq(cum) + window, high: at,
             received: 1, arrived_us: 2, held_us: 3, flight: 4, flags: 0, missing: Ranges::NONE,
         };
         let mut b = start();
@@ -265,7 +277,7 @@ fn read_all(bytes: &[u8]) {
         for frame in d.frames() {
             if let Frame::Feedback(f) = frame {
                 for (first, len) in f.missing {
-                    assert!(len > 0 && !first.before(f.cum) && !f.high.before(first + len));
+                    assert!(len > 0 && !first.before(f.below) && !f.high.before(first + len));
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Writing headers and frames. Nothing here can fail or allocate beyond the buffer's growth.
 
 use super::{
-    DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, PROBE_LEN, Probe, RANGE_LEN, SYNC_LEN,
-    Sync, VERSION, kind,
+    DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN, Probe, RANGE_LEN,
+    SYNC_LEN, Sync, VERSION, flag, kind,
 };
 use crate::id::GroupId;
 use crate::limits;
@@ -28,10 +28,14 @@ pub fn put_header(out: &mut Vec<u8>, h: &Header) {
 }
 
 /// Appends a data frame but for its payload of `len` bytes, which must follow.
-pub fn put_data(out: &mut Vec<u8>, group: GroupId, op: Seq, seq: Seq, flags: u8, len: u32) {
+pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, flags: u8, len: u32) {
+    let (flags, name) = match origin {
+        Origin::Source(op) => (flags, op.0),
+        Origin::Root(root) => (flags | flag::RELAYED, root.0),
+    };
     frame(out, kind::DATA, flags, DATA_LEN + len as usize);
     be(out, group.0);
-    be(out, op.0);
+    be(out, name);
     be(out, seq.0);
 }
 
@@ -43,7 +47,7 @@ pub fn put_coded(out: &mut Vec<u8>, group: GroupId, sources: &Sources, flags: u8
     be(out, sources.first().0);
 }
 
-/// Appends a feedback frame; `missing` in rising order, at or after `f.cum`, and each range
+/// Appends a feedback frame; `missing` in rising order, at or after `f.below`, and each range
 /// non-empty. What does not fit [`limits::RANGES_MAX`] is left out. `f.missing` is not read.
 pub fn put_feedback(
     out: &mut Vec<u8>,
@@ -52,7 +56,7 @@ pub fn put_feedback(
 ) {
     let start = out.len();
     frame(out, kind::FEEDBACK, f.flags, FEEDBACK_LEN);
-    for n in [f.group.0, f.root.0, f.cum.0, f.limit.0, f.high.0] {
+    for n in [f.group.0, f.root.0, f.cum.0, f.below.0, f.limit.0, f.high.0] {
         be(out, n);
     }
     for n in [f.received, f.arrived_us, f.held_us] {
@@ -60,7 +64,7 @@ pub fn put_feedback(
     }
     out.extend_from_slice(&f.flight.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
-    let (mut at, mut count) = (f.cum, 0u16);
+    let (mut at, mut count) = (f.below, 0u16);
     for (first, len) in missing.take(limits::RANGES_MAX) {
         debug_assert!(!first.before(at) && len > 0 && len <= u32::from(u16::MAX));
         out.extend_from_slice(&(first.from(at) as u16).to_be_bytes());
@@ -70,13 +74,14 @@ pub fn put_feedback(
     }
     let len = (FEEDBACK_LEN + RANGE_LEN * usize::from(count)) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
-    out[start + 38..start + 40].copy_from_slice(&count.to_be_bytes());
+    out[start + 42..start + 44].copy_from_slice(&count.to_be_bytes());
 }
 
 /// Appends a sync frame.
 pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
     frame(out, kind::SYNC, 0, SYNC_LEN);
     be(out, s.group.0);
+    be(out, s.root.0);
     be(out, s.next.0);
 }
 

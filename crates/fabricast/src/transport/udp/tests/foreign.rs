@@ -20,6 +20,7 @@ fn says(source: u32, next: u32) -> Vec<u8> {
     wire::put_header(&mut bytes, &header);
     let sync = Sync {
         group: G,
+        root: NodeId(1),
         next: Seq(next),
     };
     wire::put_sync(&mut bytes, &sync);

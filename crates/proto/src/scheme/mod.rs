@@ -7,12 +7,16 @@ use core::time::Duration;
 
 use crate::limits;
 
-/// The four choices (who is told, when; who notices a loss; who repairs, and how) and a window (P1.1,
-/// P1.3). Whom a receiver tells is always the root so far, and losses are noticed by receivers, with
-/// the root asking who is silent; those choices become values here with the first preset that differs.
+mod presets;
+pub use presets::{PRESETS, Preset, UnknownScheme};
+
+/// The four choices (who is told; when; who notices a loss; who repairs, and how) and a window (P1.1,
+/// P1.3).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scheme {
-    /// Who is told, and when.
+    /// Who is told.
+    pub told: Told,
+    /// When.
     pub feedback: FeedbackRule,
     /// Who notices a loss, and after how long.
     pub detect: Detect,
@@ -22,11 +26,31 @@ pub struct Scheme {
     /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver takes none beyond
     /// it, so that an object which puts writes off knows how much it may have to keep.
     pub window: u32,
+    /// Broadcasts of one root under way at once: one (P1.2), as many as there are channels (P4.1), or
+    /// any number.
+    pub broadcasts: u32,
 }
 
-/// When a receiver tells the root what it has.
+/// Who is told what a receiver has, and so who repairs for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// The root, by everybody.
+    Root,
+    /// So many delivery groups of one size, the root's among them; the first of each other group is
+    /// a *co-root*, which is told by its group and repairs for it, and gets a copy of its own
+    /// of everything from the root or another co-root (P1.4).
+    Coroots(u32),
+    /// Everybody's parent in a tree where each has so many children; it tells its own parent
+    /// what all below it have, and the root repairs for whole sub-trees (P1.5, P4.3).
+    Tree(u32),
+}
+
+/// When a receiver tells what it has.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FeedbackRule {
+    /// Only when it is asked: by a question, or by the packet that uses up the window (P4.2). Then
+    /// the next four mean nothing.
+    pub asked_only: bool,
     /// After this many data packets (P1.6 "every M").
     pub every: u32,
     /// Receiver `i` starts its count at `i mod every`, so that they take turns (P1.6 "skewed").
@@ -42,6 +66,10 @@ pub struct FeedbackRule {
 /// Who notices a loss.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Detect {
+    /// The root, or the co-root, takes a receiver that it has not heard for [`Detect::ask_min`] to have lost
+    /// what it has not acknowledged (P1.2), and receivers report no gaps. Else receivers notice gaps,
+    /// and who is silent is asked (P1.15).
+    pub by_sender: bool,
     /// A receiver waits this long at first before it calls a gap a loss; it then learns from how
     /// late reordered packets come.
     pub reorder_min: Duration,
@@ -80,7 +108,9 @@ impl Scheme {
     /// For large objects: throughput first, a repair may take some milliseconds.
     pub fn bulk() -> Scheme {
         Scheme {
+            told: Told::Root,
             feedback: FeedbackRule {
+                asked_only: false,
                 every: 64,
                 skewed: true,
                 spacing_min: Duration::from_millis(2),
@@ -88,6 +118,7 @@ impl Scheme {
                 turn: Duration::from_micros(20),
             },
             detect: Detect {
+                by_sender: false,
                 reorder_min: Duration::from_millis(2),
                 reorder_max: Duration::from_millis(60),
                 ask_min: Duration::from_millis(10),
@@ -98,6 +129,7 @@ impl Scheme {
                 gather: Duration::from_millis(8),
             },
             window: 16_384,
+            broadcasts: u32::MAX,
         }
     }
 
@@ -123,6 +155,7 @@ impl Scheme {
         }
         detect.reorder_max = detect.reorder_max.max(detect.reorder_min);
         detect.ask_max = detect.ask_max.max(detect.ask_min);
+        self.broadcasts = self.broadcasts.max(1);
         self.window = self.window.clamp(limits::WINDOW_MIN, limits::WINDOW_MAX);
         self
     }

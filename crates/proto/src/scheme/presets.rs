@@ -1,0 +1,251 @@
+//! The papers' schemes as named points of the space, and names of any combination.
+//!
+//! A name is one base and any number of modifiers, joined by `+`: `coroot(2)+aggregate(10)`.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use super::{How, Scheme, Told};
+
+/// A scheme that can be named: its name, what it is, where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// As it is written; `N` stands for a number.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+}
+
+/// Every base and every modifier.
+pub const PRESETS: [Preset; 10] = [
+    Preset {
+        name: "auto",
+        about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
+    },
+    Preset {
+        name: "basic",
+        about: "one broadcast at a time, acknowledged by everybody (P1.2)",
+    },
+    Preset {
+        name: "window",
+        about: "a window of packets, each acknowledged by everybody; the root notices losses (P1.3)",
+    },
+    Preset {
+        name: "coroot(N)",
+        about: "window in N delivery groups: co-roots collect and repair for theirs (P1.4)",
+    },
+    Preset {
+        name: "tree(N)",
+        about: "window, with acknowledgements combined in a tree of fan-out N (P1.5)",
+    },
+    Preset {
+        name: "channels(N)",
+        about: "N broadcasts, then a synchronisation up and down a tree (P4.1 to P4.5)",
+    },
+    Preset {
+        name: "ibrmp",
+        about: "for files: receivers ask for holes, and tell when they have everything (P3.3)",
+    },
+    Preset {
+        name: "aggregate(N)",
+        about: "modifier: one acknowledgement for N packets (P1.6)",
+    },
+    Preset {
+        name: "skewed(N)",
+        about: "modifier: likewise, and receivers take turns (P1.6)",
+    },
+    Preset {
+        name: "multicast",
+        about: "modifier: repairs go to the group",
+    },
+];
+
+const fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Fan-out of the tree in which a synchronisation is combined.
+const SYNC_FANOUT: u32 = 2;
+
+impl Scheme {
+    /// P1.3: the root keeps a window of packets; every receiver acknowledges each of them; what is
+    /// not acknowledged in time is sent again to those that have not.
+    pub fn acknowledged() -> Scheme {
+        let mut s = Scheme::bulk();
+        s.feedback.every = 1;
+        s.feedback.skewed = false;
+        s.feedback.spacing_min = us(1);
+        s.feedback.delay_max = ms(1);
+        s.feedback.turn = Duration::ZERO;
+        s.detect.by_sender = true;
+        s.detect.ask_min = ms(10);
+        s.repair.how = How::Unicast;
+        s.repair.gather = Duration::ZERO;
+        s.window = 64;
+        s
+    }
+
+    /// P1.2: one broadcast at a time.
+    pub fn basic() -> Scheme {
+        let mut s = Scheme::acknowledged();
+        s.broadcasts = 1;
+        s
+    }
+
+    /// P1.4: so many delivery groups, the root's own among them.
+    pub fn coroot(groups: u32) -> Scheme {
+        let mut s = Scheme::acknowledged();
+        s.told = Told::Coroots(groups);
+        s
+    }
+
+    /// P1.5: acknowledgements go up a tree; repairs go to whole sub-trees.
+    pub fn tree(fanout: u32) -> Scheme {
+        let mut s = Scheme::acknowledged();
+        s.told = Told::Tree(fanout);
+        s
+    }
+
+    /// P4.1 to P4.5: so many broadcasts, then one synchronisation for all of them. (A repair is what is missing, not,
+    /// as there, everything since the last synchronisation.)
+    pub fn channels(channels: u32) -> Scheme {
+        let mut s = Scheme::acknowledged();
+        s.told = Told::Tree(SYNC_FANOUT);
+        s.feedback.asked_only = true;
+        s.detect.by_sender = false;
+        s.repair.how = How::Multicast;
+        s.broadcasts = channels;
+        s.window = 16_384;
+        s
+    }
+
+    /// P3.3: receivers ask for holes and are sent them one by one; else they speak only when the
+    /// window runs out and at the end.
+    pub fn ibrmp() -> Scheme {
+        let mut s = Scheme::bulk();
+        s.feedback.every = u32::MAX;
+        s.feedback.delay_max = ms(1000);
+        s.repair.how = How::Unicast;
+        s.repair.gather = Duration::ZERO;
+        s
+    }
+
+    /// P1.6: one acknowledgement for so many packets, or the last ones after a while.
+    pub fn aggregate(mut self, every: u32) -> Scheme {
+        self.feedback.every = every;
+        self
+    }
+
+    /// P1.6: likewise, and receiver *i* begins its count at *i*.
+    pub fn skewed(mut self, every: u32) -> Scheme {
+        self.feedback.skewed = true;
+        self.aggregate(every)
+    }
+}
+
+/// Why a name means no scheme.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownScheme {
+    part: String,
+}
+
+impl fmt::Display for UnknownScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
+        write!(
+            f,
+            "no scheme '{}': one base and modifiers joined by '+', such as coroot(2)+aggregate(10), of {}",
+            self.part,
+            names.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for UnknownScheme {}
+
+impl FromStr for Scheme {
+    type Err = UnknownScheme;
+
+    fn from_str(name: &str) -> Result<Scheme, UnknownScheme> {
+        let mut scheme = None;
+        for part in name.split('+') {
+            let unknown = || UnknownScheme {
+                part: part.to_string(),
+            };
+            let (word, number) = match part.split_once('(') {
+                Some((word, rest)) => {
+                    let number = rest.strip_suffix(')').and_then(|n| n.parse::<u32>().ok());
+                    (word, Some(number.filter(|&n| n > 0).ok_or_else(unknown)?))
+                }
+                None => (part, None),
+            };
+            scheme = Some(match (scheme, word, number) {
+                (None, "auto", None) => Scheme::bulk(),
+                (None, "basic", None) => Scheme::basic(),
+                (None, "window", None) => Scheme::acknowledged(),
+                (None, "coroot", Some(n)) => Scheme::coroot(n),
+                (None, "tree", Some(n)) => Scheme::tree(n),
+                (None, "channels", Some(n)) => Scheme::channels(n),
+                (None, "ibrmp", None) => Scheme::ibrmp(),
+                // By itself a modifier modifies the window.
+                (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
+                (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
+                (s, "multicast", None) => {
+                    let mut s = s.unwrap_or_else(Scheme::acknowledged);
+                    s.repair.how = How::Multicast;
+                    s
+                }
+                _ => return Err(unknown()),
+            });
+        }
+        scheme.map(Scheme::bounded).ok_or(UnknownScheme {
+            part: name.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_has_a_name_that_is_read() {
+        for preset in PRESETS {
+            let name = preset.name.replace('N', "4");
+            assert!(name.parse::<Scheme>().is_ok(), "{name}");
+        }
+        let both: Scheme = "coroot(2)+aggregate(10)".parse().unwrap();
+        assert_eq!(both, Scheme::coroot(2).aggregate(10).bounded());
+        assert_eq!(
+            "skewed(10)".parse(),
+            Ok(Scheme::acknowledged().skewed(10).bounded())
+        );
+    }
+
+    #[test]
+    fn a_name_that_means_nothing_is_refused() {
+        for bad in [
+            "",
+            "basics",
+            "coroot",
+            "coroot()",
+            "coroot(0)",
+            "coroot(-1)",
+            "tree(2",
+            "tree 2",
+            "basic(2)",
+            "basic+window",
+            "aggregate(10)+basic",
+            "window+",
+            "window+x",
+        ] {
+            let error = bad.parse::<Scheme>().unwrap_err().to_string();
+            assert!(error.contains("channels(N)"), "{bad}: {error}");
+        }
+    }
+}
