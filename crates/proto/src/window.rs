@@ -203,7 +203,10 @@ impl Window {
             };
             // If multicast has been tried in vain, who asked first is served first.
             let who = match known {
-                Some(who) if slot.repairs >= MULTICASTS_MAX => Lacking::Stubborn(who),
+                Some(who) if slot.repairs >= MULTICASTS_MAX => Lacking::Stubborn(match exact {
+                    true => turn_of(slot.lacks, slot.repairs),
+                    false => who,
+                }),
                 Some(who) if slot.lacks.is_power_of_two() => Lacking::One(who),
                 known => Lacking::Several(known),
             };
@@ -304,6 +307,12 @@ impl Window {
     }
 }
 
+/// One of those in a set, not the same each time: a queue on the way may be too short for all.
+fn turn_of(set: u64, turn: u32) -> u32 {
+    let rotated = set.rotate_right(turn % 64);
+    (rotated.trailing_zeros() + turn) % 64
+}
+
 /// These packets and one more, if they can be named together.
 fn with(sources: &Sources, seq: Seq) -> Option<Sources> {
     let mut all = sources.iter().filter(|s| s.before(seq)).chain([seq]);
@@ -397,9 +406,13 @@ mod tests {
                                     prop_assert_eq!(m, first);
                                     prop_assert!(who(&lacks, n) > 1);
                                 }
-                                Lacking::Stubborn(m) => prop_assert_eq!(Some(m), first),
+                                Lacking::Stubborn(m) => prop_assert!(lacks[&n].contains(&m)),
                             }
-                            let to = first.filter(|_| alone);
+                            let chosen = match lacking {
+                                Lacking::Stubborn(m) => Some(m),
+                                _ => first,
+                            };
+                            let to = chosen.filter(|_| alone);
                             w.repair(now, i as u32, to);
                             if let Some((at, served)) = last.get_mut(&n) {
                                 *at = i;

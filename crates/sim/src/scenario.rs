@@ -315,8 +315,8 @@ impl Draw {
                     _ => Sending::Ahead(usize::MAX),
                 };
                 stream.posting = self.posting(&members, root);
-                if matches!(s.scheme.told, Told::Tree(_)) {
-                    // There all wait for the last one.
+                if s.scheme.told != Told::Root {
+                    // There others may wait for the last one.
                     stream.posting.last.clear();
                 }
                 s.streams.push(stream);
