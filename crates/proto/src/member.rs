@@ -33,8 +33,10 @@ pub struct Member {
     pub limit: Seq,
     /// When `cum` last moved.
     pub advanced: Time,
-    /// How many packets it lacks from `cum` on.
-    pub hole: u32,
+    /// What it said last that it lacks, where the sender notices losses; and everything from here on.
+    pub missing: Vec<(Seq, u32)>,
+    /// See `missing`.
+    pub unseen: Seq,
     /// Bytes that it has placed.
     pub placed: u64,
     /// Packets that were sent again, or are to be, because it asked.
@@ -66,7 +68,8 @@ impl Member {
             delegated,
             below: start,
             advanced: Time::ZERO,
-            hole: 0,
+            missing: Vec::new(),
+            unseen: start,
             cum: start,
             limit: start,
             placed: 0,

@@ -113,7 +113,7 @@ impl Group {
             root,
             turn,
             collector: collector.filter(|c| !self.gone.contains(c)).unwrap_or(root),
-            reporters: reporters.collect(),
+            reporters: reporters.filter(|r| !self.gone.contains(&r.node)).collect(),
         };
         let stream = Inbound::new(config, place, self.chunk, self.start);
         self.inbound.push(stream);

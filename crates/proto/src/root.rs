@@ -354,10 +354,11 @@ impl Root {
         let (old_below, below) = (m.below, m.below.max(f.below));
         let first = f.missing.clone().next();
         let gap = first.map_or(f.high, |r| r.0);
-        m.hole = match first {
-            Some((at, len)) if at == cum => len,
-            _ => u32::MAX,
-        };
+        if self.by_sender {
+            m.missing.clear();
+            m.missing.extend(f.missing);
+            m.unseen = f.high;
+        }
         if self.by_sender && m.cum == cum {
             m.unanswered = unanswered;
         }
@@ -620,8 +621,10 @@ impl Root {
 
     /// At a co-root: what lies beyond has no room in its window.
     pub fn room(&self) -> Seq {
+        let mut waits = self.members.iter().filter(|m| self.counts(m, GROUP_LANE));
         let l = self.lanes[GROUP_LANE].as_ref();
-        l.map_or(self.have, |l| l.window.base() + self.window)
+        let base = l.filter(|_| waits.next().is_some()).map(|l| l.window.base());
+        base.unwrap_or(self.have) + self.window
     }
 
     /// What everybody has who reports here, and this node with `own`.
@@ -968,20 +971,24 @@ impl Root {
             // Nor beyond what it can take, nor at a co-root what is not there yet.
             let have = if self.relay.is_some() { self.have } else { m.limit };
             let upto = l.window.next().min(m.limit).min(have);
-            let (cum, most) = (m.cum, upto.from(m.cum).max(0) as u32);
-            let hole = m.hole.min(most);
+            let tail = (m.unseen, upto.from(m.unseen).max(0) as u32);
             let (asked, mut noted) = (m.unanswered + 1, 0);
-            for k in 0..hole {
-                for who in hierarchy.below(i as u32) {
-                    let gone = self.members[who as usize].gone;
-                    if !gone && l.window.lacks(now, cum + k, who, None, Duration::ZERO) {
-                        noted += 1;
+            for &(first, n) in m.missing.iter().chain([&tail]) {
+                for seq in (0..n).map(|k| first + k).take_while(|s| s.before(upto)) {
+                    for who in hierarchy.below(i as u32) {
+                        if !self.members[who as usize].gone {
+                            let news = l.window.lacks(now, seq, who, None, Duration::ZERO);
+                            noted += u64::from(news);
+                        }
                     }
                 }
             }
+            // Who has been sent everything is asked, as any other.
             let m = &mut self.members[i];
-            (m.asked, m.unanswered) = (now, asked);
-            m.repairs += noted;
+            if noted > 0 {
+                (m.asked, m.unanswered) = (now, asked);
+                m.repairs += noted;
+            }
         }
     }
 

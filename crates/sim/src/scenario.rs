@@ -240,7 +240,7 @@ impl Draw {
             0 => Scheme::basic(),
             1 => Scheme::acknowledged(),
             2 | 3 => Scheme::coroot(n),
-            4 => Scheme::tree(n),
+            4 => Scheme::tree(n.max(2)),
             5 => return Scheme::channels(n),
             _ => return Scheme::ibrmp(),
         };

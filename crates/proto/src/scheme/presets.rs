@@ -120,7 +120,7 @@ impl Scheme {
         s.detect.by_sender = false;
         s.repair.how = How::Multicast;
         s.broadcasts = channels;
-        s.window = 16_384;
+        s.window = 256;
         s
     }
 
