@@ -391,8 +391,7 @@ impl Inbound {
         let (chunk, sources) = (self.chunk, &coded.sources);
         // It is made of what receivers asked for, and what is not posted is not asked for.
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
-        let Some(op) = posted.filter(|_| sources.last().before(self.room()))
-        else {
+        let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
             return Placement::Discard;
         };

@@ -328,7 +328,11 @@ impl Root {
             return;
         };
         // A co-root's group may be ahead of what it has posted itself.
-        let end = if self.relay.is_some() { self.end } else { f.high.max(f.cum) };
+        let end = if self.relay.is_some() {
+            self.end
+        } else {
+            f.high.max(f.cum)
+        };
         let f = &Feedback {
             cum: f.cum.min(end),
             below: f.below.min(end),
@@ -623,7 +627,9 @@ impl Root {
     pub fn room(&self) -> Seq {
         let mut waits = self.members.iter().filter(|m| self.counts(m, GROUP_LANE));
         let l = self.lanes[GROUP_LANE].as_ref();
-        let base = l.filter(|_| waits.next().is_some()).map(|l| l.window.base());
+        let base = l
+            .filter(|_| waits.next().is_some())
+            .map(|l| l.window.base());
         base.unwrap_or(self.have) + self.window
     }
 
@@ -969,7 +975,11 @@ impl Root {
                 continue;
             }
             // Nor beyond what it can take, nor at a co-root what is not there yet.
-            let have = if self.relay.is_some() { self.have } else { m.limit };
+            let have = if self.relay.is_some() {
+                self.have
+            } else {
+                m.limit
+            };
             let upto = l.window.next().min(m.limit).min(have);
             let tail = (m.unseen, upto.from(m.unseen).max(0) as u32);
             let (asked, mut noted) = (m.unanswered + 1, 0);

@@ -100,7 +100,8 @@ fn config(
     chunk: u32,
     caps: Caps,
 ) -> Config {
-    scheme.window = scheme.window.min(window);
+    // A file is placed in blocks, which must fit the window, whatever the scheme's own.
+    scheme.window = window;
     Config {
         node,
         session: Session(session),

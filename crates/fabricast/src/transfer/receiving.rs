@@ -239,6 +239,8 @@ struct Receiving<'a> {
     ticked: Instant,
     seconds: f64,
     fresh: bool,
+    /// The sender has said goodbye, or is gone.
+    dismissed: bool,
     /// Data packets when it last rested.
     received: u64,
 }
@@ -327,6 +329,7 @@ impl<'a> Receiving<'a> {
             ticked: now,
             seconds: 0.0,
             fresh: true,
+            dismissed: false,
             received: 0,
         })
     }
@@ -395,15 +398,31 @@ impl<'a> Receiving<'a> {
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
             Heard::Message(ToReceiver::Root { hash }) => self.root = Some(hash),
-            Heard::Message(ToReceiver::Bye) if safe => return Ok(true),
+            Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) => self.mend(&bytes)?,
-            _ if safe => return Ok(true),
+            _ if safe => return Ok(self.may_leave()),
             Heard::Message(message) => return Err(surprise(message)),
             Heard::Closed(why) => {
                 return Err(Error::PeerLost(format!("the sender is gone: {why}")));
             }
         }
         Ok(false)
+    }
+
+    /// Whether others may still need what this receiver has (spec 2.12).
+    fn serves(&mut self) -> bool {
+        let ops = [self.file, self.list];
+        ops.into_iter()
+            .flatten()
+            .any(|op| self.driver.object(op).is_some())
+    }
+
+    /// The sender needs this receiver no more: it leaves, unless others do, and then soon.
+    fn may_leave(&mut self) -> bool {
+        if !std::mem::replace(&mut self.dismissed, true) {
+            self.phase = Phase::Leaving(Instant::now() + FAREWELL);
+        }
+        !self.serves()
     }
 
     /// Goes on to the next phase when the time has come; true when it is all over.
@@ -423,7 +442,10 @@ impl<'a> Receiving<'a> {
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => unreachable!("storing does not panic"),
             },
-            Phase::Leaving(until) => return Ok(Instant::now() >= *until),
+            Phase::Leaving(until) => {
+                let over = Instant::now() >= *until;
+                return Ok(over || self.dismissed && !self.serves());
+            }
         }
         Ok(false)
     }
@@ -431,10 +453,14 @@ impl<'a> Receiving<'a> {
     /// All bytes are here: are they the right ones?
     fn prove(&mut self) -> Result<(), Error> {
         (self.tell)(RecvEvent::Storing);
-        let object = self.list.and_then(|op| self.driver.take(op));
-        let list = match object {
+        let list = match self.list.and_then(|op| self.driver.take(op)) {
             Some(FileObject::Memory(memory)) => memory.into_bytes(),
-            _ => Vec::new(),
+            Some(_) => Vec::new(),
+            // A co-root's may still be needed.
+            None => match self.list.and_then(|op| self.driver.object(op)) {
+                Some(FileObject::Memory(memory)) => memory.as_slice().to_vec(),
+                _ => Vec::new(),
+            },
         };
         self.say(&ToSender::Working { done: 0 })?;
         self.worked = Instant::now();
