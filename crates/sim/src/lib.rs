@@ -1,12 +1,14 @@
 //! A simulated cluster that runs the same protocol code under virtual time and judges it.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 mod check;
 mod cluster;
 pub mod fabric;
 pub mod fault;
 mod host;
 mod hostile;
+pub mod model;
 pub mod object;
 mod queue;
 pub mod scenario;
@@ -18,6 +20,7 @@ mod transport;
 mod words;
 pub mod workload;
 
+pub use calibration::{Calibration, Testbed};
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use scenario::Scenario;
 pub use soak::{SoakReport, Verdict, judge_seed, run_scenario, run_seed, soak};
