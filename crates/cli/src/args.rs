@@ -58,6 +58,27 @@ Examples:
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it is called NAME.XXXXXX.partial.";
 
+const MODEL_LONG: &str = "\
+Print what the papers' models say about broadcasts and barriers, without simulating anything.
+
+The values come from one calibration for each paper's cluster (--values prints them with unit and \
+origin). A number marked * is calibrated: values were fitted to that very number, so it shows nothing. \
+All others are predictions, some of them from fitted values. After the tables stand the papers' own \
+results beside the model's; --claims prints those alone.";
+
+const MODEL_EXAMPLES: &str = "\
+Examples:
+  fabricast model
+      broadcast on InfiniBand as the first paper models it, on 8, 64 and 1024 nodes
+  fabricast model --nodes 16,256,4096 --sizes 4,1K --groups 2,32,512
+      other nodes, sizes and numbers of groups (the root's own included)
+  fabricast model --calibration p4 --channels 2,16,64 --per-node 4
+      broadcasts over channels, four processes on a node
+  fabricast model --calibration p2 --nodes 64,4096 --ways 1,3,7
+      barriers with that many partners in a round
+  fabricast model --set t_pp_us=5 --set switch_us=0.1
+      what if; --values lists the names";
+
 /// Sends a file from one host to many, once, on the multicast that the network already has.
 #[derive(Parser, Debug)]
 #[command(name = "fabricast", version, after_help = EXAMPLES, max_term_width = 100)]
@@ -78,6 +99,9 @@ pub enum Command {
     Demo(Demo),
     /// Run the protocol in the simulator
     Sim(Sim),
+    /// Print what the papers' models predict, and what they were calibrated with
+    #[command(long_about = MODEL_LONG, after_help = MODEL_EXAMPLES)]
+    Model(Model),
 }
 
 /// Options of both sides.
@@ -254,6 +278,64 @@ pub enum SimCommand {
     },
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Calibrated {
+    /// Broadcast over InfiniBand's multicast, 8 nodes
+    P1,
+    /// The n-way dissemination barrier, 64 nodes
+    P2,
+    /// LA-MPI's broadcast over Quadrics, 8 and 64 nodes
+    P4,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Model {
+    /// Whose cluster
+    #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
+    pub calibration: Calibrated,
+    /// Numbers of nodes [default: those that the paper looks at]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    pub nodes: Vec<u64>,
+    /// Sizes, e.g. 4,2K,1M (p1, p4) [default: those that the paper looks at]
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = units::size)]
+    pub sizes: Vec<u64>,
+    /// Numbers of groups, co-roots and the root (p1) [default: 2,8,128]
+    #[arg(long, value_name = "K,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub groups: Vec<u64>,
+    /// Numbers of channels (p4) [default: 2,4,8,16,32]
+    #[arg(long, value_name = "C,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub channels: Vec<u64>,
+    /// Processes on each node (p4) [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub per_node: Option<u64>,
+    /// Partners in a round of the barrier (p2) [default: 1,2,3,7,15]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub ways: Vec<u64>,
+    /// Use this value instead of the calibrated one; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, f64)>,
+    /// Print the calibrated values, each with unit, kind and origin, and nothing else
+    #[arg(long, conflicts_with = "claims")]
+    pub values: bool,
+    /// Print the paper's results beside the model's, and nothing else
+    #[arg(long)]
+    pub claims: bool,
+    /// Everything as JSON, one line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `t_pp_us=7.5`.
+fn assignment(s: &str) -> Result<(String, f64), String> {
+    let Some((name, value)) = s.split_once('=') else {
+        return Err("needs a name and a value, e.g. t_pp_us=7".into());
+    };
+    match value.trim().parse() {
+        Ok(value) => Ok((name.trim().to_owned(), value)),
+        Err(_) => Err(format!("{value:?} is not a number, e.g. t_pp_us=7")),
+    }
+}
+
 /// `239.1.2.3`, `239.1.2.3:5000`, `ff15::1`, `[ff15::1]:5000`.
 fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (ip, port) = match s.parse::<std::net::SocketAddr>() {
@@ -287,6 +369,14 @@ mod tests {
     fn the_command_line_is_sound() {
         use clap::CommandFactory;
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn assignments() {
+        assert_eq!(assignment("t_pp_us=7.5"), Ok(("t_pp_us".into(), 7.5)));
+        for bad in ["t_pp_us", "t_pp_us=", "t_pp_us=x"] {
+            assert!(assignment(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

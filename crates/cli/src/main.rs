@@ -2,11 +2,12 @@
 //!
 //! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
 //! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own.
+//! of their own. `sim` and `model` need no network: what runs and what is reckoned.
 #![forbid(unsafe_code)]
 
 mod args;
 mod demo;
+mod model;
 mod output;
 mod recv;
 mod send;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         args::Command::Recv(a) => recv::run(&a, interrupt),
         args::Command::Demo(a) => demo::run(&a, interrupt),
         args::Command::Sim(a) => sim::run(&a, interrupt),
+        args::Command::Model(a) => model::run(&a),
     })
 }
 

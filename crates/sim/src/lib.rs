@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 pub mod baseline;
+pub mod calibration;
 mod check;
 mod cluster;
 pub mod fabric;
 pub mod fault;
 mod host;
 mod hostile;
+pub mod model;
 pub mod object;
 mod queue;
 pub mod scenario;
@@ -20,6 +22,7 @@ mod words;
 pub mod workload;
 
 pub use baseline::{Baseline, Timing, measure};
+pub use calibration::{Calibration, Testbed};
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use scenario::Scenario;
 pub use soak::{SoakReport, Verdict, judge_seed, run_scenario, run_seed, soak};

@@ -1,0 +1,312 @@
+//! What the papers' testbeds cost, and where each value comes from.
+//!
+//! `calibration.toml` holds one set of values for each testbed; models and simulations take theirs
+//! from here and from nowhere else. A value says whether a paper states it, another source does,
+//! it was fitted to a claim of a paper, or it is assumed; so it can be told of every result whether
+//! it was predicted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The file.
+const TEXT: &str = include_str!("../calibration.toml");
+/// Nothing that is calibrated is larger.
+const VALUE_MAX: f64 = 1e9;
+
+/// The machines that a paper measured on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Testbed {
+    /// Broadcast over InfiniBand's multicast.
+    P1,
+    /// The n-way dissemination barrier.
+    P2,
+    /// Broadcast over Quadrics.
+    P4,
+}
+
+impl Testbed {
+    /// All of them.
+    pub const ALL: [Testbed; 3] = [Testbed::P1, Testbed::P2, Testbed::P4];
+
+    /// Its name in the file.
+    pub fn key(self) -> &'static str {
+        match self {
+            Testbed::P1 => "p1",
+            Testbed::P2 => "p2",
+            Testbed::P4 => "p4",
+        }
+    }
+
+    /// What it is, on one line.
+    pub fn title(self) -> &'static str {
+        match self {
+            Testbed::P1 => "P1: MPI broadcast on InfiniBand's multicast, 8 nodes (2004)",
+            Testbed::P2 => "P2: n-way dissemination barrier on InfiniBand, 64 nodes (2006)",
+            Testbed::P4 => "P4: LA-MPI's broadcast on Quadrics, 8 and 64 nodes (2004)",
+        }
+    }
+}
+
+/// In what a value is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Unit {
+    /// Microseconds.
+    #[serde(rename = "µs")]
+    Microsecond,
+    /// Nanoseconds per byte: the inverse of gigabytes per second.
+    #[serde(rename = "ns/byte")]
+    NanosecondPerByte,
+    /// Bytes.
+    #[serde(rename = "byte")]
+    Byte,
+    /// A number of things.
+    #[serde(rename = "count")]
+    Count,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Unit::Microsecond => "µs",
+            Unit::NanosecondPerByte => "ns/byte",
+            Unit::Byte => "byte",
+            Unit::Count => "count",
+        })
+    }
+}
+
+/// Who says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The paper's text.
+    Stated,
+    /// A public specification or description of what the paper used.
+    Cited,
+    /// The model itself, asked to meet a claim.
+    Fitted,
+    /// Nobody.
+    Assumed,
+    /// Whoever runs the model, instead of the file.
+    #[serde(skip_deserializing)]
+    Given,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Stated => "stated",
+            Kind::Cited => "cited",
+            Kind::Fitted => "fitted",
+            Kind::Assumed => "assumed",
+            Kind::Given => "given",
+        })
+    }
+}
+
+/// One value and where it is from.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: Unit,
+    /// Who says so.
+    pub kind: Kind,
+    /// Where, or why.
+    pub origin: String,
+    /// Claims that it was fitted to, or that it was taken from.
+    #[serde(default)]
+    pub fits: Vec<String>,
+}
+
+/// All values of a testbed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    testbed: Testbed,
+    values: BTreeMap<String, Value>,
+}
+
+/// Why a value was not set.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SetError {
+    /// There is none of this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// All names that there are.
+        known: Vec<String>,
+    },
+    /// It cannot be this much.
+    OutOfRange {
+        /// The name.
+        name: String,
+        /// What can be.
+        range: String,
+    },
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetError::Unknown { name, known } => {
+                write!(
+                    f,
+                    "no value is called {name:?}; there are {}",
+                    known.join(", ")
+                )
+            }
+            SetError::OutOfRange { name, range } => write!(f, "{name} must be {range}"),
+        }
+    }
+}
+
+impl std::error::Error for SetError {}
+
+impl Calibration {
+    /// The file's values.
+    pub fn of(testbed: Testbed) -> Calibration {
+        let mut all: BTreeMap<String, BTreeMap<String, Value>> = match toml::from_str(TEXT) {
+            Ok(all) => all,
+            Err(e) => panic!("calibration.toml, a part of this program, is broken: {e}"),
+        };
+        match all.remove(testbed.key()) {
+            Some(values) => Calibration { testbed, values },
+            None => panic!("calibration.toml has nothing of {}", testbed.key()),
+        }
+    }
+
+    /// Whose values they are.
+    pub fn testbed(&self) -> Testbed {
+        self.testbed
+    }
+
+    /// How much the value of this name is. The names are those of the file; to ask for another is
+    /// a mistake in the program.
+    pub fn value(&self, name: &str) -> f64 {
+        match self.values.get(name) {
+            Some(v) => v.value,
+            None => panic!("{} has no {name}", self.testbed.key()),
+        }
+    }
+
+    /// The same, as a whole number.
+    pub fn count(&self, name: &str) -> u64 {
+        self.value(name) as u64
+    }
+
+    /// All values with their names, in the order of the names.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.values.iter().map(|(name, v)| (name.as_str(), v))
+    }
+
+    /// Puts another value in place of the file's. What the file says of its origin and of the
+    /// claims it was fitted to no longer holds.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), SetError> {
+        let Some(v) = self.values.get_mut(name) else {
+            return Err(SetError::Unknown {
+                name: name.to_owned(),
+                known: self.values.keys().cloned().collect(),
+            });
+        };
+        let (min, whole) = match v.unit {
+            Unit::Microsecond | Unit::NanosecondPerByte => (0.0, false),
+            Unit::Byte => (1.0, true),
+            Unit::Count => (0.0, true),
+        };
+        // Written so that a value that is not a number is out of range, too.
+        let within = (min..=VALUE_MAX).contains(&value);
+        if !within || (whole && value.fract() != 0.0) {
+            let a = if whole { "a whole number" } else { "a number" };
+            return Err(SetError::OutOfRange {
+                name: name.to_owned(),
+                range: format!("{a} of {} from {min} to {VALUE_MAX}", v.unit),
+            });
+        }
+        *v = Value {
+            value,
+            unit: v.unit,
+            kind: Kind::Given,
+            origin: format!("given instead of {} ({})", v.value, v.kind),
+            fits: Vec::new(),
+        };
+        Ok(())
+    }
+
+    /// The same with one value multiplied, whatever comes of it: to see what depends on it.
+    pub(crate) fn scaled(&self, name: &str, by: f64) -> Calibration {
+        let mut other = self.clone();
+        if let Some(v) = other.values.get_mut(name) {
+            v.value *= by;
+        }
+        other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_a_unit_that_its_name_tells_and_an_origin() {
+        for testbed in Testbed::ALL {
+            for (name, v) in Calibration::of(testbed).values() {
+                let unit = match name {
+                    n if n.ends_with("_us") => Unit::Microsecond,
+                    n if n.ends_with("_byte_ns") || n == "byte_ns" => Unit::NanosecondPerByte,
+                    n if n.ends_with("_bytes") => Unit::Byte,
+                    _ => Unit::Count,
+                };
+                assert_eq!(v.unit, unit, "{name}");
+                assert!(v.value.is_finite() && v.value >= 0.0, "{name}");
+                assert!(v.origin.len() > 3, "{name} has no origin");
+                if v.kind == Kind::Fitted {
+                    assert!(!v.fits.is_empty(), "{name} is fitted, to what?");
+                }
+                if v.kind == Kind::Stated {
+                    assert!(v.origin.contains("section"), "{name} is stated, where?");
+                }
+                if matches!(v.kind, Kind::Assumed | Kind::Cited) {
+                    assert!(v.fits.is_empty(), "{name} was fitted after all");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_given_is_no_longer_fitted() {
+        let mut c = Calibration::of(Testbed::P1);
+        c.set("t_mc_us", 9.0).unwrap();
+        assert_eq!(c.value("t_mc_us"), 9.0);
+        let (_, v) = c.values().find(|(name, _)| *name == "t_mc_us").unwrap();
+        assert_eq!(v.kind, Kind::Given);
+        assert!(v.fits.is_empty());
+        assert_eq!(v.origin, "given instead of 11.94 (fitted)");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let mut c = Calibration::of(Testbed::P1);
+        let unknown = c.set("t_xx_us", 1.0).unwrap_err().to_string();
+        assert!(
+            unknown.contains("t_xx_us") && unknown.contains("t_pp_us"),
+            "{unknown}"
+        );
+        for (name, value) in [
+            ("t_pp_us", -1.0),
+            ("t_pp_us", f64::NAN),
+            ("t_pp_us", f64::INFINITY),
+            ("payload_bytes", 0.0),
+            ("payload_bytes", 1.5),
+            ("nodes_measured", 2.5),
+        ] {
+            let refused = c.set(name, value).unwrap_err().to_string();
+            assert!(refused.contains("from"), "{refused}");
+        }
+        assert_eq!(c, Calibration::of(Testbed::P1));
+    }
+}
