@@ -43,7 +43,7 @@ enum Act {
 pub struct Outcome {
     /// Over every transition; equal for equal seeds.
     pub hash: u64,
-    /// Packets and wake-ups given to nodes.
+    /// Packets, and wake-ups without any, given to nodes.
     pub events: u64,
     /// When the last operation was over, in simulated time.
     pub done_at: Time,
@@ -92,6 +92,8 @@ pub struct Cluster<'w> {
     /// Operations that are not over at hosts that live.
     pub(crate) left: usize,
     pub(crate) events: u64,
+    /// Steps of hosts.
+    pub(crate) steps: u64,
     pub(crate) host_done_at: Vec<Time>,
     pub(crate) root_done_at: Vec<Time>,
     done_at: Option<u64>,
@@ -200,6 +202,7 @@ impl<'w> Cluster<'w> {
             script: Vec::new(),
             left: 0,
             events: 0,
+            steps: 0,
             host_done_at: vec![Time::ZERO; scenario.hosts],
             root_done_at: vec![Time::ZERO; scenario.streams.len()],
             done_at: None,
@@ -218,7 +221,7 @@ impl<'w> Cluster<'w> {
         self.trace.hash()
     }
 
-    /// Packets and wake-ups given to nodes so far.
+    /// Packets, and wake-ups without any, given to nodes so far.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -189,8 +189,8 @@ impl Cluster<'_> {
     /// Lets the application and the driver work until neither has anything to do at this time.
     fn step(&mut self, h: usize) {
         let now = self.now();
-        self.events += 1;
         let mut wake;
+        let mut packets = 0;
         loop {
             let host = &mut self.hosts[h];
             if host.round_at != now {
@@ -203,6 +203,7 @@ impl Cluster<'_> {
             self.remove_peers(h);
             let later = self.work(h);
             let (at, again) = self.round(h);
+            packets += self.hosts[h].driver.transport().received().0 as u64;
             wake = at.min(later);
             let busy = self.heed_events(h) || again;
             let host = &mut self.hosts[h];
@@ -217,8 +218,10 @@ impl Cluster<'_> {
                 break;
             }
         }
+        self.events += packets.max(1);
+        self.steps += 1;
         let host = &mut self.hosts[h];
-        if self.scenario.judged && self.events.is_multiple_of(INVARIANTS_EVERY) {
+        if self.scenario.judged && self.steps.is_multiple_of(INVARIANTS_EVERY) {
             host.driver.node().invariants();
         }
         host.wake = wake;

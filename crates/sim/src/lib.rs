@@ -1,6 +1,7 @@
 //! A simulated cluster that runs the same protocol code under virtual time and judges it.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod check;
 mod cluster;
 pub mod fabric;
