@@ -65,7 +65,7 @@ impl Role {
 
 /// A host: its driver, its application, its processor.
 pub(crate) struct Host {
-    pub(crate) driver: Driver<SimTransport, PatternObject>,
+    pub(crate) driver: Driver<SimTransport, Box<PatternObject>>,
     pub(crate) roles: Vec<Role>,
     ops: BTreeMap<OpId, Op>,
     /// Operations that are over and whose objects have not come back.
@@ -88,7 +88,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(driver: Driver<SimTransport, PatternObject>, seed: u64) -> Host {
+    pub(crate) fn new(driver: Driver<SimTransport, Box<PatternObject>>, seed: u64) -> Host {
         Host {
             driver,
             roles: Vec::new(),
@@ -390,12 +390,12 @@ impl Cluster<'_> {
         let progress = Rc::<Progress>::default();
         let begun = if role.root {
             let object = PatternObject::source(place, content, len, chunk, disk);
-            host.driver.bcast(Time(now), group, object)
+            host.driver.bcast(Time(now), group, Box::new(object))
         } else {
             let root = self.numbering.node(plan.root as u32);
             let p = Rc::clone(&progress);
             let object = PatternObject::room(place, content, len, chunk, disk, p);
-            host.driver.post(Time(now), group, root, object)
+            host.driver.post(Time(now), group, root, Box::new(object))
         };
         let op = match begun {
             Ok(op) => op,

@@ -13,7 +13,6 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
 use crate::object::{Fetch, Object};
@@ -84,8 +83,8 @@ pub(super) struct Outbox {
 impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
-            queue: Vec::with_capacity(BATCH),
-            heads: Vec::with_capacity(BATCH * HEAD_MAX),
+            queue: Vec::new(),
+            heads: Vec::new(),
             next: 0,
             late: 0,
             refused: false,
