@@ -124,6 +124,7 @@ impl Root {
             fresh: 0,
             at_base: 0,
             limit: None,
+            at_limit: 0,
         }
     }
 
@@ -246,15 +247,19 @@ impl Root {
     /// Finds a lane's base and limit anew.
     fn settle(&mut self, lane: usize) {
         let Some(l) = &self.lanes[lane] else { return };
-        let (mut base, mut at_base, mut limit) = (None::<Seq>, 0, None::<Seq>);
+        let (mut base, mut at_base) = (None::<Seq>, 0);
+        let (mut limit, mut at_limit) = (None::<Seq>, 0);
         for m in self.members.iter().filter(|m| self.counts(m, lane)) {
             match base {
                 Some(b) if b.before(m.cum) => {}
                 Some(b) if b == m.cum => at_base += 1,
                 _ => (base, at_base) = (Some(m.cum), 1),
             }
-            if m.is_ready() {
-                limit = Some(limit.map_or(m.limit, |l| l.min(m.limit)));
+            match limit {
+                _ if !m.is_ready() => {}
+                Some(l) if l.before(m.limit) => {}
+                Some(l) if l == m.limit => at_limit += 1,
+                _ => (limit, at_limit) = (Some(m.limit), 1),
             }
         }
         let old = l.window.base();
@@ -263,7 +268,7 @@ impl Root {
                 l.window.release(b);
             }
             l.at_base = at_base;
-            l.limit = limit;
+            (l.limit, l.at_limit) = (limit, at_limit);
         }
     }
 
@@ -401,10 +406,13 @@ impl Root {
         if held_base && cum != base {
             l.at_base = l.at_base.saturating_sub(1);
         }
+        if was_ready && limit != old_limit && l.limit == Some(old_limit) {
+            l.at_limit = l.at_limit.saturating_sub(1);
+        }
         if was_ready != ready
             || l.at_base == 0
-            || l.limit
-                .is_none_or(|x| x == old_limit && x != limit || limit.before(x))
+            || l.at_limit == 0
+            || l.limit.is_none_or(|x| limit.before(x))
         {
             self.settle(at);
         }
@@ -820,6 +828,12 @@ impl Root {
         for lane in self.lanes.iter().flatten() {
             lane.window.invariants();
             assert!(!self.end.before(lane.window.base()));
+        }
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let Some(lane) = lane else { continue };
+            let held = |m: &&Member| m.lane == at && !m.gone && m.is_ready();
+            let limits = self.members.iter().filter(held).map(|m| m.limit);
+            assert_eq!(lane.limit, limits.reduce(Seq::min), "lane {at}");
         }
         for (i, m) in self.members.iter().enumerate() {
             assert!(!self.end.before(m.cum));
