@@ -250,7 +250,12 @@ impl Inbound {
     }
 
     fn op_at(&mut self, seq: Seq) -> Option<&mut Posted> {
-        let i = self.ops.partition_point(|op| !seq.before(op.end()));
+        // As a rule it is of the first operation.
+        let first = self.ops.front();
+        let i = match first.is_some_and(|op| seq.within(op.base, op.packets)) {
+            true => 0,
+            false => self.ops.partition_point(|op| !seq.before(op.end())),
+        };
         self.ops
             .get_mut(i)
             .filter(|op| seq.within(op.base, op.packets))
@@ -459,8 +464,9 @@ impl Inbound {
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
         let span = self.window.min(self.backlog);
-        let closes = self.limit() == self.gaps.cum() && self.last_limit != self.limit();
-        closes || self.limit().from(self.last_limit) >= (span / 4) as i32
+        let limit = self.limit();
+        let closes = limit == self.gaps.cum() && self.last_limit != limit;
+        closes || limit.from(self.last_limit) >= (span / 4) as i32
     }
 
     fn plan(&mut self, at: Time) {
