@@ -163,6 +163,11 @@ impl Outbox {
                     (Some(_), Payload::Sum(_)) if q.sum.is_some() => Fetch::Ready,
                     (Some(object), Payload::Sum(sum)) => match fetch_all(object, &sum) {
                         Fetch::Ready => {
+                            if spare.is_empty() {
+                                // As many as there can be, so that none is made later.
+                                let len = sum.len() as usize;
+                                spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
+                            }
                             let mut bytes = spare.pop().unwrap_or_default();
                             bytes.resize(sum.len() as usize, 0);
                             sum.extents()
