@@ -259,6 +259,12 @@ pub enum SimCommand {
         #[arg(long)]
         full: bool,
     },
+    /// Measure how fast the simulator is on this machine: seconds for a broadcast, events per second
+    Bench {
+        /// How often each run is timed; the median counts
+        #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
+        times: u32,
+    },
     /// Run one seed and print what happens, one line per transition
     Run {
         /// The seed

@@ -1,12 +1,14 @@
 //! `fabricast sim`: the protocol under virtual time.
 
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fabricast::error::exit;
+use fabricast_sim::bench::{Goal, workloads};
 use fabricast_sim::{run_seed, soak, table};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::{Sim, SimCommand};
 
@@ -23,6 +25,13 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
             Ok(holds) => code(holds),
             Err(e) => {
                 eprintln!("fabricast: writing the table: {e}");
+                exit::IO
+            }
+        },
+        SimCommand::Bench { times } => match bench(times, &mut std::io::stdout().lock()) {
+            Ok(()) => exit::OK,
+            Err(e) => {
+                eprintln!("fabricast: {e}");
                 exit::IO
             }
         },
@@ -52,13 +61,68 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
                 }
                 !interrupt.load(Ordering::Relaxed)
             });
-            println!("{report} in {:.1} s", began.elapsed().as_secs_f64());
+            let seconds = began.elapsed().as_secs_f64();
+            let rate = report.events as f64 / seconds / 1e6;
+            println!(
+                "{report} in {seconds:.1} s: {rate:.2} million events/s on {threads} threads, checked"
+            );
             match interrupt.load(Ordering::Relaxed) {
                 true => exit::INTERRUPTED,
                 false => code(report.is_clean()),
             }
         }
     }
+}
+
+/// Times each workload and says whether the goals are met.
+fn bench(times: u32, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "Simulating one broadcast, its set-up included, in seconds of one core. An event is a packet or a timer\n\
+         given to a node. No checkers and no deep invariants but where \"checked\" says so.\n\
+         {:<30} {:>9} {:>10} {:>10} {:>17}",
+        "", "events", "median", "best", "events/s"
+    )?;
+    let mut goals = Vec::new();
+    for workload in workloads() {
+        let mut took = Vec::new();
+        let mut events = 0;
+        for _ in 0..times {
+            let began = processor_seconds();
+            (events, _) = workload.run().map_err(io::Error::other)?;
+            took.push(processor_seconds() - began);
+        }
+        took.sort_by(f64::total_cmp);
+        let (best, median) = (took[0], took[took.len() / 2]);
+        let million = events as f64 / median / 1e6;
+        let name = workload.name;
+        writeln!(
+            out,
+            "{name:<30} {events:>9} {median:>8.4} s {best:>8.4} s {million:>9.2} million"
+        )?;
+        let verdict = |met| if met { "met" } else { "NOT MET" };
+        goals.extend(match workload.goal {
+            Some(Goal::Seconds(most)) => Some(format!(
+                "{name}: {median:.4} s; the goal is at most {most} s: {}",
+                verdict(median <= most)
+            )),
+            Some(Goal::MillionPerSecond(least)) => Some(format!(
+                "{name}: {million:.2} million events/s on one core; the goal is at least {least} million: {}",
+                verdict(million >= least)
+            )),
+            None => None,
+        });
+    }
+    for goal in goals {
+        writeln!(out, "{goal}")?;
+    }
+    Ok(())
+}
+
+/// What this thread has used of a processor: others on the machine disturb it less than a clock.
+fn processor_seconds() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 fn code(good: bool) -> u8 {

@@ -56,6 +56,28 @@ fn eight_receivers_that_lose_five_percent() {
     assert!(done.multiple > 1.1, "{}", done.describe());
 }
 
+/// Every scheme of the papers, and combinations: a file with losses reaches everybody.
+#[test]
+fn every_scheme_brings_the_file() {
+    let cluster = cluster!(5, &SLOW);
+    cluster.run(&["loss", "1", "--what", "udp"]);
+    for scheme in [
+        "basic",
+        "window",
+        "coroot(2)",
+        "coroot(3)+aggregate(10)",
+        "tree(2)",
+        "tree(2)+multicast",
+        "channels(4)",
+        "skewed(8)",
+        "ibrmp",
+    ] {
+        let options = ["--scheme", scheme];
+        let done = Transfer::start(&cluster, 5, 4 * MB, &options).end(&[]);
+        assert!(done.multiple > 1.06, "{scheme}: {}", done.describe());
+    }
+}
+
 #[test]
 fn over_ipv6() {
     let cluster = cluster!(3, &SLOW);

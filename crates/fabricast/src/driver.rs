@@ -161,7 +161,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             let wake = match wait {
                 _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
-                Some(_) if received > 0 => Some(now),
+                Some(_) if received > 0 && !self.transport.is_drained() => Some(now),
                 // What has gone may have been the last that an operation waited for: ask again.
                 Some(wake) if !moved => wake,
                 _ => continue,

@@ -58,7 +58,8 @@ impl Hierarchy {
         let last = u64::from(self.receivers);
         // A sub-tree is a run of places on every level.
         let levels = core::iter::successors(Some((place, place)), move |&(from, to)| {
-            Some((from * fanout + 1, to * fanout + fanout))
+            let first = from.saturating_mul(fanout).saturating_add(1);
+            Some((first, to.saturating_mul(fanout).saturating_add(fanout)))
         });
         levels
             .take_while(move |level| level.0 <= last)

@@ -322,7 +322,12 @@ impl Inbound {
     }
 
     fn op_at(&mut self, seq: Seq) -> Option<&mut Posted> {
-        let i = self.ops.partition_point(|op| !seq.before(op.end()));
+        // As a rule it is of the first operation.
+        let first = self.ops.front();
+        let i = match first.is_some_and(|op| seq.within(op.base, op.packets)) {
+            true => 0,
+            false => self.ops.partition_point(|op| !seq.before(op.end())),
+        };
         self.ops
             .get_mut(i)
             .filter(|op| seq.within(op.base, op.packets))
@@ -489,7 +494,7 @@ impl Inbound {
     ) {
         let rule = &scheme.feedback;
         let asked = flags & flag::ASK != 0;
-        if asked {
+        if asked && !mutant::active(Mutant::NobodyIsAsked) {
             self.ask(now, scheme, seq + 1);
         }
         if rule.asked_only {
@@ -648,8 +653,9 @@ impl Inbound {
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
         let span = self.window.min(self.backlog);
-        let closes = self.limit() == self.gaps.cum() && self.last_limit != self.limit();
-        closes || self.limit().from(self.last_limit) >= (span / 4) as i32
+        let limit = self.limit();
+        let closes = limit == self.gaps.cum() && self.last_limit != limit;
+        closes || limit.from(self.last_limit) >= (span / 4) as i32
     }
 
     fn plan(&mut self, at: Time) {
@@ -662,6 +668,9 @@ impl Inbound {
             self.opened = now;
         }
         self.gaps.announce(next);
+        if mutant::active(Mutant::NobodyIsAsked) {
+            return;
+        }
         self.ask(now, scheme, next);
         if let Below::Combines(reporters) = &mut self.below {
             reporters.ask(next);
@@ -725,6 +734,7 @@ impl Inbound {
     fn have_all(&self) -> Seq {
         let own = self.gaps.cum();
         let below = match &self.below {
+            _ if mutant::active(Mutant::AnswersForItself) => own,
             Below::Nobody => own,
             Below::Combines(reporters) => reporters.below(own),
             Below::Serves(relay) => relay.below(own),

@@ -53,6 +53,8 @@ pub struct Lane {
     pub at_base: u32,
     /// What the members can take; `None`: nobody is ready.
     pub limit: Option<Seq>,
+    /// Members that can take no more than that.
+    pub at_limit: u32,
 }
 
 /// What the root sends next.

@@ -27,11 +27,17 @@ pub enum Mutant {
     SumForgetsOne,
     /// What is for the only receiver of a group goes to the group's address.
     PairByGroup,
+    /// Who others report to tells only what it has itself.
+    AnswersForItself,
+    /// A sender that is to notice losses notices none.
+    SenderNoticesNothing,
+    /// Who is to speak only when asked is never asked.
+    NobodyIsAsked,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 10] = [
+    pub const ALL: [Mutant; 13] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -42,6 +48,9 @@ impl Mutant {
         Mutant::NoWrap,
         Mutant::SumForgetsOne,
         Mutant::PairByGroup,
+        Mutant::AnswersForItself,
+        Mutant::SenderNoticesNothing,
+        Mutant::NobodyIsAsked,
     ];
 }
 

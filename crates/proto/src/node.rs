@@ -44,6 +44,7 @@ pub struct Node {
     acks: VecDeque<(NodeId, Probe)>,
     /// Groups that may have something to do now, and when others will have.
     ready: VecDeque<usize>,
+    /// An entry that is not its group's `timer` has been overtaken by an earlier one.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
 }
@@ -131,6 +132,13 @@ impl Group {
         turns.map(|t| receivers[t as usize]).collect()
     }
 
+    /// Whether a node is a member and has never gone.
+    fn expects(&self, node: NodeId) -> bool {
+        // The stream of one that goes is removed.
+        self.inbound.iter().any(|s| s.root() == node)
+            || (self.members.binary_search(&node).is_ok() && !self.gone.contains(&node))
+    }
+
     fn wake(&self, now: Time, config: &Config) -> Option<Time> {
         let root = self.root.as_ref().and_then(|r| r.wake(now, &config.scheme));
         let prover = self.prover.as_ref().map(Prover::wake);
@@ -199,8 +207,10 @@ impl Node {
         chunk: u32,
         start: Seq,
     ) -> Result<(), Refused> {
-        members.sort_unstable();
-        members.dedup();
+        if !members.is_sorted_by(|a, b| a < b) {
+            members.sort_unstable();
+            members.dedup();
+        }
         if self.index.contains_key(&group) {
             return Err(Refused::GroupExists);
         }
@@ -218,8 +228,8 @@ impl Node {
         if at == self.groups.len() {
             self.groups.push(None);
         }
-        let gone: BTreeSet<_> = members.iter().copied().collect();
-        let gone: BTreeSet<_> = gone.intersection(&self.gone).copied().collect();
+        let gone = self.gone.iter().copied();
+        let gone: BTreeSet<_> = gone.filter(|m| members.binary_search(m).is_ok()).collect();
         self.groups[at] = Some(Group {
             id: group,
             members,
@@ -234,6 +244,8 @@ impl Node {
             timer: None,
         });
         self.index.insert(group, at);
+        self.timers
+            .reserve(timers_max(self.groups.len()) + 1 - self.timers.len());
         Ok(())
     }
 
@@ -377,9 +389,7 @@ impl Node {
             header.session == self.config.session
                 && from != self.config.node
                 && !self.gone.contains(&from)
-                && self.groups[at].as_ref().is_some_and(|g| {
-                    g.members.binary_search(&from).is_ok() && !g.gone.contains(&from)
-                })
+                && self.groups[at].as_ref().is_some_and(|g| g.expects(from))
         });
         let Some(at) = known else {
             self.counters.foreign += 1;
@@ -519,16 +529,17 @@ impl Node {
     /// Moves groups whose time has come to those that are ready.
     fn ring(&mut self, now: Time) {
         while let Some(&Reverse((at_time, at))) = self.timers.peek() {
-            if at_time > now {
+            let set = self.groups[at]
+                .as_mut()
+                .filter(|g| g.timer == Some(at_time));
+            if at_time > now && set.is_some() {
                 break;
             }
             self.timers.pop();
-            if let Some(group) = self.groups[at].as_mut()
-                && group.timer == Some(at_time)
-            {
+            if let Some(group) = set {
                 group.timer = None;
+                self.touch(at);
             }
-            self.touch(at);
         }
     }
 
@@ -544,6 +555,12 @@ impl Node {
                 group.timer = Some(t);
                 self.timers.push(Reverse((t, at)));
             }
+        }
+        if self.timers.len() > timers_max(self.groups.len()) {
+            self.timers.clear();
+            let groups = self.groups.iter().enumerate();
+            let set = groups.filter_map(|(at, g)| Some(Reverse((g.as_ref()?.timer?, at))));
+            self.timers.extend(set);
         }
     }
 
@@ -640,6 +657,7 @@ impl Node {
 
     /// Panics if the node's state contradicts itself. Deep: for tests and soaks.
     pub fn invariants(&self) {
+        assert!(self.timers.len() <= timers_max(self.groups.len()));
         for group in self.groups.iter().flatten() {
             if let Some(root) = &group.root {
                 root.invariants();
@@ -683,6 +701,11 @@ fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output
             control(to)
         }
     }
+}
+
+/// Timers that a node with so many groups keeps, those that were overtaken among them.
+fn timers_max(groups: usize) -> usize {
+    2 * groups + 8
 }
 
 /// A datagram with a payload.

@@ -149,6 +149,9 @@ impl Path {
 pub struct Pacer {
     fixed: bool,
     rate: f64,
+    /// What follows from the rate: ns for a byte, and for a burst.
+    byte_ns: f64,
+    burst_ns: f64,
     phase: Phase,
     /// When the next packet is due, by the rate alone.
     due: Time,
@@ -185,9 +188,11 @@ pub struct Pacer {
 impl Pacer {
     /// For a lane without receivers. `fixed`: bytes per second, never changed.
     pub fn new(fixed: Option<u64>) -> Pacer {
-        Pacer {
+        let mut pacer = Pacer {
             fixed: fixed.is_some(),
             rate: fixed.map_or(RATE_START, |r| (r as f64).max(1.0)),
+            byte_ns: 0.0,
+            burst_ns: 0.0,
             phase: Phase::Startup,
             due: Time::ZERO,
             open_at: Time::ZERO,
@@ -209,13 +214,22 @@ impl Pacer {
             quiet: 0,
             cut_at: Time::ZERO,
             peak: 0.0,
-        }
+        };
+        pacer.derive();
+        pacer
+    }
+
+    /// The rate has changed. (Divisions are too slow for every packet.)
+    fn derive(&mut self) {
+        self.byte_ns = 1e9 / self.rate;
+        self.burst_ns = (BURST_BYTES * self.byte_ns).min(BURST.as_nanos() as f64);
     }
 
     /// Begins at `rate` bytes per second, which the network is known to carry.
     pub fn begin_at(&mut self, rate: u64) {
         if !self.fixed {
             self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
+            self.derive();
             self.phase = Phase::Cruise;
         }
     }
@@ -264,12 +278,11 @@ impl Pacer {
     pub fn sent(&mut self, now: Time, bytes: u32) {
         self.bytes += u64::from(bytes);
         let floor = now - CATCH_UP;
-        let step = Duration::from_nanos((f64::from(bytes) / self.rate * 1e9) as u64);
+        let step = Duration::from_nanos((f64::from(bytes) * self.byte_ns) as u64);
         self.due = self.due.max(floor) + step;
         if self.due > now {
             // This burst is over; wait until the next is worth a system call.
-            let burst = (BURST_BYTES / self.rate * 1e9).min(BURST.as_nanos() as f64);
-            self.open_at = self.due + Duration::from_nanos(burst as u64);
+            self.open_at = self.due + Duration::from_nanos(self.burst_ns as u64);
         }
     }
 
@@ -396,6 +409,7 @@ impl Pacer {
         let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
         self.set(now, queue, cap, excess, sent, took);
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
+        self.derive();
         self.round = newest.wrapping_add(1);
         self.round_at = now;
         self.round_bytes = self.bytes;

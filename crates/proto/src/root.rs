@@ -168,6 +168,7 @@ impl Root {
             fresh: 0,
             at_base: 0,
             limit: None,
+            at_limit: 0,
         }
     }
 
@@ -222,6 +223,9 @@ impl Root {
         self.end = op.end();
         self.ops.push_back(op);
         self.started.get_or_insert(now);
+        if self.is_tree() {
+            self.settle(GROUP_LANE);
+        }
         self.count_waiting();
         self.finish(out);
         self.survey_at = Some(
@@ -284,23 +288,35 @@ impl Root {
 
     /// Members whose progress a lane waits for: those that are ready, or that have everything.
     fn counts(&self, m: &Member, lane: usize) -> bool {
-        // Nobody in a tree can be served alone, so that all wait for one another.
-        let tree = matches!(self.told, Told::Tree(_));
-        m.lane == lane && m.is_mine() && (m.is_ready() || m.cum == self.end || tree)
+        m.lane == lane && m.is_mine() && (m.is_ready() || m.cum == self.end || self.is_tree())
+    }
+
+    /// Whether new packets wait for what this member can take.
+    fn limits(&self, m: &Member) -> bool {
+        m.is_ready() || self.is_tree() && m.cum != self.end
+    }
+
+    /// Nobody in a tree can be served alone, so that all wait for one another.
+    fn is_tree(&self) -> bool {
+        matches!(self.told, Told::Tree(_))
     }
 
     /// Finds a lane's base and limit anew.
     fn settle(&mut self, lane: usize) {
         let Some(l) = &self.lanes[lane] else { return };
-        let (mut base, mut at_base, mut limit) = (None::<Seq>, 0, None::<Seq>);
+        let (mut base, mut at_base) = (None::<Seq>, 0);
+        let (mut limit, mut at_limit) = (None::<Seq>, 0);
         for m in self.members.iter().filter(|m| self.counts(m, lane)) {
             match base {
                 Some(b) if b.before(m.cum) => {}
                 Some(b) if b == m.cum => at_base += 1,
                 _ => (base, at_base) = (Some(m.cum), 1),
             }
-            if m.cum != self.end {
-                limit = Some(limit.map_or(m.limit, |l| l.min(m.limit)));
+            match limit {
+                _ if !self.limits(m) => {}
+                Some(l) if l.before(m.limit) => {}
+                Some(l) if l == m.limit => at_limit += 1,
+                _ => (limit, at_limit) = (Some(m.limit), 1),
             }
         }
         let old = l.window.base();
@@ -309,7 +325,7 @@ impl Root {
                 l.window.release(b);
             }
             l.at_base = at_base;
-            l.limit = limit;
+            (l.limit, l.at_limit) = (limit, at_limit);
         }
         self.follow(lane);
     }
@@ -470,6 +486,7 @@ impl Root {
         if at != GROUP_LANE && !unicast && !behind {
             return self.move_to(i, GROUP_LANE);
         }
+        let tree = self.is_tree();
         let Some(l) = &mut self.lanes[at] else { return };
         if !ready {
             l.pacer.require(i, false);
@@ -480,10 +497,14 @@ impl Root {
         if held_base && cum != base {
             l.at_base = l.at_base.saturating_sub(1);
         }
+        if was_ready && limit != old_limit && l.limit == Some(old_limit) {
+            l.at_limit = l.at_limit.saturating_sub(1);
+        }
         if was_ready != ready
             || l.at_base == 0
-            || l.limit
-                .is_none_or(|x| x == old_limit && x != limit || limit.before(x))
+            || l.at_limit == 0
+            || tree
+            || l.limit.is_none_or(|x| limit.before(x))
         {
             self.settle(at);
         }
@@ -920,7 +941,7 @@ impl Root {
         if self.relay.is_none() {
             self.blame(now, config, out);
         }
-        if self.by_sender {
+        if self.by_sender && !mutant::active(Mutant::SenderNoticesNothing) {
             self.send_again(now, detect);
         }
         let owes = |m: &&Member| m.owes(end) && m.is_silent(now, detect);
@@ -1071,6 +1092,12 @@ impl Root {
         for lane in self.lanes.iter().flatten() {
             lane.window.invariants();
             assert!(!self.end.before(lane.window.base()));
+        }
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let Some(lane) = lane else { continue };
+            let held = |m: &&Member| m.lane == at && m.is_mine() && self.limits(m);
+            let limits = self.members.iter().filter(held).map(|m| m.limit);
+            assert_eq!(lane.limit, limits.reduce(Seq::min), "lane {at}");
         }
         for (i, m) in self.members.iter().enumerate() {
             assert!(!self.end.before(m.cum));

@@ -273,7 +273,8 @@ impl Window {
             slot.lacks = 0;
         }
         for k in (0..self.repairs.len().min(COMBINE)).rev() {
-            if sources.iter().any(|s| s == self.repairs[k].0) {
+            let (seq, _) = self.repairs[k];
+            if self.slot(seq).lacks == 0 {
                 self.repairs.remove(k);
             }
         }
@@ -315,6 +316,10 @@ fn turn_of(set: u64, turn: u32) -> u32 {
 
 /// These packets and one more, if they can be named together.
 fn with(sources: &Sources, seq: Seq) -> Option<Sources> {
+    if sources.last().before(seq) {
+        let mut more = *sources;
+        return more.push(seq).then_some(more);
+    }
     let mut all = sources.iter().filter(|s| s.before(seq)).chain([seq]);
     let mut more = Sources::new(all.next()?);
     let rest = sources.iter().filter(|s| seq.before(*s));

@@ -162,7 +162,10 @@ impl Relay {
         self.runner.heed(event);
     }
 
-    pub(crate) fn take_back(&mut self, driver: &mut Driver<SimTransport, PatternObject>) -> bool {
+    pub(crate) fn take_back(
+        &mut self,
+        driver: &mut Driver<SimTransport, Box<PatternObject>>,
+    ) -> bool {
         self.runner.take_back(driver)
     }
 
@@ -309,27 +312,28 @@ impl PatternBuffer {
 }
 
 impl Buffer for PatternBuffer {
-    type Object = PatternObject;
+    type Object = Box<PatternObject>;
 
-    fn source(&mut self, message: usize, part: Part, to: usize) -> PatternObject {
+    fn source(&mut self, message: usize, part: Part, to: usize) -> Box<PatternObject> {
         let place = self.place(message, to);
         let m = &self.messages[message];
         if !m.here.covers(part.offset, part.len) {
             self.complain("sends what it lacks:", message, part);
         }
         let object = PatternObject::source(place, m.content, part.len, self.chunk, self.disk);
-        object.at(part.offset)
+        Box::new(object.at(part.offset))
     }
 
-    fn room(&mut self, message: usize, part: Part, from: usize) -> PatternObject {
+    fn room(&mut self, message: usize, part: Part, from: usize) -> Box<PatternObject> {
         let place = self.place(message, from);
         let m = &self.messages[message];
         self.made = Rc::default();
         let (content, made) = (m.content, Rc::clone(&self.made));
-        PatternObject::room(place, content, part.len, self.chunk, self.disk, made).at(part.offset)
+        let room = PatternObject::room(place, content, part.len, self.chunk, self.disk, made);
+        Box::new(room.at(part.offset))
     }
 
-    fn received(&mut self, message: usize, part: Part, object: PatternObject) {
+    fn received(&mut self, message: usize, part: Part, object: Box<PatternObject>) {
         if !object.whole() {
             self.complain("has received in part", message, part);
         }

@@ -43,7 +43,7 @@ enum Act {
 pub struct Outcome {
     /// Over every transition; equal for equal seeds.
     pub hash: u64,
-    /// Packets and wake-ups given to nodes.
+    /// Packets, and wake-ups without any, given to nodes.
     pub events: u64,
     /// When the last operation was over, in simulated time.
     pub done_at: Time,
@@ -94,6 +94,8 @@ pub struct Cluster<'w> {
     /// Operations that are not over at hosts that live.
     pub(crate) left: usize,
     pub(crate) events: u64,
+    /// Steps of hosts.
+    pub(crate) steps: u64,
     pub(crate) host_done_at: Vec<Time>,
     pub(crate) received_at: Vec<Time>,
     pub(crate) root_done_at: Vec<Time>,
@@ -203,6 +205,7 @@ impl<'w> Cluster<'w> {
             script: Vec::new(),
             left: 0,
             events: 0,
+            steps: 0,
             host_done_at: vec![Time::ZERO; scenario.hosts],
             received_at: vec![Time::ZERO; scenario.hosts],
             root_done_at: vec![Time::ZERO; scenario.streams.len()],
@@ -222,7 +225,7 @@ impl<'w> Cluster<'w> {
         self.trace.hash()
     }
 
-    /// Packets and wake-ups given to nodes so far.
+    /// Packets, and wake-ups without any, given to nodes so far.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -67,7 +67,7 @@ impl Role {
 
 /// A host: its driver, its application, its processor.
 pub(crate) struct Host {
-    pub(crate) driver: Driver<SimTransport, PatternObject>,
+    pub(crate) driver: Driver<SimTransport, Box<PatternObject>>,
     pub(crate) roles: Vec<Role>,
     /// Its part in a baseline, which drives the roles.
     pub(crate) relay: Option<Box<Relay>>,
@@ -92,7 +92,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(driver: Driver<SimTransport, PatternObject>, seed: u64) -> Host {
+    pub(crate) fn new(driver: Driver<SimTransport, Box<PatternObject>>, seed: u64) -> Host {
         Host {
             driver,
             roles: Vec::new(),
@@ -194,8 +194,8 @@ impl Cluster<'_> {
     /// Lets the application and the driver work until neither has anything to do at this time.
     fn step(&mut self, h: usize) {
         let now = self.now();
-        self.events += 1;
         let mut wake;
+        let mut packets = 0;
         loop {
             let host = &mut self.hosts[h];
             if host.round_at != now {
@@ -211,6 +211,7 @@ impl Cluster<'_> {
                 Some(_) => self.relay(h),
             };
             let (at, again) = self.round(h);
+            packets += self.hosts[h].driver.transport().received().0 as u64;
             wake = at.min(later);
             let busy = self.heed_events(h) || again;
             let host = &mut self.hosts[h];
@@ -226,8 +227,10 @@ impl Cluster<'_> {
                 break;
             }
         }
+        self.events += packets.max(1);
+        self.steps += 1;
         let host = &mut self.hosts[h];
-        if self.scenario.judged && self.events.is_multiple_of(INVARIANTS_EVERY) {
+        if self.scenario.judged && self.steps.is_multiple_of(INVARIANTS_EVERY) {
             host.driver.node().invariants();
         }
         host.wake = wake;
@@ -396,12 +399,12 @@ impl Cluster<'_> {
         let progress = Rc::<Progress>::default();
         let begun = if role.root {
             let object = PatternObject::source(place, content, len, chunk, disk);
-            host.driver.bcast(Time(now), group, object)
+            host.driver.bcast(Time(now), group, Box::new(object))
         } else {
             let root = self.numbering.node(plan.root as u32);
             let p = Rc::clone(&progress);
             let object = PatternObject::room(place, content, len, chunk, disk, p);
-            host.driver.post(Time(now), group, root, object)
+            host.driver.post(Time(now), group, root, Box::new(object))
         };
         let op = match begun {
             Ok(op) => op,

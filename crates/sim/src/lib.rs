@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod baseline;
+pub mod bench;
 pub mod calibration;
 mod check;
 mod cluster;

@@ -6,33 +6,37 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// An event: 16 bytes of key and two words that mean something to whoever put it in.
+/// No event.
+const NONE: u32 = u32::MAX;
+
+/// Events that were put in one after another for the same time: the heap moves them as one. A
+/// switch that copies a multicast to its idle links makes such a run.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Run {
     at: u64,
-    /// Order of insertion, shifted left by one; the lowest bit says what kind of event it is.
+    /// Order of insertion.
     order: u64,
-    a: u32,
-    b: u32,
+    /// Its first event.
+    first: u32,
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
+impl PartialEq for Run {
+    fn eq(&self, other: &Run) -> bool {
         self.order == other.order
     }
 }
 
-impl Eq for Entry {}
+impl Eq for Run {}
 
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+impl PartialOrd for Run {
+    fn partial_cmp(&self, other: &Run) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for Run {
     /// Reversed: the heap gives its greatest, and the earliest is wanted.
-    fn cmp(&self, other: &Entry) -> Ordering {
+    fn cmp(&self, other: &Run) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
 }
@@ -46,12 +50,40 @@ pub(crate) enum Due {
     Alarm { a: u32, b: u32 },
 }
 
+/// An event and the next one of its run (or of the list of free places).
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    due: Due,
+    next: u32,
+}
+
 /// Events in the order in which they happen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Entry>,
-    inserted: u64,
+    heap: BinaryHeap<Run>,
+    events: Vec<Event>,
+    /// The first free place among the events.
+    free: u32,
+    /// What is left of the run that is happening.
+    rest: u32,
+    /// The event that was put in last, while it waits, and its time.
+    last: (u32, u64),
+    runs: u64,
     now: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: NONE,
+            rest: NONE,
+            last: (NONE, 0),
+            runs: 0,
+            now: 0,
+        }
+    }
 }
 
 impl Queue {
@@ -62,29 +94,53 @@ impl Queue {
 
     /// Puts in an event; one that lies in the past happens now.
     pub(crate) fn push(&mut self, at: u64, due: Due) {
-        let (kind, a, b) = match due {
-            Due::Packet { link, slot } => (0, link, slot),
-            Due::Alarm { a, b } => (1, a, b),
-        };
-        let order = self.inserted << 1 | kind;
-        self.inserted += 1;
         let at = at.max(self.now);
-        self.heap.push(Entry { at, order, a, b });
+        let event = self.store(due);
+        let (last, last_at) = self.last;
+        if last != NONE && last_at == at {
+            // Nothing was put in since: it comes out right after the last one.
+            self.events[last as usize].next = event;
+        } else {
+            self.heap.push(Run {
+                at,
+                order: self.runs,
+                first: event,
+            });
+            self.runs += 1;
+        }
+        self.last = (event, at);
     }
 
     /// Takes out the next event and sets the clock to it.
     pub(crate) fn pop(&mut self) -> Option<Due> {
-        let e = self.heap.pop()?;
-        debug_assert!(e.at >= self.now, "time ran backwards");
-        self.now = e.at;
-        Some(if e.order & 1 == 0 {
-            Due::Packet {
-                link: e.a,
-                slot: e.b,
-            }
+        let event = if self.rest != NONE {
+            self.rest
         } else {
-            Due::Alarm { a: e.a, b: e.b }
-        })
+            let run = self.heap.pop()?;
+            debug_assert!(run.at >= self.now, "time ran backwards");
+            self.now = run.at;
+            run.first
+        };
+        let Event { due, next } = self.events[event as usize];
+        self.rest = next;
+        if self.last.0 == event {
+            self.last.0 = NONE;
+        }
+        self.events[event as usize].next = self.free;
+        self.free = event;
+        Some(due)
+    }
+
+    fn store(&mut self, due: Due) -> u32 {
+        let event = Event { due, next: NONE };
+        if self.free == NONE {
+            self.events.push(event);
+            return self.events.len() as u32 - 1;
+        }
+        let place = self.free;
+        self.free = self.events[place as usize].next;
+        self.events[place as usize] = event;
+        place
     }
 }
 
@@ -107,5 +163,32 @@ mod tests {
             assert_eq!(q.now(), u64::from(a));
             last = (a, b);
         }
+    }
+
+    /// Runs that are interrupted, that grow while they happen, and times out of order: as a sorted
+    /// list would have it.
+    #[test]
+    fn events_come_out_as_from_a_sorted_list() {
+        let mut rng = fabricast::proto::rng::Rng::new(1);
+        let mut q = Queue::default();
+        let mut list: Vec<(u64, u32)> = Vec::new();
+        let (mut n, mut at) = (0u32, 0u64);
+        for _ in 0..20_000 {
+            if rng.chance(0.5) {
+                if rng.chance(0.3) {
+                    at = q.now() + rng.below(4);
+                }
+                // Some are in the past, and happen now.
+                q.push(at, Due::Alarm { a: 0, b: n });
+                list.push((at.max(q.now()), n));
+                n += 1;
+            } else {
+                let first = list.iter().min().copied();
+                let got = q.pop();
+                assert_eq!(got, first.map(|(_, b)| Due::Alarm { a: 0, b }));
+                list.retain(|e| Some(*e) != first);
+            }
+        }
+        assert!(q.events.len() < 500, "places are used again");
     }
 }

@@ -19,7 +19,7 @@ pub struct Verdict {
     pub seed: u64,
     /// Hash over every transition; equal whenever the seed is run.
     pub hash: u64,
-    /// Packets and wake-ups given to nodes.
+    /// Packets, and wake-ups without any, given to nodes.
     pub events: u64,
     /// How it ended.
     pub result: Result<Outcome, Failure>,
@@ -55,7 +55,7 @@ impl fmt::Display for Verdict {
 pub struct SoakReport {
     /// Seeds that were run.
     pub seeds: u64,
-    /// Events of all of them.
+    /// Events of all runs; a good seed is run twice.
     pub events: u64,
     /// Those that failed, by seed.
     pub failures: Vec<Verdict>,
@@ -159,7 +159,7 @@ pub fn soak(
         drop(tell);
         for verdict in verdicts {
             report.seeds += 1;
-            report.events += verdict.events;
+            report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
             let go_on = progress(&verdict, report.seeds);
             if verdict.result.is_err() {
                 report.failures.push(verdict);

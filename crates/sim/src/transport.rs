@@ -250,6 +250,10 @@ impl Transport for SimTransport {
         Ok(count)
     }
 
+    fn is_drained(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
     /// The event queue waits, not the transport.
     fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
         Ok(())

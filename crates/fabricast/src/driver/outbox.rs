@@ -13,7 +13,6 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
 use crate::object::{Fetch, Object};
@@ -84,8 +83,8 @@ pub(super) struct Outbox {
 impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
-            queue: Vec::with_capacity(BATCH),
-            heads: Vec::with_capacity(BATCH * HEAD_MAX),
+            queue: Vec::new(),
+            heads: Vec::new(),
             next: 0,
             late: 0,
             refused: false,
@@ -164,6 +163,11 @@ impl Outbox {
                     (Some(_), Payload::Sum(_)) if q.sum.is_some() => Fetch::Ready,
                     (Some(object), Payload::Sum(sum)) => match fetch_all(object, &sum) {
                         Fetch::Ready => {
+                            if spare.is_empty() {
+                                // As many as there can be, so that none is made later.
+                                let len = sum.len() as usize;
+                                spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
+                            }
                             let mut bytes = spare.pop().unwrap_or_default();
                             bytes.resize(sum.len() as usize, 0);
                             sum.extents()

@@ -58,6 +58,27 @@ pub trait Object {
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome));
 }
 
+impl<O: Object + ?Sized> Object for Box<O> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        (**self).fetch(offset, len)
+    }
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        (**self).bytes(offset, len)
+    }
+    fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+        (**self).add(offset, len, sum)
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        (**self).write(offset, bytes)
+    }
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        (**self).progress(report);
+    }
+}
+
 mod memory;
 pub use memory::Memory;
 

@@ -87,6 +87,12 @@ pub trait Transport {
     /// of one's own that [`Transport::wait`] will say at once that there is more.
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize>;
 
+    /// Whether it is known, without asking the system, that nothing waits to be received: then the
+    /// driver need not come again at once to find out.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     /// Blocks until a datagram waits, the waker was rung, the network takes datagrams again (if
     /// the last `send` took fewer), or `timeout` has passed.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;

@@ -50,11 +50,14 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-fn u16_at(b: &[u8], i: usize) -> u16 {
+// Of an array, so that no bound is checked when the index is a constant.
+#[inline(always)]
+fn u16_at<const N: usize>(b: &[u8; N], i: usize) -> u16 {
     u16::from_be_bytes([b[i], b[i + 1]])
 }
 
-fn u32_at(b: &[u8], i: usize) -> u32 {
+#[inline(always)]
+fn u32_at<const N: usize>(b: &[u8; N], i: usize) -> u32 {
     u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]])
 }
 
@@ -63,19 +66,25 @@ fn u32_at(b: &[u8], i: usize) -> u32 {
 pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
-    body: &'a [u8],
+    first: Frame<'a>,
+    rest: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
     /// Its frames, in order.
     pub fn frames(&self) -> Frames<'a> {
-        Frames { rest: self.body }
+        Frames {
+            first: Some(self.first),
+            rest: self.rest,
+        }
     }
 }
 
 /// Iterator over the frames of a checked datagram.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
+    /// Most datagrams have but one: it need not be read again.
+    first: Option<Frame<'a>>,
     rest: &'a [u8],
 }
 
@@ -83,6 +92,9 @@ impl<'a> Iterator for Frames<'a> {
     type Item = Frame<'a>;
 
     fn next(&mut self) -> Option<Frame<'a>> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
         if self.rest.is_empty() {
             return None;
         }
@@ -98,9 +110,9 @@ impl<'a> Iterator for Frames<'a> {
 
 /// Checks a datagram as a whole: header, every frame's bounds and every field that has rules.
 pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
-    if bytes.len() < HEADER_LEN {
+    let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
         return Err(DecodeError::Short);
-    }
+    };
     if bytes[0] != VERSION {
         return Err(DecodeError::Version);
     }
@@ -110,27 +122,35 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
     }
     let body = bytes.get(header_len..).ok_or(DecodeError::Short)?;
     let header = Header {
-        flight: u16_at(bytes, 2),
-        source: NodeId(u32_at(bytes, 4)),
-        session: Session(u64::from(u32_at(bytes, 8)) << 32 | u64::from(u32_at(bytes, 12))),
+        flight: u16_at(fixed, 2),
+        source: NodeId(u32_at(fixed, 4)),
+        session: Session(u64::from(u32_at(fixed, 8)) << 32 | u64::from(u32_at(fixed, 12))),
     };
-    let (mut rest, mut count) = (body, 0);
-    while !rest.is_empty() {
-        rest = split(rest)?.1;
-        count += 1;
-    }
-    if count == 0 || count > limits::FRAMES_MAX {
+    if body.is_empty() {
         return Err(DecodeError::FrameCount);
     }
-    Ok(Datagram { header, body })
+    let (first, rest) = split(body)?;
+    let (mut more, mut count) = (rest, 1);
+    while !more.is_empty() {
+        more = split(more)?.1;
+        count += 1;
+    }
+    if count > limits::FRAMES_MAX {
+        return Err(DecodeError::FrameCount);
+    }
+    Ok(Datagram {
+        header,
+        first,
+        rest,
+    })
 }
 
 /// Takes one frame off the front.
 fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
-    if b.len() < 4 {
+    let Some((start, _)) = b.split_first_chunk::<4>() else {
         return Err(DecodeError::Short);
-    }
-    let (flags, len) = (b[1], usize::from(u16_at(b, 2)));
+    };
+    let (flags, len) = (start[1], usize::from(u16_at(start, 2)));
     if len < 4 {
         return Err(DecodeError::FrameLength);
     }
@@ -138,13 +158,6 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
         return Err(DecodeError::Short);
     }
     let (f, rest) = b.split_at(len);
-    let at_least = |n| {
-        if len < n {
-            Err(DecodeError::FrameLength)
-        } else {
-            Ok(())
-        }
-    };
     let exactly = |n| {
         if len != n {
             Err(DecodeError::FrameLength)
@@ -152,14 +165,14 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             Ok(())
         }
     };
-    let probe = |f: &[u8]| Probe {
+    let probe = |f: &[u8; PROBE_LEN]| Probe {
         group: GroupId(u32_at(f, 4)),
         nonce: u32_at(f, 8),
         flags,
     };
-    let frame = match b[0] {
+    let frame = match start[0] {
         kind::DATA => {
-            at_least(DATA_LEN)?;
+            let (f, payload) = fixed::<DATA_LEN>(f)?;
             Frame::Data(Data {
                 group: GroupId(u32_at(f, 4)),
                 origin: match flags & flag::RELAYED {
@@ -168,28 +181,25 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
                 },
                 seq: Seq(u32_at(f, 12)),
                 flags,
-                payload: &f[DATA_LEN..],
+                payload,
             })
         }
         kind::CODED => {
-            at_least(DATA_LEN)?;
+            let (f, payload) = fixed::<DATA_LEN>(f)?;
             let sources = Sources::read(Seq(u32_at(f, 12)), u32_at(f, 8));
             Frame::Coded(Coded {
                 group: GroupId(u32_at(f, 4)),
                 sources: sources.ok_or(DecodeError::Sources)?,
                 flags,
-                payload: &f[DATA_LEN..],
+                payload,
             })
         }
         kind::FEEDBACK => {
-            at_least(FEEDBACK_LEN)?;
+            let (f, rest) = fixed::<FEEDBACK_LEN>(f)?;
             let count = usize::from(u16_at(f, 42));
             exactly(FEEDBACK_LEN + RANGE_LEN * count)?;
             let (cum, below) = (Seq(u32_at(f, 12)), Seq(u32_at(f, 16)));
-            let missing = Ranges {
-                at: below,
-                rest: &f[FEEDBACK_LEN..],
-            };
+            let missing = Ranges { at: below, rest };
             let feedback = Feedback {
                 group: GroupId(u32_at(f, 4)),
                 root: NodeId(u32_at(f, 8)),
@@ -209,23 +219,27 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
         }
         kind::SYNC => {
             exactly(SYNC_LEN)?;
+            let (f, _) = fixed::<SYNC_LEN>(f)?;
             Frame::Sync(Sync {
                 group: GroupId(u32_at(f, 4)),
                 root: NodeId(u32_at(f, 8)),
                 next: Seq(u32_at(f, 12)),
             })
         }
-        kind::PROBE => {
-            at_least(PROBE_LEN)?;
-            Frame::Probe(probe(f))
-        }
+        kind::PROBE => Frame::Probe(probe(fixed(f)?.0)),
         kind::PROBE_ACK => {
             exactly(PROBE_LEN)?;
-            Frame::ProbeAck(probe(f))
+            Frame::ProbeAck(probe(fixed(f)?.0))
         }
         _ => return Err(DecodeError::Kind),
     };
     Ok((frame, rest))
+}
+
+/// The part of a frame that its kind always has, and the rest.
+#[inline(always)]
+fn fixed<const N: usize>(f: &[u8]) -> Result<(&[u8; N], &[u8]), DecodeError> {
+    f.split_first_chunk().ok_or(DecodeError::FrameLength)
 }
 
 fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
@@ -238,7 +252,7 @@ fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
     }
     let span = f.high.from(f.below) as u32;
     let mut used = 0u32;
-    for r in f.missing.rest.chunks_exact(RANGE_LEN) {
+    for r in f.missing.rest.as_chunks::<RANGE_LEN>().0 {
         let len = u32::from(u16_at(r, 2));
         used += u32::from(u16_at(r, 0)) + len;
         if len == 0 || used > span {

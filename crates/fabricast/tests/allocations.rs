@@ -1,0 +1,180 @@
+//! A driver's steps do not allocate while data pass, once queues have grown: with losses,
+//! feedback, and coded repairs that are computed and solved.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use fabricast::driver::Driver;
+use fabricast::object::Memory;
+use fabricast::proto::rng::Rng;
+use fabricast::proto::{
+    Command, Config, Dest, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time,
+};
+use fabricast::transport::{Caps, Outgoing, Transport};
+
+const GROUP: GroupId = GroupId(1);
+const RECEIVERS: u32 = 3;
+const CHUNK: u32 = 200;
+/// Data packets before which allocations are not counted, and all of them.
+const WARM: u64 = 10_000;
+const PACKETS: u32 = 40_000;
+const LOSS: f64 = 0.02;
+const DELAY: Duration = Duration::from_micros(50);
+/// Datagrams that may be on their way to a node.
+const ON_THE_WAY: usize = 4096;
+
+/// What is on its way to a node, and buffers that are free.
+struct Inbox {
+    coming: VecDeque<(Time, Vec<u8>)>,
+    free: Vec<Vec<u8>>,
+}
+
+/// One node's end of a network that loses datagrams and allocates nothing.
+struct Port {
+    me: u32,
+    inboxes: Rc<RefCell<Vec<Inbox>>>,
+    rng: Rng,
+}
+
+impl Transport for Port {
+    type Address = ();
+
+    fn caps(&self) -> Caps {
+        Caps {
+            datagram_max: 1500,
+            receive_buffer: ON_THE_WAY * 1500,
+        }
+    }
+    fn peer(&mut self, _: NodeId, _: ()) {}
+    fn forget(&mut self, _: NodeId) {}
+    fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn leave(&mut self, _: GroupId) {}
+
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        for d in batch {
+            for (i, inbox) in (0u32..).zip(self.inboxes.borrow_mut().iter_mut()) {
+                let meant = match d.to {
+                    Dest::Group(_) => i != self.me,
+                    Dest::Node(n) => i == n.0,
+                };
+                if !meant || self.rng.chance(LOSS) {
+                    continue;
+                }
+                let mut bytes = inbox.free.pop().expect("a free buffer");
+                bytes.clear();
+                bytes.extend_from_slice(d.head);
+                bytes.extend_from_slice(d.body);
+                inbox.coming.push_back((now + DELAY, bytes));
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+        let inbox = &mut self.inboxes.borrow_mut()[self.me as usize];
+        let mut count = 0;
+        while count < 64 && inbox.coming.front().is_some_and(|d| d.0 <= now) {
+            let Some((at, bytes)) = inbox.coming.pop_front() else {
+                break;
+            };
+            sink(at, &bytes);
+            inbox.free.push(bytes);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn driver(me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Port, Memory> {
+    let config = Config {
+        node: NodeId(me),
+        session: Session(7),
+        scheme: Scheme::bulk(),
+        hold: 0,
+        backlog: 1000,
+        rate: Some(20_000_000),
+        patience: Duration::from_secs(60),
+    };
+    let port = Port {
+        me,
+        inboxes: Rc::clone(inboxes),
+        rng: Rng::new(u64::from(me)),
+    };
+    let mut driver = Driver::new(Node::new(config, 1), port);
+    let add = Command::GroupAdd {
+        group: GROUP,
+        members: (0..=RECEIVERS).map(NodeId).collect(),
+        chunk: CHUNK,
+        start: Seq(0),
+    };
+    driver.command(Time::ZERO, add).expect("a new group");
+    let len = (PACKETS * CHUNK) as usize;
+    let begun = match me {
+        0 => {
+            let bytes = (0..len).map(|i| (i % 251) as u8).collect();
+            driver.bcast(Time::ZERO, GROUP, Memory::new(bytes))
+        }
+        _ => driver.post(Time::ZERO, GROUP, NodeId(0), Memory::room(len)),
+    };
+    assert!(begun.is_ok());
+    driver
+}
+
+#[test]
+fn a_step_with_data_allocates_nothing() {
+    let inbox = |_| Inbox {
+        coming: VecDeque::with_capacity(ON_THE_WAY),
+        free: (0..ON_THE_WAY).map(|_| Vec::with_capacity(1500)).collect(),
+    };
+    let inboxes = Rc::new(RefCell::new((0..=RECEIVERS).map(inbox).collect()));
+    let mut drivers: Vec<_> = (0..=RECEIVERS).map(|i| driver(i, &inboxes)).collect();
+    let mut wakes = vec![Time(1); drivers.len()];
+    let (mut complete, mut warm) = (0, false);
+    // Steps, and allocations in them, of the root and of the receivers.
+    let mut counted = [(0u64, 0u64); 2];
+    while complete < drivers.len() {
+        let next = |i: usize| {
+            let coming = inboxes.borrow()[i].coming.front().map(|d| d.0);
+            coming.map_or(wakes[i], |at| at.min(wakes[i]))
+        };
+        let (now, i) = (0..drivers.len())
+            .map(|i| (next(i), i))
+            .min()
+            .expect("nodes");
+        assert!(now < Time::NEVER, "everybody waits for ever");
+        let driver = &mut drivers[i];
+        let counters = driver.node().counters();
+        warm |= counters.data >= WARM;
+        let mut step = None;
+        let allocations = allocation_counter::measure(|| step = driver.step(now).ok());
+        let wake = step.expect("no error").wake.unwrap_or(Time::NEVER);
+        wakes[i] = wake.max(Time(now.0 + 1));
+        while let Some(event) = driver.event() {
+            complete += usize::from(matches!(event, Event::Complete(_)));
+        }
+        // What comes with the end of the object is no data path.
+        if warm && counters.data.max(counters.received) < u64::from(PACKETS) {
+            let side = &mut counted[usize::from(i != 0)];
+            side.0 += 1;
+            side.1 += allocations.count_total;
+        }
+    }
+    let root = drivers[0].node().counters();
+    assert!(root.repairs_coded > 100, "{root:?}");
+    let [(root, at_root), (receivers, at_receivers)] = counted;
+    assert!(root > 500 && receivers > 1_000, "{counted:?}");
+    assert_eq!(at_root, 0, "allocations in {root} steps of the root");
+    assert_eq!(
+        at_receivers, 0,
+        "allocations in {receivers} steps of receivers"
+    );
+}

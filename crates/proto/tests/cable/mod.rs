@@ -1,0 +1,298 @@
+//! A root and its receivers at one cable, under virtual time and without payload bytes: what the
+//! benchmark and the test of allocations run on.
+//!
+//! The cable takes each datagram for as long as its rate says, and every receiver loses some on
+//! its own. What each node was told, and when, is recorded, so that one of them can be run again
+//! alone.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use fabricast_proto::rng::Rng;
+use fabricast_proto::wire::{self, DATA_OVERHEAD};
+use fabricast_proto::{
+    Command, Config, Counters, Dest, Event, GroupId, Node, NodeId, Outcome, Output, Placement,
+    Scheme, Seq, Session, Time, Token,
+};
+
+/// Payload of a data packet in bytes.
+const CHUNK: u32 = 1440;
+const GROUP: GroupId = GroupId(1);
+/// What Ethernet, IP and UDP add to a datagram, in bytes.
+const BELOW: u64 = 42;
+/// From one end to the other, the queue left out.
+const DELAY: Duration = Duration::from_micros(50);
+/// Datagrams that a driver takes from its node before it tells what has been sent.
+const BATCH: usize = 64;
+
+/// Who broadcasts what to how many.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many receive.
+    pub receivers: u32,
+    /// Data packets of the object.
+    pub packets: u32,
+    /// Share of the datagrams that each node loses.
+    pub loss: f64,
+    /// Bytes per second.
+    pub rate: u64,
+}
+
+/// What is done around a step: it is told the node's number and what it has counted so far, and
+/// must call the step.
+pub type Around<'a> = dyn FnMut(u32, Counters, &mut dyn FnMut()) + 'a;
+
+impl Plan {
+    /// Node `i` as it is before anything happens; 0 is the root.
+    pub fn peer(&self, i: u32) -> Peer {
+        let config = Config {
+            node: NodeId(i),
+            session: Session(7),
+            scheme: Scheme::bulk(),
+            hold: 0,
+            backlog: 1024,
+            rate: None,
+            patience: Duration::from_secs(60),
+        };
+        let mut node = Node::new(config, 1);
+        let len = u64::from(self.packets) * u64::from(CHUNK);
+        let add = Command::GroupAdd {
+            group: GROUP,
+            members: (0..=self.receivers).map(NodeId).collect(),
+            chunk: CHUNK,
+            start: Seq(0u32.wrapping_sub(self.packets / 2)), // the numbers wrap on the way
+        };
+        let work = match i {
+            0 => Command::Bcast { group: GROUP, len },
+            _ => Command::Post {
+                group: GROUP,
+                root: NodeId(0),
+                len,
+            },
+        };
+        for command in [add, work] {
+            node.command(Time::ZERO, command).expect("a new node");
+        }
+        Peer {
+            node,
+            buffer: vec![0; CHUNK as usize + DATA_OVERHEAD],
+            head: Vec::with_capacity(BATCH * wire::FEEDBACK_LEN),
+            tokens: Vec::with_capacity(BATCH),
+            complete: false,
+        }
+    }
+
+    /// Runs until all is complete; every step of a node goes through `around`.
+    pub fn run(&self, around: &mut Around<'_>) -> Vec<Record> {
+        let mut rng = Rng::new(1);
+        let mut free = Time::ZERO;
+        let mut ends: Vec<End> = (0..=self.receivers)
+            .map(|i| End::new(self.peer(i)))
+            .collect();
+        let mut sent = Batch::roomy();
+        while !ends.iter().all(|e| e.peer.complete) {
+            let next = (0..ends.len()).min_by_key(|&i| ends[i].next());
+            let at = next.expect("there are nodes");
+            let now = ends[at].next();
+            let end = &mut ends[at];
+            assert!(now < Time::NEVER, "everybody waits for ever");
+            let first = end.record.received.list.len();
+            let arrived = end.inbox.iter().take_while(|d| d.0.at <= now).count();
+            for (d, head) in end.inbox.drain(..arrived) {
+                end.record.received.push(d, &head);
+            }
+            let told = first..end.record.received.list.len();
+            sent.clear();
+            let (peer, record) = (&mut end.peer, &end.record);
+            let mut wake = None;
+            let counters = peer.node.counters();
+            around(at as u32, counters, &mut || {
+                wake = peer.step(now, record.received.part(told.clone()), &mut sent);
+            });
+            end.wake = wake.unwrap_or(Time::NEVER);
+            end.record.steps.push((now, told));
+            for (d, head) in sent.part(0..sent.list.len()) {
+                let bytes = head.len() as u64 + u64::from(d.payload) + BELOW;
+                let mut left = now;
+                if at == 0 {
+                    free = free.max(now) + Duration::from_nanos(bytes * 1_000_000_000 / self.rate);
+                    left = free;
+                }
+                for (i, other) in ends.iter_mut().enumerate() {
+                    let meant = match d.to {
+                        Dest::Group(_) => i != at,
+                        Dest::Node(n) => i as u32 == n.0,
+                    };
+                    if meant && !rng.chance(self.loss) {
+                        let d = Datagram {
+                            at: left + DELAY,
+                            ..d
+                        };
+                        other.inbox.push_back((d, head.to_vec()));
+                    }
+                }
+            }
+        }
+        ends.into_iter().map(End::finish).collect()
+    }
+}
+
+/// A node at the cable.
+struct End {
+    peer: Peer,
+    wake: Time,
+    /// What is on its way, in the order in which it arrives.
+    inbox: VecDeque<(Datagram, Vec<u8>)>,
+    record: Record,
+}
+
+impl End {
+    fn new(peer: Peer) -> End {
+        End {
+            peer,
+            wake: Time(1),
+            inbox: VecDeque::new(),
+            record: Record::default(),
+        }
+    }
+
+    fn next(&self) -> Time {
+        let arrival = self.inbox.front().map_or(Time::NEVER, |d| d.0.at);
+        self.wake.min(arrival)
+    }
+
+    fn finish(mut self) -> Record {
+        self.record.counters = self.peer.node.counters();
+        self.record
+    }
+}
+
+/// A datagram whose head is in a [`Batch`].
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram {
+    at: Time,
+    to: Dest,
+    head: (u32, u32),
+    payload: u32,
+}
+
+/// Datagrams and their heads.
+#[derive(Default)]
+pub struct Batch {
+    list: Vec<Datagram>,
+    heads: Vec<u8>,
+}
+
+impl Batch {
+    /// With room for all that a step sends.
+    pub fn roomy() -> Batch {
+        Batch {
+            list: Vec::with_capacity(4096),
+            heads: Vec::with_capacity(1 << 18),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.heads.clear();
+    }
+
+    fn push(&mut self, d: Datagram, head: &[u8]) {
+        let start = self.heads.len();
+        self.heads.extend_from_slice(head);
+        let head = (start as u32, self.heads.len() as u32);
+        self.list.push(Datagram { head, ..d });
+    }
+
+    fn part(&self, which: Range<usize>) -> impl Iterator<Item = (Datagram, &[u8])> {
+        let head = |d: &Datagram| d.head.0 as usize..d.head.1 as usize;
+        self.list[which]
+            .iter()
+            .map(move |d| (*d, &self.heads[head(d)]))
+    }
+}
+
+/// What a node was told, step by step.
+#[derive(Default)]
+pub struct Record {
+    steps: Vec<(Time, Range<usize>)>,
+    received: Batch,
+    /// What the node had counted at the end.
+    pub counters: Counters,
+}
+
+impl Record {
+    /// Tells an equal node the same again.
+    #[allow(dead_code, reason = "only the benchmark does")]
+    pub fn replay(&self, peer: &mut Peer, sent: &mut Batch) {
+        for (now, told) in &self.steps {
+            sent.clear();
+            peer.step(*now, self.received.part(told.clone()), sent);
+        }
+    }
+}
+
+/// A node and what its driver does for it, all but moving bytes.
+pub struct Peer {
+    pub node: Node,
+    /// As the network wrote it: a head, and a payload that nobody looks at.
+    buffer: Vec<u8>,
+    head: Vec<u8>,
+    tokens: Vec<Token>,
+    complete: bool,
+}
+
+impl Peer {
+    /// Tells the node of what has arrived and asks it until it waits. Does not allocate, unless
+    /// `sent` grows.
+    fn step<'a>(
+        &mut self,
+        now: Time,
+        received: impl Iterator<Item = (Datagram, &'a [u8])>,
+        sent: &mut Batch,
+    ) -> Option<Time> {
+        for (d, head) in received {
+            self.buffer[..head.len()].copy_from_slice(head);
+            let bytes = &self.buffer[..head.len() + d.payload as usize];
+            let datagram = wire::decode(bytes).expect("a node writes what can be read");
+            for frame in datagram.frames() {
+                match self.node.packet(now, d.at, &datagram.header, &frame) {
+                    Placement::Write(extent) | Placement::Solve(extent, _) => {
+                        self.node.placed(now, extent, Outcome::Ok);
+                    }
+                    Placement::Hold(_) | Placement::Discard => {}
+                }
+            }
+        }
+        loop {
+            self.head.clear();
+            let mut until = None;
+            match self.node.poll(now, &mut self.head) {
+                Output::Transmit(t) => {
+                    let payload = t.payload.map_or(0, |p| p.len());
+                    let (to, head) = (t.to, (0, 0));
+                    let d = Datagram {
+                        at: now,
+                        to,
+                        head,
+                        payload,
+                    };
+                    sent.push(d, &self.head);
+                    self.tokens.push(t.token);
+                }
+                Output::Event(Event::Complete(_)) => self.complete = true,
+                Output::Wait(wake) => until = Some(wake),
+                _ => {}
+            }
+            if let Some(wake) = until.filter(|_| self.tokens.is_empty()) {
+                return wake;
+            }
+            if until.is_some() || self.tokens.len() == BATCH {
+                for token in self.tokens.drain(..) {
+                    self.node.sent(now, token);
+                }
+            }
+        }
+    }
+}
