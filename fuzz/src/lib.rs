@@ -16,7 +16,7 @@ pub fn decode(bytes: &[u8]) {
     for frame in datagram.frames() {
         if let Frame::Feedback(f) = frame {
             for (first, len) in f.missing {
-                assert!(len > 0 && !first.before(f.cum) && !f.high.before(first + len));
+                assert!(len > 0 && !first.before(f.below) && !f.high.before(first + len));
             }
         }
     }

@@ -78,7 +78,7 @@ impl Peer {
     fn start(&mut self, root: &str) {
         self.say(json!({
             "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
-            "members": [0, 1],
+            "members": [0, 1], "scheme": "auto", "addresses": [],
         }));
     }
 

@@ -13,6 +13,9 @@ use crate::time::Time;
 /// A flight is closed after this time even when it is not full.
 const FLIGHT_AGE_MAX: Duration = Duration::from_micros(100);
 
+/// So many are remembered before the first allocation of all.
+const FEW: usize = 32;
+
 /// One flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flight {
@@ -29,7 +32,7 @@ pub struct Flight {
 /// The last flights of a root.
 #[derive(Clone, Debug)]
 pub struct Flights {
-    /// Grows until it is full, for many streams have few.
+    /// Grows once, for many streams have few.
     ring: Vec<Flight>,
     now: u32,
     packets: u32,
@@ -38,8 +41,10 @@ pub struct Flights {
 impl Flights {
     /// No flight yet.
     pub fn new() -> Flights {
+        let mut ring = Vec::with_capacity(FEW);
+        ring.push(Flight::default());
         Flights {
-            ring: vec![Flight::default()],
+            ring,
             now: 0,
             packets: limits::FLIGHT_PACKETS,
         }
@@ -61,7 +66,12 @@ impl Flights {
             self.packets = 0;
             match self.ring.get_mut(self.now as usize & (limits::FLIGHTS - 1)) {
                 Some(slot) => *slot = flight,
-                None => self.ring.push(flight),
+                None => {
+                    if self.ring.len() == self.ring.capacity() {
+                        self.ring.reserve_exact(limits::FLIGHTS - self.ring.len());
+                    }
+                    self.ring.push(flight);
+                }
             }
         }
         self.packets += 1;
