@@ -41,3 +41,9 @@ impl Extent {
         Extent { op, offset, len }
     }
 }
+
+/// Number of packets that an object of `len` bytes takes; one even if it has none.
+pub fn packets(len: u64, chunk: u32) -> Option<u32> {
+    let n = len.div_ceil(u64::from(chunk)).max(1);
+    (n < 1 << 31).then_some(n as u32)
+}

@@ -15,7 +15,8 @@
 //!
 //! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
 //! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
-//! `gaps`; `prove` finds out whom multicast reaches.
+//! `gaps`; `prove` finds out whom multicast reaches. `hierarchy` says who reports to whom: with most schemes
+//! everybody to the root, else to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
 #![forbid(unsafe_code)]
 
 mod border;

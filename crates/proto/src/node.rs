@@ -12,8 +12,8 @@ use crate::border::{
     Refused, Transmit,
 };
 use crate::hierarchy::Hierarchy;
-use crate::id::{Extent, GroupId, NodeId, OpId, Token};
-use crate::inbound::{self, Inbound, Place, Shared};
+use crate::id::{Extent, GroupId, NodeId, OpId, Token, packets};
+use crate::inbound::{Inbound, Place, Shared};
 use crate::lane::Send;
 use crate::limits;
 use crate::prove::Prover;
@@ -340,7 +340,7 @@ impl Node {
 
     fn post(&mut self, now: Time, group: GroupId, root: NodeId, len: u64) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
-        let packets = inbound::packets(len, g.chunk).ok_or(Refused::TooLong)?;
+        let packets = packets(len, g.chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         if root == self.config.node || g.gone.contains(&root) {

@@ -1,0 +1,241 @@
+//! What receivers tell: how far they are, how the way is, whether multicast reaches them, and what
+//! they lack.
+
+use super::*;
+
+impl Root {
+    /// What a receiver tells.
+    pub fn feedback(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        f: &Feedback<'_>,
+        counters: &mut Counters,
+        out: &mut VecDeque<Output>,
+    ) {
+        let Ok(i) = self.members.binary_search_by_key(&from, |m| m.node) else {
+            counters.foreign += 1;
+            return;
+        };
+        // A co-root's group may be ahead of what it has posted itself.
+        let end = if self.relay.is_some() {
+            self.end
+        } else {
+            f.high.max(f.cum)
+        };
+        let f = &Feedback {
+            cum: f.cum.min(end),
+            below: f.below.min(end),
+            high: f.high.min(end),
+            ..*f
+        };
+        let m = &mut self.members[i];
+        // Who answers for a tree below it is as far as that.
+        let cum = match self.told {
+            Told::Tree(_) => f.below,
+            Told::Root | Told::Coroots(_) => f.cum,
+        };
+        // Older than what is known, or about packets that do not exist.
+        if !m.is_mine() || cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
+            counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
+            return;
+        }
+        counters.feedback_received += 1;
+        self.unheard -= usize::from(m.heard.is_none());
+        m.heard = Some(now);
+        let unanswered = core::mem::take(&mut m.unanswered);
+        let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
+        let (old_below, below) = (m.below, m.below.max(f.below));
+        let first = f.missing.clone().next();
+        let gap = first.map_or(f.high, |r| r.0);
+        if self.by_sender {
+            m.missing.clear();
+            m.missing.extend(f.missing);
+            m.unseen = f.high;
+        }
+        if self.by_sender && m.cum == cum {
+            m.unanswered = unanswered;
+        }
+        let seen = (below, f.high, gap, f.received);
+        if m.seen != seen {
+            (m.seen, m.moved, m.slow) = (seen, now, false);
+        }
+        if m.cum != cum {
+            m.advanced = now;
+        }
+        (m.cum, m.below) = (cum, below);
+        m.limit = f.limit;
+        let lane = m.lane;
+        self.count_placed(i, old_below, below);
+        let as_of = (f.flags & flag::FLIGHT != 0).then(|| self.flights.extend(f.flight));
+        if let Some(flight) = as_of {
+            self.measure(now, i, flight, f);
+        }
+        self.advance(i, old_cum, old_limit, was_ready);
+        if self.members[i].lane == lane {
+            self.watch(now, i, f, out);
+        }
+        if !self.by_sender {
+            self.note_missing(now, i, as_of, f);
+        }
+        let newest = self.flights.newest();
+        let lane = self.members[i].lane;
+        if let Some(l) = &mut self.lanes[lane] {
+            l.pacer.tick(now, newest);
+        }
+        self.finish(out);
+    }
+
+    fn count_placed(&mut self, i: usize, from: Seq, to: Seq) {
+        if from == to {
+            return;
+        }
+        if let Some(front) = self.ops.front()
+            && from.before(front.end())
+            && !to.before(front.end())
+        {
+            self.waiting -= 1;
+        }
+        let mut placed = 0u64;
+        for op in &self.ops {
+            let (a, b) = (from.max(op.base), to.min(op.end()));
+            if a.before(b) {
+                let bytes = u64::from(b.from(a) as u32) * u64::from(self.chunk);
+                placed += if b == op.end() {
+                    op.len - (u64::from(a.from(op.base) as u32) * u64::from(self.chunk)).min(op.len)
+                } else {
+                    bytes
+                };
+            }
+            if !op.end().before(to) {
+                break;
+            }
+        }
+        self.members[i].placed += placed;
+    }
+
+    /// Round-trip time and pace, from the flight that the report is about.
+    fn measure(&mut self, now: Time, i: usize, number: u32, f: &Feedback<'_>) {
+        let Some(flight) = self.flights.get(number).copied() else {
+            return;
+        };
+        let held = Duration::from_micros(u64::from(f.held_us));
+        let rtt = now.since(flight.at).saturating_sub(held);
+        match self.rtt {
+            None => (self.rtt, self.rtt_var) = (Some(rtt), rtt / 2),
+            Some(r) => {
+                self.rtt_var = (self.rtt_var * 3 + r.abs_diff(rtt)) / 4;
+                self.rtt = Some((r * 7 + rtt) / 8);
+            }
+        }
+        // Only a flight of the member's own lane tells of that lane's pace.
+        let m = &self.members[i];
+        if let Some(l) = self.lanes[m.lane]
+            .as_mut()
+            .filter(|l| l.number == flight.lane)
+        {
+            l.pacer.require(i, m.is_ready());
+            l.pacer
+                .sample(now, i, number, &flight, f.received, f.arrived_us);
+        }
+    }
+
+    /// A member's numbers have changed: the lane may go on, or the member changes lanes.
+    fn advance(&mut self, i: usize, old_cum: Seq, old_limit: Seq, was_ready: bool) {
+        let (at, cum, limit, ready, unicast) = {
+            let m = &self.members[i];
+            (
+                m.lane,
+                m.cum,
+                m.limit,
+                m.is_ready(),
+                m.reach == Reach::Unicast,
+            )
+        };
+        let group_base = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.base());
+        let behind = group_base.is_some_and(|b| cum.before(b));
+        if at == GROUP_LANE && ready && behind {
+            return self.serve_alone(i, Reach::Multicast);
+        }
+        if at != GROUP_LANE && !unicast && !behind {
+            return self.move_to(i, GROUP_LANE);
+        }
+        let tree = self.is_tree();
+        let Some(l) = &mut self.lanes[at] else { return };
+        if !ready {
+            l.pacer.require(i, false);
+        }
+        // Most reports move neither the base nor the limit: then nobody else need be looked at.
+        let base = l.window.base();
+        let held_base = old_cum == base && (was_ready || old_cum == self.end);
+        if held_base && cum != base {
+            l.at_base = l.at_base.saturating_sub(1);
+        }
+        if was_ready && limit != old_limit && l.limit == Some(old_limit) {
+            l.at_limit = l.at_limit.saturating_sub(1);
+        }
+        if was_ready != ready
+            || l.at_base == 0
+            || l.at_limit == 0
+            || tree
+            || l.limit.is_none_or(|x| limit.before(x))
+        {
+            self.settle(at);
+        }
+    }
+
+    /// Watches whether multicast still reaches a member of the group's lane.
+    fn watch(&mut self, now: Time, i: usize, f: &Feedback<'_>, out: &mut VecDeque<Output>) {
+        let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
+        let rtt = self.rtt.unwrap_or_default();
+        let m = &mut self.members[i];
+        if m.reach != Reach::Multicast || !m.is_ready() {
+            m.hearing.start(now, f.received, sent);
+        } else if m.hearing.is_lost(now, f.received, sent, rtt) {
+            let node = m.node;
+            self.serve_alone(i, Reach::Unicast);
+            out.push_back(Output::Event(Event::Path {
+                group: self.group,
+                node,
+                reach: Reach::Unicast,
+            }));
+        }
+    }
+
+    fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
+        let rto = self.rto();
+        // In a tree it is not known which of those below lacks it.
+        let hierarchy = Hierarchy::new(self.told, self.members.len() as u32);
+        let (lane, limit) = (self.members[i].lane, self.members[i].limit);
+        // Nor can a co-root repair what it has not yet.
+        let have = if self.relay.is_some() {
+            self.have
+        } else {
+            limit
+        };
+        let upto = limit.min(have);
+        let Some(l) = &mut self.lanes[lane] else {
+            return;
+        };
+        let mut noted = 0;
+        for (first, n) in f.missing {
+            // What it lacks beyond its limit it cannot take yet.
+            for k in (0..n).take_while(|&k| (first + k).before(upto)) {
+                for who in hierarchy.below(i as u32) {
+                    if !self.members[who as usize].gone {
+                        noted += u64::from(l.window.lacks(now, first + k, who, as_of, rto));
+                    }
+                }
+            }
+        }
+        self.members[i].repairs += noted;
+    }
+
+    /// How long a repair may take until its report is believed to be about the repair.
+    fn rto(&self) -> Duration {
+        let rtt = self.rtt.unwrap_or(Duration::from_millis(20));
+        (rtt * 2)
+            .max(rtt + self.rtt_var * 4)
+            .clamp(Duration::from_millis(2), Duration::from_millis(500))
+    }
+}

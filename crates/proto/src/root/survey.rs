@@ -1,0 +1,140 @@
+//! Who owes an answer is asked, what a sender notices to be lost is sent again, and who keeps the
+//! others waiting for too long is reported.
+
+use super::*;
+
+impl Root {
+    pub(super) fn arm_survey(&mut self, now: Time, scheme: &Scheme) {
+        if self.survey_at.is_none() {
+            self.survey_at = Some(now + scheme.detect.ask_min);
+        }
+    }
+
+    /// Looks for members that owe an answer, asks them, and reports those that are too slow.
+    pub(super) fn survey(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
+        let detect = &config.scheme.detect;
+        self.survey_at = (!self.ops.is_empty()).then(|| now + detect.ask_min);
+        let end = self.end;
+        let (mut singly, mut together) = (0, false);
+        let first = self.asks.len();
+        let (from, count) = (self.ask_from, self.members.len());
+        if self.relay.is_none() {
+            self.blame(now, config, out);
+        }
+        if self.by_sender && !mutant::active(Mutant::SenderNoticesNothing) {
+            self.send_again(now, detect);
+        }
+        let owes = |m: &&Member| m.owes(end) && m.is_silent(now, detect);
+        let owing = self.members.iter().filter(owes).count();
+        for k in 0..if owing > 0 { count } else { 0 } {
+            let i = (from + k) % count;
+            let m = &mut self.members[i];
+            if !m.owes(end) || !m.is_silent(now, detect) {
+                continue;
+            }
+            // Who is served alone has a lane of which the group knows nothing, and who did not
+            // answer the group's question may not hear the group at all.
+            let group = self.relay.is_none() && m.lane == GROUP_LANE;
+            if group && m.unanswered < 2 && owing > ASK_SINGLY {
+                together = true;
+            } else if singly < ASK_SINGLY {
+                singly += 1;
+                self.asks.push_back(Dest::Node(m.node));
+                self.ask_from = i + 1;
+            } else {
+                continue; // its turn comes with the next survey
+            }
+            m.asked = now;
+            m.unanswered += 1;
+        }
+        if together {
+            self.asks.push_back(Dest::Group(self.group));
+        }
+        debug_assert!(self.asks.len() <= first + ASK_SINGLY + 1);
+        // A silent required receiver must not stop the pacer's rounds.
+        let newest = self.flights.newest();
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.pacer.tick(now, newest);
+        }
+    }
+
+    /// Takes for lost what members have not acknowledged in time (P1.2), and with
+    /// [`Told::Tree`] for lost by all below them (P1.5).
+    fn send_again(&mut self, now: Time, detect: &Detect) {
+        let receivers = self.members.len() as u32;
+        let hierarchy = Hierarchy::new(self.told, receivers);
+        for i in 0..self.members.len() {
+            let m = &self.members[i];
+            let Some(l) = &mut self.lanes[m.lane] else {
+                continue;
+            };
+            if !m.owes(self.end) || !m.cum.before(l.window.next()) || !m.is_ready() {
+                continue;
+            }
+            let waited = now.since(l.window.sent_at(m.cum).max(m.asked).max(m.advanced));
+            if waited < m.patience(detect) {
+                continue;
+            }
+            // Nor beyond what it can take, nor at a co-root what is not there yet.
+            let have = if self.relay.is_some() {
+                self.have
+            } else {
+                m.limit
+            };
+            let upto = l.window.next().min(m.limit).min(have);
+            let tail = (m.unseen, upto.from(m.unseen).max(0) as u32);
+            let (asked, mut noted) = (m.unanswered + 1, 0);
+            for &(first, n) in m.missing.iter().chain([&tail]) {
+                for seq in (0..n).map(|k| first + k).take_while(|s| s.before(upto)) {
+                    for who in hierarchy.below(i as u32) {
+                        if !self.members[who as usize].gone {
+                            let news = l.window.lacks(now, seq, who, None, Duration::ZERO);
+                            noted += u64::from(news);
+                        }
+                    }
+                }
+            }
+            // Who has been sent everything is asked, as any other.
+            let m = &mut self.members[i];
+            if noted > 0 {
+                (m.asked, m.unanswered) = (now, asked);
+                m.repairs += noted;
+            }
+        }
+    }
+
+    /// Reports those who have not moved for too long, and for whom the root waits: of those that are
+    /// ready the furthest behind, for the others wait as it does.
+    fn blame(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
+        let end = self.end;
+        let ready = self.members.iter().filter(|m| m.owes(end) && m.is_ready());
+        let last = ready
+            .map(|m| m.cum)
+            .reduce(|a, b| if a.before(b) { a } else { b });
+        for i in 0..self.members.len() {
+            let m = &self.members[i];
+            if m.slow || !m.owes(end) || now.since(m.moved) < config.patience {
+                continue;
+            }
+            if m.is_ready() && (Some(m.cum) != last || self.has_more_for(m)) {
+                continue;
+            }
+            self.members[i].slow = true;
+            out.push_back(Output::Event(Event::Slow {
+                group: self.group,
+                node: self.members[i].node,
+            }));
+        }
+    }
+
+    /// Whether a member has seen all that was sent, and more could be sent to it: then it is not
+    /// the one who is slow.
+    fn has_more_for(&self, m: &Member) -> bool {
+        let (_, high, gap, _) = m.seen;
+        self.lanes[m.lane].as_ref().is_some_and(|l| {
+            let next = l.window.next();
+            let open = l.window.has_room() && l.limit.is_some_and(|x| next.before(x));
+            gap == high && high == next && next.before(self.end) && open
+        })
+    }
+}
