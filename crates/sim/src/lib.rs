@@ -14,6 +14,7 @@ pub mod model;
 pub mod object;
 mod queue;
 pub mod scenario;
+pub mod skew;
 mod soak;
 pub mod table;
 pub mod topology;

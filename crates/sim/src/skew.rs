@@ -1,0 +1,80 @@
+//! False retransmissions: what is sent again to receivers that have it, because those who report
+//! for them were busy computing (P1.5 against P1.4).
+
+use std::time::Duration;
+
+use fabricast::proto::rng::Rng;
+use fabricast::proto::scheme::Told;
+use fabricast::proto::{Counters, Scheme};
+
+use crate::cluster::{Cluster, Failure};
+use crate::fault::Pause;
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::workload::Sending;
+
+/// Hosts, the root among them.
+pub const HOSTS: usize = 32;
+/// Broadcasts of one packet each, and how far apart.
+const BROADCASTS: usize = 400;
+const APART: Duration = Duration::from_micros(500);
+/// How long a receiver computes at most, each time, without looking at the network.
+const COMPUTES_MAX: Duration = Duration::from_millis(30);
+
+/// What skew has cost under one scheme, the co-roots' own copies left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FalseRepairs {
+    /// Data packets that were sent again, by the root or a co-root. Nothing was lost.
+    pub sent: u64,
+    /// Data packets that receivers had already.
+    pub received: u64,
+}
+
+/// Counts them: small broadcasts on a network that loses nothing, to receivers of which each
+/// computes for half of the time, in stretches of random length.
+pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure> {
+    let mut s = Scenario::bulk(HOSTS, 1024, 1024);
+    s.seed = seed;
+    s.scheme = scheme;
+    s.hold = 256;
+    s.streams[0].lens = vec![1024; BROADCASTS];
+    s.streams[0].sending = Sending::Every(APART);
+    let mut rng = Rng::new(seed);
+    let end = APART * BROADCASTS as u32;
+    for host in 1..HOSTS {
+        let mut at = Duration::ZERO;
+        while at < end {
+            let stretch = || COMPUTES_MAX.as_nanos() as u64;
+            let length = Duration::from_nanos(rng.below(stretch()));
+            s.faults.pauses.push(Pause { host, at, length });
+            at += length + Duration::from_nanos(rng.below(stretch()));
+        }
+    }
+    let o = Cluster::new(&s, Trace::silent()).run()?;
+    // The copy that every co-root gets of everything is none.
+    let copies = match s.scheme.told {
+        Told::Coroots(groups) => u64::from(groups - 1) * BROADCASTS as u64,
+        Told::Root | Told::Tree(_) => 0,
+    };
+    let sum = |f: fn(&Counters) -> u64| o.counters.iter().map(f).sum::<u64>();
+    Ok(FalseRepairs {
+        sent: sum(|c| c.repairs_unicast + c.repairs_multicast).saturating_sub(copies),
+        received: sum(|c| c.duplicates).saturating_sub(copies),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paper's argument against combining acknowledgements in a tree: the root cannot know who
+    /// it is that has not answered, so that one who is busy has its whole sub-tree repaired.
+    #[test]
+    fn a_tree_repairs_falsely_more_than_co_roots_do() {
+        for seed in 0..3 {
+            let tree = false_repairs(Scheme::tree(2), seed).unwrap();
+            let coroots = false_repairs(Scheme::coroot(4), seed).unwrap();
+            assert!(tree.received > coroots.received, "{tree:?}, {coroots:?}");
+        }
+    }
+}
