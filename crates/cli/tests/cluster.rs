@@ -78,6 +78,21 @@ fn every_scheme_brings_the_file() {
     }
 }
 
+/// Where receivers repair and answer for others, one that is killed takes nobody with it.
+#[test]
+fn a_collector_that_is_killed_is_replaced() {
+    let cluster = cluster!(5, &SLOW);
+    cluster.run(&["loss", "1", "--what", "udp"]);
+    for (scheme, host) in [("coroot(2)", "h4"), ("coroot(2)", "h6"), ("tree(2)", "h2")] {
+        let options = ["--scheme", scheme];
+        let mut transfer = Transfer::start(&cluster, 5, 20 * MB, &options);
+        // By its own account, for the sender does not hear of all of them.
+        transfer.receiver(host).until_share(20);
+        transfer.receiver(host).signal(Signal::KILL);
+        transfer.end(&[host]);
+    }
+}
+
 #[test]
 fn over_ipv6() {
     let cluster = cluster!(3, &SLOW);

@@ -192,6 +192,12 @@ pub enum ToReceiver {
         #[serde(deserialize_with = "text")]
         reason: String,
     },
+    /// Another receiver is done or gone: nobody reports to it or waits for its reports any more. Said
+    /// only where receivers report to each other.
+    Gone {
+        /// Its number.
+        node: u32,
+    },
     /// The transfer has failed for everybody.
     Aborted {
         /// The exit code that says why.

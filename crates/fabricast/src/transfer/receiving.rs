@@ -398,6 +398,12 @@ impl<'a> Receiving<'a> {
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
             Heard::Message(ToReceiver::Root { hash }) => self.root = Some(hash),
+            Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
+                let now = self.clock.now();
+                // It cannot be refused.
+                let _ = self.driver.command(now, Command::PeerRemove(NodeId(node)));
+                self.driver.transport().forget(NodeId(node));
+            }
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) => self.mend(&bytes)?,
             _ if safe => return Ok(self.may_leave()),

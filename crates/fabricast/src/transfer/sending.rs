@@ -415,6 +415,10 @@ impl<'a> Sending<'a> {
             seconds,
         };
         let node = member.node;
+        if !self.plan.start.addresses.is_empty() {
+            let gone = ToReceiver::Gone { node: node.0 };
+            self.gathering.say_active(&gone);
+        }
         self.command(Command::PeerRemove(node));
         self.driver.transport().forget(node);
     }
