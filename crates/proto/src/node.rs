@@ -101,11 +101,7 @@ impl Group {
         let collector = hierarchy.collector(turn).map(node);
         let reporters = hierarchy.reporters(Some(turn)).map(|t| Charge {
             node: node(t),
-            reach: self
-                .reach
-                .get(&node(t))
-                .copied()
-                .unwrap_or(Reach::Multicast),
+            reach: self.reach_of(node(t)),
             delegated: false,
             coroot: hierarchy.is_coroot(t),
         });
@@ -121,15 +117,9 @@ impl Group {
         self.inbound.last_mut()
     }
 
-    /// Who reports to `node` on this node's stream.
-    fn reporters_of(&self, config: &Config, node: NodeId) -> Vec<NodeId> {
-        let others = self.members.iter().filter(|&&m| m != config.node);
-        let receivers: Vec<NodeId> = others.copied().collect();
-        let hierarchy = Hierarchy::new(config.scheme.told, receivers.len() as u32);
-        let turn = receivers.binary_search(&node).ok().map(|t| t as u32);
-        let reporters = turn.map(|t| hierarchy.reporters(Some(t)));
-        let turns = reporters.into_iter().flatten();
-        turns.map(|t| receivers[t as usize]).collect()
+    /// How a member is reached, as far as is known.
+    fn reach_of(&self, node: NodeId) -> Reach {
+        self.reach.get(&node).copied().unwrap_or(Reach::Multicast)
     }
 
     /// Whether a node is a member and has never gone.
@@ -288,11 +278,7 @@ impl Node {
             }
             group.reach.insert(node, Reach::Nothing);
             group.gone.insert(node);
-            if group.root.is_some() {
-                let orphans = group.reporters_of(&self.config, node);
-                let root = group.root(&self.config);
-                // First, lest an operation be over before they are asked.
-                orphans.into_iter().for_each(|orphan| root.adopt(orphan));
+            if let Some(root) = group.root.as_mut() {
                 root.remove(node, &mut self.out);
             }
             for stream in &mut group.inbound {

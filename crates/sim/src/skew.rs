@@ -40,14 +40,14 @@ pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure>
     s.streams[0].lens = vec![1024; BROADCASTS];
     s.streams[0].sending = Sending::Every(APART);
     let mut rng = Rng::new(seed);
+    let mut stretch = || Duration::from_nanos(rng.below(COMPUTES_MAX.as_nanos() as u64));
     let end = APART * BROADCASTS as u32;
     for host in 1..HOSTS {
         let mut at = Duration::ZERO;
         while at < end {
-            let stretch = || COMPUTES_MAX.as_nanos() as u64;
-            let length = Duration::from_nanos(rng.below(stretch()));
+            let length = stretch();
             s.faults.pauses.push(Pause { host, at, length });
-            at += length + Duration::from_nanos(rng.below(stretch()));
+            at += length + stretch();
         }
     }
     let o = Cluster::new(&s, Trace::silent()).run()?;

@@ -61,9 +61,7 @@ impl Inbound {
                 node.counters.feedback_received += 1;
                 let below = reporters.below(own);
                 let rule = &scheme.feedback;
-                let soon = self
-                    .last_feedback
-                    .map_or(now, |t| (t + rule.spacing_min).max(now));
+                let soon = self.soonest(now, scheme);
                 if self.asked.is_some_and(|upto| !below.before(upto)) {
                     self.asked = None;
                     self.plan(now);
@@ -122,7 +120,8 @@ impl Inbound {
         relay.into_iter().flat_map(|r| r.unfinished())
     }
 
-    /// The same for all who report through this node, of those who are ready; nowhere is where they are.
+    /// How far the root may go for all who report through this node, of those who are ready; if none
+    /// is, no further than they are.
     pub(super) fn limit_of_all(&self) -> Seq {
         let own = self.limit();
         match &self.below {

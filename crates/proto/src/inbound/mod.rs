@@ -500,9 +500,7 @@ impl Inbound {
         }
         // The first reports come more often, so that the pacer learns fast.
         let every = rule.every.min(16 + self.received / 16);
-        let spaced = self
-            .last_feedback
-            .map_or(now, |t| (t + rule.spacing_min).max(now));
+        let spaced = self.soonest(now, scheme);
         if self.is_pressing() {
             self.plan(now);
         } else if self.count >= every {
@@ -534,6 +532,12 @@ impl Inbound {
         let limit = self.limit();
         let closes = limit == self.gaps.cum() && self.last_limit != limit;
         closes || limit.from(self.last_limit) >= (span / 4) as i32
+    }
+
+    /// When the next feedback may be sent, were it not pressing.
+    fn soonest(&self, now: Time, scheme: &Scheme) -> Time {
+        let spacing = scheme.feedback.spacing_min;
+        self.last_feedback.map_or(now, |t| (t + spacing).max(now))
     }
 
     fn plan(&mut self, at: Time) {
@@ -686,14 +690,11 @@ impl Inbound {
         head: &mut Vec<u8>,
         header: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        if let Some((at, upto)) = self.ripens.filter(|r| r.0 <= now) {
+        if let Some((_, upto)) = self.ripens.filter(|r| r.0 <= now) {
             self.ripens = None;
             if self.gaps.filled().before(upto) {
                 self.ripe = upto;
-                let spaced = self
-                    .last_feedback
-                    .map_or(at, |t| t + scheme.feedback.spacing_min);
-                self.plan(spaced.max(now));
+                self.plan(self.soonest(now, scheme));
             }
             if self
                 .gaps

@@ -342,6 +342,8 @@ impl Root {
             return;
         }
         self.members[i].gone = true;
+        // First, lest an operation be over before those are asked who reported to it.
+        self.adopt_reporters(i);
         if self.members[i].delegated {
             return;
         }
@@ -474,17 +476,13 @@ impl Root {
         counters: &mut Counters,
     ) -> Option<Send> {
         let may_start = self.may_start(now);
+        let gather = self.gather(at, scheme);
         let end = self.end;
         let l = self.lanes[at].as_mut()?;
         if !l.pacer.is_open(now) {
             return None;
         }
         let alone = at != GROUP_LANE;
-        let gather = if alone || self.members.len() == 1 {
-            Duration::ZERO
-        } else {
-            scheme.repair.gather
-        };
         let how = match self.relay {
             // A co-root's group has no address of its own.
             Some(_) => How::Unicast,
@@ -545,14 +543,6 @@ impl Root {
         } else {
             l.window.send(now, flight);
             l.fresh = l.fresh.wrapping_add(1);
-            if !alone {
-                for &i in &self.coroots {
-                    let m = &self.members[i as usize];
-                    if m.is_mine() && seq.before(m.limit) {
-                        l.window.lacks(now, seq, i, None, Duration::ZERO);
-                    }
-                }
-            }
         }
         *match (repair, to) {
             (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
@@ -600,8 +590,19 @@ impl Root {
                 extent,
             }
         };
+        if repair.is_none() && !alone {
+            self.copy_to_coroots(now, seq);
+        }
         self.arm_survey(now, scheme);
         Some(send)
+    }
+
+    /// How long a lane waits for others' reports of a loss: not at all if there are no others.
+    fn gather(&self, at: usize, scheme: &Scheme) -> Duration {
+        match at == GROUP_LANE && self.members.len() > 1 {
+            true => scheme.repair.gather,
+            false => Duration::ZERO,
+        }
     }
 
     /// Whether a lane may send a new packet, its pace aside.
@@ -636,13 +637,7 @@ impl Root {
             let Some(l) = l else { continue };
             let opens = l.pacer.opens_at().max(total);
             if let Some(t) = l.window.oldest_report() {
-                let alone = i != GROUP_LANE || self.members.len() == 1;
-                let gather = if alone {
-                    Duration::ZERO
-                } else {
-                    scheme.repair.gather
-                };
-                at(opens.max(t + gather));
+                at(opens.max(t + self.gather(i, scheme)));
             }
             if self.is_open(i) {
                 let start = self.started.unwrap_or(now) + GRACE;

@@ -5,14 +5,22 @@ use super::*;
 
 impl Root {
     /// A member's own collector is gone: it reports here from now on.
-    pub fn adopt(&mut self, node: NodeId) {
-        let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
-            return;
-        };
-        if self.members[i].gone || !core::mem::take(&mut self.members[i].delegated) {
-            return;
+    fn adopt(&mut self, i: usize) {
+        let m = &mut self.members[i];
+        if !m.gone && core::mem::take(&mut m.delegated) {
+            self.unheard += usize::from(m.heard.is_none());
         }
-        self.unheard += usize::from(self.members[i].heard.is_none());
+    }
+
+    /// Member `i` is gone: who reported to it tells the root.
+    pub(super) fn adopt_reporters(&mut self, i: usize) {
+        if self.relay.is_some() || self.told == Told::Root {
+            return; // nobody did, or it is not for this node to know
+        }
+        let hierarchy = Hierarchy::new(self.told, self.members.len() as u32);
+        for orphan in hierarchy.reporters(Some(i as u32)) {
+            self.adopt(orphan as usize);
+        }
         self.count_waiting();
         self.settle(GROUP_LANE);
     }
@@ -23,24 +31,25 @@ impl Root {
         for lane in 0..self.lanes.len() {
             self.follow(lane);
         }
-        let Some(l) = &mut self.lanes[GROUP_LANE] else {
-            return;
-        };
         let from = core::mem::replace(&mut self.have, have);
-        for k in 0..if self.coroots.is_empty() {
-            0
-        } else {
-            have.from(from) as u32
-        } {
-            for &i in &self.coroots {
-                let (m, seq) = (&self.members[i as usize], from + k);
-                if m.is_mine() && !seq.before(m.cum) && seq.before(m.limit) {
-                    l.window.lacks(now, from + k, i, None, Duration::ZERO);
-                }
-            }
+        for k in 0..have.from(from) as u32 {
+            self.copy_to_coroots(now, from + k);
         }
         if from != have {
             self.finish(out);
+        }
+    }
+
+    /// What everybody is sent the co-roots that report here get once more, before they ask (P1.4).
+    pub(super) fn copy_to_coroots(&mut self, now: Time, seq: Seq) {
+        let Some(l) = &mut self.lanes[GROUP_LANE] else {
+            return;
+        };
+        for &i in &self.coroots {
+            let m = &self.members[i as usize];
+            if m.is_mine() && !seq.before(m.cum) && seq.before(m.limit) {
+                l.window.lacks(now, seq, i, None, Duration::ZERO);
+            }
         }
     }
 

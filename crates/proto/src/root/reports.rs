@@ -17,24 +17,19 @@ impl Root {
             counters.foreign += 1;
             return;
         };
-        // A co-root's group may be ahead of what it has posted itself.
-        let end = if self.relay.is_some() {
-            self.end
-        } else {
-            f.high.max(f.cum)
+        let f = &match self.relay {
+            None => *f,
+            // A co-root's group may be ahead of what it has posted itself.
+            Some(_) => Feedback {
+                cum: f.cum.min(self.end),
+                below: f.below.min(self.end),
+                high: f.high.min(self.end),
+                ..*f
+            },
         };
-        let f = &Feedback {
-            cum: f.cum.min(end),
-            below: f.below.min(end),
-            high: f.high.min(end),
-            ..*f
-        };
-        let m = &mut self.members[i];
         // Who answers for a tree below it is as far as that.
-        let cum = match self.told {
-            Told::Tree(_) => f.below,
-            Told::Root | Told::Coroots(_) => f.cum,
-        };
+        let cum = if self.is_tree() { f.below } else { f.cum };
+        let m = &mut self.members[i];
         // Older than what is known, or about packets that do not exist.
         if !m.is_mine() || cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
             counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
@@ -46,15 +41,14 @@ impl Root {
         let unanswered = core::mem::take(&mut m.unanswered);
         let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
         let (old_below, below) = (m.below, m.below.max(f.below));
-        let first = f.missing.clone().next();
-        let gap = first.map_or(f.high, |r| r.0);
+        let gap = f.missing.clone().next().map_or(f.high, |r| r.0);
         if self.by_sender {
             m.missing.clear();
             m.missing.extend(f.missing);
             m.unseen = f.high;
-        }
-        if self.by_sender && m.cum == cum {
-            m.unanswered = unanswered;
+            if m.cum == cum {
+                m.unanswered = unanswered;
+            }
         }
         let seen = (below, f.high, gap, f.received);
         if m.seen != seen {
@@ -203,32 +197,45 @@ impl Root {
     }
 
     fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
-        let rto = self.rto();
-        // In a tree it is not known which of those below lacks it.
+        let (rto, upto) = (self.rto(), self.repairable(&self.members[i]));
+        for range in f.missing {
+            let noted = self.note(now, i, range, upto, (as_of, rto));
+            self.members[i].repairs += noted;
+        }
+    }
+
+    /// What lies beyond a member cannot take yet, and a co-root cannot repair what it has not itself.
+    pub(super) fn repairable(&self, m: &Member) -> Seq {
+        match self.relay {
+            Some(_) => m.limit.min(self.have),
+            None => m.limit,
+        }
+    }
+
+    /// Member `i` lacks `n` packets from `first` on, of which those before `upto` are to be repaired: for all below it,
+    /// since in a tree it is not known who it is. `as_of`, `rto`: see [`Window::lacks`]. Says how many repairs
+    /// are news.
+    pub(super) fn note(
+        &mut self,
+        now: Time,
+        i: usize,
+        (first, n): (Seq, u32),
+        upto: Seq,
+        (as_of, rto): (Option<u32>, Duration),
+    ) -> u64 {
         let hierarchy = Hierarchy::new(self.told, self.members.len() as u32);
-        let (lane, limit) = (self.members[i].lane, self.members[i].limit);
-        // Nor can a co-root repair what it has not yet.
-        let have = if self.relay.is_some() {
-            self.have
-        } else {
-            limit
-        };
-        let upto = limit.min(have);
-        let Some(l) = &mut self.lanes[lane] else {
-            return;
+        let Some(l) = &mut self.lanes[self.members[i].lane] else {
+            return 0;
         };
         let mut noted = 0;
-        for (first, n) in f.missing {
-            // What it lacks beyond its limit it cannot take yet.
-            for k in (0..n).take_while(|&k| (first + k).before(upto)) {
-                for who in hierarchy.below(i as u32) {
-                    if !self.members[who as usize].gone {
-                        noted += u64::from(l.window.lacks(now, first + k, who, as_of, rto));
-                    }
+        for seq in (0..n).map(|k| first + k).take_while(|s| s.before(upto)) {
+            for who in hierarchy.below(i as u32) {
+                if !self.members[who as usize].gone {
+                    noted += u64::from(l.window.lacks(now, seq, who, as_of, rto));
                 }
             }
         }
-        self.members[i].repairs += noted;
+        noted
     }
 
     /// How long a repair may take until its report is believed to be about the repair.

@@ -61,11 +61,9 @@ impl Root {
     /// Takes for lost what members have not acknowledged in time (P1.2), and with
     /// [`Told::Tree`] for lost by all below them (P1.5).
     fn send_again(&mut self, now: Time, detect: &Detect) {
-        let receivers = self.members.len() as u32;
-        let hierarchy = Hierarchy::new(self.told, receivers);
         for i in 0..self.members.len() {
             let m = &self.members[i];
-            let Some(l) = &mut self.lanes[m.lane] else {
+            let Some(l) = &self.lanes[m.lane] else {
                 continue;
             };
             if !m.owes(self.end) || !m.cum.before(l.window.next()) || !m.is_ready() {
@@ -75,29 +73,18 @@ impl Root {
             if waited < m.patience(detect) {
                 continue;
             }
-            // Nor beyond what it can take, nor at a co-root what is not there yet.
-            let have = if self.relay.is_some() {
-                self.have
-            } else {
-                m.limit
-            };
-            let upto = l.window.next().min(m.limit).min(have);
+            let upto = l.window.next().min(self.repairable(m));
             let tail = (m.unseen, upto.from(m.unseen).max(0) as u32);
-            let (asked, mut noted) = (m.unanswered + 1, 0);
-            for &(first, n) in m.missing.iter().chain([&tail]) {
-                for seq in (0..n).map(|k| first + k).take_while(|s| s.before(upto)) {
-                    for who in hierarchy.below(i as u32) {
-                        if !self.members[who as usize].gone {
-                            let news = l.window.lacks(now, seq, who, None, Duration::ZERO);
-                            noted += u64::from(news);
-                        }
-                    }
-                }
+            let missing = core::mem::take(&mut self.members[i].missing);
+            let mut noted = 0;
+            for &range in missing.iter().chain([&tail]) {
+                noted += self.note(now, i, range, upto, (None, Duration::ZERO));
             }
-            // Who has been sent everything is asked, as any other.
             let m = &mut self.members[i];
+            m.missing = missing;
+            // Who has been sent everything is asked, as any other.
             if noted > 0 {
-                (m.asked, m.unanswered) = (now, asked);
+                (m.asked, m.unanswered) = (now, m.unanswered + 1);
                 m.repairs += noted;
             }
         }

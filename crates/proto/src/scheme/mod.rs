@@ -49,7 +49,7 @@ pub enum Told {
 #[derive(Clone, PartialEq, Debug)]
 pub struct FeedbackRule {
     /// Only when it is asked: by a question, or by the packet that uses up the window (P4.2). Then
-    /// the next four mean nothing.
+    /// the next three mean nothing.
     pub asked_only: bool,
     /// After this many data packets (P1.6 "every M").
     pub every: u32,

@@ -141,7 +141,7 @@ impl fmt::Display for Figure {
     }
 }
 
-const EIGHT: Broadcast = Broadcast {
+pub(super) const EIGHT: Broadcast = Broadcast {
     nodes: 8,
     per_node: 1,
     bytes: 8,

@@ -198,14 +198,7 @@ impl P4 {
 mod tests {
     use super::*;
     use crate::calibration::Testbed;
-
-    const EIGHT: Broadcast = Broadcast {
-        nodes: 8,
-        per_node: 1,
-        bytes: 8,
-        channels: 16,
-        reliable: false,
-    };
+    use crate::model::claim::EIGHT;
 
     fn p4() -> P4 {
         P4::new(&Calibration::of(Testbed::P4))
