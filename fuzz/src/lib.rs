@@ -53,6 +53,11 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
                         solved += 1;
                         extent
                     }
+                    (Placement::Keep(kept), Frame::Parity(p)) => {
+                        assert!(kept.block.offset + u64::from(kept.block.len) <= LEN);
+                        assert!(p.payload.len() as u32 == kept.block.chunk);
+                        continue;
+                    }
                     _ => continue,
                 };
                 assert!(extent.offset + u64::from(extent.len) <= LEN);
@@ -121,6 +126,11 @@ fn drain(node: &mut Node, now: Time, head: &mut Vec<u8>) {
         match node.poll(now, head) {
             Output::Wait(_) => break,
             Output::Transmit(t) => node.sent(now, t.token),
+            Output::Rebuild(block, lacking) => {
+                for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
+                    node.placed(now, block.extent(i), Outcome::Ok);
+                }
+            }
             _ => {}
         }
     }

@@ -52,6 +52,11 @@ fn seeds() -> Vec<Vec<u8>> {
             bytes.extend([2; 64]);
         });
         put(&|bytes| {
+            // The object's 79 packets are one block.
+            wire::put_parity(bytes, group, (Seq(START), 79, 3), 1, 64);
+            bytes.extend([7; 64]);
+        });
+        put(&|bytes| {
             let feedback = wire::Feedback {
                 group,
                 root: NodeId(1),

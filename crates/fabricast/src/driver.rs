@@ -5,6 +5,7 @@
 //! [`Step::wake`]. It owns the objects of the operations under way and gives them back when the
 //! node releases them.
 
+mod code;
 mod outbox;
 #[cfg(test)]
 mod tests;
@@ -14,10 +15,11 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement, Refused, Sum,
-    Time, Token,
+    Block, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Packets,
+    Placement, Refused, Sum, Time, Token,
 };
 
+use self::code::Code;
 use self::outbox::Outbox;
 use crate::object::{Object, Written};
 use crate::transport::Transport;
@@ -60,6 +62,7 @@ pub struct Driver<T: Transport, O: Object> {
     placed: Vec<(Extent, Outcome)>,
     /// A packet that is being computed.
     sum: Vec<u8>,
+    code: Code,
     counters: Counters,
 }
 
@@ -78,6 +81,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             outbox: Outbox::new(),
             placed: Vec::new(),
             sum: Vec::new(),
+            code: Code::default(),
             counters: Counters::default(),
         }
     }
@@ -181,6 +185,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             held,
             placed,
             sum,
+            code,
             counters,
             ..
         } = self;
@@ -194,6 +199,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 let payload = match frame {
                     Frame::Data(data) => data.payload,
                     Frame::Coded(coded) => coded.payload,
+                    Frame::Parity(parity) => parity.payload,
                     _ => continue,
                 };
                 let mut write = |objects: &mut _, extent, bytes: &[u8]| {
@@ -207,6 +213,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                         true => write(objects, extent, &sum[..extent.len as usize]),
                         false => placed.push((extent, Outcome::Corrupt)),
                     },
+                    Placement::Keep(parity) => code.keep(&parity, payload),
                     Placement::Hold(token) => {
                         held.insert(token, payload.to_vec());
                     }
@@ -253,8 +260,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 Output::Discard(token) => {
                     self.held.remove(&token);
                 }
+                Output::Rebuild(block, lacking) => self.rebuild(now, &block, lacking),
+                Output::Forget(block) => self.code.forget(&block),
                 Output::Release(op) => {
                     self.outbox.released(op);
+                    self.code.released(op);
                     self.later.remove(&op);
                     if let Some(object) = self.objects.remove(&op) {
                         self.done.insert(op, object);
@@ -267,6 +277,29 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.outbox.held_until().map(Some)
     }
 
+    /// Computes what a block lacks from its parity packets, and writes it.
+    fn rebuild(&mut self, now: Time, block: &Block, lacking: Packets) {
+        let (later, placed, written) = (
+            &mut self.later,
+            &mut self.placed,
+            &mut self.counters.written,
+        );
+        let done = self.objects.get_mut(&block.op).is_some_and(|object| {
+            self.code
+                .rebuild(object, block, lacking, &mut |object, extent, bytes| {
+                    *written += bytes.len() as u64;
+                    write_to(object, extent, bytes, later, placed);
+                })
+        });
+        if !done {
+            let lacks = (0..block.packets()).filter(|i| lacking >> i & 1 == 1);
+            placed.extend(lacks.map(|i| (block.extent(i), Outcome::Corrupt)));
+        }
+        for (extent, outcome) in self.placed.drain(..) {
+            self.node.placed(now, extent, outcome);
+        }
+    }
+
     /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
     /// Says whether anything has gone.
     fn send(&mut self, now: Time) -> io::Result<bool> {
@@ -276,10 +309,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
             objects,
             events,
             outbox,
+            code,
             counters,
             ..
         } = self;
-        outbox.look(now, objects, &mut |op| {
+        outbox.look(now, objects, code, &mut |op| {
             // The owner of the object knows why; the operation cannot go on.
             events.push_back(Event::Failed(op));
         });
@@ -314,9 +348,18 @@ fn write<O: Object>(
     later: &mut BTreeSet<OpId>,
     placed: &mut Vec<(Extent, Outcome)>,
 ) {
-    let Some(object) = objects.get_mut(&extent.op) else {
-        return;
-    };
+    if let Some(object) = objects.get_mut(&extent.op) {
+        write_to(object, extent, bytes, later, placed);
+    }
+}
+
+fn write_to<O: Object>(
+    object: &mut O,
+    extent: Extent,
+    bytes: &[u8],
+    later: &mut BTreeSet<OpId>,
+    placed: &mut Vec<(Extent, Outcome)>,
+) {
     match object.write(extent.offset, bytes) {
         Written::Placed => placed.push((extent, Outcome::Ok)),
         Written::Later => _ = later.insert(extent.op),

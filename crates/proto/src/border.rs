@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use crate::block::{Block, Packets, Parity};
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
@@ -124,6 +125,9 @@ pub enum Placement {
     /// extent goes, and tell [`crate::Node::placed`]. If the others cannot be had any more, that
     /// is [`Outcome::Corrupt`].
     Solve(Extent, Sum),
+    /// Keep it until [`Output::Rebuild`] or [`Output::Forget`] speaks of its block, or the operation
+    /// is released.
+    Keep(Parity),
     /// Keep it under this name until [`Output::Place`] says where it belongs.
     Hold(Token),
     /// Not needed.
@@ -212,6 +216,12 @@ pub enum Output {
     Place(Token, Extent),
     /// A held payload is not needed.
     Discard(Token),
+    /// There are enough parity packets of this block: compute these packets from them and from the
+    /// block's others, write them and tell [`crate::Node::placed`] of each. If that cannot be done,
+    /// each is [`Outcome::Corrupt`]. The parity packets are not needed any more.
+    Rebuild(Block, Packets),
+    /// Parity packets of this block are not needed any more.
+    Forget(Block),
     /// The object of this operation is not read or written any more.
     Release(OpId),
     /// Something to know.
@@ -242,7 +252,7 @@ pub struct Counters {
     pub data: u64,
     /// Data packets sent again to a group.
     pub repairs_multicast: u64,
-    /// Coded packets among them: sums of several data packets.
+    /// Coded packets among them: sums of several data packets, and parity packets.
     pub repairs_coded: u64,
     /// Data packets sent again to one node.
     pub repairs_unicast: u64,

@@ -1,5 +1,6 @@
 //! What a root is made of: broadcasts under way, lanes, and what they send.
 
+use crate::block::Parity;
 use crate::border::Dest;
 use crate::id::{Extent, NodeId, OpId};
 use crate::pace::Pacer;
@@ -87,6 +88,19 @@ pub enum Send {
         flags: u8,
         /// Their bytes.
         sum: Sum,
+    },
+    /// A parity packet.
+    Parity {
+        /// To whom.
+        to: Dest,
+        /// Its flight.
+        flight: u16,
+        /// Number of its block's first packet.
+        first: Seq,
+        /// Which one.
+        parity: Parity,
+        /// Flags of the parity frame.
+        flags: u8,
     },
     /// A sync frame.
     Sync {

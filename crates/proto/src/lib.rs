@@ -11,7 +11,8 @@
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
-//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents.
+//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents or a
+//! parity packet of a `block`.
 //!
 //! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
 //! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
@@ -19,7 +20,9 @@
 //! everybody to the root, else to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
 #![forbid(unsafe_code)]
 
+mod block;
 mod border;
+mod demand;
 mod flights;
 pub mod gaps;
 mod hierarchy;
@@ -42,6 +45,7 @@ pub mod time;
 mod window;
 pub mod wire;
 
+pub use block::{Block, Packets, Parity};
 pub use border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused, Transmit,

@@ -23,6 +23,10 @@ pub const FLIGHTS: usize = 8192;
 pub const FLIGHT_PACKETS: u32 = 16;
 /// Packets that are added up in one coded repair.
 pub const SOURCES_MAX: usize = 8;
+/// Packets of an operation that are coded together.
+pub const BLOCK_PACKETS: u32 = 128;
+/// Parity packets that a block has.
+pub const PARITIES_MAX: u8 = 64;
 /// Frames in one datagram; a datagram with more is refused.
 pub const FRAMES_MAX: usize = 64;
 /// Longest head (everything but payload) of a datagram that the core writes, in bytes.

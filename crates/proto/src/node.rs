@@ -366,6 +366,7 @@ impl Node {
         let id = match frame {
             Frame::Data(f) => f.group,
             Frame::Coded(f) => f.group,
+            Frame::Parity(f) => f.group,
             Frame::Feedback(f) => f.group,
             Frame::Sync(f) => f.group,
             Frame::Probe(f) | Frame::ProbeAck(f) => f.group,
@@ -410,6 +411,17 @@ impl Node {
                         out: &mut self.out,
                     };
                     placement = stream.coded(now, (header.flight, arrived), scheme, f, &mut shared);
+                }
+            }
+            Frame::Parity(f) => {
+                if let Some(stream) = group.inbound(&self.config, from) {
+                    let mut shared = Shared {
+                        counters: &mut self.counters,
+                        token: &mut self.held_token,
+                        out: &mut self.out,
+                    };
+                    let flight = (header.flight, arrived);
+                    placement = stream.parity(now, flight, scheme, f, &mut shared);
                 }
             }
             Frame::Sync(f) => {
@@ -680,6 +692,18 @@ fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output
             wire::put_header(head, &Header { flight, ..header });
             wire::put_coded(head, group, &sources, flags, sum.len());
             data(to, Payload::Sum(sum))
+        }
+        Send::Parity {
+            to,
+            flight,
+            first,
+            parity,
+            flags,
+        } => {
+            wire::put_header(head, &Header { flight, ..header });
+            let named = (first, parity.block.packets() as u8, parity.index);
+            wire::put_parity(head, group, named, flags, parity.block.chunk);
+            data(to, Payload::Parity(parity))
         }
         Send::Sync { to, root, next } => {
             wire::put_header(head, &header);

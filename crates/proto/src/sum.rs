@@ -5,12 +5,13 @@
 //! lacks one of them gets it by adding those that it has. The core only names the sources; the
 //! driver computes.
 
+use crate::block::Parity;
 use crate::id::{Extent, OpId};
 use crate::limits::SOURCES_MAX;
 use crate::seq::Seq;
 
 /// Packets of which a sum is made, in rising order: the first, and the distances from each to
-/// the next in 32 bits, so that a sum's head is as long as a data packet's (spec 1.8).
+/// the next in 32 bits, so that a sum's head is as long as a data packet's (spec 1.7).
 ///
 /// A distance is written in digits of three bits, lowest first, each in a nibble whose highest bit
 /// says that another digit follows; the first distance is in the lowest nibble. A nibble of zero
@@ -176,6 +177,8 @@ pub enum Payload {
     Extent(Extent),
     /// The sum of these.
     Sum(Sum),
+    /// A parity packet of a block.
+    Parity(Parity),
 }
 
 impl Payload {
@@ -184,6 +187,7 @@ impl Payload {
         match self {
             Payload::Extent(e) => e.op,
             Payload::Sum(s) => s.op,
+            Payload::Parity(p) => p.block.op,
         }
     }
 
@@ -192,6 +196,7 @@ impl Payload {
         match self {
             Payload::Extent(e) => e.len,
             Payload::Sum(s) => s.len(),
+            Payload::Parity(p) => p.block.chunk,
         }
     }
 

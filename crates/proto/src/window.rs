@@ -11,8 +11,6 @@ use crate::time::Time;
 
 /// After so many repairs to the group, a packet that is still missing is sent to one by one.
 const MULTICASTS_MAX: u32 = 4;
-/// Up to so many members a slot knows exactly who lacks its packet.
-const EXACT: usize = 64;
 /// How many of the oldest repairs are looked at to find some that go together.
 const COMBINE: usize = 64;
 /// In a larger group: somebody who is not known.
@@ -52,6 +50,21 @@ impl Slot {
             false => 2,
         }
     }
+
+    /// Whether it has been sent again to `who`, and a report as of flight `as_of` says nothing of it.
+    fn is_mended(
+        &self,
+        exact: bool,
+        now: Time,
+        who: u32,
+        as_of: Option<u32>,
+        rto: core::time::Duration,
+    ) -> bool {
+        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(self.flight) as i32) > 0);
+        let served = self.served & self.bit(exact, who) != 0;
+        let mended = served && !seen_later && now.since(self.at) < rto;
+        mended && !mutant::active(Mutant::StaleReportsBelieved)
+    }
 }
 
 /// Who lacks a packet that is to be repaired.
@@ -76,15 +89,19 @@ pub struct Window {
 }
 
 impl Window {
-    /// Nothing sent at or after `start`; `size` is a power of two. Members are numbered from 0.
-    pub fn new(start: Seq, size: u32, members: usize) -> Window {
+    /// Up to so many members a slot knows exactly who lacks its packet.
+    pub const EXACT: usize = 64;
+
+    /// Nothing sent at or after `start`; `size` is a power of two. `exact`: who lacks what is noted of each
+    /// member; there are at most [`Window::EXACT`], numbered from 0.
+    pub fn new(start: Seq, size: u32, exact: bool) -> Window {
         assert!(size.is_power_of_two() && size <= limits::WINDOW_MAX);
         Window {
             slots: vec![EMPTY; size as usize],
             base: start,
             next: start,
             repairs: VecDeque::with_capacity(size as usize),
-            exact: members <= EXACT,
+            exact,
         }
     }
 
@@ -162,13 +179,10 @@ impl Window {
         }
         let exact = self.exact;
         let slot = self.slot(seq);
-        let bit = slot.bit(exact, who);
-        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.flight) as i32) > 0);
-        let served = slot.served & bit != 0;
-        let stale = served && !seen_later && now.since(slot.at) < rto;
-        if stale && !mutant::active(Mutant::StaleReportsBelieved) {
+        if slot.is_mended(exact, now, who, as_of, rto) {
             return false;
         }
+        let bit = slot.bit(exact, who);
         if slot.lacks != 0 {
             let news = slot.lacks & bit == 0;
             slot.lacks |= bit;
@@ -181,6 +195,24 @@ impl Window {
         slot.lacks = slot.bit(exact, who);
         self.repairs.push_back((seq, now));
         true
+    }
+
+    /// Whether packet `seq` waits to be sent again.
+    pub fn is_queued(&self, seq: Seq) -> bool {
+        self.slots[seq.0 as usize & (self.slots.len() - 1)].lacks != 0
+    }
+
+    /// Whether packet `seq`, reported by `who` as of flight `as_of`, is under way again.
+    pub fn is_mended(
+        &self,
+        now: Time,
+        seq: Seq,
+        who: u32,
+        as_of: Option<u32>,
+        rto: core::time::Duration,
+    ) -> bool {
+        let slot = &self.slots[seq.0 as usize & (self.slots.len() - 1)];
+        slot.is_mended(self.exact, now, who, as_of, rto)
     }
 
     /// The oldest report that waits for its repair.
@@ -201,12 +233,16 @@ impl Window {
                 true => Some(slot.lacks.trailing_zeros()),
                 false => (slot.first != SOMEBODY).then_some(slot.first),
             };
-            // If multicast has been tried in vain, who asked first is served first.
+            // If multicast has been tried in vain, who asked first is served first; where the others are
+            // not known, they get every other one.
+            let others = !exact && slot.lacks & 2 != 0 && slot.repairs.is_multiple_of(2);
             let who = match known {
-                Some(who) if slot.repairs >= MULTICASTS_MAX => Lacking::Stubborn(match exact {
-                    true => turn_of(slot.lacks, slot.repairs),
-                    false => who,
-                }),
+                Some(who) if slot.repairs >= MULTICASTS_MAX && !others => {
+                    Lacking::Stubborn(match exact {
+                        true => turn_of(slot.lacks, slot.repairs),
+                        false => who,
+                    })
+                }
                 Some(who) if slot.lacks.is_power_of_two() => Lacking::One(who),
                 known => Lacking::Several(known),
             };
@@ -367,7 +403,7 @@ mod tests {
             acts in acts(5),
         ) {
             let (size, rto) = (64u32, Duration::from_nanos(40));
-            let mut w = Window::new(Seq(start), size, 5);
+            let mut w = Window::new(Seq(start), size, true);
             let (mut base, mut next) = (0u32, 0u32);
             let mut queue: Vec<u32> = Vec::new();
             let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -452,7 +488,7 @@ mod tests {
         /// repair to the group, or one of its own.
         #[test]
         fn a_large_group_forgets_nobody(acts in acts(100)) {
-            let mut w = Window::new(Seq(0), 64, 100);
+            let mut w = Window::new(Seq(0), 64, false);
             let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
             let mut next = 0;
             for (i, act) in acts.into_iter().enumerate() {
@@ -494,17 +530,20 @@ mod tests {
     /// Who has been sent nothing is believed at once, in a large group too.
     #[test]
     fn a_repair_to_one_is_no_repair_to_another() {
-        for members in [2, 100] {
+        for exact in [true, false] {
             let (rto, now) = (Duration::from_secs(1), Time(1));
-            let mut w = Window::new(Seq(0), 64, members);
+            let mut w = Window::new(Seq(0), 64, exact);
             w.send(now, 1);
             assert!(w.lacks(now, Seq(0), 0, None, rto));
             w.repair(now, 2, Some(0));
             assert!(
                 !w.lacks(now, Seq(0), 0, Some(1), rto),
-                "old news of {members}"
+                "old news, exact: {exact}"
             );
-            assert!(w.lacks(now, Seq(0), 1, Some(1), rto), "news of {members}");
+            assert!(
+                w.lacks(now, Seq(0), 1, Some(1), rto),
+                "news, exact: {exact}"
+            );
             assert_eq!(w.peek_repair(), Some((Seq(0), Lacking::One(1))));
             w.repair(now, 3, None);
             assert!(

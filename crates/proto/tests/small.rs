@@ -1,12 +1,12 @@
 //! Small cases, exhaustively: one root, a few receivers, every pattern of early losses.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Payload,
-    Placement, Reach, Scheme, Seq, Session, Time, Token,
+    Block, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
+    Packets, Payload, Placement, Reach, Scheme, Seq, Session, Time, Token,
 };
 
 const GROUP: GroupId = GroupId(9);
@@ -23,6 +23,8 @@ struct Net {
     sources: BTreeMap<(usize, OpId), Vec<u8>>,
     sinks: BTreeMap<(usize, OpId), Vec<u8>>,
     held: BTreeMap<(usize, Token), Vec<u8>>,
+    /// Parity packets that each node keeps of a block.
+    kept: BTreeMap<(usize, Block), BTreeSet<u8>>,
     complete: Vec<(usize, OpId)>,
     sent: u32,
     /// Says whether the n-th copy of a datagram that arrives somewhere is lost.
@@ -64,6 +66,7 @@ impl Net {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
             held: BTreeMap::new(),
+            kept: BTreeMap::new(),
             complete: Vec::new(),
             sent: 0,
             lose: Box::new(lose),
@@ -96,6 +99,17 @@ impl Net {
         self.nodes[at].placed(self.now, extent, Outcome::Ok);
     }
 
+    /// A code that needs no computing: the packets come from the only object that was sent.
+    fn rebuild(&mut self, at: usize, block: &Block, lacking: Packets) {
+        let kept = self.kept.remove(&(at, *block)).unwrap();
+        assert_eq!(kept.len(), lacking.count_ones() as usize);
+        let object = self.sources.values().next().unwrap().clone();
+        for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
+            let e = block.extent(i);
+            self.write(at, e, &object[e.offset as usize..][..e.len as usize]);
+        }
+    }
+
     /// Drains one node; says when it wants to be called again.
     fn drain(&mut self, at: usize) -> Option<Time> {
         loop {
@@ -107,6 +121,8 @@ impl Net {
                 Output::Event(Event::Complete(op)) => self.complete.push((at, op)),
                 Output::Event(e) => panic!("node {at}: {e:?}"),
                 Output::Release(_) | Output::Discard(_) => {}
+                Output::Forget(block) => _ = self.kept.remove(&(at, block)),
+                Output::Rebuild(block, lacking) => self.rebuild(at, &block, lacking),
                 Output::Place(token, extent) => {
                     let bytes = self.held.remove(&(at, token)).unwrap();
                     self.write(at, extent, &bytes);
@@ -121,6 +137,8 @@ impl Net {
                             Payload::Sum(s) => {
                                 s.extents().for_each(|e| add(&mut bytes[head..], object, e));
                             }
+                            // Whoever has enough of them is given the packets.
+                            Payload::Parity(_) => {}
                         }
                     }
                     self.nodes[at].sent(self.now, t.token);
@@ -170,6 +188,7 @@ impl Net {
                     let payload = match frame {
                         Frame::Data(data) => data.payload,
                         Frame::Coded(coded) => coded.payload,
+                        Frame::Parity(parity) => parity.payload,
                         _ => continue,
                     };
                     match placement {
@@ -179,6 +198,10 @@ impl Net {
                             let sink = &self.sinks[&(at, others.op)];
                             others.extents().for_each(|e| add(&mut sum, sink, e));
                             self.write(at, extent, &sum[..extent.len as usize]);
+                        }
+                        Placement::Keep(parity) => {
+                            let kept = self.kept.entry((at, parity.block)).or_default();
+                            assert!(kept.insert(parity.index), "kept already");
                         }
                         Placement::Hold(token) => {
                             self.held.insert((at, token), payload.to_vec());
@@ -374,5 +397,40 @@ fn one_sum_mends_different_losses() {
         let c = net.nodes[0].counters();
         let repairs = (c.repairs_coded, c.repairs_multicast, c.repairs_unicast);
         assert_eq!(repairs, if shared { (1, 1, 1) } else { (1, 1, 0) });
+    }
+}
+
+/// Many receivers lose different packets of two blocks: as many parity packets mend them as the
+/// neediest lacks, whichever of them it gets, and one that is alone is sent its packet.
+#[test]
+fn parity_packets_mend_any_losses_of_a_block() {
+    for lost_parity in [false, true] {
+        let start = Seq(u32::MAX - 3);
+        let mut net = Net::new(21, start, 0, move |_, to, b| {
+            match wire::decode(b).unwrap().frames().next() {
+                Some(Frame::Data(d)) => {
+                    let index = d.seq.from(start) as usize;
+                    let other = index == to || index == 3 * to || index == 40 && to < 3;
+                    other && d.flags & wire::flag::REPAIR == 0
+                        || index == 199 && to == 9 && { d.flags & wire::flag::REPAIR == 0 }
+                }
+                Some(Frame::Parity(p)) => lost_parity && p.index == 1 && to == 2,
+                _ => false,
+            }
+        });
+        let object = bytes(64 * 199 + 7, 5);
+        let posts: Vec<_> = (1..21)
+            .map(|n| (n, net.post(n, 0, object.len() as u64)))
+            .collect();
+        net.bcast(0, object.clone());
+        net.run(Time(2_000_000_000));
+        for (n, post) in posts {
+            assert_eq!(net.sinks[&(n, post)], object, "receiver {n}");
+        }
+        assert_eq!((net.complete.len(), net.kept.len()), (21, 0));
+        let c = net.nodes[0].counters();
+        // Receivers 1 and 2 lack three packets of the first block; of the second only 9 lacks one.
+        let repairs = (c.repairs_coded, c.repairs_multicast, c.repairs_unicast);
+        assert_eq!(repairs, (3, 3, if lost_parity { 2 } else { 1 }));
     }
 }

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use fabricast::proto::limits::BLOCK_PACKETS;
 use fabricast::proto::scheme::Told;
-use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, Origin, flag};
+use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, Origin, Parity, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
 use crate::object::{Progress, World, packets_of};
@@ -239,6 +240,7 @@ impl Judge {
             match frame {
                 Frame::Data(d) => self.data(host, dest, &d),
                 Frame::Coded(c) => self.coded(host, dest, &c),
+                Frame::Parity(p) => self.parity(host, dest, &p),
                 Frame::Feedback(f) => self.feedback(host, &f),
                 Frame::Sync(s) => {
                     let Some(i) = self.stream_of(s.group, s.root) else {
@@ -306,6 +308,23 @@ impl Judge {
             let index = self.streams[i].index(seq);
             self.packet(host, dest, i, index, true);
         }
+    }
+
+    /// A parity packet is a repair of its block, which is of one operation and has all been sent.
+    fn parity(&mut self, host: u32, dest: Dest, p: &Parity<'_>) {
+        let Some(i) = self.stream_of(p.group, self.numbering.node(host)) else {
+            return self.wrong(host, || "a parity packet of a stream that is not".into());
+        };
+        let s = &self.streams[i];
+        let (first, packets) = (s.index(p.first), u64::from(p.packets));
+        let (last, op) = (first + packets - 1, s.op_of(first));
+        let begins = (first - s.starts[op]).is_multiple_of(u64::from(BLOCK_PACKETS));
+        let ends = packets == u64::from(BLOCK_PACKETS) || last + 1 == s.starts[op + 1];
+        let fits = begins && ends && p.payload.len() as u32 == s.chunk;
+        if op >= s.begun || op != s.op_of(last) || !fits || dest != Dest::Group(p.group) {
+            return self.wrong(host, || format!("impossible parity of {first} to {last}"));
+        }
+        self.packet(host, dest, i, first, true);
     }
 
     /// Packet `index` of stream `i` is sent, by itself or in a sum.

@@ -227,7 +227,14 @@ impl Draw {
             scheme.detect.reorder_min = us(self.one(&[50, 500, 2000]));
             scheme.detect.ask_min = ms(self.one(&[2, 10, 50]));
             scheme.repair.gather = us(self.one(&[0, 500, 4000]));
-            scheme.repair.how = self.one(&[How::Coded, How::Cheaper, How::Unicast, How::Multicast]);
+            scheme.repair.how = self.one(&[
+                How::Coded,
+                How::Blocks,
+                How::Blocks,
+                How::Cheaper,
+                How::Unicast,
+                How::Multicast,
+            ]);
         } else {
             scheme.feedback.every = scheme.feedback.every.min(scheme.window / 2);
         }

@@ -48,6 +48,11 @@ fn put(out: &mut String, frame: &Frame<'_>) {
                 c.payload.len()
             )
         }
+        Frame::Parity(p) => {
+            let ask = if p.flags & flag::ASK != 0 { "?" } else { "" };
+            let (first, packets) = (p.first.0, p.packets);
+            write!(out, "parity{ask} {} of {first}+{packets}", p.index)
+        }
         Frame::Feedback(f) => {
             let (cum, limit, high) = (f.cum.0, f.limit.0, f.high.0);
             let _ = write!(

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
+use super::code::Code;
 use crate::object::{Fetch, Object};
 use crate::transport::{Outgoing, Transport};
 
@@ -43,8 +44,8 @@ struct Queued {
     transmit: Transmit,
     /// Where its head lies in the arena.
     head: Range<usize>,
-    /// Its payload, if that is a sum and has been computed.
-    sum: Option<Vec<u8>>,
+    /// Its payload, if that is a sum or a parity packet and has been computed.
+    computed: Option<Vec<u8>>,
     state: State,
 }
 
@@ -56,8 +57,11 @@ impl Queued {
         }
     }
 
-    fn is_sum(&self) -> bool {
-        matches!(self.transmit.payload, Some(Payload::Sum(_)))
+    fn is_coded(&self) -> bool {
+        matches!(
+            self.transmit.payload,
+            Some(Payload::Sum(_) | Payload::Parity(_))
+        )
     }
 
     fn op(&self) -> Option<OpId> {
@@ -74,7 +78,7 @@ pub(super) struct Outbox {
     next: usize,
     late: usize,
     refused: bool,
-    /// Buffers for sums, to be used again.
+    /// Buffers for what is computed, to be used again.
     spare: Vec<Vec<u8>>,
     /// Operations whose failure has been told.
     failed: BTreeSet<OpId>,
@@ -125,7 +129,7 @@ impl Outbox {
         self.queue.push(Queued {
             transmit,
             head,
-            sum: None,
+            computed: None,
             state: State::Ready,
         });
     }
@@ -140,14 +144,15 @@ impl Outbox {
         &mut self,
         now: Time,
         objects: &mut BTreeMap<OpId, O>,
+        code: &mut Code,
         failed: &mut dyn FnMut(OpId),
     ) {
         self.late = 0;
         let spare = &mut self.spare;
-        // Sums first, and they are computed at once: so what the others need is fetched last, and
-        // stays ready until they are sent.
-        for sums in [true, false] {
-            for q in self.queue.iter_mut().filter(|q| q.is_sum() == sums) {
+        // Coded ones first, and they are computed at once: so what the others need is fetched last,
+        // and stays ready until they are sent.
+        for coded in [true, false] {
+            for q in self.queue.iter_mut().filter(|q| q.is_coded() == coded) {
                 let Some(payload) = q.transmit.payload else {
                     continue;
                 };
@@ -160,23 +165,21 @@ impl Outbox {
                     }
                     (Some(_), _) if self.failed.contains(&op) => Fetch::Failed,
                     (Some(object), Payload::Extent(e)) => object.fetch(e.offset, e.len),
-                    (Some(_), Payload::Sum(_)) if q.sum.is_some() => Fetch::Ready,
-                    (Some(object), Payload::Sum(sum)) => match fetch_all(object, &sum) {
-                        Fetch::Ready => {
-                            if spare.is_empty() {
-                                // As many as there can be, so that none is made later.
-                                let len = sum.len() as usize;
-                                spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
-                            }
-                            let mut bytes = spare.pop().unwrap_or_default();
-                            bytes.resize(sum.len() as usize, 0);
-                            sum.extents()
-                                .for_each(|e| _ = object.add(e.offset, e.len, &mut bytes));
-                            q.sum = Some(bytes);
-                            Fetch::Ready
+                    (Some(_), _) if q.computed.is_some() => Fetch::Ready,
+                    (Some(object), coded) => {
+                        if spare.is_empty() {
+                            // As many as there can be, so that none is made later.
+                            let len = coded.len() as usize;
+                            spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
                         }
-                        not_yet => not_yet,
-                    },
+                        let mut bytes = spare.pop().unwrap_or_default();
+                        let fetch = compute(object, &coded, code, &mut bytes);
+                        match fetch {
+                            Fetch::Ready => q.computed = Some(bytes),
+                            _ => spare.push(bytes),
+                        }
+                        fetch
+                    }
                 };
                 q.state = match fetch {
                     Fetch::Ready => State::Ready,
@@ -232,7 +235,7 @@ impl Outbox {
         for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
             let body = q.transmit.payload.and_then(|payload| match payload {
                 Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
-                Payload::Sum(_) => q.sum.as_deref(),
+                Payload::Sum(_) | Payload::Parity(_) => q.computed.as_deref(),
             });
             *slot = Outgoing {
                 to: q.transmit.to,
@@ -266,9 +269,9 @@ impl Outbox {
             };
             if !keep {
                 gone(q.transmit.token);
-                if let Some(mut sum) = q.sum.take() {
-                    sum.clear();
-                    spare.push(sum);
+                if let Some(mut bytes) = q.computed.take() {
+                    bytes.clear();
+                    spare.push(bytes);
                 }
             }
             keep
@@ -282,6 +285,28 @@ impl Outbox {
             self.next += len;
         }
         self.heads.truncate(self.next);
+    }
+}
+
+/// Computes a coded payload into `into`, which is empty, if all that it needs can be read.
+fn compute<O: Object>(
+    object: &mut O,
+    coded: &Payload,
+    code: &mut Code,
+    into: &mut Vec<u8>,
+) -> Fetch {
+    match coded {
+        Payload::Sum(sum) => {
+            let fetch = fetch_all(object, sum);
+            if fetch == Fetch::Ready {
+                into.resize(sum.len() as usize, 0);
+                sum.extents()
+                    .for_each(|e| _ = object.add(e.offset, e.len, into));
+            }
+            fetch
+        }
+        Payload::Parity(parity) => code.encode(object, parity, into),
+        Payload::Extent(_) => Fetch::Ready,
     }
 }
 

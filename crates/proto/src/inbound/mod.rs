@@ -5,6 +5,7 @@
 //! which bytes of it it belongs, and one cumulative number acknowledges many of them (P1.6).
 
 mod below;
+mod parity;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use crate::seq::Seq;
 use crate::sum::Sum;
 use crate::time::Time;
 use crate::wire::{self, Coded, Data, Feedback, Origin, Ranges, flag};
+use parity::Kept;
 
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(2);
@@ -135,6 +137,10 @@ pub struct Inbound {
     backlog: u32,
     /// Boundary packets of which only some bytes are placed: number and bytes.
     partial: Vec<(Seq, u32)>,
+    /// Blocks of which parity packets are kept, in order.
+    kept: Vec<Kept>,
+    /// What is missing and not made up for by these; used for each feedback anew.
+    wanted: Vec<(Seq, u32)>,
 
     /// New packets received, and the newest flight.
     received: u32,
@@ -198,6 +204,8 @@ impl Inbound {
             hold_max: config.hold,
             backlog: config.backlog.max(16),
             partial: Vec::new(),
+            kept: Vec::new(),
+            wanted: Vec::new(),
             received: 0,
             newest: None,
             count: if scheme.feedback.skewed {
@@ -292,6 +300,7 @@ impl Inbound {
             _ => out.extend(self.ops.iter().map(|op| Output::Release(op.id))),
         }
         self.ops.clear();
+        self.kept.clear();
         self.below = Below::Nobody;
         self.forget_held(out);
         self.due = None;
@@ -402,7 +411,11 @@ impl Inbound {
             others.push(extent(s));
         }
         match self.gaps.see(seq) {
-            Seen::New => Placement::Solve(extent(seq), others),
+            Seen::New => {
+                let extent = extent(seq);
+                self.fill(seq, node.out);
+                Placement::Solve(extent, others)
+            }
             Seen::Repeat | Seen::Beyond => Placement::Discard,
         }
     }
@@ -435,7 +448,10 @@ impl Inbound {
                 return Placement::Discard;
             }
             match self.gaps.see(data.seq) {
-                Seen::New => Placement::Write(extent),
+                Seen::New => {
+                    self.fill(data.seq, node.out);
+                    Placement::Write(extent)
+                }
                 Seen::Repeat | Seen::Beyond => {
                     counters.duplicates += 1;
                     Placement::Discard
@@ -609,6 +625,7 @@ impl Inbound {
         }
         if outcome == Outcome::Failed {
             self.ops[i].failed = true;
+            self.forget_parities(extent.op, out);
             out.push_back(Output::Event(Event::Failed(extent.op)));
             return;
         }
@@ -756,8 +773,14 @@ impl Inbound {
             let ripe = if told { self.gaps.high() } else { self.ripe };
             ripe.min(self.end)
         };
+        if !self.kept.is_empty() {
+            self.find_wanted(ripe);
+        }
         let own = self.gaps.missing(ripe);
         match &mut self.below {
+            _ if !self.kept.is_empty() => {
+                wire::put_feedback(head, &feedback, self.wanted.iter().copied());
+            }
             Below::Combines(reporters) => {
                 let all = reporters.missing(self.told_below, own);
                 // Of what it has not heard of itself it cannot speak.

@@ -12,6 +12,7 @@
 //!   lane 1:  base ·· (skipped) ·· next             one member that is behind: repairs only
 //! ```
 
+mod blocks;
 mod relay;
 mod reports;
 mod survey;
@@ -20,6 +21,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::border::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, Refused};
+use crate::demand::Demand;
 use crate::flights::{Flight, Flights};
 use crate::hierarchy::Hierarchy;
 use crate::id::{GroupId, NodeId, OpId, packets};
@@ -76,6 +78,8 @@ pub struct Root {
     total: Option<Pacer>,
     members: Vec<Member>,
     lanes: Vec<Option<Lane>>,
+    /// What is lacking in the group's lane, if that is repaired by blocks.
+    demand: Option<Demand>,
     ops: VecDeque<Op>,
     end: Seq,
     flights: Flights,
@@ -109,6 +113,7 @@ impl Root {
     ) -> Root {
         let window = config.scheme.window.next_power_of_two();
         let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
+        let blocks = relay.is_none() && Root::codes_blocks(&config.scheme, members.len(), chunk);
         let mut root = Root {
             group,
             relay,
@@ -127,6 +132,7 @@ impl Root {
                 .map(|m| Member::new(m.node, start, m.reach == Reach::Nothing, m.delegated))
                 .collect(),
             lanes: Vec::new(),
+            demand: blocks.then(Demand::default),
             ops: VecDeque::new(),
             end: start,
             flights: Flights::new(),
@@ -163,10 +169,11 @@ impl Root {
 
     fn lane(&mut self, dest: Dest, start: Seq) -> Lane {
         self.lane_number = self.lane_number.wrapping_add(1);
+        let exact = self.demand.is_none() && self.members.len() <= Window::EXACT;
         Lane {
             number: self.lane_number,
             dest,
-            window: Window::new(start, self.window, self.members.len()),
+            window: Window::new(start, self.window, exact),
             pacer: Pacer::new(self.rate),
             fresh: 0,
             at_base: 0,
@@ -280,6 +287,11 @@ impl Root {
                 l.window.forget(i as u32);
                 l.pacer.require(i, false);
             }
+            if from == GROUP_LANE
+                && let Some(demand) = &mut self.demand
+            {
+                demand.forget(i as u32);
+            }
             if from != GROUP_LANE {
                 self.lanes[from] = None;
             } else {
@@ -326,6 +338,9 @@ impl Root {
         if let Some(l) = &mut self.lanes[lane] {
             if let Some(b) = base.filter(|b| old.before(*b)) {
                 l.window.release(b);
+                if let Some(demand) = self.demand.as_mut().filter(|_| lane == GROUP_LANE) {
+                    demand.release(b);
+                }
             }
             l.at_base = at_base;
             (l.limit, l.at_limit) = (limit, at_limit);
@@ -354,6 +369,9 @@ impl Root {
             l.pacer.require(i, false);
         }
         if at == GROUP_LANE {
+            if let Some(demand) = &mut self.demand {
+                demand.forget(i as u32);
+            }
             self.settle(at);
         } else {
             self.lanes[at] = None;
@@ -401,6 +419,9 @@ impl Root {
                 if lane.window.base().before(end) {
                     lane.window.release(end);
                 }
+            }
+            if let Some(demand) = &mut self.demand {
+                demand.release(end);
             }
             self.count_waiting();
         }
@@ -476,25 +497,37 @@ impl Root {
         counters: &mut Counters,
     ) -> Option<Send> {
         let may_start = self.may_start(now);
-        let gather = self.gather(at, scheme);
+        let ripe = self.ripe(now, at, scheme);
         let end = self.end;
-        let l = self.lanes[at].as_mut()?;
-        if !l.pacer.is_open(now) {
+        if !self.lanes[at].as_ref()?.pacer.is_open(now) {
             return None;
         }
+        if at == GROUP_LANE
+            && self.demand.as_ref().is_some_and(|d| d.oldest().is_some())
+            && let Some(parity) = self.poll_blocks(now, scheme, counters)
+        {
+            return Some(parity);
+        }
+        let l = self.lanes[at].as_mut()?;
         let alone = at != GROUP_LANE;
         let how = match self.relay {
             // A co-root's group has no address of its own.
             Some(_) => How::Unicast,
             None => scheme.repair.how,
         };
-        let ripe = l.window.oldest_report().is_some_and(|t| now >= t + gather);
-        let repair = if ripe { l.window.peek_repair() } else { None };
+        let oldest = l.window.oldest_report();
+        let repair = match oldest.is_some_and(|t| ripe.is_some_and(|ripe| t <= ripe)) {
+            true => l.window.peek_repair(),
+            false => None,
+        };
         let (seq, one) = match repair {
             Some((seq, who)) => {
                 let one = match (how, who) {
                     (_, Lacking::Stubborn(i))
-                    | (How::Coded | How::Cheaper | How::Unicast, Lacking::One(i))
+                    | (
+                        How::Coded | How::Sums | How::Blocks | How::Cheaper | How::Unicast,
+                        Lacking::One(i),
+                    )
                     | (How::Unicast, Lacking::Several(Some(i))) => Some(i),
                     (How::Multicast, _) | (_, Lacking::Several(_)) => None,
                 };
@@ -514,7 +547,9 @@ impl Root {
         let op = self.ops.get_mut(at_op)?;
         let l = self.lanes[at].as_mut()?;
         let sources = match (repair, how) {
-            (Some((_, Lacking::One(_) | Lacking::Several(_))), How::Coded) if !alone => {
+            (Some((_, Lacking::One(_) | Lacking::Several(_))), How::Coded | How::Sums)
+                if !alone =>
+            {
                 l.window.combine(op.base, op.end())?
             }
             _ => Sources::new(seq),
@@ -524,17 +559,9 @@ impl Root {
         let extent = op.extent(seq, self.chunk);
         // Of several packets the first is a full one.
         let len = if coded { self.chunk } else { extent.len };
-        let flight = self.flights.packet(Flight {
-            at: now,
-            lane: l.number,
-            fresh: l.fresh,
-            bytes: l.pacer.bytes(),
-        });
-        let bytes = len + DATA_OVERHEAD as u32;
-        l.pacer.sent(now, bytes);
-        if let Some(total) = &mut self.total {
-            total.sent(now, bytes);
-        }
+        let flight = self.depart(now, at, len)?;
+        let l = self.lanes[at].as_mut()?;
+        let op = self.ops.get_mut(at_op)?;
         if coded {
             l.window.repair_all(now, flight, &sources);
             counters.repairs_coded += 1;
@@ -597,12 +624,35 @@ impl Root {
         Some(send)
     }
 
+    /// A packet with a payload of `len` bytes leaves a lane. Returns its flight.
+    fn depart(&mut self, now: Time, at: usize, len: u32) -> Option<u32> {
+        let l = self.lanes[at].as_mut()?;
+        let flight = self.flights.packet(Flight {
+            at: now,
+            lane: l.number,
+            fresh: l.fresh,
+            bytes: l.pacer.bytes(),
+        });
+        let bytes = len + DATA_OVERHEAD as u32;
+        l.pacer.sent(now, bytes);
+        if let Some(total) = &mut self.total {
+            total.sent(now, bytes);
+        }
+        Some(flight)
+    }
+
     /// How long a lane waits for others' reports of a loss: not at all if there are no others.
     fn gather(&self, at: usize, scheme: &Scheme) -> Duration {
         match at == GROUP_LANE && self.members.len() > 1 {
             true => scheme.repair.gather,
             false => Duration::ZERO,
         }
+    }
+
+    /// Losses of a lane that were reported until then are repaired now; `None`: none can be yet.
+    fn ripe(&self, now: Time, at: usize, scheme: &Scheme) -> Option<Time> {
+        let gather = self.gather(at, scheme).as_nanos() as u64;
+        now.0.checked_sub(gather).map(Time)
     }
 
     /// Whether a lane may send a new packet, its pace aside.
@@ -636,7 +686,9 @@ impl Root {
         for (i, l) in self.lanes.iter().enumerate() {
             let Some(l) = l else { continue };
             let opens = l.pacer.opens_at().max(total);
-            if let Some(t) = l.window.oldest_report() {
+            let demand = self.demand.as_ref().filter(|_| i == GROUP_LANE);
+            let asked = demand.and_then(Demand::oldest);
+            for t in [l.window.oldest_report(), asked].into_iter().flatten() {
                 at(opens.max(t + self.gather(i, scheme)));
             }
             if self.is_open(i) {
@@ -652,6 +704,9 @@ impl Root {
         for lane in self.lanes.iter().flatten() {
             lane.window.invariants();
             assert!(!self.end.before(lane.window.base()));
+        }
+        if let Some(demand) = &self.demand {
+            demand.invariants();
         }
         for (at, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };

@@ -198,6 +198,11 @@ impl Root {
 
     fn note_missing(&mut self, now: Time, i: usize, as_of: Option<u32>, f: &Feedback<'_>) {
         let (rto, upto) = (self.rto(), self.repairable(&self.members[i]));
+        if self.demand.is_some() && self.members[i].lane == GROUP_LANE {
+            let noted = self.note_blocks(now, i, f.missing, upto, (as_of, rto));
+            self.members[i].repairs += noted;
+            return;
+        }
         for range in f.missing {
             let noted = self.note(now, i, range, upto, (as_of, rto));
             self.members[i].repairs += noted;

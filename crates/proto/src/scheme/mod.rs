@@ -93,9 +93,14 @@ pub struct Repair {
 /// To whom a repair is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
+    /// As `Sums` in small groups, as `Blocks` in large ones.
+    Coded,
     /// Like `Cheaper`, and packets that different receivers lack are added up: one sum to the group
     /// mends them all. In a group of more than 64 it is not known who lacks what; then as `Cheaper`.
-    Coded,
+    Sums,
+    /// Parity packets to the group, as many as the neediest receiver lacks packets of a block, unless
+    /// it is cheaper to send again what is lacking.
+    Blocks,
     /// To the one receiver that lacks it, or to the group if several do.
     Cheaper,
     /// To each that lacks it.

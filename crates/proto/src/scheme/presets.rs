@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 10] = [
+pub const PRESETS: [Preset; 12] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -58,6 +58,14 @@ pub const PRESETS: [Preset; 10] = [
     Preset {
         name: "multicast",
         about: "modifier: repairs go to the group",
+    },
+    Preset {
+        name: "sums",
+        about: "modifier: different losses are mended by sums of packets",
+    },
+    Preset {
+        name: "blocks",
+        about: "modifier: losses are mended by parity packets of blocks",
     },
 ];
 
@@ -195,9 +203,14 @@ impl FromStr for Scheme {
                 // By itself a modifier modifies the window.
                 (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
                 (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
-                (s, "multicast", None) => {
+                (s, word, None) => {
                     let mut s = s.unwrap_or_else(Scheme::acknowledged);
-                    s.repair.how = How::Multicast;
+                    s.repair.how = match word {
+                        "multicast" => How::Multicast,
+                        "sums" => How::Sums,
+                        "blocks" => How::Blocks,
+                        _ => return Err(unknown()),
+                    };
                     s
                 }
                 _ => return Err(unknown()),

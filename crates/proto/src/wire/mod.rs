@@ -9,7 +9,7 @@ mod write;
 
 pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
 pub use write::{
-    put_coded, put_data, put_feedback, put_header, put_probe, put_probe_ack, put_sync,
+    put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack, put_sync,
 };
 
 use crate::id::{GroupId, NodeId, Session};
@@ -20,9 +20,9 @@ use crate::sum::Sources;
 pub const VERSION: u8 = 1;
 /// Length of the header without extensions, in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Length of a data frame, and of a coded one, without its payload, in bytes.
+/// Length of a data frame, and of a coded or parity one, without its payload, in bytes.
 pub const DATA_LEN: usize = 16;
-/// What a data or coded packet adds to its payload, in bytes.
+/// What a data, coded or parity packet adds to its payload, in bytes.
 pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
 /// Length of a feedback frame without its ranges, in bytes.
 pub const FEEDBACK_LEN: usize = 44;
@@ -51,13 +51,16 @@ pub mod kind {
     pub const WORD: u8 = 7;
     /// Reserved: version, features and path MTU.
     pub const HELLO: u8 = 8;
+    /// A parity packet of a block of a broadcast.
+    pub const PARITY: u8 = 10;
     /// Reserved: an authentication trailer, always the last frame.
     pub const AUTH: u8 = 15;
 }
 
 /// Flags of frames, by kind.
 pub mod flag {
-    /// Data, coded: every receiver is to answer with feedback at its turn.
+    /// Data, coded: every receiver is to answer with feedback at its turn. Parity: those that still
+    /// lack packets of the block.
     pub const ASK: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
@@ -88,6 +91,8 @@ pub enum Frame<'a> {
     Data(Data<'a>),
     /// See [`Coded`].
     Coded(Coded<'a>),
+    /// See [`Parity`].
+    Parity(Parity<'a>),
     /// See [`Feedback`].
     Feedback(Feedback<'a>),
     /// See [`Sync`].
@@ -132,6 +137,23 @@ pub struct Coded<'a> {
     /// [`flag::ASK`].
     pub flags: u8,
     /// Their exclusive or; as long as the longest.
+    pub payload: &'a [u8],
+}
+
+/// A parity packet of a block whose packets have all been sent before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parity<'a> {
+    /// Group that it was sent to.
+    pub group: GroupId,
+    /// Number of the block's first packet.
+    pub first: Seq,
+    /// Packets of the block: 2 to [`crate::limits::BLOCK_PACKETS`].
+    pub packets: u8,
+    /// Which parity packet, less than [`crate::limits::PARITIES_MAX`].
+    pub index: u8,
+    /// [`flag::ASK`].
+    pub flags: u8,
+    /// Its bytes.
     pub payload: &'a [u8],
 }
 

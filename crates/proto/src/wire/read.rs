@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{
     Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, Origin, PROBE_LEN,
-    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
+    Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
 };
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
@@ -31,6 +31,8 @@ pub enum DecodeError {
     Ranges,
     /// A coded frame that names fewer than two packets or too many, or not in the one way to do so.
     Sources,
+    /// A parity frame of a block that cannot be.
+    Block,
 }
 
 impl fmt::Display for DecodeError {
@@ -44,6 +46,7 @@ impl fmt::Display for DecodeError {
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
             DecodeError::Sources => "impossible list of packets in a coded frame",
+            DecodeError::Block => "impossible block in a parity frame",
         })
     }
 }
@@ -190,6 +193,22 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             Frame::Coded(Coded {
                 group: GroupId(u32_at(f, 4)),
                 sources: sources.ok_or(DecodeError::Sources)?,
+                flags,
+                payload,
+            })
+        }
+        kind::PARITY => {
+            let (f, payload) = fixed::<DATA_LEN>(f)?;
+            let (packets, index) = (f[8], f[9]);
+            let block = (2..=limits::BLOCK_PACKETS).contains(&u32::from(packets));
+            if !block || index >= limits::PARITIES_MAX || u16_at(f, 10) != 0 {
+                return Err(DecodeError::Block);
+            }
+            Frame::Parity(Parity {
+                group: GroupId(u32_at(f, 4)),
+                first: Seq(u32_at(f, 12)),
+                packets,
+                index,
                 flags,
                 payload,
             })

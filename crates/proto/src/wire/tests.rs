@@ -84,6 +84,29 @@ fn coded_vector() {
 }
 
 #[test]
+fn parity_vector() {
+    let mut b = start();
+    let first = Seq(0xffff_fffe);
+    put_parity(&mut b, GroupId(7), (first, 128, 5), flag::ASK, 5);
+    b.extend_from_slice(b"hello");
+    let parity = Parity {
+        group: GroupId(7),
+        first,
+        packets: 128,
+        index: 5,
+        flags: 1,
+        payload: b"hello",
+    };
+    agrees("parity", &b, &[Frame::Parity(parity)]);
+    let frame = HEADER_LEN + 8;
+    for (at, bad) in [(0, 1), (0, 129), (1, 64), (2, 1), (3, 1)] {
+        let mut wrong = b.clone();
+        wrong[frame + at] = bad;
+        assert_eq!(decode(&wrong).err(), Some(DecodeError::Block), "{at} {bad}");
+    }
+}
+
+#[test]
 fn feedback_vector() {
     let mut b = start();
     let mut f = Feedback {

@@ -47,6 +47,21 @@ pub fn put_coded(out: &mut Vec<u8>, group: GroupId, sources: &Sources, flags: u8
     be(out, sources.first().0);
 }
 
+/// Appends a parity frame but for its payload of `len` bytes, which must follow. `block`: number of its first
+/// packet, how many it has, and which parity packet this is.
+pub fn put_parity(
+    out: &mut Vec<u8>,
+    group: GroupId,
+    (first, packets, index): (Seq, u8, u8),
+    flags: u8,
+    len: u32,
+) {
+    frame(out, kind::PARITY, flags, DATA_LEN + len as usize);
+    be(out, group.0);
+    out.extend_from_slice(&[packets, index, 0, 0]);
+    be(out, first.0);
+}
+
 /// Appends a feedback frame; `missing` in rising order, at or after `f.below`, and each range
 /// non-empty. What does not fit [`limits::RANGES_MAX`] is left out. `f.missing` is not read.
 pub fn put_feedback(

@@ -261,7 +261,7 @@ impl Peer {
                     Placement::Write(extent) | Placement::Solve(extent, _) => {
                         self.node.placed(now, extent, Outcome::Ok);
                     }
-                    Placement::Hold(_) | Placement::Discard => {}
+                    Placement::Keep(_) | Placement::Hold(_) | Placement::Discard => {}
                 }
             }
         }
@@ -280,6 +280,11 @@ impl Peer {
                     };
                     sent.push(d, &self.head);
                     self.tokens.push(t.token);
+                }
+                Output::Rebuild(block, lacking) => {
+                    for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
+                        self.node.placed(now, block.extent(i), Outcome::Ok);
+                    }
                 }
                 Output::Event(Event::Complete(_)) => self.complete = true,
                 Output::Wait(wake) => until = Some(wake),

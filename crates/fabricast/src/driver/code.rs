@@ -1,0 +1,297 @@
+//! Parity packets: computed from an object's bytes, kept, and turned into packets that are missing.
+//!
+//! The code is the Reed-Solomon code of `reed-solomon-simd` (Leopard, 16-bit words, its high-rate
+//! layout) with [`PARITIES_MAX`] recovery shards, whatever is sent of them (spec 1.9). All parity
+//! packets of a block are computed at once, and those of the last blocks are remembered.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fabricast_proto::limits::PARITIES_MAX;
+use fabricast_proto::{Block, Extent, OpId, Packets, Parity};
+use reed_solomon_simd::engine::DefaultEngine;
+use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, RateEncoder};
+
+use crate::object::{Fetch, Object};
+
+/// Blocks whose parity packets are remembered: those of one round of repairs, or some of them.
+const REMEMBERED: usize = 8;
+/// Parity packets of a block.
+const PARITIES: usize = PARITIES_MAX as usize;
+
+type Encoder = HighRateEncoder<DefaultEngine>;
+type Decoder = HighRateDecoder<DefaultEngine>;
+
+struct Encoded {
+    block: Block,
+    /// Its parity packets, one after the other.
+    parities: Vec<u8>,
+}
+
+/// See the module's doc.
+#[derive(Default)]
+pub(super) struct Code {
+    encoder: Option<Encoder>,
+    decoder: Option<Decoder>,
+    /// The oldest first.
+    encoded: VecDeque<Encoded>,
+    kept: BTreeMap<Block, Vec<(u8, Vec<u8>)>>,
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+    /// One packet, followed by zeros.
+    packet: Vec<u8>,
+}
+
+impl Code {
+    /// Computes a parity packet into `into`, if the object has its block's bytes.
+    pub fn encode<O: Object>(
+        &mut self,
+        object: &mut O,
+        parity: &Parity,
+        into: &mut Vec<u8>,
+    ) -> Fetch {
+        let block = parity.block;
+        if !self.encoded.iter().any(|e| e.block == block) {
+            match self.encode_block(object, &block) {
+                Fetch::Ready => {}
+                other => return other,
+            }
+        }
+        let chunk = block.chunk as usize;
+        let at = usize::from(parity.index) * chunk;
+        let encoded = self.encoded.iter().find(|e| e.block == block);
+        into.extend(encoded.iter().flat_map(|e| &e.parities[at..at + chunk]));
+        Fetch::Ready
+    }
+
+    fn encode_block<O: Object>(&mut self, object: &mut O, block: &Block) -> Fetch {
+        let (packets, chunk) = (block.packets() as usize, block.chunk as usize);
+        let encoder = match &mut self.encoder {
+            Some(encoder) => encoder
+                .reset(packets, PARITIES, chunk)
+                .map(|()| encoder)
+                .ok(),
+            none => Encoder::new(packets, PARITIES, chunk, DefaultEngine::new(), None)
+                .ok()
+                .map(|e| none.insert(e)),
+        };
+        let Some(encoder) = encoder else {
+            return Fetch::Failed;
+        };
+        let mut all = Fetch::Ready;
+        for i in 0..block.packets() {
+            let e = block.extent(i);
+            match object.fetch(e.offset, e.len) {
+                Fetch::Failed => return Fetch::Failed,
+                Fetch::Later => all = Fetch::Later,
+                // What else has to be read is asked for, and all is added another time.
+                Fetch::Ready if all == Fetch::Later => {}
+                Fetch::Ready => {
+                    let bytes = object.bytes(e.offset, e.len);
+                    let added = match bytes.len() == chunk {
+                        true => encoder.add_original_shard(bytes),
+                        false => {
+                            self.packet.clear();
+                            self.packet.extend_from_slice(bytes);
+                            self.packet.resize(chunk, 0);
+                            encoder.add_original_shard(&self.packet)
+                        }
+                    };
+                    if added.is_err() {
+                        return Fetch::Failed;
+                    }
+                }
+            }
+        }
+        if all == Fetch::Later {
+            return all;
+        }
+        let Ok(result) = encoder.encode() else {
+            return Fetch::Failed;
+        };
+        let mut oldest = match self.encoded.len() < REMEMBERED {
+            true => None,
+            false => self.encoded.pop_front(),
+        };
+        let mut parities = oldest.take().map_or_else(Vec::new, |e| e.parities);
+        parities.clear();
+        result
+            .recovery_iter()
+            .for_each(|p| parities.extend_from_slice(p));
+        let block = *block;
+        self.encoded.push_back(Encoded { block, parities });
+        Fetch::Ready
+    }
+
+    /// Keeps a parity packet.
+    pub fn keep(&mut self, parity: &Parity, payload: &[u8]) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(payload);
+        let kept = self.kept.entry(parity.block).or_default();
+        kept.push((parity.index, bytes));
+    }
+
+    /// Computes the packets that a block lacks and hands each to `write`; false if there is not enough
+    /// to compute them from.
+    pub fn rebuild<O: Object>(
+        &mut self,
+        object: &mut O,
+        block: &Block,
+        lacking: Packets,
+        write: &mut dyn FnMut(&mut O, Extent, &[u8]),
+    ) -> bool {
+        let kept = self.kept.remove(block).unwrap_or_default();
+        let done = self.decode(object, block, lacking, &kept, write).is_some();
+        self.spare.extend(kept.into_iter().map(|k| k.1));
+        done
+    }
+
+    fn decode<O: Object>(
+        &mut self,
+        object: &mut O,
+        block: &Block,
+        lacking: Packets,
+        kept: &[(u8, Vec<u8>)],
+        write: &mut dyn FnMut(&mut O, Extent, &[u8]),
+    ) -> Option<()> {
+        let (packets, chunk) = (block.packets() as usize, block.chunk as usize);
+        let decoder = match &mut self.decoder {
+            Some(decoder) => {
+                decoder.reset(packets, PARITIES, chunk).ok()?;
+                decoder
+            }
+            none => {
+                let engine = DefaultEngine::new();
+                none.insert(Decoder::new(packets, PARITIES, chunk, engine, None).ok()?)
+            }
+        };
+        let lacks = |i: u32| lacking >> i & 1 == 1;
+        for i in (0..block.packets()).filter(|&i| !lacks(i)) {
+            let e = block.extent(i);
+            self.packet.clear();
+            self.packet.resize(chunk, 0);
+            if !object.add(e.offset, e.len, &mut self.packet) {
+                return None;
+            }
+            decoder.add_original_shard(i as usize, &self.packet).ok()?;
+        }
+        for (index, bytes) in kept {
+            decoder
+                .add_recovery_shard(usize::from(*index), bytes)
+                .ok()?;
+        }
+        let result = decoder.decode().ok()?;
+        for i in (0..block.packets()).filter(|&i| lacks(i)) {
+            let extent = block.extent(i);
+            let bytes = result.restored_original(i as usize)?;
+            write(object, extent, &bytes[..extent.len as usize]);
+        }
+        Some(())
+    }
+
+    /// Parity packets of this block are not needed any more.
+    pub fn forget(&mut self, block: &Block) {
+        let kept = self.kept.remove(block).unwrap_or_default();
+        self.spare.extend(kept.into_iter().map(|k| k.1));
+    }
+
+    /// An operation is over.
+    pub fn released(&mut self, op: OpId) {
+        self.kept.retain(|block, _| block.op != op);
+        self.encoded.retain(|e| e.block.op != op);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Memory;
+    use crate::object::testing::pattern;
+    use fabricast_proto::limits::BLOCK_PACKETS;
+    use proptest::prelude::*;
+
+    fn parity(block: Block, index: u8) -> Parity {
+        Parity { block, index }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Any parity packets mend any losses, as many as there are of them, the short last packet included.
+        #[test]
+        fn any_losses_are_mended(
+            chunk in prop_oneof![Just(64u32), Just(100), Just(1440)],
+            whole in 1u32..128,
+            rest in 1u32..64,
+            lost in proptest::collection::btree_set(0u32..128, 1..20),
+            from in 0u8..40,
+        ) {
+            let bytes = pattern((whole * chunk + rest) as usize);
+            let block = Block::at(OpId(1), 0, bytes.len() as u64, chunk);
+            let lost: Vec<u32> = lost.into_iter().filter(|&i| i < block.packets()).collect();
+            let lacking: Packets = lost.iter().map(|i| 1 << i).sum();
+            let mut source = Memory::new(bytes.clone());
+            let mut damaged = bytes.clone();
+            for &i in &lost {
+                let e = block.extent(i);
+                damaged[e.offset as usize..][..e.len as usize].fill(0xee);
+            }
+            let mut sink = Memory::new(damaged);
+            let (mut sends, mut receives) = (Code::default(), Code::default());
+            for k in 0..lost.len() as u8 {
+                let p = parity(block, from + k);
+                let mut packet = Vec::new();
+                prop_assert_eq!(sends.encode(&mut source, &p, &mut packet), Fetch::Ready);
+                receives.keep(&p, &packet);
+            }
+            let mut write = |o: &mut Memory, e: Extent, bytes: &[u8]| _ = o.write(e.offset, bytes);
+            prop_assert!(lost.is_empty() || receives.rebuild(&mut sink, &block, lacking, &mut write));
+            prop_assert_eq!(sink.as_slice(), &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn too_few_parity_packets_are_said_to_be() {
+        let bytes = pattern(20 * 64);
+        let block = Block::at(OpId(1), 0, bytes.len() as u64, 64);
+        let mut code = Code::default();
+        let mut packet = Vec::new();
+        code.encode(
+            &mut Memory::new(bytes.clone()),
+            &parity(block, 3),
+            &mut packet,
+        );
+        code.keep(&parity(block, 3), &packet);
+        let mut write = |_: &mut Memory, _, _: &[u8]| panic!("nothing can be computed");
+        assert!(!code.rebuild(&mut Memory::new(bytes), &block, 0b11, &mut write));
+        assert!(code.kept.is_empty());
+    }
+
+    /// The code is part of the protocol: both ends must compute the same (spec 1.9).
+    #[test]
+    fn the_code_is_as_the_specification_says() {
+        let byte = |i: u32, j: u32| (i * 37 + j * 11 + i * j) as u8;
+        let packet = |i| (0..64).map(move |j| byte(i, j));
+        let bytes: Vec<u8> = (0..BLOCK_PACKETS).flat_map(packet).collect();
+        let block = Block::at(OpId(1), 0, bytes.len() as u64, 64);
+        let mut code = Code::default();
+        let mut found = Vec::new();
+        for index in [0, 1, 63] {
+            let mut packet = Vec::new();
+            code.encode(
+                &mut Memory::new(bytes.clone()),
+                &parity(block, index),
+                &mut packet,
+            );
+            found.push(format!("{:02x?}", &packet[..8]));
+        }
+        assert_eq!(
+            found,
+            [
+                "[10, 57, 13, 66, 36, af, ea, 53]",
+                "[6a, 6e, 58, 69, 01, 2b, 0d, c9]",
+                "[6a, dd, 44, 80, 41, c9, bf, fd]"
+            ]
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Parity packets at a receiver: kept until a block lacks no more packets than are kept of it, and
+//! counted in what is asked for.
+
+use super::*;
+use crate::block::{Block, Packets, Parity};
+use crate::limits::{BLOCK_PACKETS, PARITIES_MAX};
+
+/// Blocks of which parity packets are kept. More are incomplete only where whole blocks are lost.
+const KEPT_MAX: usize = 256;
+
+const _: () = assert!(PARITIES_MAX as u32 <= u64::BITS);
+
+/// A block of which parity packets are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    block: Block,
+    /// Number of its first packet.
+    first: Seq,
+    /// Which parity packets, a bit each.
+    parities: u64,
+}
+
+impl Kept {
+    fn count(&self) -> u32 {
+        self.parities.count_ones()
+    }
+}
+
+impl Inbound {
+    /// A parity packet of this stream; otherwise as [`Inbound::data`].
+    pub fn parity(
+        &mut self,
+        now: Time,
+        flight: (u16, Time),
+        scheme: &Scheme,
+        parity: &wire::Parity<'_>,
+        node: &mut Shared<'_>,
+    ) -> Placement {
+        self.arrive(flight, node.counters);
+        let (high, filled) = (self.gaps.high(), self.gaps.filled());
+        let placement = self.keep(parity, node);
+        let last = parity.first + u32::from(parity.packets - 1);
+        self.schedule(now, scheme, (last, 0), high, filled, false);
+        let asked = parity.flags & flag::ASK != 0;
+        if asked && self.lacking(parity.first, u32::from(parity.packets)) != 0 {
+            // What was sent for this block was not enough.
+            self.ripe = self.ripe.max(self.gaps.high().min(last + 1));
+            self.ask(now, scheme, last + 1);
+        }
+        placement
+    }
+
+    fn keep(&mut self, parity: &wire::Parity<'_>, node: &mut Shared<'_>) -> Placement {
+        let (chunk, first, packets) = (self.chunk, parity.first, u32::from(parity.packets));
+        let end = first + packets;
+        // It is made of what receivers asked for, and what is not posted is not asked for.
+        let room = self.room();
+        let posted = self.op_at(first).filter(|op| !op.failed);
+        let Some(op) = posted.filter(|_| !room.before(end)) else {
+            node.counters.duplicates += 1;
+            return Placement::Discard;
+        };
+        let index = first.from(op.base) as u32;
+        let whole = (op.packets - index).min(BLOCK_PACKETS);
+        if !index.is_multiple_of(BLOCK_PACKETS)
+            || packets != whole
+            || parity.payload.len() as u32 != chunk
+        {
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        }
+        let block = Block::at(op.id, index, op.len, chunk);
+        // All of a block is sent before its parity packets.
+        self.gaps.announce(end);
+        let at = self.kept.partition_point(|k| k.first.before(first));
+        let known = self.kept.get(at).is_some_and(|k| k.first == first);
+        let bit = 1 << parity.index;
+        if self.lacking(first, packets) == 0 || known && self.kept[at].parities & bit != 0 {
+            node.counters.duplicates += 1;
+            return Placement::Discard;
+        }
+        if !known {
+            if self.kept.len() >= KEPT_MAX {
+                return Placement::Discard;
+            }
+            let kept = Kept {
+                block,
+                first,
+                parities: 0,
+            };
+            self.kept.insert(at, kept);
+        }
+        self.kept[at].parities |= bit;
+        self.rebuild(at, node.out);
+        Placement::Keep(Parity {
+            block,
+            index: parity.index,
+        })
+    }
+
+    /// Packets of `first .. first + n` that have not been seen, a bit each.
+    fn lacking(&self, first: Seq, n: u32) -> Packets {
+        (0..n).fold(0, |lacking, i| {
+            lacking | Packets::from(!self.gaps.has(first + i)) << i
+        })
+    }
+
+    /// Packet `seq` has been seen: its block may be complete by that, or be rebuilt.
+    pub(super) fn fill(&mut self, seq: Seq, out: &mut VecDeque<Output>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let after = self.kept.partition_point(|k| !seq.before(k.first));
+        if let Some(at) = after.checked_sub(1)
+            && seq.within(self.kept[at].first, self.kept[at].block.packets())
+        {
+            self.rebuild(at, out);
+        }
+    }
+
+    /// Has a block computed if as many of its parity packets are kept as it lacks packets.
+    fn rebuild(&mut self, at: usize, out: &mut VecDeque<Output>) {
+        let kept = self.kept[at];
+        let lacking = self.lacking(kept.first, kept.block.packets());
+        if lacking.count_ones() > kept.count() {
+            return;
+        }
+        for i in (0..BLOCK_PACKETS).filter(|i| lacking >> i & 1 == 1) {
+            self.gaps.see(kept.first + i);
+        }
+        self.kept.remove(at);
+        out.push_back(match lacking {
+            0 => Output::Forget(kept.block),
+            _ => Output::Rebuild(kept.block, lacking),
+        });
+    }
+
+    /// Nothing more of an operation is rebuilt.
+    pub(super) fn forget_parities(&mut self, op: OpId, out: &mut VecDeque<Output>) {
+        let gone = self.kept.extract_if(.., |k| k.block.op == op);
+        out.extend(gone.map(|k| Output::Forget(k.block)));
+    }
+
+    /// Of what is missing before `upto` finds what is to be asked for: of each block so many packets
+    /// less as parity packets of it are kept.
+    pub(super) fn find_wanted(&mut self, upto: Seq) {
+        let mut wanted = core::mem::take(&mut self.wanted);
+        wanted.clear();
+        let mut kept = self.kept.iter().map(|k| {
+            let end = k.first + k.block.packets();
+            (k.first, end, k.count())
+        });
+        let mut block = kept.next();
+        for (first, n) in self.gaps.missing(upto) {
+            let (mut at, end) = (first, first + n);
+            while at.before(end) {
+                while block.is_some_and(|b| !at.before(b.1)) {
+                    block = kept.next();
+                }
+                let Some(b) = block.as_mut().filter(|b| b.0.before(end)) else {
+                    wanted.push((at, end.from(at) as u32));
+                    break;
+                };
+                if at.before(b.0) {
+                    wanted.push((at, b.0.from(at) as u32));
+                    at = b.0;
+                }
+                let here = end.min(b.1).from(at) as u32;
+                let here_already = here.min(b.2);
+                b.2 -= here_already;
+                at += here_already;
+                if here > here_already {
+                    wanted.push((at, here - here_already));
+                    at += here - here_already;
+                }
+            }
+        }
+        self.wanted = wanted;
+    }
+}
