@@ -13,8 +13,10 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use fabricast_proto::scheme::Checksum;
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
+use super::check;
 use crate::object::{Fetch, Object};
 use crate::transport::{Outgoing, Transport};
 
@@ -45,6 +47,8 @@ struct Queued {
     head: Range<usize>,
     /// Its payload, if that is a sum and has been computed.
     sum: Option<Vec<u8>>,
+    /// Its checksum is in its head.
+    sealed: bool,
     state: State,
 }
 
@@ -62,6 +66,15 @@ impl Queued {
 
     fn op(&self) -> Option<OpId> {
         self.transmit.payload.map(|p| p.op())
+    }
+
+    /// Its payload, which is ready.
+    fn body<'a, O: Object>(&'a self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
+        let body = self.transmit.payload.and_then(|payload| match payload {
+            Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
+            Payload::Sum(_) => self.sum.as_deref(),
+        });
+        body.unwrap_or(&[])
     }
 }
 
@@ -126,6 +139,7 @@ impl Outbox {
             transmit,
             head,
             sum: None,
+            sealed: false,
             state: State::Ready,
         });
     }
@@ -211,6 +225,19 @@ impl Outbox {
         }
     }
 
+    /// Computes the checksums of what can go.
+    pub fn seal<O: Object>(&mut self, checksum: Checksum, objects: &BTreeMap<OpId, O>) {
+        if checksum == Checksum::None {
+            return;
+        }
+        let ready = |q: &&mut Queued| q.state == State::Ready && !q.sealed;
+        for q in self.queue.iter_mut().filter(ready) {
+            let head = &mut self.heads[q.head.clone()];
+            check::seal(checksum, head, q.body(objects));
+            q.sealed = true;
+        }
+    }
+
     /// Offers the transport what can go, and says how much of it, from the front, it took.
     pub fn send<O: Object, T: Transport>(
         &mut self,
@@ -230,14 +257,10 @@ impl Outbox {
         };
         let (mut batch, mut count) = ([none; BATCH], 0);
         for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
-            let body = q.transmit.payload.and_then(|payload| match payload {
-                Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
-                Payload::Sum(_) => q.sum.as_deref(),
-            });
             *slot = Outgoing {
                 to: q.transmit.to,
                 head: &self.heads[q.head.clone()],
-                body: body.unwrap_or(&[]),
+                body: q.body(objects),
             };
             count += 1;
         }

@@ -33,7 +33,7 @@ use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
 use crate::time::Time;
 use crate::window::{Lacking, Window};
-use crate::wire::{DATA_OVERHEAD, Feedback, Origin, flag};
+use crate::wire::{Feedback, Origin, flag};
 
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
@@ -530,7 +530,7 @@ impl Root {
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });
-        let bytes = len + DATA_OVERHEAD as u32;
+        let bytes = len + scheme.data_overhead() as u32;
         l.pacer.sent(now, bytes);
         if let Some(total) = &mut self.total {
             total.sent(now, bytes);

@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{How, Scheme, Told};
+use super::{Checksum, How, Scheme, Told};
 
 /// A scheme that can be named: its name, what it is, where it comes from.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 10] = [
+pub const PRESETS: [Preset; 12] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -58,6 +58,14 @@ pub const PRESETS: [Preset; 10] = [
     Preset {
         name: "multicast",
         about: "modifier: repairs go to the group",
+    },
+    Preset {
+        name: "additive",
+        about: "modifier: datagrams carry the sum of their words, and what is damaged is lost (P4.4)",
+    },
+    Preset {
+        name: "crc32c",
+        about: "modifier: likewise, with CRC-32C (P4.4)",
     },
 ];
 
@@ -146,6 +154,12 @@ impl Scheme {
         self.feedback.skewed = true;
         self.aggregate(every)
     }
+
+    /// P4.4: with such a proof in each datagram.
+    pub fn checked(mut self, checksum: Checksum) -> Scheme {
+        self.checksum = checksum;
+        self
+    }
 }
 
 /// Why a name means no scheme.
@@ -199,6 +213,13 @@ impl FromStr for Scheme {
                     let mut s = s.unwrap_or_else(Scheme::acknowledged);
                     s.repair.how = How::Multicast;
                     s
+                }
+                (s, "additive" | "crc32c", None) => {
+                    let checksum = match word {
+                        "additive" => Checksum::Additive,
+                        _ => Checksum::Crc32c,
+                    };
+                    s.unwrap_or_else(Scheme::acknowledged).checked(checksum)
                 }
                 _ => return Err(unknown()),
             });
