@@ -124,6 +124,9 @@ pub struct Net {
     /// Drop this share of datagrams on purpose, both ways, to see the repair at work
     #[arg(long, value_name = "PCT", default_value = "0", hide_default_value = true, value_parser = units::percent)]
     pub inject_loss: f64,
+    /// Change a bit in this share of the datagrams that come in
+    #[arg(long, value_name = "PCT", default_value = "0", hide = true, value_parser = units::percent)]
+    pub inject_corruption: f64,
     /// Tell events as JSON, one per line, on standard output
     #[arg(long)]
     pub json: bool,
@@ -146,6 +149,16 @@ pub enum Reach {
     Auto,
     /// Unicast for all
     Unicast,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Checksum {
+    /// What the network checks by itself
+    None,
+    /// The sum of its words
+    Additive,
+    /// CRC-32C
+    Crc32c,
 }
 
 #[derive(clap::Args, Debug)]
@@ -183,6 +196,10 @@ pub struct Send {
     /// window, coroot(N), tree(N), channels(N), ibrmp, with +aggregate(N), +skewed(N), +multicast
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme)]
     pub scheme: String,
+    /// What each datagram carries to prove that memory and network cards left it as it was; the file
+    /// is proven by its hashes in any case, and with this only what was damaged comes again
+    #[arg(long, value_enum, default_value = "none")]
+    pub checksum: Checksum,
     /// Send everything at this fixed rate, e.g. 500Mbit, whatever is lost; faster than the link it
     /// only causes losses [default: as fast as the slowest receiver takes it]
     #[arg(long, value_name = "RATE", value_parser = units::rate)]

@@ -88,7 +88,11 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             timeout: args.start_timeout,
             by_hand: by_hand.then(Arc::default),
         },
-        scheme: args.scheme.clone(),
+        scheme: match args.checksum {
+            args::Checksum::None => args.scheme.clone(),
+            args::Checksum::Additive => format!("{}+additive", args.scheme),
+            args::Checksum::Crc32c => format!("{}+crc32c", args.scheme),
+        },
         rate: args.rate,
         slow: match args.slow {
             args::Slow::Wait => Slow::Wait,
@@ -107,6 +111,7 @@ pub fn net_options(net: &args::Net) -> NetOptions {
         datagram: net.datagram.map(|d| d as usize),
         offload: !net.no_offload,
         inject_loss: net.inject_loss,
+        inject_corruption: net.inject_corruption,
     }
 }
 

@@ -354,3 +354,23 @@ fn one_too_many_is_turned_away() {
     second.end().expect(0);
     assert_eq!(dir.names(), ["copy-0", "copy-1", "source"]);
 }
+
+#[test]
+fn a_checksum_finds_what_was_damaged_on_the_way() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 12_000_000);
+    let loss = ["--inject-loss", "1", "--datagram", "1472"];
+    let recv = [&loss[..], &["--inject-corruption", "2"]].concat();
+    for checksum in ["additive", "crc32c"] {
+        // The sender receives feedback alone, so little that more of it has to be damaged.
+        let send = ["--inject-corruption", "20", "--checksum", checksum];
+        let send = [&loss[..], &send].concat();
+        let (sent, received) = transfer(&dir, &source, 3, &send, &recv);
+        let traffic = &sent.one("summary")["traffic"];
+        assert!(traffic["corrupt"].as_u64() > Some(0), "{traffic}");
+        for i in 0..received.len() {
+            // Nothing wrong was written: no block had to come again for its hash.
+            assert_eq!(sent.result(&format!("r{i}"))["tally"]["mended"], 0);
+        }
+    }
+}

@@ -29,6 +29,8 @@ pub struct NetOptions {
     pub offload: bool,
     /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
     pub inject_loss: f64,
+    /// Share of datagrams that are received with a bit changed, from 0 to 1: for tests.
+    pub inject_corruption: f64,
 }
 
 impl Default for NetOptions {
@@ -38,6 +40,7 @@ impl Default for NetOptions {
             datagram: None,
             offload: true,
             inject_loss: 0.0,
+            inject_corruption: 0.0,
         }
     }
 }

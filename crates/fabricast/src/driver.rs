@@ -5,6 +5,7 @@
 //! [`Step::wake`]. It owns the objects of the operations under way and gives them back when the
 //! node releases them.
 
+mod check;
 mod code;
 mod outbox;
 #[cfg(test)]
@@ -40,6 +41,8 @@ pub struct Step {
 pub struct Counters {
     /// Datagrams that could not be decoded.
     pub malformed: u64,
+    /// Datagrams dropped because their checksum was wrong, or not the one agreed.
+    pub corrupt: u64,
     /// Bytes of payload copied into objects.
     pub written: u64,
     /// Datagrams counted as sent whose payload could not be had: the object has failed or is gone,
@@ -189,11 +192,16 @@ impl<T: Transport, O: Object> Driver<T, O> {
             counters,
             ..
         } = self;
+        let checksum = node.checksum();
         transport.recv(now, &mut |arrived, bytes| {
             let Ok(datagram) = wire::decode(bytes) else {
                 counters.malformed += 1;
                 return;
             };
+            if !check::is_sound(checksum, bytes, &datagram) {
+                counters.corrupt += 1;
+                return;
+            }
             for frame in datagram.frames() {
                 let placement = node.packet(now, arrived, &datagram.header, &frame);
                 let payload = match frame {
@@ -317,6 +325,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             // The owner of the object knows why; the operation cannot go on.
             events.push_back(Event::Failed(op));
         });
+        outbox.seal(node.checksum(), objects);
         let sent = outbox.send(now, objects, transport)?;
         counters.unread += outbox.lost() as u64;
         let before = outbox.len();

@@ -30,7 +30,7 @@ pub const PARITIES_MAX: u8 = 64;
 /// Frames in one datagram; a datagram with more is refused.
 pub const FRAMES_MAX: usize = 64;
 /// Longest head (everything but payload) of a datagram that the core writes, in bytes.
-pub const HEAD_MAX: usize = 16 + 44 + 4 * RANGES_MAX;
+pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 * RANGES_MAX;
 
 const _: () = assert!(WINDOW_MAX.is_power_of_two());
 const _: () = assert!(WINDOW_MAX < u16::MAX as u32);

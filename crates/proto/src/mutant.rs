@@ -33,11 +33,13 @@ pub enum Mutant {
     SenderNoticesNothing,
     /// Who is to speak only when asked is never asked.
     NobodyIsAsked,
+    /// A datagram whose checksum is wrong is believed.
+    DamageBelieved,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 13] = [
+    pub const ALL: [Mutant; 14] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -51,6 +53,7 @@ impl Mutant {
         Mutant::AnswersForItself,
         Mutant::SenderNoticesNothing,
         Mutant::NobodyIsAsked,
+        Mutant::DamageBelieved,
     ];
 }
 

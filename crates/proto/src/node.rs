@@ -19,6 +19,7 @@ use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::{Charge, Root};
+use crate::scheme::Checksum;
 use crate::seq::Seq;
 use crate::sum::Payload;
 use crate::time::Time;
@@ -499,7 +500,7 @@ impl Node {
     /// Call until [`Output::Wait`].
     pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
         if let Some((to, probe)) = self.acks.pop_front() {
-            self.put_header(head, 0);
+            put_start(head, 0, self.start());
             wire::put_probe_ack(head, &probe);
             return control(Dest::Node(to));
         }
@@ -562,26 +563,23 @@ impl Node {
         }
     }
 
-    fn put_header(&self, head: &mut Vec<u8>, flight: u16) {
-        let header = Header {
-            flight,
-            source: self.config.node,
-            session: self.config.session,
-        };
-        wire::put_header(head, &header);
-    }
-
-    fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
+    /// What every datagram of this node begins with.
+    fn start(&self) -> Start {
         let header = Header {
             flight: 0,
             source: self.config.node,
             session: self.config.session,
         };
+        (header, self.config.scheme.checksum)
+    }
+
+    fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
+        let begin = self.start();
         let group = self.groups[at].as_mut()?;
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
             let start = head.len();
-            wire::put_header(head, &header);
-            let size = group.chunk as usize + wire::DATA_OVERHEAD;
+            put_start(head, 0, begin);
+            let size = group.chunk as usize + self.config.scheme.data_overhead();
             wire::put_probe(head, &probe, start + size);
             return Some(control(to));
         }
@@ -594,10 +592,10 @@ impl Node {
             send = send.or_else(|| stream.relay(now, &self.config, counters, out));
         }
         if let Some(send) = send {
-            return Some(put(send, group.id, header, head));
+            return Some(put(send, group.id, begin, head));
         }
         for stream in &mut group.inbound {
-            let put = |head: &mut Vec<u8>| wire::put_header(head, &header);
+            let put = |head: &mut Vec<u8>| put_start(head, 0, begin);
             if stream.poll(now, &self.config.scheme, head, put) {
                 self.counters.feedback_sent += 1;
                 return Some(control(Dest::Node(stream.collector())));
@@ -628,6 +626,12 @@ impl Node {
             }));
         }
         self.out.push_back(Output::Event(Event::Proven(group.id)));
+    }
+
+    /// What proves this node's datagrams, and is to prove those that it is given: the driver computes and
+    /// compares.
+    pub fn checksum(&self) -> Checksum {
+        self.config.scheme.checksum
     }
 
     /// Counters since the start.
@@ -667,8 +671,17 @@ impl Node {
     }
 }
 
+/// A header, and what is to prove the datagram.
+type Start = (Header, Checksum);
+
+/// Appends what a datagram of this flight begins with.
+fn put_start(head: &mut Vec<u8>, flight: u16, (header, checksum): Start) {
+    wire::put_header(head, &Header { flight, ..header });
+    wire::put_check(head, checksum);
+}
+
 /// Appends the head of what a stream sends.
-fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output {
+fn put(send: Send, group: GroupId, begin: Start, head: &mut Vec<u8>) -> Output {
     match send {
         Send::Data {
             to,
@@ -678,7 +691,7 @@ fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output
             flags,
             extent,
         } => {
-            wire::put_header(head, &Header { flight, ..header });
+            put_start(head, flight, begin);
             wire::put_data(head, group, origin, seq, flags, extent.len);
             data(to, Payload::Extent(extent))
         }
@@ -689,7 +702,7 @@ fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output
             flags,
             sum,
         } => {
-            wire::put_header(head, &Header { flight, ..header });
+            put_start(head, flight, begin);
             wire::put_coded(head, group, &sources, flags, sum.len());
             data(to, Payload::Sum(sum))
         }
@@ -700,13 +713,13 @@ fn put(send: Send, group: GroupId, header: Header, head: &mut Vec<u8>) -> Output
             parity,
             flags,
         } => {
-            wire::put_header(head, &Header { flight, ..header });
+            put_start(head, flight, begin);
             let named = (first, parity.block.packets() as u8, parity.index);
             wire::put_parity(head, group, named, flags, parity.block.chunk);
             data(to, Payload::Parity(parity))
         }
         Send::Sync { to, root, next } => {
-            wire::put_header(head, &header);
+            put_start(head, 0, begin);
             wire::put_sync(head, &wire::Sync { group, root, next });
             control(to)
         }

@@ -59,6 +59,8 @@ pub struct Outcome {
     pub sent_bytes: Vec<u64>,
     /// Datagrams that found a host's receive queue full.
     pub not_ready: u64,
+    /// Datagrams that nodes dropped because of their checksum.
+    pub corrupt: u64,
     /// The nodes' own counters.
     pub counters: Vec<Counters>,
 }
@@ -285,6 +287,7 @@ impl<'w> Cluster<'w> {
             received_at: self.received_at.clone(),
             sent: self.hosts.iter().map(|h| h.sent).collect(),
             sent_bytes: (0..self.hosts.len() as u32).map(wire).collect(),
+            corrupt: self.hosts.iter().map(|h| h.driver.counters().corrupt).sum(),
             not_ready: self.hosts.iter().map(|h| h.overflowed).sum(),
             counters: self
                 .hosts

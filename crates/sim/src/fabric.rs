@@ -72,6 +72,8 @@ pub struct LinkStats {
     pub lost: u64,
     /// Packets that a fault doubled.
     pub doubled: u64,
+    /// Packets that a fault changed.
+    pub corrupted: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -286,6 +288,7 @@ impl Fabric {
                 overflowed: a.overflowed + l.stats.overflowed,
                 lost: a.lost + l.stats.lost,
                 doubled: a.doubled + l.stats.doubled,
+                corrupted: a.corrupted + l.stats.corrupted,
             })
     }
 
@@ -467,6 +470,7 @@ impl Fabric {
             l.stats.lost += 1;
             return;
         }
+        let mut corrupt = None;
         if l.faulty {
             let fate = l.faults.fate(&mut l.bad, idle, multicast, &mut self.rng);
             if fate.lost {
@@ -481,11 +485,30 @@ impl Fabric {
                 self.slots[slot as usize].refs += 1;
                 self.queue.push(arrives + after, Due::Packet { link, slot });
             }
+            l.stats.corrupted += u64::from(fate.corrupt.is_some());
+            corrupt = fate.corrupt;
         }
         l.stats.packets += 1;
         l.stats.bytes += len;
-        self.slots[slot as usize].refs += 1;
+        let slot = match corrupt {
+            None => {
+                self.slots[slot as usize].refs += 1;
+                slot
+            }
+            Some(change) => self.changed(slot, change),
+        };
         self.queue.push(arrives, Due::Packet { link, slot });
+    }
+
+    /// Stores a copy of a packet in which one byte is changed; the other copies are as they were.
+    fn changed(&mut self, slot: u32, (byte, bits): (u64, u8)) -> u32 {
+        let Some(packet) = &self.slots[slot as usize].packet else {
+            unreachable!("a packet under way is in its slot")
+        };
+        let mut packet = Packet::clone(packet);
+        let at = (byte % packet.bytes.len() as u64) as usize;
+        packet.bytes[at] ^= bits;
+        self.store(Rc::new(packet))
     }
 
     /// Stores a packet in a slot with one reference.

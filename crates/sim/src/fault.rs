@@ -32,6 +32,8 @@ pub struct LinkFaults {
     pub burst: Option<Burst>,
     /// Chance that a packet arrives twice.
     pub duplicate: f64,
+    /// Chance that a bit of a packet is changed.
+    pub corrupt: f64,
     /// Chance that a packet is delayed, and so overtaken.
     pub reorder: f64,
     /// By how much at most; also how late a duplicate comes.
@@ -46,6 +48,8 @@ pub(crate) struct Fate {
     pub(crate) lost: bool,
     pub(crate) delay_ns: u64,
     pub(crate) again_ns: Option<u64>,
+    /// Which byte is changed (modulo the length), and how.
+    pub(crate) corrupt: Option<(u64, u8)>,
 }
 
 impl LinkFaults {
@@ -54,6 +58,7 @@ impl LinkFaults {
         loss: 0.0,
         burst: None,
         duplicate: 0.0,
+        corrupt: 0.0,
         reorder: 0.0,
         late_max: Duration::ZERO,
         multicast_only: false,
@@ -73,6 +78,7 @@ impl LinkFaults {
             lost: false,
             delay_ns: 0,
             again_ns: None,
+            corrupt: None,
         };
         if self.multicast_only && !multicast {
             return fate;
@@ -93,6 +99,9 @@ impl LinkFaults {
         }
         if rng.chance(self.duplicate) {
             fate.again_ns = Some(rng.below(late_max));
+        }
+        if rng.chance(self.corrupt) {
+            fate.corrupt = Some((rng.bits(), 1 << rng.below(8)));
         }
         fate
     }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use fabricast::proto::Scheme;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::scheme::{How, Told};
-use fabricast::proto::wire::DATA_OVERHEAD;
+use fabricast::proto::scheme::{Checksum, How, Told};
 
 use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
@@ -121,7 +120,7 @@ impl Scenario {
     /// Largest datagram that its groups need.
     pub fn datagram_max(&self) -> usize {
         let chunk = self.groups.iter().map(|g| g.chunk).max().unwrap_or(0);
-        (chunk as usize + DATA_OVERHEAD).max(fabricast::proto::limits::HEAD_MAX)
+        (chunk as usize + self.scheme.data_overhead()).max(fabricast::proto::limits::HEAD_MAX)
     }
 
     /// The disk of a host.
@@ -206,6 +205,16 @@ impl Draw {
         if self.rarely(6) {
             s.slow = SlowRule::Drop;
             s.patience = ms(self.one(&[20, 200, 1000]));
+        }
+        // What came later is drawn last, so that the rest of a seed means what it meant.
+        if self.rarely(4) {
+            s.scheme.checksum = self.one(&[Checksum::Additive, Checksum::Crc32c]);
+            let often = self.one(&[0.0, 0.001, 0.02]);
+            s.faults.down.corrupt = often;
+            // Two changes may cancel out in a sum.
+            if s.scheme.checksum == Checksum::Crc32c {
+                s.faults.up.corrupt = often;
+            }
         }
         s.complete_within = Duration::from_secs(120);
         s.events_max = 3_000_000;

@@ -64,7 +64,7 @@ fn losses_and_late_hosts_are_mended() {
             duplicate: 0.02,
             reorder: 0.1,
             late_max: Duration::from_micros(300),
-            multicast_only: false,
+            ..LinkFaults::NONE
         };
         s.faults.heal_at = Duration::from_secs(3600);
         let once = run_scenario(&s, Trace::silent());

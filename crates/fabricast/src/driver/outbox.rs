@@ -13,8 +13,10 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use fabricast_proto::scheme::Checksum;
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
+use super::check;
 use super::code::Code;
 use crate::object::{Fetch, Object};
 use crate::transport::{Outgoing, Transport};
@@ -46,6 +48,8 @@ struct Queued {
     head: Range<usize>,
     /// Its payload, if that is a sum or a parity packet and has been computed.
     computed: Option<Vec<u8>>,
+    /// Its checksum is in its head.
+    sealed: bool,
     state: State,
 }
 
@@ -66,6 +70,15 @@ impl Queued {
 
     fn op(&self) -> Option<OpId> {
         self.transmit.payload.map(|p| p.op())
+    }
+
+    /// Its payload, which is ready.
+    fn body<'a, O: Object>(&'a self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
+        let body = self.transmit.payload.and_then(|payload| match payload {
+            Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
+            Payload::Sum(_) | Payload::Parity(_) => self.computed.as_deref(),
+        });
+        body.unwrap_or(&[])
     }
 }
 
@@ -130,6 +143,7 @@ impl Outbox {
             transmit,
             head,
             computed: None,
+            sealed: false,
             state: State::Ready,
         });
     }
@@ -214,6 +228,19 @@ impl Outbox {
         }
     }
 
+    /// Computes the checksums of what can go.
+    pub fn seal<O: Object>(&mut self, checksum: Checksum, objects: &BTreeMap<OpId, O>) {
+        if checksum == Checksum::None {
+            return;
+        }
+        let ready = |q: &&mut Queued| q.state == State::Ready && !q.sealed;
+        for q in self.queue.iter_mut().filter(ready) {
+            let head = &mut self.heads[q.head.clone()];
+            check::seal(checksum, head, q.body(objects));
+            q.sealed = true;
+        }
+    }
+
     /// Offers the transport what can go, and says how much of it, from the front, it took.
     pub fn send<O: Object, T: Transport>(
         &mut self,
@@ -233,14 +260,10 @@ impl Outbox {
         };
         let (mut batch, mut count) = ([none; BATCH], 0);
         for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
-            let body = q.transmit.payload.and_then(|payload| match payload {
-                Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
-                Payload::Sum(_) | Payload::Parity(_) => q.computed.as_deref(),
-            });
             *slot = Outgoing {
                 to: q.transmit.to,
                 head: &self.heads[q.head.clone()],
-                body: body.unwrap_or(&[]),
+                body: q.body(objects),
             };
             count += 1;
         }

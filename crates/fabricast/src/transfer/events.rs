@@ -178,6 +178,8 @@ pub struct Traffic {
     pub wire_bytes: u64,
     /// Datagrams dropped because they belonged to nothing.
     pub foreign: u64,
+    /// Datagrams dropped because their checksum was wrong.
+    pub corrupt: u64,
     /// Datagrams dropped on purpose.
     pub injected: u64,
 }

@@ -84,7 +84,11 @@ fn open_net(
             device.name, device.mtu
         )));
     }
-    Ok(Fault::new(udp, Faults::loss(seed, options.inject_loss)))
+    let faults = Faults {
+        corrupt: options.inject_corruption,
+        ..Faults::loss(seed, options.inject_loss)
+    };
+    Ok(Fault::new(udp, faults))
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fabricast_proto::scheme::{Told, UnknownScheme};
-use fabricast_proto::wire::DATA_OVERHEAD;
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::gather::Gathering;
@@ -20,6 +19,8 @@ use crate::transport::Transport;
 pub struct Plan {
     /// What the receivers are told.
     pub start: Start,
+    /// What a data packet adds to its payload, in bytes.
+    pub overhead: u32,
     /// The interface in use.
     pub interface: String,
     /// Length of the file in bytes.
@@ -44,11 +45,12 @@ pub fn open(
         .iter()
         .map(|m| m.hello.datagram)
         .fold(net.caps().datagram_max as u32, u32::min);
-    let chunk = (datagram - DATA_OVERHEAD as u32).min(limits::CHUNK_MAX);
     let scheme: Scheme = options
         .scheme
         .parse()
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
+    let overhead = scheme.data_overhead() as u32;
+    let chunk = (datagram - overhead).min(limits::CHUNK_MAX);
     // Who is told by receivers, or repairs for them, must know where they are.
     let addresses = match scheme.told {
         Told::Root => Vec::new(),
@@ -104,6 +106,7 @@ pub fn open(
         driver,
         Plan {
             start,
+            overhead,
             interface,
             len,
         },

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::wire::DATA_OVERHEAD;
 use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
@@ -282,7 +281,7 @@ impl<'a> Sending<'a> {
                 "it answered no datagram of {} bytes, by multicast or by unicast, for {:.0} s: \
                  check that it is running, that no firewall blocks UDP to {udp}, and that every \
                  link on the way carries such packets (else choose smaller ones with --datagram)",
-                self.plan.start.chunk as usize + DATA_OVERHEAD,
+                self.plan.start.chunk + self.plan.overhead,
                 self.options.patience.max(PROVE).as_secs_f64()
             );
             return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
@@ -502,7 +501,7 @@ impl<'a> Sending<'a> {
 
     fn report(&mut self, name: String) -> SendReport {
         let core = self.driver.node().counters();
-        let malformed = self.driver.counters().malformed;
+        let driver = self.driver.counters();
         let net: &mut Net = self.driver.transport();
         let (udp, faults) = (net.inner().counters(), net.counters());
         let datagrams = udp.datagrams_sent + faults.send_lost;
@@ -523,7 +522,8 @@ impl<'a> Sending<'a> {
                 feedback: core.feedback_received,
                 datagrams,
                 wire_bytes: udp.bytes_sent + dropped + datagrams * (WIRE_OVERHEAD + extra),
-                foreign: core.foreign + malformed,
+                foreign: core.foreign + driver.malformed,
+                corrupt: driver.corrupt,
                 injected: faults.send_lost + faults.receive_lost,
             },
             strangers: self.gathering.strangers,

@@ -25,6 +25,8 @@ pub struct Faults {
     pub send_loss: f64,
     /// Lost when received.
     pub receive_loss: f64,
+    /// Received with a bit changed.
+    pub corrupt: f64,
     /// Received twice.
     pub duplicate: f64,
     /// Received after up to `reorder_by` datagrams that came later.
@@ -40,6 +42,7 @@ impl Faults {
             seed,
             send_loss: loss,
             receive_loss: loss,
+            corrupt: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: 8,
@@ -54,6 +57,8 @@ pub struct FaultCounters {
     pub send_lost: u64,
     /// Datagrams lost when received.
     pub receive_lost: u64,
+    /// Datagrams received with a bit changed.
+    pub corrupted: u64,
     /// Datagrams received twice.
     pub duplicated: u64,
     /// Datagrams held back.
@@ -232,6 +237,12 @@ impl Receive {
         let by = 1 + self.rng.below(u64::from(self.faults.reorder_by.max(1))) as u32;
         if lost {
             self.counters.receive_lost += 1;
+        } else if self.rng.chance(self.faults.corrupt) && !bytes.is_empty() {
+            self.counters.corrupted += 1;
+            let mut bytes = bytes.to_vec();
+            let bit = self.rng.below(8 * bytes.len() as u64) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            self.give(at, &bytes, sink);
         } else {
             if twice {
                 self.counters.duplicated += 1;

@@ -136,7 +136,7 @@ impl Root {
         counters: &mut Counters,
         (first, index, last): (Seq, u8, bool),
     ) -> Option<Send> {
-        let flight = self.depart(now, GROUP_LANE, self.chunk)?;
+        let flight = self.depart(now, GROUP_LANE, self.chunk, scheme)?;
         let op = self.ops.partition_point(|op| !first.before(op.end()));
         let op = self.ops.get_mut(op)?;
         op.out += 1;

@@ -35,7 +35,7 @@ use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
 use crate::time::Time;
 use crate::window::{Lacking, Window};
-use crate::wire::{DATA_OVERHEAD, Feedback, Origin, flag};
+use crate::wire::{Feedback, Origin, flag};
 
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
@@ -559,7 +559,7 @@ impl Root {
         let extent = op.extent(seq, self.chunk);
         // Of several packets the first is a full one.
         let len = if coded { self.chunk } else { extent.len };
-        let flight = self.depart(now, at, len)?;
+        let flight = self.depart(now, at, len, scheme)?;
         let l = self.lanes[at].as_mut()?;
         let op = self.ops.get_mut(at_op)?;
         if coded {
@@ -625,7 +625,7 @@ impl Root {
     }
 
     /// A packet with a payload of `len` bytes leaves a lane. Returns its flight.
-    fn depart(&mut self, now: Time, at: usize, len: u32) -> Option<u32> {
+    fn depart(&mut self, now: Time, at: usize, len: u32, scheme: &Scheme) -> Option<u32> {
         let l = self.lanes[at].as_mut()?;
         let flight = self.flights.packet(Flight {
             at: now,
@@ -633,7 +633,7 @@ impl Root {
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });
-        let bytes = len + DATA_OVERHEAD as u32;
+        let bytes = len + scheme.data_overhead() as u32;
         l.pacer.sent(now, bytes);
         if let Some(total) = &mut self.total {
             total.sent(now, bytes);

@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use crate::limits;
+use crate::wire::{CHECK_LEN, DATA_OVERHEAD};
 
 mod presets;
 pub use presets::{PRESETS, Preset, UnknownScheme};
@@ -29,6 +30,20 @@ pub struct Scheme {
     /// Broadcasts of one root under way at once: one (P1.2), as many as there are channels (P4.1), or
     /// any number.
     pub broadcasts: u32,
+    /// What proves that a datagram is as it was sent (P4.4).
+    pub checksum: Checksum,
+}
+
+/// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails nothing
+/// is believed, not even its number: it is lost (P4.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksum {
+    /// Nothing: what the network checks by itself is enough.
+    None,
+    /// The sum of its 32-bit words. It misses words that have changed places, and changes that cancel out.
+    Additive,
+    /// CRC-32C (Castagnoli).
+    Crc32c,
 }
 
 /// Who is told what a receiver has, and so who repairs for it.
@@ -135,7 +150,17 @@ impl Scheme {
             },
             window: 16_384,
             broadcasts: u32::MAX,
+            checksum: Checksum::None,
         }
+    }
+
+    /// What a data or coded packet adds to its payload, in bytes.
+    pub fn data_overhead(&self) -> usize {
+        let check = match self.checksum {
+            Checksum::None => 0,
+            Checksum::Additive | Checksum::Crc32c => CHECK_LEN,
+        };
+        DATA_OVERHEAD + check
     }
 
     /// The same with every value within its bounds: counts of at least one, the window within

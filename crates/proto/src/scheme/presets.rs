@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{How, Scheme, Told};
+use super::{Checksum, How, Scheme, Told};
 
 /// A scheme that can be named: its name, what it is, where it comes from.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 12] = [
+pub const PRESETS: [Preset; 14] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -66,6 +66,14 @@ pub const PRESETS: [Preset; 12] = [
     Preset {
         name: "blocks",
         about: "modifier: losses are mended by parity packets of blocks",
+    },
+    Preset {
+        name: "additive",
+        about: "modifier: datagrams carry the sum of their words, and what is damaged is lost (P4.4)",
+    },
+    Preset {
+        name: "crc32c",
+        about: "modifier: likewise, with CRC-32C (P4.4)",
     },
 ];
 
@@ -154,6 +162,12 @@ impl Scheme {
         self.feedback.skewed = true;
         self.aggregate(every)
     }
+
+    /// P4.4: with such a proof in each datagram.
+    pub fn checked(mut self, checksum: Checksum) -> Scheme {
+        self.checksum = checksum;
+        self
+    }
 }
 
 /// Why a name means no scheme.
@@ -203,15 +217,21 @@ impl FromStr for Scheme {
                 // By itself a modifier modifies the window.
                 (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
                 (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
-                (s, word, None) => {
+                (s, "multicast" | "sums" | "blocks", None) => {
                     let mut s = s.unwrap_or_else(Scheme::acknowledged);
                     s.repair.how = match word {
                         "multicast" => How::Multicast,
                         "sums" => How::Sums,
-                        "blocks" => How::Blocks,
-                        _ => return Err(unknown()),
+                        _ => How::Blocks,
                     };
                     s
+                }
+                (s, "additive" | "crc32c", None) => {
+                    let checksum = match word {
+                        "additive" => Checksum::Additive,
+                        _ => Checksum::Crc32c,
+                    };
+                    s.unwrap_or_else(Scheme::acknowledged).checked(checksum)
                 }
                 _ => return Err(unknown()),
             });

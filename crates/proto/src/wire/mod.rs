@@ -9,10 +9,12 @@ mod write;
 
 pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
 pub use write::{
-    put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack, put_sync,
+    put_check, put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack,
+    put_sync, set_check,
 };
 
 use crate::id::{GroupId, NodeId, Session};
+use crate::scheme::Checksum;
 use crate::seq::Seq;
 use crate::sum::Sources;
 
@@ -24,6 +26,8 @@ pub const HEADER_LEN: usize = 16;
 pub const DATA_LEN: usize = 16;
 /// What a data, coded or parity packet adds to its payload, in bytes.
 pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
+/// Length of a check frame, in bytes.
+pub const CHECK_LEN: usize = 8;
 /// Length of a feedback frame without its ranges, in bytes.
 pub const FEEDBACK_LEN: usize = 44;
 /// Length of one range of a feedback frame, in bytes.
@@ -51,6 +55,8 @@ pub mod kind {
     pub const WORD: u8 = 7;
     /// Reserved: version, features and path MTU.
     pub const HELLO: u8 = 8;
+    /// Proves that the datagram is as it was sent; always the first frame.
+    pub const CHECK: u8 = 9;
     /// A parity packet of a block of a broadcast.
     pub const PARITY: u8 = 10;
     /// Reserved: an authentication trailer, always the last frame.
@@ -70,6 +76,10 @@ pub mod flag {
     pub const FLIGHT: u8 = 1;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
+    /// Check: the sum of the datagram's words.
+    pub const ADDITIVE: u8 = 1;
+    /// Check: CRC-32C.
+    pub const CRC32C: u8 = 2;
 }
 
 /// What every datagram starts with.
@@ -82,6 +92,26 @@ pub struct Header {
     pub source: NodeId,
     /// To which session it belongs.
     pub session: Session,
+}
+
+/// What proves that a datagram is as it was sent. Who moves its bytes computes it, over all of
+/// them but the value itself ([`Check::covers`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// Which proof; never [`Checksum::None`].
+    pub checksum: Checksum,
+    /// What was computed when it was sent.
+    pub value: u32,
+    at: usize,
+}
+
+impl Check {
+    /// What the value is computed over: what lies before it and what lies behind it in the datagram,
+    /// or in the head of one, of which it is a part.
+    pub fn covers<'a>(&self, bytes: &'a [u8]) -> [&'a [u8]; 2] {
+        let (before, rest) = bytes.split_at(self.at);
+        [before, &rest[4..]]
+    }
 }
 
 /// One frame of a datagram, checked.

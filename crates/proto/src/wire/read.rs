@@ -3,11 +3,12 @@
 use core::fmt;
 
 use super::{
-    Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header, Origin, PROBE_LEN,
-    Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
+    CHECK_LEN, Check, Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
+    Origin, PROBE_LEN, Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
 };
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
+use crate::scheme::Checksum;
 use crate::seq::Seq;
 use crate::sum::Sources;
 
@@ -29,6 +30,8 @@ pub enum DecodeError {
     /// A feedback frame whose ranges overrun, are empty, or go past `high`; or whose numbers are
     /// further apart than a window.
     Ranges,
+    /// A check frame of a kind that this version does not know.
+    Check,
     /// A coded frame that names fewer than two packets or too many, or not in the one way to do so.
     Sources,
     /// A parity frame of a block that cannot be.
@@ -45,6 +48,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Kind => "unknown kind of frame",
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
+            DecodeError::Check => "unknown checksum",
             DecodeError::Sources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
         })
@@ -69,6 +73,8 @@ fn u32_at<const N: usize>(b: &[u8; N], i: usize) -> u32 {
 pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
+    /// What proves the bytes, if anything does. Whoever has the bytes compares.
+    pub check: Option<Check>,
     first: Frame<'a>,
     rest: &'a [u8],
 }
@@ -132,6 +138,10 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
     if body.is_empty() {
         return Err(DecodeError::FrameCount);
     }
+    let (check, body) = match body[0] {
+        kind::CHECK => check(header_len, body)?,
+        _ => (None, body),
+    };
     let (first, rest) = split(body)?;
     let (mut more, mut count) = (rest, 1);
     while !more.is_empty() {
@@ -143,9 +153,34 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
     }
     Ok(Datagram {
         header,
+        check,
         first,
         rest,
     })
+}
+
+/// Takes the check frame, which begins `at` bytes from the start, off the front; others must follow.
+fn check(at: usize, b: &[u8]) -> Result<(Option<Check>, &[u8]), DecodeError> {
+    let Some((f, rest)) = b.split_first_chunk::<CHECK_LEN>() else {
+        return Err(DecodeError::Short);
+    };
+    if usize::from(u16_at(f, 2)) != CHECK_LEN {
+        return Err(DecodeError::FrameLength);
+    }
+    let checksum = match f[1] {
+        flag::ADDITIVE => Checksum::Additive,
+        flag::CRC32C => Checksum::Crc32c,
+        _ => return Err(DecodeError::Check),
+    };
+    let check = Check {
+        checksum,
+        value: u32_at(f, 4),
+        at: at + 4,
+    };
+    match rest.is_empty() {
+        true => Err(DecodeError::FrameCount),
+        false => Ok((Some(check), rest)),
+    }
 }
 
 /// Takes one frame off the front.

@@ -29,6 +29,9 @@ const HEADER: Header = Header {
     session: Session(0x1122_3344_5566_7788),
 };
 
+/// What spec 1.8's example has.
+const CHECK_VALUE: u32 = 0xcbd6_8d95;
+
 /// Checks that `written` is the vector and that the vector decodes to `want`.
 fn agrees(name: &str, written: &[u8], want: &[Frame<'_>]) {
     let v = vector(name);
@@ -164,6 +167,48 @@ fn probe_vectors() {
 }
 
 #[test]
+fn check_vector() {
+    let mut b = start();
+    put_check(&mut b, Checksum::Crc32c);
+    let (op, seq) = (Seq(0xffff_fffe), Seq(1));
+    put_data(&mut b, GroupId(7), Origin::Source(op), seq, 0, 5);
+    // The driver knows how; spec 1.8 says what comes out.
+    set_check(&mut b, Checksum::Crc32c, |[before, behind]| {
+        assert_eq!((before.len(), behind.len()), (HEADER_LEN + 4, DATA_LEN));
+        CHECK_VALUE
+    });
+    b.extend_from_slice(b"hello");
+    let v = vector("check");
+    assert_eq!(b, v);
+    let datagram = decode(&v).unwrap();
+    let check = datagram.check.unwrap();
+    assert_eq!(
+        (check.checksum, check.value),
+        (Checksum::Crc32c, CHECK_VALUE)
+    );
+    assert_eq!(check.covers(&v).concat(), [&v[..20], &v[24..]].concat());
+    assert!(matches!(datagram.frames().next(), Some(Frame::Data(d)) if d.payload == b"hello"));
+    // Behind another frame, twice, alone, cut, or of an unknown kind it is refused.
+    let [head, check, rest] = [&v[..16], &v[16..24], &v[24..]];
+    let refused = |parts: &[&[u8]]| decode(&parts.concat()).err();
+    assert_eq!(refused(&[head, rest, check]), Some(DecodeError::Kind));
+    assert_eq!(
+        refused(&[head, check, check, rest]),
+        Some(DecodeError::Kind)
+    );
+    assert_eq!(refused(&[head, check]), Some(DecodeError::FrameCount));
+    assert_eq!(refused(&[head, &check[..7]]), Some(DecodeError::Short));
+    assert_eq!(
+        refused(&[head, &[9, 3, 0, 8, 0, 0, 0, 0], rest]),
+        Some(DecodeError::Check)
+    );
+    assert_eq!(
+        refused(&[head, &[9, 2, 0, 4, 0, 0, 0, 0], rest]),
+        Some(DecodeError::FrameLength)
+    );
+}
+
+#[test]
 fn several_frames_share_a_datagram() {
     let mut b = start();
     put_sync(
@@ -257,10 +302,10 @@ proptest! {
     /// Damage to good datagrams, which random bytes hardly ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..6, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..7, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
-        let mut b = vector(["data", "coded", "feedback", "sync", "probe", "probe-ack"][which]);
+        let mut b = vector(["data", "coded", "feedback", "sync", "probe", "probe-ack", "check"][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();
             b[i] = v;

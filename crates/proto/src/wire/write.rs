@@ -1,11 +1,12 @@
 //! Writing headers and frames. Nothing here can fail or allocate beyond the buffer's growth.
 
 use super::{
-    DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN, Probe, RANGE_LEN,
-    SYNC_LEN, Sync, VERSION, flag, kind,
+    CHECK_LEN, Check, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN,
+    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
 };
 use crate::id::GroupId;
 use crate::limits;
+use crate::scheme::Checksum;
 use crate::seq::Seq;
 use crate::sum::Sources;
 
@@ -25,6 +26,33 @@ pub fn put_header(out: &mut Vec<u8>, h: &Header) {
     out.extend_from_slice(&h.flight.to_be_bytes());
     be(out, h.source.0);
     out.extend_from_slice(&h.session.0.to_be_bytes());
+}
+
+/// Appends a check frame behind the header, if there is to be one; its value is to be set when the
+/// datagram's bytes are known ([`set_check`]).
+pub fn put_check(out: &mut Vec<u8>, checksum: Checksum) {
+    let flag = match checksum {
+        Checksum::None => return,
+        Checksum::Additive => flag::ADDITIVE,
+        Checksum::Crc32c => flag::CRC32C,
+    };
+    frame(out, kind::CHECK, flag, CHECK_LEN);
+    be(out, 0);
+}
+
+/// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun, to
+/// what `compute` makes of the bytes before and behind it. Nothing, if there is no such frame.
+pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8]; 2]) -> u32) {
+    let at = HEADER_LEN + 4;
+    if checksum != Checksum::None && head.len() >= at + 4 {
+        let check = Check {
+            checksum,
+            value: 0,
+            at,
+        };
+        let value = compute(check.covers(head));
+        head[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
 }
 
 /// Appends a data frame but for its payload of `len` bytes, which must follow.

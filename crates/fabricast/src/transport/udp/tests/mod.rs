@@ -373,13 +373,13 @@ fn what_is_wrong_is_said() {
             datagram: Some(small),
             ..v4()
         });
-        assert!(small.contains("444 to 65507 (--datagram)"), "{small}");
+        assert!(small.contains("452 to 65507 (--datagram)"), "{small}");
     }
     let least = UdpConfig {
-        datagram: Some(444),
+        datagram: Some(452),
         ..v4()
     };
-    assert_eq!(open_one(&least).caps().datagram_max, 444);
+    assert_eq!(open_one(&least).caps().datagram_max, 452);
     let mut udp = open_one(&v4());
     let taken = error(UdpConfig {
         port: udp.local_addr().port(),
