@@ -80,7 +80,7 @@ fn busy() -> Node {
     let config = Config {
         node: NodeId(1),
         session: Session(0x1122_3344_5566_7788),
-        scheme: Scheme::bulk(),
+        scheme: Scheme::auto(),
         hold: 4,
         backlog: 64,
         rate: None,

@@ -98,7 +98,7 @@ fn driver(me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Port, Memory> {
     let config = Config {
         node: NodeId(me),
         session: Session(7),
-        scheme: Scheme::bulk(),
+        scheme: Scheme::auto(),
         hold: 0,
         backlog: 1000,
         rate: Some(20_000_000),

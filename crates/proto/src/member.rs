@@ -94,14 +94,15 @@ impl Member {
         self.is_mine() && self.below != end
     }
 
-    /// How long it may take to answer, or to acknowledge: longer each time that it did not.
-    pub fn patience(&self, detect: &Detect) -> Duration {
-        (detect.ask_min * (1 << self.unanswered.min(16))).min(detect.ask_max)
+    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it did
+    /// not.
+    pub fn patience(&self, first: Duration, detect: &Detect) -> Duration {
+        (first * (1 << self.unanswered.min(16))).min(detect.ask_max)
     }
 
     /// Whether it has been silent for so long that it is to be asked (again).
-    pub fn is_silent(&self, now: Time, detect: &Detect) -> bool {
-        let patience = self.patience(detect);
+    pub fn is_silent(&self, now: Time, first: Duration, detect: &Detect) -> bool {
+        let patience = self.patience(first, detect);
         let silent = self.heard.map_or(Duration::MAX, |h| now.since(h));
         silent >= patience && now.since(self.asked) >= patience
     }

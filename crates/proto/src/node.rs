@@ -110,6 +110,7 @@ impl Group {
             group: self.id,
             root,
             turn,
+            receivers,
             collector: collector.filter(|c| !self.gone.contains(c)).unwrap_or(root),
             reporters: reporters.filter(|r| !self.gone.contains(&r.node)).collect(),
         };
@@ -334,7 +335,8 @@ impl Node {
             return Err(Refused::NotMember);
         }
         let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
-        stream.post(now, id, len, packets, &mut self.out)?;
+        let scheme = &self.config.scheme;
+        stream.post(now, scheme, (id, len, packets), &mut self.out)?;
         self.ops.insert(id, (at, root));
         self.op = id.0;
         self.touch(at);

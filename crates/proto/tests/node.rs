@@ -119,7 +119,7 @@ fn post(node: &mut Node, group: u32, root: u32, len: u64) -> Result<Option<OpId>
 
 #[test]
 fn a_removed_group_gives_back_what_it_held() {
-    let mut n = node(1, 10, Scheme::bulk());
+    let mut n = node(1, 10, Scheme::auto());
     add(&mut n, 1);
     let Placement::Hold(token) = data(&mut n, 0, 0, CHUNK as usize) else {
         panic!("not held");
@@ -139,7 +139,7 @@ fn a_removed_group_gives_back_what_it_held() {
 
 #[test]
 fn a_removed_group_releases_an_object_when_the_transport_has_done_with_it() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
     let op = bcast(&mut n, 1, 3 * u64::from(CHUNK));
     ready(&mut n, 1, Time(2));
@@ -169,7 +169,7 @@ fn a_removed_group_releases_an_object_when_the_transport_has_done_with_it() {
 
 #[test]
 fn nobody_waits_in_a_new_group_for_who_is_gone_until_it_is_there_again() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     for peer in [1, 2] {
         assert_eq!(
             n.command(Time(1), Command::PeerRemove(NodeId(peer))),
@@ -200,7 +200,7 @@ fn nobody_waits_in_a_new_group_for_who_is_gone_until_it_is_there_again() {
 
 #[test]
 fn of_a_packet_that_comes_again_only_the_wrong_part_is_placed_again() {
-    let mut n = node(1, 0, Scheme::bulk());
+    let mut n = node(1, 0, Scheme::auto());
     add(&mut n, 1);
     let op = post(&mut n, 1, 0, u64::from(CHUNK))
         .expect("posted")
@@ -219,7 +219,7 @@ fn of_a_packet_that_comes_again_only_the_wrong_part_is_placed_again() {
 
 #[test]
 fn a_scheme_of_zeros_neither_panics_nor_spins() {
-    let mut scheme = Scheme::bulk();
+    let mut scheme = Scheme::auto();
     scheme.feedback.every = 0;
     scheme.feedback.spacing_min = Duration::ZERO;
     scheme.feedback.delay_max = Duration::ZERO;
@@ -246,7 +246,7 @@ fn a_scheme_of_zeros_neither_panics_nor_spins() {
 
 #[test]
 fn one_silent_member_of_a_large_group_is_asked_alone() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     let members = 40;
     let add = Command::GroupAdd {
         group: GroupId(1),
@@ -289,7 +289,7 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
 
 #[test]
 fn what_asks_is_flagged() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
     bcast(&mut n, 1, 3 * u64::from(CHUNK));
     ready(&mut n, 1, Time(2));
@@ -312,7 +312,7 @@ fn what_asks_is_flagged() {
 
 #[test]
 fn a_member_may_go_while_paths_are_proven() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     let add = Command::GroupAdd {
         group: GroupId(1),
         members: (0..65).map(NodeId).collect(),
@@ -349,7 +349,7 @@ fn a_member_may_go_while_paths_are_proven() {
 /// nothing new; says who is reported as slow.
 #[test]
 fn who_has_all_that_was_sent_is_not_the_slow_one() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
     bcast(&mut n, 1, 1_000_000);
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -380,7 +380,7 @@ fn who_has_all_that_was_sent_is_not_the_slow_one() {
 
 #[test]
 fn who_receives_is_not_slow_although_little_is_placed() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
     bcast(&mut n, 1, 100 * u64::from(CHUNK));
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -400,7 +400,7 @@ fn who_receives_is_not_slow_although_little_is_placed() {
 
 #[test]
 fn an_operation_that_has_failed_asks_for_nothing_more() {
-    let mut n = node(1, 0, Scheme::bulk());
+    let mut n = node(1, 0, Scheme::auto());
     add(&mut n, 1);
     let op = post(&mut n, 1, 0, 4 * u64::from(CHUNK))
         .expect("posted")
@@ -442,7 +442,7 @@ fn answer(node: &mut Node, now: Time, head: &[u8]) {
 
 #[test]
 fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     let gone = Command::PeerRemove(NodeId(2));
     assert_eq!(n.command(Time(1), gone), Ok(None));
     add(&mut n, 1);
@@ -484,7 +484,7 @@ fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
 
 #[test]
 fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
     let prove = Command::Prove {
         group: GroupId(1),
@@ -505,7 +505,7 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
 
 #[test]
 fn the_path_between_two_is_proven_by_unicast() {
-    let mut n = node(0, 0, Scheme::bulk());
+    let mut n = node(0, 0, Scheme::auto());
     let add = Command::GroupAdd {
         group: GroupId(1),
         members: (0..2).map(NodeId).collect(),

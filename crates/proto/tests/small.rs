@@ -43,7 +43,7 @@ impl Net {
             let config = Config {
                 node,
                 session: Session(7),
-                scheme: Scheme::bulk(),
+                scheme: Scheme::auto(),
                 hold,
                 backlog: 1000,
                 rate: None,

@@ -92,7 +92,7 @@ impl Scenario {
             baseline: None,
             special: Vec::new(),
             prove: None,
-            scheme: Scheme::bulk(),
+            scheme: Scheme::auto(),
             hold: 256,
             rate: None,
             patience: Duration::from_secs(3600),

@@ -41,7 +41,7 @@ fn node(rank: usize, caps: Caps) -> Node {
         session: Session(7),
         scheme: Scheme {
             window: 256,
-            ..Scheme::bulk()
+            ..Scheme::auto()
         },
         hold: 64,
         backlog: (caps.receive_buffer / caps.datagram_max) as u32,

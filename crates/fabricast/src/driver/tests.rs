@@ -21,7 +21,7 @@ fn node(me: u32, others: &[u32]) -> Node {
     let config = Config {
         node: NodeId(me),
         session: SESSION,
-        scheme: Scheme::bulk(),
+        scheme: Scheme::auto(),
         hold: 0,
         backlog: 64,
         rate: Some(1 << 30),

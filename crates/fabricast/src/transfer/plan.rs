@@ -116,7 +116,7 @@ pub fn open(
 /// Packets that may be under way: the core has windows of powers of two, and what all receivers
 /// can hold must not be exceeded.
 fn window(bytes: u64, chunk: u32) -> u32 {
-    let most = u64::from(Scheme::bulk().window);
+    let most = u64::from(Scheme::auto().window);
     let fits = (bytes / u64::from(chunk)).clamp(1, most) as u32;
     1 << fits.ilog2()
 }

@@ -17,9 +17,15 @@ impl Inbound {
         }
     }
 
-    /// An answer is wanted, on what was sent before `upto`. Who combines others' waits for them.
+    /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner, but not
+    /// before it is sure. Who combines others' waits for them.
     pub(super) fn ask(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
-        let turn = now + scheme.feedback.turn * self.turn;
+        let turn = scheme.feedback.turn * self.turn;
+        let turn = match self.gaps.filled().before(upto) && self.gaps.is_open() {
+            true if self.gaps.filled().before(self.ripe) => now + turn / 4,
+            true => (now + turn / 4).max(self.ripens.map_or(now, |r| r.0)),
+            false => now + turn,
+        };
         match &self.below {
             Below::Combines(reporters) if reporters.below(self.gaps.cum()).before(upto) => {
                 self.asked = Some(upto);
@@ -61,7 +67,7 @@ impl Inbound {
                 node.counters.feedback_received += 1;
                 let below = reporters.below(own);
                 let rule = &scheme.feedback;
-                let soon = self.soonest(now, scheme);
+                let soon = self.spaced(now, self.last_feedback, scheme);
                 if self.asked.is_some_and(|upto| !below.before(upto)) {
                     self.asked = None;
                     self.plan(now);

@@ -96,8 +96,10 @@ pub struct Place {
     pub group: GroupId,
     /// Who sends it.
     pub root: NodeId,
-    /// This node's position among the receivers.
+    /// This node's position among the receivers ...
     pub turn: u32,
+    /// ... and how many there are.
+    pub receivers: u32,
     /// Whom this node tells.
     pub collector: NodeId,
     /// Who tells this node.
@@ -119,6 +121,9 @@ pub struct Inbound {
     group: GroupId,
     root: NodeId,
     turn: u32,
+    receivers: u32,
+    /// How much longer counts and times are than in a small group.
+    stretch: u32,
     collector: NodeId,
     below: Below,
     /// What was last told of those below; it never goes back.
@@ -150,6 +155,8 @@ pub struct Inbound {
     count: u32,
     due: Option<Time>,
     last_feedback: Option<Time>,
+    /// When a gap was last told of because it was due.
+    last_gap: Option<Time>,
     last_limit: Seq,
     /// Gaps before this have been open long enough to be reported.
     ripe: Seq,
@@ -168,10 +175,12 @@ impl Inbound {
     pub fn new(config: &Config, place: Place, chunk: u32, start: Seq) -> Inbound {
         let scheme = &config.scheme;
         let window = scheme.window;
+        let stretch = place.receivers.div_ceil(scheme.feedback.crowd).max(1);
         let Place {
             group,
             root,
             turn,
+            receivers,
             collector,
             reporters,
         } = place;
@@ -191,6 +200,8 @@ impl Inbound {
             group,
             root,
             turn,
+            receivers,
+            stretch,
             collector,
             below,
             told_below: start,
@@ -208,13 +219,13 @@ impl Inbound {
             wanted: Vec::new(),
             received: 0,
             newest: None,
-            count: if scheme.feedback.skewed {
-                turn % scheme.feedback.every
-            } else {
-                0
+            count: match scheme.feedback.skewed {
+                true => turn % scheme.feedback.every.saturating_mul(stretch),
+                false => 0,
             },
             due: None,
             last_feedback: None,
+            last_gap: None,
             last_limit: start,
             ripe: start,
             ripens: None,
@@ -244,9 +255,8 @@ impl Inbound {
     pub fn post(
         &mut self,
         now: Time,
-        id: OpId,
-        len: u64,
-        packets: u32,
+        scheme: &Scheme,
+        (id, len, packets): (OpId, u64, u32),
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
         let span = self.ops.iter().map(|o| u64::from(o.packets)).sum::<u64>();
@@ -286,7 +296,14 @@ impl Inbound {
         if let Below::Serves(relay) = &mut self.below {
             relay.bcast(now, id, len, out)?;
         }
-        self.plan(now);
+        if self.last_feedback.is_none() {
+            // All may post at the same time.
+            let turn = if self.stretch > 1 { self.turn } else { 0 };
+            self.plan(now + scheme.feedback.turn * turn);
+        } else if !self.gaps.cum().before(self.last_limit) || self.is_pressing() {
+            // The root takes this node for not ready.
+            self.plan(now);
+        }
         Ok(())
     }
 
@@ -492,15 +509,15 @@ impl Inbound {
         fresh: bool,
     ) {
         let rule = &scheme.feedback;
-        let asked = flags & flag::ASK != 0;
-        if asked && !mutant::active(Mutant::NobodyIsAsked) {
-            self.ask(now, scheme, seq + 1);
-        }
+        let asked = flags & flag::ASK != 0 && !mutant::active(Mutant::NobodyIsAsked);
         if rule.asked_only {
+            if asked {
+                self.ask(now, scheme, seq + 1);
+            }
             return;
         }
         if filled != self.gaps.filled() {
-            self.retry = scheme.detect.ask_min;
+            self.retry = self.retry_first(scheme);
             if fresh && filled != high {
                 // What closes the first gap was not lost, only late: be so patient from now on.
                 self.learn(now, scheme, now.since(self.opened) * 5 / 4);
@@ -514,16 +531,34 @@ impl Inbound {
         } else if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
+        if asked {
+            self.ask(now, scheme, seq + 1);
+        }
         // The first reports come more often, so that the pacer learns fast.
         let every = rule.every.min(16 + self.received / 16);
-        let spaced = self.soonest(now, scheme);
         if self.is_pressing() {
             self.plan(now);
-        } else if self.count >= every {
-            self.plan(spaced);
+        } else if self.count >= every.saturating_mul(self.stretch) {
+            self.plan(self.spaced(now, self.last_feedback, scheme));
         } else {
-            self.plan(now + rule.delay_max);
+            self.plan(now + rule.delay_max * self.stretch);
         }
+    }
+
+    /// After how long what is missing is asked for again.
+    fn retry_first(&self, scheme: &Scheme) -> Duration {
+        let detect = &scheme.detect;
+        match self.is_at_end() {
+            true => {
+                (detect.tail_min * 5).min(detect.ask_min) + scheme.feedback.turn * self.receivers
+            }
+            false => detect.ask_min,
+        }
+    }
+
+    /// Whether all that is posted has been sent.
+    fn is_at_end(&self) -> bool {
+        !self.gaps.high().before(self.end)
     }
 
     /// Packets may come so late and yet not be lost.
@@ -544,16 +579,32 @@ impl Inbound {
 
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
-        let span = self.window.min(self.backlog);
+        let used = match self.is_crowd() {
+            true => self.window / 2,
+            false => self.window.min(self.backlog) / 4,
+        };
         let limit = self.limit();
         let closes = limit == self.gaps.cum() && self.last_limit != limit;
-        closes || limit.from(self.last_limit) >= (span / 4) as i32
+        closes || limit.from(self.last_limit) >= used as i32
     }
 
-    /// When the next feedback may be sent, were it not pressing.
-    fn soonest(&self, now: Time, scheme: &Scheme) -> Time {
-        let spacing = scheme.feedback.spacing_min;
-        self.last_feedback.map_or(now, |t| (t + spacing).max(now))
+    /// Whether the root could not listen to all if each spoke as often as in a small group.
+    fn is_crowd(&self) -> bool {
+        self.stretch > 1
+    }
+
+    /// When feedback may be sent again after the last one, were it not pressing.
+    fn spaced(&self, now: Time, last: Option<Time>, scheme: &Scheme) -> Time {
+        let spacing = scheme.feedback.spacing_min * self.stretch;
+        last.map_or(now, |t| (t + spacing).max(now))
+    }
+
+    /// When a gap may be told of: at the end of what was sent at once.
+    fn gap_told(&self, now: Time, scheme: &Scheme) -> Time {
+        match self.is_at_end() {
+            true => now,
+            false => self.spaced(now, self.last_gap, scheme),
+        }
     }
 
     fn plan(&mut self, at: Time) {
@@ -569,17 +620,15 @@ impl Inbound {
         if mutant::active(Mutant::NobodyIsAsked) {
             return;
         }
+        // What was sent just before may be behind: the question and the data came by different
+        // sockets.
+        let asks = !scheme.detect.by_sender && !scheme.feedback.asked_only;
+        if asks && self.gaps.is_open() && self.ripens.is_none() {
+            self.ripens = Some((now + self.reorder, self.gaps.high()));
+        }
         self.ask(now, scheme, next);
         if let Below::Combines(reporters) = &mut self.below {
             reporters.ask(next);
-        }
-        if scheme.detect.by_sender || scheme.feedback.asked_only {
-            return;
-        }
-        // What was sent just before may be behind: the question and the data came by different
-        // sockets.
-        if self.gaps.is_open() && self.ripens.is_none() {
-            self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
     }
 
@@ -601,8 +650,12 @@ impl Inbound {
             // for the next post.
             return cum;
         }
-        let backlog = high + self.backlog;
-        let own = self.room().min(backlog).min(posted);
+        let own = self.room().min(posted);
+        // In a crowd nobody speaks so often.
+        let own = match self.is_crowd() {
+            true => own,
+            false => own.min(high + self.backlog),
+        };
         own.max(cum)
     }
 
@@ -711,7 +764,9 @@ impl Inbound {
             self.ripens = None;
             if self.gaps.filled().before(upto) {
                 self.ripe = upto;
-                self.plan(self.soonest(now, scheme));
+                let at = self.gap_told(now, scheme);
+                self.plan(at);
+                self.last_gap = Some(at);
             }
             if self
                 .gaps

@@ -641,11 +641,14 @@ impl Root {
         Some(flight)
     }
 
-    /// How long a lane waits for others' reports of a loss: not at all if there are no others.
+    /// How long a lane waits for others' reports of a loss: not at all if there are no others, and
+    /// not for long if it has nothing else to send.
     fn gather(&self, at: usize, scheme: &Scheme) -> Duration {
-        match at == GROUP_LANE && self.members.len() > 1 {
-            true => scheme.repair.gather,
-            false => Duration::ZERO,
+        let gather = scheme.repair.gather;
+        match self.rtt {
+            _ if at != GROUP_LANE || self.members.len() == 1 => Duration::ZERO,
+            Some(rtt) if !self.is_open(at) => gather.min(rtt / 2),
+            _ => gather,
         }
     }
 

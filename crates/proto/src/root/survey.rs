@@ -4,32 +4,52 @@
 use super::*;
 
 impl Root {
+    /// A packet has been sent: who does not answer will be asked.
     pub(super) fn arm_survey(&mut self, now: Time, scheme: &Scheme) {
-        if self.survey_at.is_none() {
-            self.survey_at = Some(now + scheme.detect.ask_min);
+        if self.survey_at.is_none() || self.has_sent_all() {
+            let at = now + self.patience(scheme);
+            self.survey_at = Some(self.survey_at.map_or(at, |s| s.min(at)));
         }
+    }
+
+    /// Whether nothing is left to be sent for the first time.
+    fn has_sent_all(&self) -> bool {
+        let group = self.lanes[GROUP_LANE].as_ref();
+        group.is_some_and(|l| l.window.next() == self.end)
+    }
+
+    /// How long a member may be silent before it is asked: at the end until it should have answered
+    /// at its turn.
+    fn patience(&self, scheme: &Scheme) -> Duration {
+        let detect = &scheme.detect;
+        let Some(rtt) = self.rtt.filter(|_| self.has_sent_all()) else {
+            return detect.ask_min;
+        };
+        let tail = (rtt * 2 + self.rtt_var * 4).max(detect.tail_min);
+        tail.min(detect.ask_min) + scheme.feedback.turn * self.members.len() as u32
     }
 
     /// Looks for members that owe an answer, asks them, and reports those that are too slow.
     pub(super) fn survey(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
         let detect = &config.scheme.detect;
-        self.survey_at = (!self.ops.is_empty()).then(|| now + detect.ask_min);
+        let first = self.patience(&config.scheme);
+        self.survey_at = (!self.ops.is_empty()).then(|| now + first);
         let end = self.end;
         let (mut singly, mut together) = (0, false);
-        let first = self.asks.len();
+        let asks = self.asks.len();
         let (from, count) = (self.ask_from, self.members.len());
         if self.relay.is_none() {
             self.blame(now, config, out);
         }
         if self.by_sender && !mutant::active(Mutant::SenderNoticesNothing) {
-            self.send_again(now, detect);
+            self.send_again(now, first, detect);
         }
-        let owes = |m: &&Member| m.owes(end) && m.is_silent(now, detect);
+        let owes = |m: &&Member| m.owes(end) && m.is_silent(now, first, detect);
         let owing = self.members.iter().filter(owes).count();
         for k in 0..if owing > 0 { count } else { 0 } {
             let i = (from + k) % count;
             let m = &mut self.members[i];
-            if !m.owes(end) || !m.is_silent(now, detect) {
+            if !m.owes(end) || !m.is_silent(now, first, detect) {
                 continue;
             }
             // Who is served alone has a lane of which the group knows nothing, and who did not
@@ -50,7 +70,7 @@ impl Root {
         if together {
             self.asks.push_back(Dest::Group(self.group));
         }
-        debug_assert!(self.asks.len() <= first + ASK_SINGLY + 1);
+        debug_assert!(self.asks.len() <= asks + ASK_SINGLY + 1);
         // A silent required receiver must not stop the pacer's rounds.
         let newest = self.flights.newest();
         for lane in self.lanes.iter_mut().flatten() {
@@ -60,7 +80,7 @@ impl Root {
 
     /// Takes for lost what members have not acknowledged in time (P1.2), and with
     /// [`Told::Tree`] for lost by all below them (P1.5).
-    fn send_again(&mut self, now: Time, detect: &Detect) {
+    fn send_again(&mut self, now: Time, first: Duration, detect: &Detect) {
         for i in 0..self.members.len() {
             let m = &self.members[i];
             let Some(l) = &self.lanes[m.lane] else {
@@ -70,7 +90,7 @@ impl Root {
                 continue;
             }
             let waited = now.since(l.window.sent_at(m.cum).max(m.asked).max(m.advanced));
-            if waited < m.patience(detect) {
+            if waited < m.patience(first, detect) {
                 continue;
             }
             let upto = l.window.next().min(self.repairable(m));

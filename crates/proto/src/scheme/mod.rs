@@ -74,8 +74,12 @@ pub struct FeedbackRule {
     pub spacing_min: Duration,
     /// Not later than this after a data packet that has not been told of.
     pub delay_max: Duration,
-    /// How far apart the answers of two neighbours are when all are asked at once.
+    /// How far apart the answers of two neighbours are when all are asked at once; those that lack
+    /// something answer four times as fast.
     pub turn: Duration,
+    /// In a group of more receivers than this, counts and times are so much longer that the root
+    /// hears as much as from so many.
+    pub crowd: u32,
 }
 
 /// Who notices a loss.
@@ -90,8 +94,12 @@ pub struct Detect {
     pub reorder_min: Duration,
     /// It never waits longer than this.
     pub reorder_max: Duration,
-    /// The root asks for feedback when nothing has been heard for this long, doubling.
+    /// The root asks for feedback when nothing has been heard for this long, doubling, and a receiver
+    /// asks again for what it lacks.
     pub ask_min: Duration,
+    /// When all has been sent, the root asks after two round trips already, but not before this; and a receiver
+    /// asks again after five times this.
+    pub tail_min: Duration,
     /// ... up to this.
     pub ask_max: Duration,
 }
@@ -101,7 +109,8 @@ pub struct Detect {
 pub struct Repair {
     /// To whom a repair is sent.
     pub how: How,
-    /// How long the root waits from the first report of a loss for the others' reports.
+    /// How long the root waits from the first report of a loss for the others' reports; at most half a
+    /// round trip when it has nothing else to send.
     pub gather: Duration,
 }
 
@@ -125,8 +134,10 @@ pub enum How {
 }
 
 impl Scheme {
-    /// For large objects: throughput first, a repair may take some milliseconds.
-    pub fn bulk() -> Scheme {
+    /// Ours: receivers notice gaps and say so, together with what they have (P1.15); what several lack is mended
+    /// at once. While much is sent, throughput comes first and a repair may take some milliseconds;
+    /// what is missing at the end is repaired within a few round trips.
+    pub fn auto() -> Scheme {
         Scheme {
             told: Told::Root,
             feedback: FeedbackRule {
@@ -135,13 +146,15 @@ impl Scheme {
                 skewed: true,
                 spacing_min: Duration::from_millis(2),
                 delay_max: Duration::from_millis(20),
-                turn: Duration::from_micros(20),
+                turn: Duration::from_micros(2),
+                crowd: 64,
             },
             detect: Detect {
                 by_sender: false,
-                reorder_min: Duration::from_millis(2),
+                reorder_min: Duration::from_micros(50),
                 reorder_max: Duration::from_millis(60),
                 ask_min: Duration::from_millis(10),
+                tail_min: Duration::from_micros(200),
                 ask_max: Duration::from_millis(500),
             },
             repair: Repair {
@@ -171,6 +184,7 @@ impl Scheme {
         const LATE: Duration = Duration::from_secs(3600);
         let (feedback, detect) = (&mut self.feedback, &mut self.detect);
         feedback.every = feedback.every.max(1);
+        feedback.crowd = feedback.crowd.max(1);
         feedback.turn = feedback.turn.min(LATE);
         self.repair.gather = self.repair.gather.min(LATE);
         for t in [
@@ -180,6 +194,7 @@ impl Scheme {
             &mut detect.reorder_max,
             &mut detect.ask_min,
             &mut detect.ask_max,
+            &mut detect.tail_min,
         ] {
             *t = (*t).clamp(SOON, LATE);
         }

@@ -89,17 +89,27 @@ const fn ms(n: u64) -> Duration {
 const SYNC_FANOUT: u32 = 2;
 
 impl Scheme {
+    /// What the papers' schemes have in common: one timer, whatever the network and the group.
+    fn patient() -> Scheme {
+        let mut s = Scheme::auto();
+        s.feedback.turn = us(20);
+        s.feedback.crowd = u32::MAX;
+        s.detect.reorder_min = ms(2);
+        s.detect.ask_min = ms(10);
+        s.detect.tail_min = s.detect.ask_min;
+        s
+    }
+
     /// P1.3: the root keeps a window of packets; every receiver acknowledges each of them; what is
     /// not acknowledged in time is sent again to those that have not.
     pub fn acknowledged() -> Scheme {
-        let mut s = Scheme::bulk();
+        let mut s = Scheme::patient();
         s.feedback.every = 1;
         s.feedback.skewed = false;
         s.feedback.spacing_min = us(1);
         s.feedback.delay_max = ms(1);
         s.feedback.turn = Duration::ZERO;
         s.detect.by_sender = true;
-        s.detect.ask_min = ms(10);
         s.repair.how = How::Unicast;
         s.repair.gather = Duration::ZERO;
         s.window = 64;
@@ -143,7 +153,7 @@ impl Scheme {
     /// P3.3: receivers ask for holes and are sent them one by one; else they speak only when the
     /// window runs out and at the end.
     pub fn ibrmp() -> Scheme {
-        let mut s = Scheme::bulk();
+        let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
         s.feedback.delay_max = ms(1000);
         s.repair.how = How::Unicast;
@@ -207,7 +217,7 @@ impl FromStr for Scheme {
                 None => (part, None),
             };
             scheme = Some(match (scheme, word, number) {
-                (None, "auto", None) => Scheme::bulk(),
+                (None, "auto", None) => Scheme::auto(),
                 (None, "basic", None) => Scheme::basic(),
                 (None, "window", None) => Scheme::acknowledged(),
                 (None, "coroot", Some(n)) => Scheme::coroot(n),

@@ -49,7 +49,7 @@ impl Plan {
         let config = Config {
             node: NodeId(i),
             session: Session(7),
-            scheme: Scheme::bulk(),
+            scheme: Scheme::auto(),
             hold: 0,
             backlog: 1024,
             rate: None,
