@@ -70,6 +70,8 @@ pub struct Failure {
     pub at: Time,
     /// What was wrong.
     pub what: String,
+    /// Nothing was, but that the scenario's bound on time or on events was reached.
+    pub out_of_bounds: bool,
 }
 
 impl fmt::Display for Failure {
@@ -243,6 +245,7 @@ impl<'w> Cluster<'w> {
         let healed = healed.max().unwrap_or_default().max(f.heal_at);
         let limit = (healed + self.scenario.complete_within).as_nanos() as u64;
         let silent_after = self.scenario.silent_after.as_nanos() as u64;
+        let mut out_of_bounds = false;
         while !self.world.broken.get()
             && let Some(happening) = self.fabric.next_happening()
         {
@@ -258,14 +261,17 @@ impl<'w> Cluster<'w> {
             if self.left == 0 && self.done_at.is_none() {
                 self.done_at = Some(now);
             }
-            match self.done_at {
-                None if now > limit => self.fail("not complete"),
+            let bound = match self.done_at {
+                None if now > limit => "not complete",
                 Some(at) if stepped && now > at.saturating_add(silent_after) => {
                     self.fail("no silence after the end");
+                    continue;
                 }
-                _ if self.events > self.scenario.events_max => self.fail("too many events"),
-                _ => {}
-            }
+                _ if self.events > self.scenario.events_max => "too many events",
+                _ => continue,
+            };
+            out_of_bounds = !self.world.broken.get();
+            self.fail(bound);
         }
         if self.left > 0 {
             self.fail("everybody waits for ever");
@@ -273,7 +279,11 @@ impl<'w> Cluster<'w> {
         self.objects_are_back();
         if let Some(what) = self.world.wrong.borrow().clone() {
             let at = self.fabric.now();
-            return Err(Failure { at, what });
+            return Err(Failure {
+                at,
+                what,
+                out_of_bounds,
+            });
         }
         let wire = |h: u32| self.fabric.stats(self.fabric.uplink(h)).bytes;
         Ok(Outcome {
