@@ -30,6 +30,7 @@ pub(crate) mod alarm {
 /// A change that was planned before the run.
 #[derive(Clone, Copy, Debug)]
 enum Act {
+    Begin,
     Heal,
     Pause(usize),
     Crash(usize),
@@ -441,14 +442,7 @@ impl<'w> Cluster<'w> {
 
     fn plan_faults(&mut self) {
         let f = self.scenario.faults.clone();
-        for h in 0..self.hosts.len() as u32 {
-            self.fabric.set_faults(self.fabric.downlink(h), f.down);
-            self.fabric.set_faults(self.fabric.uplink(h), f.up);
-        }
-        for link in self.fabric.trunks().to_vec() {
-            self.fabric.set_faults(link, f.trunk);
-        }
-        let mut script = vec![(f.heal_at, Act::Heal)];
+        let mut script = vec![(f.begin_at, Act::Begin), (f.heal_at, Act::Heal)];
         for (i, p) in f.pauses.iter().enumerate() {
             script.push((p.at, Act::Pause(i)));
         }
@@ -486,15 +480,12 @@ impl<'w> Cluster<'w> {
         self.trace.say(now, || format!("# {act:?}"));
         let f = &self.scenario.faults;
         match act {
+            Act::Begin => {
+                let (down, up, trunk) = (f.down, f.up, f.trunk);
+                self.set_faults(down, up, trunk);
+            }
             Act::Heal => {
-                for h in 0..self.hosts.len() as u32 {
-                    for link in [self.fabric.downlink(h), self.fabric.uplink(h)] {
-                        self.fabric.set_faults(link, LinkFaults::NONE);
-                    }
-                }
-                for link in self.fabric.trunks().to_vec() {
-                    self.fabric.set_faults(link, LinkFaults::NONE);
-                }
+                self.set_faults(LinkFaults::NONE, LinkFaults::NONE, LinkFaults::NONE);
             }
             Act::Pause(i) => {
                 let p = f.pauses[i];
@@ -545,6 +536,16 @@ impl<'w> Cluster<'w> {
                     self.fabric.set_rate(link, r.rate);
                 }
             }
+        }
+    }
+
+    fn set_faults(&mut self, down: LinkFaults, up: LinkFaults, trunk: LinkFaults) {
+        for h in 0..self.hosts.len() as u32 {
+            self.fabric.set_faults(self.fabric.downlink(h), down);
+            self.fabric.set_faults(self.fabric.uplink(h), up);
+        }
+        for link in self.fabric.trunks().to_vec() {
+            self.fabric.set_faults(link, trunk);
         }
     }
 

@@ -199,6 +199,8 @@ pub struct Faults {
     pub blocks: Vec<Block>,
     /// Links that change.
     pub rates: Vec<RateChange>,
+    /// When links begin to do wrong.
+    pub begin_at: Duration,
     /// When links and hosts are well again; blocked multicast may stay blocked, and who has ended
     /// has ended.
     pub heal_at: Duration,
@@ -217,6 +219,7 @@ impl Faults {
             crashes: Vec::new(),
             blocks: Vec::new(),
             rates: Vec::new(),
+            begin_at: Duration::ZERO,
             heal_at: Duration::ZERO,
         }
     }

@@ -5,8 +5,9 @@
 //! time is that from the root's command until the last receiver has all of it; its cost the bytes that the
 //! root puts on the wire, and the feedback that it reads, from then until all is silent. Of several seeds the
 //! median counts. Every scheme is given the same pace, just below the links', so that the schemes alone are
-//! compared and not how the pacer finds its rate. Links into hosts lose packets, each for itself, data and
-//! control alike; hosts cost no time. A scheme that is far slower than `auto` is given up.
+//! compared and not how the pacer finds its rate. Links into hosts lose packets once it has begun, each for
+//! itself, data and control alike, and the n-th packet on a link meets the same fate under every scheme; hosts
+//! cost no time. A scheme that is far slower than `auto` is given up.
 
 mod verdict;
 
@@ -168,6 +169,7 @@ impl Cell {
         s.streams[0].lens = vec![WARM_LEN, self.len];
         s.streams[0].sending = Sending::Every(PAUSE);
         s.faults.down = self.loss.faults();
+        s.faults.begin_at = PAUSE;
         s.judged = false;
         s
     }
