@@ -44,7 +44,7 @@ const AUTO_WITHIN: Duration = Duration::from_secs(60);
 const AUTO_EVENTS: u64 = 1_000_000_000;
 /// The others are given up after so many times the time, or the events, that `auto` took, ...
 const TIMES: u32 = 20;
-const TIMES_EVENTS: u64 = 6;
+const TIMES_EVENTS: u64 = 3;
 /// ... though not before these.
 const WITHIN_LEAST: Duration = Duration::from_secs(2);
 const EVENTS_LEAST: u64 = 4_000_000;
@@ -224,6 +224,9 @@ pub struct Comparison {
     pub presets: Vec<Entry>,
 }
 
+/// What one seed has come to.
+type Run = Result<Cost, Failure>;
+
 /// How far a run may go.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
@@ -232,7 +235,7 @@ struct Bounds {
 }
 
 /// Runs `auto` and each of `presets` in a cell, for the seeds `1 ..= seeds`, on `threads` threads. After each run
-/// `done` is called; `None` if it answers `false`.
+/// `done` is called; no more begin when it answers `false`, and then there is no comparison.
 pub fn compare(
     cell: Cell,
     presets: &[Named],
@@ -241,19 +244,33 @@ pub fn compare(
     done: &mut dyn FnMut() -> bool,
 ) -> Option<Comparison> {
     let mut all = |schemes: &[Named], bounds: Bounds| {
-        let count = schemes.len() as u64 * seeds;
-        let mut runs = vec![None; count as usize];
-        let work = |n: u64| {
-            let scheme = &schemes[(n / seeds) as usize].scheme;
-            cost(cell.scenario(scheme, n % seeds + 1), bounds)
-        };
-        parallel::jobs(count, threads, work, |n, run| {
-            runs[n as usize] = Some(run);
-            done()
-        });
-        let runs: Vec<_> = runs.into_iter().collect::<Option<_>>()?;
-        let runs = runs.chunks(seeds as usize).zip(schemes);
-        let entries = runs.map(|(runs, named)| Entry {
+        let mut runs = vec![Vec::new(); schemes.len()];
+        // Where most seeds were given up, no others need be run.
+        let most = seeds / 2 + 1;
+        for part in [1..=most, most + 1..=seeds] {
+            let hopeless = |s: &usize| {
+                let given_up = runs[*s].iter().filter(|r: &&Run| r.is_err()).count();
+                given_up as u64 == most
+            };
+            let left: Vec<usize> = (0..schemes.len()).filter(|s| !hopeless(s)).collect();
+            let jobs: Vec<(usize, u64)> = left
+                .into_iter()
+                .flat_map(|s| part.clone().map(move |seed| (s, seed)))
+                .collect();
+            let work = |n: u64| {
+                let (s, seed) = jobs[n as usize];
+                cost(cell.scenario(&schemes[s].scheme, seed), bounds)
+            };
+            let mut results = vec![None; jobs.len()];
+            parallel::jobs(jobs.len() as u64, threads, work, |n, run| {
+                results[n as usize] = Some(run);
+                done()
+            });
+            for ((s, _), run) in jobs.into_iter().zip(results) {
+                runs[s].push(run?);
+            }
+        }
+        let entries = schemes.iter().zip(&runs).map(|(named, runs)| Entry {
             scheme: named.name.clone(),
             fate: Fate::of(runs),
         });
@@ -280,7 +297,7 @@ pub fn compare(
 }
 
 /// Runs a scenario of a warm-up and a broadcast, and reckons what the latter has cost.
-fn cost(mut scenario: Scenario, bounds: Bounds) -> Result<Cost, Failure> {
+fn cost(mut scenario: Scenario, bounds: Bounds) -> Run {
     const ROOT: usize = 0;
     scenario.faults.heal_at = PAUSE + bounds.within;
     scenario.complete_within = Duration::ZERO;
@@ -309,9 +326,9 @@ fn cost(mut scenario: Scenario, bounds: Bounds) -> Result<Cost, Failure> {
 }
 
 impl Fate {
-    /// The medians of several runs; one that was given up was slower than any that was not.
-    fn of(runs: &[Result<Cost, Failure>]) -> Fate {
-        let wrong = |r: &&Result<Cost, Failure>| r.as_ref().is_err_and(|e| !e.out_of_bounds);
+    /// The medians of several runs; one that was given up was worse than any that was not.
+    fn of(runs: &[Run]) -> Fate {
+        let wrong = |r: &&Run| r.as_ref().is_err_and(|e| !e.out_of_bounds);
         if let Some(Err(failure)) = runs.iter().find(wrong) {
             return Fate::Wrong(failure.clone());
         }
@@ -321,7 +338,7 @@ impl Fate {
             .collect();
         let middle = runs.len() / 2;
         let given_up = runs.len() - costs.len();
-        if costs.len() <= middle {
+        if given_up >= costs.len() {
             let begins = Time(PAUSE.as_nanos() as u64);
             let after = runs.iter().filter_map(|r| r.as_ref().err());
             let after = after.map(|e| e.at.since(begins)).min();
