@@ -9,6 +9,7 @@ use fabricast::bootstrap::PORT;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::UnknownScheme;
 use fabricast::transport::udp::Interface;
+use fabricast_sim::compare::{Loss, Named};
 
 use crate::units;
 
@@ -57,6 +58,28 @@ Examples:
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it is called NAME.XXXXXX.partial.";
+
+const COMPARE_LONG: &str = "\
+Compare auto with the papers' schemes: every number of nodes with every size and every loss, each a \
+cell, on a simulated tree of switches with 1 Gbit/s everywhere.
+
+After a small broadcast to warm up and a pause, one broadcast is measured: the time until the last \
+receiver has all of it, and the bytes that the root sends from its beginning until all is silent. All \
+schemes send at one pace, just below the links'. Of several seeds the median counts. A scheme that \
+takes 20 times as long as auto, or gives the nodes 6 times as much to do, is given up.
+
+Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes alone \
+that are no slower than auto by more than 5 %: better, within 5 %, or worse. The exit code is 1 if any \
+is worse.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  fabricast sim compare --nodes 8,64 --sizes 4,2K,64K
+      minutes become seconds
+  fabricast sim compare --nodes 1024 --sizes 16M --loss 1,1x8 --chunk 8900 --seeds 1
+      one large broadcast, in jumbo frames, on one seed
+  fabricast sim compare --nodes 16384 --sizes 64K --schemes 'window,coroot(2048)' --markdown
+      against two schemes, as a table to be kept";
 
 const MODEL_LONG: &str = "\
 Print what the papers' models say about broadcasts and barriers, without simulating anything.
@@ -299,6 +322,45 @@ pub enum SimCommand {
         #[arg(long, value_name = "N", default_value_t = 0)]
         threads: usize,
     },
+    /// Compare auto with the papers' schemes by nodes, size and loss
+    #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]
+    Compare(Compare),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Compare {
+    /// Numbers of hosts, the root among them
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,1024", value_parser = clap::value_parser!(u32).range(3..=65_536))]
+    pub nodes: Vec<u32>,
+    /// Sizes of the broadcast
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "4,2K,64K,16M", value_parser = units::size)]
+    pub sizes: Vec<u64>,
+    /// Losses in per cent; 1x8: in bursts of 8 packets on average
+    #[arg(
+        long,
+        value_name = "PCT,…",
+        value_delimiter = ',',
+        default_value = "0,0.1,1,5,0.1x8,1x8,5x8"
+    )]
+    pub loss: Vec<Loss>,
+    /// Schemes beside auto, as `send --scheme` has them [default: ten of the papers']
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub schemes: Vec<Named>,
+    /// Runs of each; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Payload of a data packet in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(64..=8900))]
+    pub chunk: u32,
+    /// How many runs at once; 0: as many as there are processors
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Tables as Markdown, with the command that made them
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    /// A line of JSON for each cell, as soon as it is known
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod compare;
 mod demo;
 mod model;
 mod output;

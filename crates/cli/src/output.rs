@@ -145,3 +145,14 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     }
     text
 }
+
+/// The same table as Markdown.
+pub fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let head: Vec<String> = head.iter().map(|h| h.to_string()).collect();
+    let sides: Vec<String> = (0..head.len())
+        .map(|c| if c < 2 { "---" } else { "---:" }.to_string())
+        .collect();
+    let rows: String = rows.iter().map(|row| line(row)).collect();
+    format!("{}{}{rows}", line(&head), line(&sides))
+}

@@ -11,10 +11,12 @@ use fabricast_sim::{run_seed, soak, table};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::{Sim, SimCommand};
+use crate::compare;
 
 /// Runs it; the exit code.
 pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
     match args.command {
+        SimCommand::Compare(ref args) => compare::run(args, &interrupt),
         SimCommand::Run { seed } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
             let verdict = run_seed(seed, &mut out);
@@ -40,10 +42,7 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
             from,
             threads,
         } => {
-            let threads = match threads {
-                0 => std::thread::available_parallelism().map_or(1, usize::from),
-                n => n,
-            };
+            let threads = at_once(threads);
             let began = Instant::now();
             let mut told = began;
             let every = match std::io::stderr().is_terminal() {
@@ -71,6 +70,14 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
                 false => code(report.is_clean()),
             }
         }
+    }
+}
+
+/// How many threads are meant; 0: as many as there are processors.
+pub fn at_once(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
     }
 }
 

@@ -95,6 +95,24 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// A time for people: three digits that matter.
+pub fn time(d: Duration) -> String {
+    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
+    let seconds = d.as_secs_f64();
+    // What would be rounded up to 1000 is one of the next unit.
+    let (scale, unit) = units
+        .into_iter()
+        .find(|(scale, _)| seconds >= 0.9995 * scale)
+        .unwrap_or((1e-6, "µs"));
+    let n = seconds / scale;
+    let digits = match n {
+        n if n >= 99.95 => 0,
+        n if n >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{n:.digits$} {unit}")
+}
+
 /// A rate of bytes per second, for people: bits, as links are named.
 pub fn bits(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
@@ -143,6 +161,12 @@ mod tests {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 30), "5.0 GiB");
+        let nanos = |n| time(Duration::from_nanos(n));
+        assert_eq!(nanos(0), "0.00 µs");
+        assert_eq!(nanos(17_040), "17.0 µs");
+        assert_eq!(nanos(999_900), "1.00 ms");
+        assert_eq!(nanos(138_210_000), "138 ms");
+        assert_eq!(nanos(2_500_000_000), "2.50 s");
         assert_eq!(bits(125e6), "1.0 Gbit/s");
         assert_eq!(bits(0.0), "0 bit/s");
     }

@@ -30,6 +30,7 @@ pub(crate) mod alarm {
 /// A change that was planned before the run.
 #[derive(Clone, Copy, Debug)]
 enum Act {
+    Begin,
     Heal,
     Pause(usize),
     Crash(usize),
@@ -72,6 +73,8 @@ pub struct Failure {
     pub at: Time,
     /// What was wrong.
     pub what: String,
+    /// Nothing was, but that the scenario's bound on time or on events was reached.
+    pub out_of_bounds: bool,
 }
 
 impl fmt::Display for Failure {
@@ -245,6 +248,7 @@ impl<'w> Cluster<'w> {
         let healed = healed.max().unwrap_or_default().max(f.heal_at);
         let limit = (healed + self.scenario.complete_within).as_nanos() as u64;
         let silent_after = self.scenario.silent_after.as_nanos() as u64;
+        let mut out_of_bounds = false;
         while !self.world.broken.get()
             && let Some(happening) = self.fabric.next_happening()
         {
@@ -260,14 +264,17 @@ impl<'w> Cluster<'w> {
             if self.left == 0 && self.done_at.is_none() {
                 self.done_at = Some(now);
             }
-            match self.done_at {
-                None if now > limit => self.fail("not complete"),
+            let bound = match self.done_at {
+                None if now > limit => "not complete",
                 Some(at) if stepped && now > at.saturating_add(silent_after) => {
                     self.fail("no silence after the end");
+                    continue;
                 }
-                _ if self.events > self.scenario.events_max => self.fail("too many events"),
-                _ => {}
-            }
+                _ if self.events > self.scenario.events_max => "too many events",
+                _ => continue,
+            };
+            out_of_bounds = !self.world.broken.get();
+            self.fail(bound);
         }
         if self.left > 0 {
             self.fail("everybody waits for ever");
@@ -275,7 +282,11 @@ impl<'w> Cluster<'w> {
         self.objects_are_back();
         if let Some(what) = self.world.wrong.borrow().clone() {
             let at = self.fabric.now();
-            return Err(Failure { at, what });
+            return Err(Failure {
+                at,
+                what,
+                out_of_bounds,
+            });
         }
         let wire = |h: u32| self.fabric.stats(self.fabric.uplink(h)).bytes;
         Ok(Outcome {
@@ -434,14 +445,7 @@ impl<'w> Cluster<'w> {
 
     fn plan_faults(&mut self) {
         let f = self.scenario.faults.clone();
-        for h in 0..self.hosts.len() as u32 {
-            self.fabric.set_faults(self.fabric.downlink(h), f.down);
-            self.fabric.set_faults(self.fabric.uplink(h), f.up);
-        }
-        for link in self.fabric.trunks().to_vec() {
-            self.fabric.set_faults(link, f.trunk);
-        }
-        let mut script = vec![(f.heal_at, Act::Heal)];
+        let mut script = vec![(f.begin_at, Act::Begin), (f.heal_at, Act::Heal)];
         for (i, p) in f.pauses.iter().enumerate() {
             script.push((p.at, Act::Pause(i)));
         }
@@ -479,15 +483,12 @@ impl<'w> Cluster<'w> {
         self.trace.say(now, || format!("# {act:?}"));
         let f = &self.scenario.faults;
         match act {
+            Act::Begin => {
+                let (down, up, trunk) = (f.down, f.up, f.trunk);
+                self.set_faults(down, up, trunk);
+            }
             Act::Heal => {
-                for h in 0..self.hosts.len() as u32 {
-                    for link in [self.fabric.downlink(h), self.fabric.uplink(h)] {
-                        self.fabric.set_faults(link, LinkFaults::NONE);
-                    }
-                }
-                for link in self.fabric.trunks().to_vec() {
-                    self.fabric.set_faults(link, LinkFaults::NONE);
-                }
+                self.set_faults(LinkFaults::NONE, LinkFaults::NONE, LinkFaults::NONE);
             }
             Act::Pause(i) => {
                 let p = f.pauses[i];
@@ -538,6 +539,16 @@ impl<'w> Cluster<'w> {
                     self.fabric.set_rate(link, r.rate);
                 }
             }
+        }
+    }
+
+    fn set_faults(&mut self, down: LinkFaults, up: LinkFaults, trunk: LinkFaults) {
+        for h in 0..self.hosts.len() as u32 {
+            self.fabric.set_faults(self.fabric.downlink(h), down);
+            self.fabric.set_faults(self.fabric.uplink(h), up);
+        }
+        for link in self.fabric.trunks().to_vec() {
+            self.fabric.set_faults(link, trunk);
         }
     }
 

@@ -99,6 +99,8 @@ struct Link {
     /// Gilbert–Elliott: whether the link is in its bad state.
     bad: bool,
     faults: LinkFaults,
+    /// Its own, so that what becomes of a packet does not depend on what passes elsewhere.
+    rng: Rng,
     stats: LinkStats,
 }
 
@@ -135,7 +137,6 @@ struct Slot {
 #[derive(Debug)]
 pub struct Fabric {
     queue: Queue,
-    rng: Rng,
     links: Vec<Link>,
     switches: Vec<Switch>,
     /// Per host: the link out of it; the other direction is `^ 1`.
@@ -160,7 +161,6 @@ impl Fabric {
         assert!(hosts > 0, "a network has hosts");
         let mut fabric = Fabric {
             queue: Queue::default(),
-            rng: Rng::new(seed),
             links: Vec::new(),
             switches: Vec::new(),
             host_up: Vec::new(),
@@ -171,6 +171,7 @@ impl Fabric {
             overhead,
             hops: 0,
         };
+        let mut rng = Rng::new(seed);
         let spans = topology.spans(hosts);
         let mut below: Vec<u32> = Vec::new(); // switches of the level below, by number
         let mut child_span = 1;
@@ -189,8 +190,8 @@ impl Fabric {
                 here.push(number);
                 if level == 0 {
                     for h in lo..hi {
-                        let up =
-                            fabric.cable(End::Host(h as u32), End::Switch(number), &topology.host);
+                        let ends = (End::Host(h as u32), End::Switch(number));
+                        let up = fabric.cable(ends, &topology.host, &mut rng);
                         fabric.host_up.push(up);
                         fabric.switches[number as usize].down.push(up ^ 1);
                     }
@@ -198,8 +199,8 @@ impl Fabric {
                     let first = lo / child_span as usize;
                     let last = hi.div_ceil(child_span as usize);
                     for &child in &below[first..last] {
-                        let up =
-                            fabric.cable(End::Switch(child), End::Switch(number), &topology.trunk);
+                        let ends = (End::Switch(child), End::Switch(number));
+                        let up = fabric.cable(ends, &topology.trunk, &mut rng);
                         fabric.switches[child as usize].up = Some(up);
                         fabric.switches[number as usize].down.push(up ^ 1);
                         fabric.trunks.push(up ^ 1);
@@ -213,7 +214,7 @@ impl Fabric {
     }
 
     /// Lays a cable and returns its direction from `low` to `high`.
-    fn cable(&mut self, low: End, high: End, spec: &LinkSpec) -> u32 {
+    fn cable(&mut self, (low, high): (End, End), spec: &LinkSpec, rng: &mut Rng) -> u32 {
         let up = self.links.len() as u32;
         for to in [high, low] {
             let mut link = Link {
@@ -227,6 +228,7 @@ impl Fabric {
                 blocked: Blocked::Nothing,
                 bad: false,
                 faults: LinkFaults::NONE,
+                rng: Rng::new(rng.bits()),
                 stats: LinkStats::default(),
             };
             link.run_at(spec.rate, 0);
@@ -472,7 +474,7 @@ impl Fabric {
         }
         let mut corrupt = None;
         if l.faulty {
-            let fate = l.faults.fate(&mut l.bad, idle, multicast, &mut self.rng);
+            let fate = l.faults.fate(&mut l.bad, idle, multicast, &mut l.rng);
             if fate.lost {
                 l.stats.lost += 1;
                 return;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
 
-/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet; while it is
-/// idle a bad one turns good as if packets were passing.
+/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet, and while it is
+/// idle as if packets were passing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Chance that a good link turns bad.
@@ -17,9 +17,35 @@ pub struct Burst {
 }
 
 impl Burst {
+    /// All packets of a burst are lost, `packets` of them on average, and in the long run the share
+    /// `mean` of all packets.
+    pub fn lossy(mean: f64, packets: f64) -> Burst {
+        let leave = packets.max(1.0).recip();
+        Burst {
+            enter: mean * leave / (1.0 - mean),
+            leave,
+            loss: 1.0,
+        }
+    }
+
     /// The share of packets that is lost in the long run.
     pub fn mean_loss(&self) -> f64 {
-        self.loss * self.enter / (self.enter + self.leave)
+        self.loss * self.share_bad()
+    }
+
+    /// The share of time in which the link is bad.
+    fn share_bad(&self) -> f64 {
+        match self.enter + self.leave {
+            0.0 => 0.0,
+            changes => self.enter / changes,
+        }
+    }
+
+    /// The chance that a link is bad `packets` packets after it was.
+    fn is_bad_after(&self, bad: bool, packets: i32) -> f64 {
+        let kept = (1.0 - self.enter - self.leave).powi(packets);
+        let share = self.share_bad();
+        share + (f64::from(u8::from(bad)) - share) * kept
     }
 }
 
@@ -84,12 +110,8 @@ impl LinkFaults {
             return fate;
         }
         if let Some(b) = self.burst {
-            *bad = if *bad {
-                let passed = idle.min(1000) as i32 + 1;
-                !rng.chance(1.0 - (1.0 - b.leave).powi(passed))
-            } else {
-                rng.chance(b.enter)
-            };
+            let passed = idle.min(1000) as i32 + 1;
+            *bad = rng.chance(b.is_bad_after(*bad, passed));
             fate.lost = *bad && rng.chance(b.loss);
         }
         fate.lost = fate.lost || rng.chance(self.loss);
@@ -186,6 +208,8 @@ pub struct Faults {
     pub blocks: Vec<Block>,
     /// Links that change.
     pub rates: Vec<RateChange>,
+    /// When links begin to do wrong.
+    pub begin_at: Duration,
     /// When links and hosts are well again; blocked multicast may stay blocked, and who has ended
     /// has ended.
     pub heal_at: Duration,
@@ -204,7 +228,31 @@ impl Faults {
             crashes: Vec::new(),
             blocks: Vec::new(),
             rates: Vec::new(),
+            begin_at: Duration::ZERO,
             heal_at: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rare packets meet as much loss as those in a stream do.
+    #[test]
+    fn bursts_have_their_mean_whatever_passes() {
+        let burst = Burst::lossy(0.05, 8.0);
+        assert!((burst.mean_loss() - 0.05).abs() < 1e-12);
+        let faults = LinkFaults {
+            burst: Some(burst),
+            ..LinkFaults::NONE
+        };
+        for idle in [0, 3, 1_000_000] {
+            let (mut bad, mut rng) = (false, Rng::new(1));
+            let lost = (0..100_000)
+                .filter(|_| faults.fate(&mut bad, idle, true, &mut rng).lost)
+                .count();
+            assert!((4_500..5_500).contains(&lost), "{lost} at idle {idle}");
         }
     }
 }

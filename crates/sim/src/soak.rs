@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 
 use fabricast::proto::Time;
 
 use crate::cluster::{Cluster, Failure, Outcome};
+use crate::parallel;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 
@@ -94,8 +93,11 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("no message");
         let at = Time(cluster.now());
-        let what = format!("panic: {text}");
-        Err(Failure { at, what })
+        Err(Failure {
+            at,
+            what: format!("panic: {text}"),
+            out_of_bounds: false,
+        })
     });
     Verdict {
         seed: scenario.seed,
@@ -126,6 +128,7 @@ pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
             verdict.result = Err(Failure {
                 at: Time::ZERO,
                 what: format!("two runs differ: traces {a:016x} and {b:016x}"),
+                out_of_bounds: false,
             });
         }
     }
@@ -141,34 +144,16 @@ pub fn soak(
     threads: usize,
     progress: &mut dyn FnMut(&Verdict, u64) -> bool,
 ) -> SoakReport {
-    let next = AtomicU64::new(0);
     let mut report = SoakReport::default();
-    std::thread::scope(|scope| {
-        let (tell, verdicts) = mpsc::channel();
-        for _ in 0..threads.max(1) {
-            let (tell, next) = (tell.clone(), &next);
-            scope.spawn(move || {
-                loop {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= count || tell.send(judge_seed(first.wrapping_add(n), true)).is_err() {
-                        return;
-                    }
-                }
-            });
+    let judge = |n| judge_seed(first.wrapping_add(n), true);
+    parallel::jobs(count, threads, judge, |_, verdict| {
+        report.seeds += 1;
+        report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
+        let go_on = progress(&verdict, report.seeds);
+        if verdict.result.is_err() {
+            report.failures.push(verdict);
         }
-        drop(tell);
-        for verdict in verdicts {
-            report.seeds += 1;
-            report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
-            let go_on = progress(&verdict, report.seeds);
-            if verdict.result.is_err() {
-                report.failures.push(verdict);
-            }
-            if !go_on {
-                next.store(count, Ordering::Relaxed);
-                break;
-            }
-        }
+        go_on
     });
     report.failures.sort_by_key(|v| v.seed);
     report

@@ -1,0 +1,98 @@
+//! Whether ours is the best in a cell: by time, and among those that are as fast, by the root's bytes.
+
+use super::{Comparison, Cost, Entry, Fate};
+
+/// By how much one may be worse and still count as equal.
+const EQUAL: f64 = 1.05;
+
+/// Ours against the best of the others, by one measure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Standing {
+    /// It needs less, or nobody else is as fast.
+    Better,
+    /// It needs at most 5 % more.
+    Equal,
+    /// It needs more than that.
+    Worse,
+}
+
+impl Standing {
+    fn of(ratio: f64) -> Standing {
+        match ratio {
+            r if r <= 1.0 => Standing::Better,
+            r if r <= EQUAL => Standing::Equal,
+            _ => Standing::Worse,
+        }
+    }
+
+    /// As it is printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::Better => "better",
+            Standing::Equal => "within 5 %",
+            Standing::Worse => "worse",
+        }
+    }
+}
+
+/// How ours stands by a measure: against whom, and how many times theirs it needs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// In a word.
+    pub standing: Standing,
+    /// The best of the others and ours divided by theirs; `None`: there is no other.
+    pub against: Option<(String, f64)>,
+}
+
+impl Verdict {
+    fn of(ours: &Cost, others: &[(&Entry, &Cost)], measure: fn(&Cost) -> f64) -> Verdict {
+        let best = others
+            .iter()
+            .min_by(|a, b| measure(a.1).total_cmp(&measure(b.1)));
+        match best {
+            None => Verdict {
+                standing: Standing::Better,
+                against: None,
+            },
+            Some((entry, cost)) => {
+                let ratio = measure(ours) / measure(cost);
+                Verdict {
+                    standing: Standing::of(ratio),
+                    against: Some((entry.scheme.clone(), ratio)),
+                }
+            }
+        }
+    }
+}
+
+impl Comparison {
+    /// How ours stands by the time of the slowest receiver and, among those that are about as fast as
+    /// it or faster, by the root's bytes. `None`: it did not come to its end, or something was wrong, or
+    /// another was given up before ours had come to its end.
+    pub fn verdicts(&self) -> Option<[Verdict; 2]> {
+        let ours = self.auto.fate.cost()?;
+        let unknown = |e: &Entry| match &e.fate {
+            Fate::Cost(..) => false,
+            Fate::GivenUp(after) => *after < ours.slowest,
+            Fate::Wrong(_) => true,
+        };
+        if self.presets.iter().any(unknown) {
+            return None;
+        }
+        let others = self.presets.iter();
+        let mut others: Vec<_> = others
+            .filter_map(|e| e.fate.cost().map(|c| (e, c)))
+            .collect();
+        let seconds = |c: &Cost| c.slowest.as_secs_f64();
+        let time = Verdict::of(ours, &others, seconds);
+        others.retain(|(_, c)| seconds(c) <= seconds(ours) * EQUAL);
+        let bytes = Verdict::of(ours, &others, |c| c.root_bytes as f64);
+        Some([time, bytes])
+    }
+
+    /// The worse of the two verdicts, in a word.
+    pub fn standing(&self) -> Standing {
+        let verdicts = self.verdicts();
+        verdicts.map_or(Standing::Worse, |[a, b]| a.standing.max(b.standing))
+    }
+}

@@ -1,0 +1,36 @@
+//! Many runs on several threads. What each run comes to does not depend on how many there are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+/// Does the jobs `0 .. count` on `threads` threads. After each, `done` is called in the caller's
+/// thread with the job and what it came to; no more jobs begin when it answers `false`.
+pub(crate) fn jobs<T: Send>(
+    count: u64,
+    threads: usize,
+    work: impl Fn(u64) -> T + Sync,
+    mut done: impl FnMut(u64, T) -> bool,
+) {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let (tell, results) = mpsc::channel();
+        for _ in 0..threads.max(1) {
+            let (tell, next, work) = (tell.clone(), &next, &work);
+            scope.spawn(move || {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count || tell.send((n, work(n))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        for (n, result) in results {
+            if !done(n, result) {
+                next.store(count, Ordering::Relaxed);
+                break;
+            }
+        }
+    });
+}
