@@ -13,7 +13,9 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::scheme::Checksum;
+use fabricast_proto::wire::DATA_OVERHEAD;
 use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
 
 use super::check;
@@ -101,7 +103,7 @@ impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
             queue: Vec::new(),
-            heads: Vec::new(),
+            heads: Vec::with_capacity(BATCH * DATA_OVERHEAD + HEAD_MAX),
             next: 0,
             late: 0,
             refused: false,

@@ -21,6 +21,10 @@ impl Inbound {
     /// before it is sure. Who combines others' waits for them.
     pub(super) fn ask(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
         let turn = scheme.feedback.turn * self.turn;
+        let patience = self.patience(scheme);
+        if let Some((at, _)) = &mut self.ripens {
+            *at = (*at).min(now + patience);
+        }
         let turn = match self.gaps.filled().before(upto) && self.gaps.is_open() {
             true if self.gaps.filled().before(self.ripe) => now + turn / 4,
             true => (now + turn / 4).max(self.ripens.map_or(now, |r| r.0)),

@@ -26,7 +26,7 @@ use crate::wire::{self, Coded, Data, Feedback, Origin, Ranges, flag};
 use parity::Kept;
 
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
-const FORGET: Duration = Duration::from_secs(2);
+const FORGET: Duration = Duration::from_secs(10);
 
 /// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half of
 /// the numbers are used up in 0.7 s.
@@ -529,7 +529,7 @@ impl Inbound {
         if scheme.detect.by_sender {
             // A gap is the sender's affair.
         } else if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
-            self.ripens = Some((now + self.reorder, self.gaps.high()));
+            self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
         }
         if asked {
             self.ask(now, scheme, seq + 1);
@@ -542,6 +542,22 @@ impl Inbound {
             self.plan(self.spaced(now, self.last_feedback, scheme));
         } else {
             self.plan(now + rule.delay_max * self.stretch);
+        }
+    }
+
+    /// How long a packet may be late before it counts as lost. In the midst of a long object nobody waits for
+    /// it, and the root gathers reports anyway.
+    fn patience(&self, scheme: &Scheme) -> Duration {
+        let high = self.gaps.high();
+        let long = |op: &Posted| op.end().from(high) > scheme.feedback.every as i32;
+        match self
+            .ops
+            .iter()
+            .find(|op| high.before(op.end()))
+            .is_some_and(long)
+        {
+            true => self.reorder.max(scheme.repair.gather / 4),
+            false => self.reorder,
         }
     }
 
@@ -624,7 +640,7 @@ impl Inbound {
         // sockets.
         let asks = !scheme.detect.by_sender && !scheme.feedback.asked_only;
         if asks && self.gaps.is_open() && self.ripens.is_none() {
-            self.ripens = Some((now + self.reorder, self.gaps.high()));
+            self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
         }
         self.ask(now, scheme, next);
         if let Below::Combines(reporters) = &mut self.below {
@@ -773,7 +789,7 @@ impl Inbound {
                 .missing(self.gaps.high())
                 .any(|(s, _)| !s.before(upto))
             {
-                self.ripens = Some((now + self.reorder, self.gaps.high()));
+                self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
             }
         }
         if self.due.is_none_or(|d| d > now) {

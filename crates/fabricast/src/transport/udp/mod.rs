@@ -150,6 +150,8 @@ pub struct Udp {
     receiving: sys::Receiving,
     days: receive::Days,
     turn: usize,
+    /// Calls in which the node's own socket had to wait.
+    passed: u32,
     /// The sockets that were empty when last read, a bit each, and how many calls have relied on it.
     empty: u64,
     relied: u32,
@@ -235,6 +237,7 @@ impl Udp {
             receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
             days: receive::Days::default(),
             turn: 0,
+            passed: 0,
             empty: 0,
             relied: 0,
             poll: Vec::new(),

@@ -15,6 +15,12 @@ const ENOUGH: usize = 64;
 /// although more may wait: `wait` sees it.
 const ROUNDS: usize = 8;
 
+/// In so many calls the node's own socket may have to wait for the groups': more than their buffers
+/// hold.
+const PASSED_MAX: u32 = 64;
+/// The node's own socket.
+const OWN: usize = 0;
+
 /// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is empty.
 const RELIED_MAX: u32 = 4;
 
@@ -24,40 +30,69 @@ pub(super) fn bit(at: usize) -> u64 {
 }
 
 impl Udp {
-    /// Hands up what waits at the sockets, each in its turn, and says how many datagrams. Bounded:
-    /// one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were
-    /// empty a moment ago are passed over: a system call costs as much as some datagrams.
+    /// Hands up what waits at the sockets and says how many datagrams. Bounded: one `recvmmsg` per
+    /// socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were empty a moment ago are
+    /// passed over: a system call costs as much as some datagrams.
+    ///
+    /// The groups' sockets come first, each in its turn, and the node's own one when they are empty: for
+    /// a question must not overtake the data that it asks about, or all of these would seem lost.
     pub(super) fn receive(
         &mut self,
         now: Time,
         sink: &mut dyn FnMut(Time, &[u8]),
     ) -> io::Result<usize> {
-        let sockets = 1 + self.inputs.len();
         self.relied += 1;
         if self.relied > RELIED_MAX {
             (self.empty, self.relied) = (0, 0);
         }
         for _ in 0..ROUNDS {
-            let (mut given, mut taken) = (0, 0);
-            for step in 0..sockets {
-                let at = (self.turn + step) % sockets;
-                if self.empty & bit(at) != 0 {
-                    continue;
-                }
-                let (n, datagrams) = self.receive_at(at, now, sink)?;
-                taken += n;
-                given += datagrams;
-                if given >= ENOUGH {
-                    // Whoever had to wait is the first one next time.
-                    self.turn = (at + 1) % sockets;
-                    break;
-                }
+            let own = self.empty & bit(OWN) == 0;
+            // What has come to a group since its socket was empty came before what waits at our own.
+            let but = if own { 0 } else { self.empty };
+            let (mut taken, mut given) = self.receive_groups(now, but, sink)?;
+            if own && self.has_backlog() && self.passed < PASSED_MAX {
+                self.passed += 1;
+            } else if own {
+                self.passed = 0;
+                let (n, datagrams) = self.receive_at(OWN, now, sink)?;
+                (taken, given) = (taken + n, given + datagrams);
             }
             if given > 0 || taken == 0 {
                 return Ok(given);
             }
         }
         Ok(0)
+    }
+
+    /// Whether more may wait at a group's socket than has been read.
+    fn has_backlog(&self) -> bool {
+        let empty = |at| bit(at) == 0 || self.empty & bit(at) != 0;
+        !(1..=self.inputs.len()).all(empty)
+    }
+
+    /// One `recvmmsg` at each group's socket that is not in `but`, until there is [`ENOUGH`].
+    fn receive_groups(
+        &mut self,
+        now: Time,
+        but: u64,
+        sink: &mut dyn FnMut(Time, &[u8]),
+    ) -> io::Result<(usize, usize)> {
+        let groups = self.inputs.len();
+        let (mut taken, mut given) = (0, 0);
+        for step in 0..groups {
+            let at = 1 + (self.turn + step) % groups;
+            if but & bit(at) != 0 {
+                continue;
+            }
+            let (n, datagrams) = self.receive_at(at, now, sink)?;
+            (taken, given) = (taken + n, given + datagrams);
+            if given >= ENOUGH {
+                // Whoever had to wait is the first one next time.
+                self.turn = at % groups;
+                break;
+            }
+        }
+        Ok((taken, given))
     }
 
     /// One `recvmmsg`: how many messages it took, and how many datagrams of them went up.

@@ -299,6 +299,52 @@ fn no_socket_starves() {
     }
 }
 
+/// A question to this node alone comes after what the group was sent before it, however much that is; but a
+/// flood to the group does not hide it for ever.
+#[test]
+fn what_came_first_to_a_group_is_read_first() {
+    let plain = UdpConfig {
+        offload: false,
+        ..v4()
+    };
+    let (mut udp, mut other) = (open_one(&plain), open_one(&plain));
+    let g = group(&udp, 1);
+    udp.join(G, g, true).unwrap();
+    other.join(G, g, false).unwrap();
+    other.peer(NodeId(1), udp.local_addr());
+    let flood = [datagram(Dest::Group(G), b"data", b""); 10 * RECEIVE_MESSAGES];
+    send_all(&mut other, &flood);
+    send_all(
+        &mut other,
+        &[datagram(Dest::Node(NodeId(1)), b"question", b"")],
+    );
+    let (mut before, mut asked) = (0, false);
+    while !asked {
+        let got = udp.recv(NOW, &mut |_, d| match d {
+            b"question" => asked = true,
+            _ => before += usize::from(!asked),
+        });
+        assert!(got.unwrap() > 0, "after {before} of the group's");
+    }
+    assert_eq!(before, flood.len());
+
+    send_all(
+        &mut other,
+        &[datagram(Dest::Node(NodeId(1)), b"question", b"")],
+    );
+    let (mut calls, mut heard) = (0, false);
+    while !heard {
+        send_all(&mut other, &flood);
+        udp.recv(NOW, &mut |_, d| heard |= d == b"question")
+            .unwrap();
+        calls += 1;
+        assert!(
+            calls <= 100,
+            "a flood to the group hides what is for the node"
+        );
+    }
+}
+
 #[test]
 fn own_datagrams_do_not_pass_for_silence() {
     let plain = UdpConfig {
