@@ -66,7 +66,7 @@ cell, on a simulated tree of switches with 1 Gbit/s everywhere.
 After a small broadcast to warm up and a pause, one broadcast is measured: the time until the last \
 receiver has all of it, and the bytes that the root sends from its beginning until all is silent. All \
 schemes send at one pace, just below the links'. Of several seeds the median counts. A scheme that \
-takes 20 times as long as auto, or gives the nodes 6 times as much to do, is given up.
+takes 20 times as long as auto, or gives the nodes 3 times as much to do, is given up.
 
 Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes alone \
 that are no slower than auto by more than 5 %: better, within 5 %, or worse. The exit code is 1 if any \

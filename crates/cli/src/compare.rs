@@ -85,7 +85,12 @@ fn cells(args: &Compare) -> Vec<Cell> {
 fn report(args: &Compare, done: &[Comparison]) -> String {
     let mut text = String::new();
     if args.markdown {
-        let words: Vec<String> = std::env::args().skip(1).collect();
+        // Parentheses mean something to a shell.
+        let quoted = |word: String| match word.contains('(') {
+            true => format!("'{word}'"),
+            false => word,
+        };
+        let words: Vec<String> = std::env::args().skip(1).map(quoted).collect();
         text += &format!(
             "# auto beside the papers' schemes\n\n`fabricast {}`, version {}\n\n",
             words.join(" "),
@@ -155,10 +160,11 @@ fn closing(args: &Compare, done: &[Comparison]) -> String {
     let count = |s: Standing| done.iter().filter(|c| c.standing() == s).count();
     let [better, equal, worse] = [Standing::Better, Standing::Equal, Standing::Worse].map(count);
     format!(
-        "{AUTO} in {} of {} cells: better in {better}, within 5 % in {equal}, worse in {worse} (median of {} seeds)\n",
+        "{AUTO} in {} of {} cells: better in {better}, within 5 % in {equal}, worse in {worse} (median of {} {})\n",
         done.len(),
         cells(args).len(),
-        args.seeds
+        args.seeds,
+        if args.seeds == 1 { "seed" } else { "seeds" }
     )
 }
 

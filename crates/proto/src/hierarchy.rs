@@ -44,7 +44,20 @@ impl Hierarchy {
 
     /// Who reports to the receiver `turn`, or to the root (`None`).
     pub fn reporters(&self, of: Option<u32>) -> impl Iterator<Item = u32> + '_ {
-        (0..self.receivers).filter(move |&turn| self.collector(turn) == of)
+        // Every receiver asks once: few of them are to look at all others.
+        let candidates = match (self.told, of) {
+            (Told::Root, Some(_)) => 0..0,
+            (Told::Coroots(_), Some(turn)) if !self.is_coroot(turn) => 0..0,
+            (Told::Root | Told::Coroots(_), _) => 0..self.receivers,
+            (Told::Tree(fanout), _) => {
+                let first = of
+                    .map_or(0, |turn| turn.saturating_add(1))
+                    .saturating_mul(fanout);
+                let end = first.saturating_add(fanout).min(self.receivers);
+                first.min(end)..end
+            }
+        };
+        candidates.filter(move |&turn| self.collector(turn) == of)
     }
 
     /// The receiver `turn` and, in a tree, all below it.

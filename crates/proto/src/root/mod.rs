@@ -233,8 +233,10 @@ impl Root {
         self.end = op.end();
         self.ops.push_back(op);
         self.started.get_or_insert(now);
-        if self.is_tree() {
-            (0..self.lanes.len()).for_each(|lane| self.settle(lane));
+        // Those who have all that was there count no more, unless they are ready for this.
+        match self.is_tree() {
+            true => (0..self.lanes.len()).for_each(|lane| self.settle(lane)),
+            false => self.settle(GROUP_LANE),
         }
         self.count_waiting();
         self.finish(out);
@@ -715,7 +717,17 @@ impl Root {
             let Some(lane) = lane else { continue };
             let held = |m: &&Member| m.lane == at && m.is_mine() && self.limits(m);
             let limits = self.members.iter().filter(held).map(|m| m.limit);
-            assert_eq!(lane.limit, limits.reduce(Seq::min), "lane {at}");
+            let limit = limits.clone().reduce(Seq::min);
+            assert_eq!(lane.limit, limit, "lane {at}");
+            // Who is counted though it holds nothing back would hold the lane for ever.
+            if at == GROUP_LANE {
+                let at_limit = limits.filter(|l| Some(*l) == limit).count();
+                assert!(lane.at_limit as usize <= at_limit, "lane {at}'s limit");
+                let base = lane.window.base();
+                let held = |m: &&Member| self.counts(m, at) && !base.before(m.cum);
+                let at_base = self.members.iter().filter(held).count();
+                assert!(lane.at_base as usize <= at_base, "lane {at}'s base");
+            }
         }
         for (i, m) in self.members.iter().enumerate() {
             assert!(!self.end.before(m.cum));

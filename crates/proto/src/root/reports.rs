@@ -154,25 +154,24 @@ impl Root {
         if at != GROUP_LANE && !unicast && !behind {
             return self.move_to(i, GROUP_LANE);
         }
-        let tree = self.is_tree();
+        let (tree, end) = (self.is_tree(), self.end);
         let Some(l) = &mut self.lanes[at] else { return };
         if !ready {
             l.pacer.require(i, false);
         }
         // Most reports move neither the base nor the limit: then nobody else need be looked at.
         let base = l.window.base();
-        let held_base = old_cum == base && (was_ready || old_cum == self.end);
-        if held_base && cum != base {
-            l.at_base = l.at_base.saturating_sub(1);
-        }
-        if was_ready && limit != old_limit && l.limit == Some(old_limit) {
-            l.at_limit = l.at_limit.saturating_sub(1);
-        }
-        if was_ready != ready
+        let holds = |cum: Seq, ready: bool| cum == base && (ready || cum == end);
+        let (held, holds) = (holds(old_cum, was_ready), holds(cum, ready));
+        l.at_base = l.at_base.saturating_sub(u32::from(held)) + u32::from(holds);
+        let limits = |limit: Seq, ready: bool| ready && l.limit == Some(limit);
+        let (limited, limits) = (limits(old_limit, was_ready), limits(limit, ready));
+        l.at_limit = l.at_limit.saturating_sub(u32::from(limited)) + u32::from(limits);
+        if tree
+            || at != GROUP_LANE && was_ready != ready
             || l.at_base == 0
-            || l.at_limit == 0
-            || tree
-            || l.limit.is_none_or(|x| limit.before(x))
+            || l.limit.is_some() && l.at_limit == 0
+            || ready && l.limit.is_none_or(|x| limit.before(x))
         {
             self.settle(at);
         }

@@ -96,3 +96,71 @@ impl Comparison {
         verdicts.map_or(Standing::Worse, |[a, b]| a.standing.max(b.standing))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::compare::{AUTO, Cell, Loss};
+
+    fn entry(scheme: &str, (slowest_us, root_bytes): (u64, u64)) -> Entry {
+        let cost = Cost {
+            slowest: Duration::from_micros(slowest_us),
+            root_bytes,
+            root_feedback: 0,
+            events: 0,
+        };
+        Entry {
+            scheme: scheme.into(),
+            fate: Fate::Cost(cost, 0),
+        }
+    }
+
+    fn comparison(auto: (u64, u64), others: &[(u64, u64)]) -> Comparison {
+        let loss = Loss {
+            mean: 0.0,
+            burst: None,
+        };
+        Comparison {
+            cell: Cell {
+                nodes: 8,
+                len: 4,
+                loss,
+                chunk: 1440,
+            },
+            auto: entry(AUTO, auto),
+            presets: others.iter().map(|&o| entry("other", o)).collect(),
+        }
+    }
+
+    #[test]
+    fn time_counts_first_and_bytes_among_those_as_fast() {
+        use Standing::{Better, Equal, Worse};
+        for (auto, others, verdicts) in [
+            ((100, 100), &[(100, 100)][..], (Better, Better)),
+            ((105, 105), &[(100, 100)], (Equal, Equal)),
+            ((106, 100), &[(100, 100)], (Worse, Better)),
+            ((100, 106), &[(105, 100)], (Better, Worse)),
+            // One that is slower by far may be as thrifty as it likes, ...
+            ((100, 900), &[(106, 100), (100, 890)], (Better, Equal)),
+            // ... and may be the only other one.
+            ((100, 900), &[(106, 100)], (Better, Better)),
+        ] {
+            let c = comparison(auto, others);
+            let found = c.verdicts().map(|[t, b]| (t.standing, b.standing));
+            assert_eq!(found, Some(verdicts), "{auto:?} against {others:?}");
+            assert_eq!(c.standing(), verdicts.0.max(verdicts.1));
+        }
+    }
+
+    /// Who was given up too soon may have been the better one.
+    #[test]
+    fn nothing_is_said_without_the_others_end() {
+        let mut c = comparison((100, 100), &[(100, 100)]);
+        c.presets[0].fate = Fate::GivenUp(Duration::from_micros(101));
+        assert!(c.verdicts().is_some());
+        c.presets[0].fate = Fate::GivenUp(Duration::from_micros(99));
+        assert_eq!((c.verdicts(), c.standing()), (None, Standing::Worse));
+    }
+}
