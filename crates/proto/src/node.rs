@@ -23,7 +23,7 @@ use crate::scheme::Checksum;
 use crate::seq::Seq;
 use crate::sum::Payload;
 use crate::time::Time;
-use crate::wire::{self, Frame, Header, Origin, Probe};
+use crate::wire::{self, Frame, Header, Origin, Probe, flag};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
@@ -449,8 +449,15 @@ impl Node {
                 self.counters.foreign += u64::from(!told);
             }
             Frame::Probe(f) => {
-                if self.acks.len() < ACKS_MAX {
+                let mine = f.flags & flag::ALONE == 0 || f.nonce == self.config.node.0;
+                if mine && self.acks.len() < ACKS_MAX {
                     self.acks.push_back((from, *f));
+                }
+            }
+            Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
+                let root = group.root.as_mut().filter(|_| f.nonce == from.0);
+                if let Some(root) = root.filter(|_| f.flags & flag::MULTICAST != 0) {
+                    root.regained(now, from, &mut self.out);
                 }
             }
             Frame::ProbeAck(f) => {
@@ -579,11 +586,8 @@ impl Node {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
-            let start = head.len();
-            put_start(head, 0, begin);
             let size = group.chunk as usize + self.config.scheme.data_overhead();
-            wire::put_probe(head, &probe, start + size);
-            return Some(control(to));
+            return Some(put_probe(to, &probe, size, begin, head));
         }
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
@@ -594,7 +598,8 @@ impl Node {
             send = send.or_else(|| stream.relay(now, &self.config, counters, out));
         }
         if let Some(send) = send {
-            return Some(put(send, group.id, begin, head));
+            let size = group.chunk as usize + self.config.scheme.data_overhead();
+            return Some(put(send, (group.id, size), begin, head));
         }
         for stream in &mut group.inbound {
             let put = |head: &mut Vec<u8>| put_start(head, 0, begin);
@@ -682,8 +687,16 @@ fn put_start(head: &mut Vec<u8>, flight: u16, (header, checksum): Start) {
     wire::put_check(head, checksum);
 }
 
-/// Appends the head of what a stream sends.
-fn put(send: Send, group: GroupId, begin: Start, head: &mut Vec<u8>) -> Output {
+/// Appends a probe of `size` bytes.
+fn put_probe(to: Dest, probe: &Probe, size: usize, begin: Start, head: &mut Vec<u8>) -> Output {
+    let end = head.len() + size;
+    put_start(head, 0, begin);
+    wire::put_probe(head, probe, end);
+    control(to)
+}
+
+/// Appends the head of what a stream sends, with `size` the largest datagram.
+fn put(send: Send, (group, size): (GroupId, usize), begin: Start, head: &mut Vec<u8>) -> Output {
     match send {
         Send::Data {
             to,
@@ -725,6 +738,7 @@ fn put(send: Send, group: GroupId, begin: Start, head: &mut Vec<u8>) -> Output {
             wire::put_sync(head, &wire::Sync { group, root, next });
             control(to)
         }
+        Send::Probe(probe) => put_probe(Dest::Group(group), &probe, size, begin, head),
     }
 }
 

@@ -1,8 +1,16 @@
 //! Values of a scheme, one at a time: what each is good for, shown by what happens without it.
 
+use std::time::Duration;
+
+use fabricast::proto::Reach;
 use fabricast::proto::scheme::Checksum;
-use fabricast_sim::fault::LinkFaults;
-use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace};
+use fabricast_sim::fault::{Block, Blocked, LinkFaults};
+use fabricast_sim::table::LINKS;
+use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id};
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
 
 fn run(s: &Scenario) -> Result<Outcome, Failure> {
     Cluster::new(s, Trace::silent()).run()
@@ -20,8 +28,8 @@ fn corrupting(checksum: Checksum) -> Scenario {
     if checksum != Checksum::Additive {
         s.faults.up = s.faults.down; // two changes may cancel out in a sum
     }
-    s.faults.heal_at = std::time::Duration::from_secs(3600);
-    s.complete_within = std::time::Duration::ZERO;
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
     s
 }
 
@@ -35,4 +43,69 @@ fn damaged_datagrams_are_found_by_a_checksum_alone() {
             Err(e) => panic!("{checksum:?}: {e}"),
         }
     }
+}
+
+/// Multicast does not reach one of eight for half a second of a transfer of two.
+#[test]
+fn who_hears_multicast_again_joins_the_others_again() {
+    let mut s = LINKS[0].scenario(8, 2.0);
+    s.faults.blocks.push(Block {
+        host: 3,
+        what: Blocked::Multicast,
+        at: ms(300),
+        until: Some(ms(800)),
+    });
+    let mut reached = Vec::new();
+    let mut cluster = Cluster::new(&s, Trace::silent());
+    cluster.watch(|view| {
+        let mut members = view.node(0).members(group_id(0));
+        let reach = members.nth(2).map(|m| m.reach);
+        if reach.is_some() && reach != reached.last().copied() {
+            reached.extend(reach);
+        }
+    });
+    let with = match cluster.run() {
+        Ok(o) => o,
+        Err(e) => panic!("{e}"),
+    };
+    drop(cluster);
+    assert_eq!(
+        reached,
+        [Reach::Multicast, Reach::Unicast, Reach::Multicast]
+    );
+    // In its own lane it got the few packets of that time, and what it missed.
+    let (alone, all) = (with.counters[0].data_unicast, with.counters[0].data);
+    assert!(alone * 4 < all, "{alone} of {all} by unicast");
+}
+
+/// Nobody hears multicast for a while; then all do, and nobody is sent anything alone any more.
+#[test]
+fn a_group_that_lost_multicast_gets_it_back() {
+    let mut s = LINKS[0].scenario(4, 2.0);
+    s.faults.blocks = (1..5)
+        .map(|host| Block {
+            host,
+            what: Blocked::Multicast,
+            at: ms(300),
+            until: Some(ms(1500)),
+        })
+        .collect();
+    s.faults.down = LinkFaults::uniform(0.01);
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
+    let mut alone_at_last = Vec::new();
+    let mut cluster = Cluster::new(&s, Trace::silent());
+    cluster.watch(|view| {
+        let members = view.node(0).members(group_id(0));
+        alone_at_last = members.map(|m| m.reach == Reach::Unicast).collect();
+    });
+    let o = match cluster.run() {
+        Ok(o) => o,
+        Err(e) => panic!("{e}"),
+    };
+    drop(cluster);
+    assert_eq!(alone_at_last, [false; 4]);
+    let (alone, all) = (o.counters[0].data_unicast, o.counters[0].data);
+    assert!(alone > 0 && alone < all, "{alone} by unicast, {all} to all");
+    println!("{alone} {all} {:?}", o.done_at);
 }

@@ -839,8 +839,11 @@ impl Inbound {
             Below::Combines(reporters) => {
                 let all = reporters.missing(self.told_below, own);
                 // Of what it has not heard of itself it cannot speak.
-                let known = all.iter().take_while(|r| !feedback.high.before(r.0 + r.1));
-                wire::put_feedback(head, &feedback, known.copied());
+                let known = all.iter().map_while(|&(first, n)| {
+                    let known = feedback.high.from(first).min(n as i32);
+                    (known > 0).then_some((first, known as u32))
+                });
+                wire::put_feedback(head, &feedback, known);
             }
             _ => wire::put_feedback(head, &feedback, own),
         }

@@ -76,6 +76,8 @@ pub mod flag {
     pub const FLIGHT: u8 = 1;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
+    /// Probe and its answer: the nonce is the number of the only node that is to answer.
+    pub const ALONE: u8 = 2;
     /// Check: the sum of the datagram's words.
     pub const ADDITIVE: u8 = 1;
     /// Check: CRC-32C.
@@ -237,7 +239,7 @@ pub struct Probe {
     pub group: GroupId,
     /// Told back in the answer.
     pub nonce: u32,
-    /// [`flag::MULTICAST`].
+    /// [`flag::MULTICAST`], [`flag::ALONE`].
     pub flags: u8,
 }
 
