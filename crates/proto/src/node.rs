@@ -9,19 +9,18 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use crate::border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
-    Refused, Transmit,
+    Refused,
 };
+use crate::datagram::{self, Start};
 use crate::hierarchy::Hierarchy;
 use crate::id::{Extent, GroupId, NodeId, OpId, Token, packets};
-use crate::inbound::{Inbound, Place, Shared};
-use crate::lane::Send;
+use crate::inbound::{Inbound, Place, Ride, Shared};
 use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::{Charge, Root};
 use crate::scheme::Checksum;
 use crate::seq::Seq;
-use crate::sum::Payload;
 use crate::time::Time;
 use crate::wire::{self, Frame, Header, Origin, Probe, flag};
 
@@ -390,6 +389,7 @@ impl Node {
         };
         let scheme = &self.config.scheme;
         let mut placement = Placement::Discard;
+        let foreign = self.counters.foreign;
         match frame {
             Frame::Data(f) => {
                 let root = match f.origin {
@@ -466,6 +466,12 @@ impl Node {
                 }
             }
         }
+        if let Frame::Feedback(f) = frame
+            && f.flags & flag::RIDES != 0
+        {
+            // It is for one of those who receive the datagram.
+            self.counters.foreign = foreign;
+        }
         self.touch(at);
         placement
     }
@@ -509,9 +515,9 @@ impl Node {
     /// Call until [`Output::Wait`].
     pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
         if let Some((to, probe)) = self.acks.pop_front() {
-            put_start(head, 0, self.start());
+            self.start().put(head, 0);
             wire::put_probe_ack(head, &probe);
-            return control(Dest::Node(to));
+            return datagram::control(Dest::Node(to));
         }
         self.ring(now);
         loop {
@@ -574,12 +580,14 @@ impl Node {
 
     /// What every datagram of this node begins with.
     fn start(&self) -> Start {
-        let header = Header {
-            flight: 0,
-            source: self.config.node,
-            session: self.config.session,
-        };
-        (header, self.config.scheme.checksum)
+        Start {
+            header: Header {
+                flight: 0,
+                source: self.config.node,
+                session: self.config.session,
+            },
+            checksum: self.config.scheme.checksum,
+        }
     }
 
     fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
@@ -587,7 +595,7 @@ impl Node {
         let group = self.groups[at].as_mut()?;
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
             let size = group.chunk as usize + self.config.scheme.data_overhead();
-            return Some(put_probe(to, &probe, size, begin, head));
+            return Some(datagram::put_probe(to, &probe, size, begin, head));
         }
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
@@ -599,16 +607,32 @@ impl Node {
         }
         if let Some(send) = send {
             let size = group.chunk as usize + self.config.scheme.data_overhead();
-            return Some(put(send, (group.id, size), begin, head));
+            let Group { root, inbound, .. } = group;
+            let ride = |head: &mut Vec<u8>, to: Dest, room: usize| {
+                let root = root.as_ref();
+                let boarded =
+                    Ride { to, room, root }.board(now, &self.config.scheme, inbound, head);
+                counters.feedback_rode += boarded;
+            };
+            return Some(datagram::put(send, (group.id, size), begin, head, ride));
         }
-        for stream in &mut group.inbound {
-            let put = |head: &mut Vec<u8>| put_start(head, 0, begin);
-            if stream.poll(now, &self.config.scheme, head, put) {
-                self.counters.feedback_sent += 1;
-                return Some(control(Dest::Node(stream.collector())));
-            }
-        }
-        None
+        let start = head.len();
+        let spoke = group.inbound.iter_mut().position(|stream| {
+            let put = |head: &mut Vec<u8>| begin.put(head, 0);
+            stream.poll(now, &self.config.scheme, head, put)
+        })?;
+        self.counters.feedback_sent += 1;
+        let to = Dest::Node(group.inbound[spoke].collector());
+        let size = group.chunk as usize + self.config.scheme.data_overhead();
+        let room = (start + size).saturating_sub(head.len());
+        let ride = Ride {
+            to,
+            room,
+            root: None,
+        };
+        let boarded = ride.board(now, &self.config.scheme, &mut group.inbound, head);
+        self.counters.feedback_rode += boarded;
+        Some(datagram::control(to))
     }
 
     /// Ends the proof of a group when all is known.
@@ -678,89 +702,7 @@ impl Node {
     }
 }
 
-/// A header, and what is to prove the datagram.
-type Start = (Header, Checksum);
-
-/// Appends what a datagram of this flight begins with.
-fn put_start(head: &mut Vec<u8>, flight: u16, (header, checksum): Start) {
-    wire::put_header(head, &Header { flight, ..header });
-    wire::put_check(head, checksum);
-}
-
-/// Appends a probe of `size` bytes.
-fn put_probe(to: Dest, probe: &Probe, size: usize, begin: Start, head: &mut Vec<u8>) -> Output {
-    let end = head.len() + size;
-    put_start(head, 0, begin);
-    wire::put_probe(head, probe, end);
-    control(to)
-}
-
-/// Appends the head of what a stream sends, with `size` the largest datagram.
-fn put(send: Send, (group, size): (GroupId, usize), begin: Start, head: &mut Vec<u8>) -> Output {
-    match send {
-        Send::Data {
-            to,
-            flight,
-            origin,
-            seq,
-            flags,
-            extent,
-        } => {
-            put_start(head, flight, begin);
-            wire::put_data(head, group, origin, seq, flags, extent.len);
-            data(to, Payload::Extent(extent))
-        }
-        Send::Coded {
-            to,
-            flight,
-            sources,
-            flags,
-            sum,
-        } => {
-            put_start(head, flight, begin);
-            wire::put_coded(head, group, &sources, flags, sum.len());
-            data(to, Payload::Sum(sum))
-        }
-        Send::Parity {
-            to,
-            flight,
-            first,
-            parity,
-            flags,
-        } => {
-            put_start(head, flight, begin);
-            let named = (first, parity.block.packets() as u8, parity.index);
-            wire::put_parity(head, group, named, flags, parity.block.chunk);
-            data(to, Payload::Parity(parity))
-        }
-        Send::Sync { to, root, next } => {
-            put_start(head, 0, begin);
-            wire::put_sync(head, &wire::Sync { group, root, next });
-            control(to)
-        }
-        Send::Probe(probe) => put_probe(Dest::Group(group), &probe, size, begin, head),
-    }
-}
-
 /// Timers that a node with so many groups keeps, those that were overtaken among them.
 fn timers_max(groups: usize) -> usize {
     2 * groups + 8
-}
-
-/// A datagram with a payload.
-fn data(to: Dest, payload: Payload) -> Output {
-    Output::Transmit(Transmit {
-        to,
-        payload: Some(payload),
-        token: Token(u64::from(payload.op().0)),
-    })
-}
-
-/// A datagram without payload.
-fn control(to: Dest) -> Output {
-    Output::Transmit(Transmit {
-        to,
-        payload: None,
-        token: Token(0),
-    })
 }

@@ -216,6 +216,9 @@ impl Draw {
                 s.faults.up.corrupt = often;
             }
         }
+        if self.rarely(4) {
+            s.scheme.feedback.piggyback = us(self.one(&[100, 1000, 2000]));
+        }
         // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use fabricast::proto::Reach;
 use fabricast::proto::scheme::Checksum;
+use fabricast::proto::{Counters, Reach};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
+use fabricast_sim::workload::{GroupPlan, Sending, StreamPlan};
 use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id};
 
 fn ms(n: u64) -> Duration {
@@ -108,4 +109,47 @@ fn a_group_that_lost_multicast_gets_it_back() {
     let (alone, all) = (o.counters[0].data_unicast, o.counters[0].data);
     assert!(alone > 0 && alone < all, "{alone} by unicast, {all} to all");
     println!("{alone} {all} {:?}", o.done_at);
+}
+
+/// Everybody broadcasts small objects to everybody, one each 300 µs.
+fn all_to_all(scheme: &str) -> Scenario {
+    let hosts = 5;
+    let mut s = Scenario::new(hosts);
+    s.scheme = scheme.parse().unwrap();
+    s.groups.push(GroupPlan {
+        members: (0..hosts).collect(),
+        chunk: 1440,
+        start: 0,
+    });
+    for root in 0..hosts {
+        let mut stream = StreamPlan::new(0, root, vec![64; 300]);
+        stream.sending = Sending::Every(Duration::from_micros(300));
+        s.streams.push(stream);
+    }
+    s.faults.down = LinkFaults::uniform(0.01);
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
+    s
+}
+
+#[test]
+fn acknowledgements_that_ride_need_no_datagrams() {
+    for scheme in ["window", "coroot(2)", "tree(2)", "auto"] {
+        let feedback = |name: &str| match run(&all_to_all(name)) {
+            Ok(o) => {
+                let sum = |of: fn(&Counters) -> u64| o.counters.iter().map(of).sum::<u64>();
+                assert_eq!(sum(|c| c.foreign), 0, "{name}");
+                (sum(|c| c.feedback_sent), sum(|c| c.feedback_rode))
+            }
+            Err(e) => panic!("{name}: {e}"),
+        };
+        let (alone, none) = feedback(scheme);
+        let (still_alone, rode) = feedback(&format!("{scheme}+piggyback"));
+        assert_eq!(none, 0);
+        // Those that are urgent (a loss, a question) still go by themselves.
+        assert!(
+            still_alone * 2 < alone && rode > still_alone,
+            "{scheme}: {alone} by themselves, then {still_alone}, and {rode} rode"
+        );
+    }
 }

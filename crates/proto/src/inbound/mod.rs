@@ -6,6 +6,9 @@
 
 mod below;
 mod parity;
+mod riders;
+
+pub use riders::Ride;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -532,14 +535,15 @@ impl Inbound {
             self.ripens = Some((now + self.reorder, self.gaps.high()));
         }
         if asked {
-            self.ask(now, scheme, seq + 1);
+            self.ask(now + rule.piggyback, scheme, seq + 1);
         }
         // The first reports come more often, so that the pacer learns fast.
         let every = rule.every.min(16 + self.received / 16);
         if self.is_pressing() {
             self.plan(now);
         } else if self.count >= every.saturating_mul(self.stretch) {
-            self.plan(self.spaced(now, self.last_feedback, scheme));
+            let soon = self.spaced(now, self.last_feedback, scheme);
+            self.plan(soon + rule.piggyback);
         } else {
             self.plan(now + rule.delay_max * self.stretch);
         }
@@ -716,7 +720,8 @@ impl Inbound {
             }
             self.ops.remove(i);
             if !scheme.feedback.asked_only {
-                self.plan(now + scheme.feedback.turn * self.turn);
+                let rule = &scheme.feedback;
+                self.plan(now + rule.piggyback + rule.turn * self.turn);
             }
         } else if !scheme.feedback.asked_only && self.is_pressing() {
             self.plan(now);
@@ -781,7 +786,13 @@ impl Inbound {
         }
         self.forget(now, scheme);
         header(head);
-        self.write(now, scheme, head);
+        self.write(now, scheme, 0, head);
+        self.told(now, scheme);
+        true
+    }
+
+    /// Feedback has been written.
+    fn told(&mut self, now: Time, scheme: &Scheme) {
         self.due = None;
         self.asked = None;
         self.count = 0;
@@ -793,10 +804,9 @@ impl Inbound {
             self.plan(now + self.retry);
             self.retry = (self.retry * 2).min(scheme.detect.ask_max);
         }
-        true
     }
 
-    fn write(&mut self, now: Time, scheme: &Scheme, head: &mut Vec<u8>) {
+    fn write(&mut self, now: Time, scheme: &Scheme, flags: u8, head: &mut Vec<u8>) {
         let newest = self.newest.unwrap_or(Newest {
             flight: 0,
             at: now,
@@ -816,7 +826,7 @@ impl Inbound {
             arrived_us: newest.at.micros(),
             held_us: now.since(newest.at).as_micros().min(u128::from(u32::MAX)) as u32,
             flight: newest.flight,
-            flags: if known { flag::FLIGHT } else { 0 },
+            flags: if known { flags | flag::FLIGHT } else { flags },
             missing: Ranges::NONE,
         };
         let ripe = if mutant::active(Mutant::GapsUnreported) || self.has_failed() {

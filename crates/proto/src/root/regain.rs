@@ -94,6 +94,12 @@ impl Root {
         }));
     }
 
+    /// Whether multicast reaches this member, as far as is known.
+    pub fn hears(&self, node: NodeId) -> bool {
+        let found = self.members.binary_search_by_key(&node, |m| m.node);
+        found.is_ok_and(|i| !self.members[i].gone && self.members[i].reach == Reach::Multicast)
+    }
+
     /// Member `i`, which has a lane of its own, joins the group's.
     pub(super) fn rejoin(&mut self, i: usize) {
         let alone = self.lanes[self.members[i].lane].as_ref();

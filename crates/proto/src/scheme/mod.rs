@@ -77,6 +77,9 @@ pub struct FeedbackRule {
     /// How far apart the answers of two neighbours are when all are asked at once; those that lack
     /// something answer four times as fast.
     pub turn: Duration,
+    /// What need not be said at once waits so long for a datagram that goes to the same node, or to a
+    /// group in which that is, before it is sent by itself (P1.6 "piggyback"); zero: not at all.
+    pub piggyback: Duration,
     /// In a group of more receivers than this, counts and times are so much longer that the root
     /// hears as much as from so many.
     pub crowd: u32,
@@ -147,6 +150,7 @@ impl Scheme {
                 spacing_min: Duration::from_millis(2),
                 delay_max: Duration::from_millis(20),
                 turn: Duration::from_micros(2),
+                piggyback: Duration::ZERO,
                 crowd: 64,
             },
             detect: Detect {
@@ -186,6 +190,7 @@ impl Scheme {
         feedback.every = feedback.every.max(1);
         feedback.crowd = feedback.crowd.max(1);
         feedback.turn = feedback.turn.min(LATE);
+        feedback.piggyback = feedback.piggyback.min(LATE);
         self.repair.gather = self.repair.gather.min(LATE);
         for t in [
             &mut feedback.spacing_min,

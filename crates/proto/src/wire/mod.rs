@@ -74,6 +74,8 @@ pub mod flag {
     pub const RELAYED: u8 = 4;
     /// Feedback: data has been received, so that the fields about the newest flight mean something.
     pub const FLIGHT: u8 = 1;
+    /// Feedback: it rides on a datagram that others receive, too.
+    pub const RIDES: u8 = 2;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the nonce is the number of the only node that is to answer.
@@ -214,7 +216,7 @@ pub struct Feedback<'a> {
     pub held_us: u32,
     /// The newest flight of the root's that has arrived.
     pub flight: u16,
-    /// [`flag::FLIGHT`].
+    /// [`flag::FLIGHT`], [`flag::RIDES`].
     pub flags: u8,
     /// What is missing, here or below, between `below` and `high`, in rising order; cut off at
     /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
