@@ -115,7 +115,14 @@ impl Group {
         };
         let stream = Inbound::new(config, place, self.chunk, self.start);
         self.inbound.push(stream);
+        self.divide();
         self.inbound.last_mut()
+    }
+
+    /// The streams that this node receives share its buffers.
+    fn divide(&mut self) {
+        let streams = self.inbound.len() as u32;
+        self.inbound.iter_mut().for_each(|s| s.divide(streams));
     }
 
     /// How a member is reached, as far as is known.
@@ -292,6 +299,7 @@ impl Node {
                 let mut stream = group.inbound.remove(i);
                 self.leaving.extend(stream.unfinished());
                 stream.abandon(&mut self.out);
+                group.divide();
             }
             self.touch(at);
         }

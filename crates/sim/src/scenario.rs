@@ -189,6 +189,7 @@ impl Draw {
                 send: Duration::from_nanos(self.between(100, 2000)),
                 receive: Duration::from_nanos(self.between(100, 4000)),
                 byte_ps: self.between(0, 300),
+                word: None,
             };
         }
         s.batch = self.one(&[1, 8, 64]);
@@ -219,6 +220,7 @@ impl Draw {
         if self.rarely(4) {
             s.scheme.feedback.piggyback = us(self.one(&[100, 1000, 2000]));
         }
+        s.scheme.credits = self.rarely(6);
         // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;

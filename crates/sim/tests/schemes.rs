@@ -153,3 +153,65 @@ fn acknowledgements_that_ride_need_no_datagrams() {
         );
     }
 }
+
+/// Twelve hosts, each of which broadcasts forty full packets at once to all others, whose processors are slower than the
+/// network and whose buffers hold 64 packets.
+fn rush(scheme: &str) -> Scenario {
+    let hosts = 12;
+    let mut s = Scenario::new(hosts);
+    s.scheme = scheme.parse().unwrap();
+    s.groups.push(GroupPlan {
+        members: (0..hosts).collect(),
+        chunk: 1440,
+        start: 0,
+    });
+    for root in 0..hosts {
+        s.streams.push(StreamPlan::new(0, root, vec![1440; 40]));
+    }
+    s.costs.receive = Duration::from_micros(20);
+    s.receive_buffer = 64 * s.datagram_max();
+    s
+}
+
+#[test]
+fn nobody_sends_more_than_there_are_buffers_for() {
+    let overflowed = |name: &str| match run(&rush(name)) {
+        Ok(o) => o.not_ready,
+        Err(e) => panic!("{name}: {e}"),
+    };
+    for scheme in ["window", "auto"] {
+        let without = overflowed(scheme);
+        assert!(without > 100, "{scheme}: {without}");
+        for more in ["+credits", "+credits+piggyback"] {
+            assert_eq!(overflowed(&format!("{scheme}{more}")), 0, "{scheme}{more}");
+        }
+    }
+}
+
+/// A root that is busy with its receivers' acknowledgements sends sooner if it finds them in its memory (P1.11).
+#[test]
+fn acknowledgements_by_words_cost_the_root_less() {
+    let time = |word| {
+        let mut s = Scenario::new(33);
+        s.scheme = "window".parse().unwrap();
+        s.groups.push(GroupPlan {
+            members: (0..33).collect(),
+            chunk: 1440,
+            start: 0,
+        });
+        s.streams.push(StreamPlan::new(0, 0, vec![64; 100]));
+        s.streams[0].sending = Sending::Ahead(1);
+        s.costs.receive = Duration::from_micros(2);
+        s.costs.word = word;
+        match run(&s) {
+            Ok(o) => (o.done_at, o.counters[0].feedback_received),
+            Err(e) => panic!("{e}"),
+        }
+    };
+    let (datagrams, words) = (time(None), time(Some(Duration::from_nanos(50))));
+    assert_eq!(time(Some(Duration::from_micros(2))), datagrams);
+    assert!(
+        words.0.0 * 3 < datagrams.0.0 * 2,
+        "{words:?} instead of {datagrams:?}"
+    );
+}

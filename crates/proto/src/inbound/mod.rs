@@ -142,7 +142,12 @@ pub struct Inbound {
     end: Seq,
     held: VecDeque<Held>,
     hold_max: u32,
+    /// Packets that the receive buffer holds ...
+    buffers: u32,
+    /// ... and how many of them are for this stream.
     backlog: u32,
+    /// Whether that must not be exceeded.
+    credits: bool,
     /// Boundary packets of which only some bytes are placed: number and bytes.
     partial: Vec<(Seq, u32)>,
     /// Blocks of which parity packets are kept, in order.
@@ -216,7 +221,9 @@ impl Inbound {
             end: start,
             held: VecDeque::new(),
             hold_max: config.hold,
+            buffers: config.backlog.max(16),
             backlog: config.backlog.max(16),
+            credits: scheme.credits,
             partial: Vec::new(),
             kept: Vec::new(),
             wanted: Vec::new(),
@@ -247,6 +254,14 @@ impl Inbound {
     /// Whom this node tells.
     pub fn collector(&self) -> NodeId {
         self.collector
+    }
+
+    /// With credits this stream has its share of the buffers, of so many streams (P1.10); an eighth is
+    /// for what is not data.
+    pub fn divide(&mut self, streams: u32) {
+        if self.credits {
+            self.backlog = (self.buffers * 7 / 8 / streams).max(1);
+        }
     }
 
     /// Packets held for operations that are not posted.
@@ -583,7 +598,7 @@ impl Inbound {
 
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
-        let used = match self.is_crowd() {
+        let used = match self.is_crowd() && !self.credits {
             true => self.window / 2,
             false => self.window.min(self.backlog) / 4,
         };
@@ -656,7 +671,7 @@ impl Inbound {
         }
         let own = self.room().min(posted);
         // In a crowd nobody speaks so often.
-        let own = match self.is_crowd() {
+        let own = match self.is_crowd() && !self.credits {
             true => own,
             false => own.min(high + self.backlog),
         };

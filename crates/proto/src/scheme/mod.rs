@@ -32,6 +32,9 @@ pub struct Scheme {
     pub broadcasts: u32,
     /// What proves that a datagram is as it was sent (P4.4).
     pub checksum: Checksum,
+    /// A receiver divides its buffers among all from whom it receives, and none of them sends more than
+    /// its share (P1.10); else each may send as if it were alone.
+    pub credits: bool,
 }
 
 /// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails nothing
@@ -168,6 +171,7 @@ impl Scheme {
             window: 16_384,
             broadcasts: u32::MAX,
             checksum: Checksum::None,
+            credits: false,
         }
     }
 

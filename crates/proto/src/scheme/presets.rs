@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 15] = [
+pub const PRESETS: [Preset; 16] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -70,6 +70,10 @@ pub const PRESETS: [Preset; 15] = [
     Preset {
         name: "piggyback",
         about: "modifier: acknowledgements wait 2 ms to ride on what goes the same way (P1.6)",
+    },
+    Preset {
+        name: "credits",
+        about: "modifier: receivers divide their buffers among all roots (P1.10)",
     },
     Preset {
         name: "additive",
@@ -186,6 +190,12 @@ impl Scheme {
         self
     }
 
+    /// P1.10: nobody sends more than a receiver has buffers for.
+    pub fn credits(mut self) -> Scheme {
+        self.credits = true;
+        self
+    }
+
     /// P4.4: with such a proof in each datagram.
     pub fn checked(mut self, checksum: Checksum) -> Scheme {
         self.checksum = checksum;
@@ -239,6 +249,7 @@ impl FromStr for Scheme {
                 (None, "ibrmp", None) => Scheme::ibrmp(),
                 // By itself a modifier modifies the window.
                 (s, "piggyback", None) => s.unwrap_or_else(Scheme::acknowledged).piggyback(),
+                (s, "credits", None) => s.unwrap_or_else(Scheme::acknowledged).credits(),
                 (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
                 (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
                 (s, "multicast" | "sums" | "blocks", None) => {
