@@ -19,7 +19,7 @@ use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::{Charge, Root};
-use crate::scheme::Checksum;
+use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{self, Frame, Header, Origin, Probe, flag};
@@ -667,10 +667,9 @@ impl Node {
         self.out.push_back(Output::Event(Event::Proven(group.id)));
     }
 
-    /// What proves this node's datagrams, and is to prove those that it is given: the driver computes and
-    /// compares.
-    pub fn checksum(&self) -> Checksum {
-        self.config.scheme.checksum
+    /// The scheme in use. What concerns bytes (`checksum`, `copied`) is the driver's to do.
+    pub fn scheme(&self) -> &Scheme {
+        &self.config.scheme
     }
 
     /// Counters since the start.

@@ -221,6 +221,7 @@ impl Draw {
             s.scheme.feedback.piggyback = us(self.one(&[100, 1000, 2000]));
         }
         s.scheme.credits = self.rarely(6);
+        s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
         // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;

@@ -35,6 +35,9 @@ pub struct Scheme {
     /// A receiver divides its buffers among all from whom it receives, and none of them sends more than
     /// its share (P1.10); else each may send as if it were alone.
     pub credits: bool,
+    /// An object of at most so many bytes is copied when it is sent, so that the caller is done with it at once;
+    /// a longer one is read where it is until everybody has it (P1.7, P4.8). Zero: none is copied.
+    pub copied: u32,
 }
 
 /// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails nothing
@@ -172,6 +175,7 @@ impl Scheme {
             broadcasts: u32::MAX,
             checksum: Checksum::None,
             credits: false,
+            copied: 0,
         }
     }
 

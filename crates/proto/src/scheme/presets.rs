@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 16] = [
+pub const PRESETS: [Preset; 17] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -74,6 +74,10 @@ pub const PRESETS: [Preset; 16] = [
     Preset {
         name: "credits",
         about: "modifier: receivers divide their buffers among all roots (P1.10)",
+    },
+    Preset {
+        name: "copied(N)",
+        about: "modifier: objects of at most N bytes are copied, and their sender is done (P1.7, P4.8)",
     },
     Preset {
         name: "additive",
@@ -196,6 +200,12 @@ impl Scheme {
         self
     }
 
+    /// P1.7, P4.8: objects of at most so many bytes are copied.
+    pub fn copied(mut self, bytes: u32) -> Scheme {
+        self.copied = bytes;
+        self
+    }
+
     /// P4.4: with such a proof in each datagram.
     pub fn checked(mut self, checksum: Checksum) -> Scheme {
         self.checksum = checksum;
@@ -250,6 +260,7 @@ impl FromStr for Scheme {
                 // By itself a modifier modifies the window.
                 (s, "piggyback", None) => s.unwrap_or_else(Scheme::acknowledged).piggyback(),
                 (s, "credits", None) => s.unwrap_or_else(Scheme::acknowledged).credits(),
+                (s, "copied", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).copied(n),
                 (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
                 (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
                 (s, "multicast" | "sums" | "blocks", None) => {
