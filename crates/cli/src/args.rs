@@ -216,7 +216,7 @@ pub struct Send {
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
     pub start_timeout: Duration,
     /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison: basic,
-    /// window, coroot(N), tree(N), channels(N), ibrmp, with +aggregate(N), +skewed(N), +multicast
+    /// window, coroot(N), tree(N), channels(N), ibrmp, with +aggregate(N), +skewed(N), +piggyback, +credits, +multicast
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme)]
     pub scheme: String,
     /// What each datagram carries to prove that memory and network cards left it as it was; the file

@@ -146,6 +146,22 @@ fn multicast_blocked_in_the_middle_for_all() {
     assert_eq!(done.reached_by("unicast"), ["h2", "h3", "h4"]);
 }
 
+/// It falls back to unicast, and returns to the others when multicast does.
+#[test]
+fn multicast_blocked_for_a_while() {
+    let cluster = cluster!(3, &SLOW);
+    let mut transfer = Transfer::start(&cluster, 3, 60 * MB, &["--inject-loss", "1"]);
+    transfer.send.until_share(15);
+    cluster.run(&["block", "h3"]);
+    transfer.send.until("path", |e| e["reach"] == "unicast");
+    cluster.run(&["unblock", "h3"]);
+    transfer.send.until("path", |e| e["reach"] == "multicast");
+    let done = transfer.end(&[]);
+    assert_eq!(done.told_unicast(), ["h3"]);
+    assert_eq!(done.reached_by("multicast"), ["h2", "h3", "h4"]);
+    assert!(done.multiple <= 1.6, "{}", done.describe());
+}
+
 #[test]
 fn a_killed_receiver_does_not_stop_the_others() {
     let cluster = cluster!(3, &SLOW);

@@ -8,6 +8,7 @@
 mod check;
 mod code;
 mod outbox;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use fabricast_proto::{
 
 use self::code::Code;
 use self::outbox::Outbox;
+use self::stored::Stored;
 use crate::object::{Object, Written};
 use crate::transport::Transport;
 
@@ -54,7 +56,7 @@ pub struct Counters {
 pub struct Driver<T: Transport, O: Object> {
     node: Node,
     transport: T,
-    objects: BTreeMap<OpId, O>,
+    objects: BTreeMap<OpId, Stored<O>>,
     done: BTreeMap<OpId, O>,
     /// Objects that have put bytes off: the only ones that have progress to tell.
     later: BTreeSet<OpId>,
@@ -109,10 +111,24 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.node.command(now, command).map(|_| ())
     }
 
-    /// Sends `object` to all other members of `group`.
-    pub fn bcast(&mut self, now: Time, group: GroupId, object: O) -> Result<OpId, (Refused, O)> {
+    /// Sends `object` to all other members of `group`. One that is no longer than the scheme's `copied` is
+    /// copied and can be taken back at once ([`Driver::take`]); else when everybody has it.
+    pub fn bcast(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        mut object: O,
+    ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
-        self.start(now, Command::Bcast { group, len }, object)
+        let small = (1..=u64::from(self.node.scheme().copied)).contains(&len);
+        let copy = small.then(|| Stored::copy(&mut object)).flatten();
+        let op = self.start(now, Command::Bcast { group, len }, object)?;
+        if let Some(copy) = copy
+            && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
+        {
+            self.done.insert(op, object);
+        }
+        Ok(op)
     }
 
     /// Takes the next object of `root` into `object`, which has its length.
@@ -130,7 +146,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     fn start(&mut self, now: Time, command: Command, object: O) -> Result<OpId, (Refused, O)> {
         match self.node.command(now, command) {
             Ok(Some(op)) => {
-                self.objects.insert(op, object);
+                self.objects.insert(op, Stored::Lent(object));
                 Ok(op)
             }
             Ok(None) => unreachable!("bcast and post are numbered"),
@@ -143,15 +159,18 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released: given back once. It
+    /// The object of an operation that is over and that the node has released, or that was copied: given back once. It
     /// is kept until then, so whoever has no use for it takes it all the same.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }
 
-    /// The object of an operation under way.
+    /// The object of an operation under way, unless it was copied.
     pub fn object(&mut self, op: OpId) -> Option<&mut O> {
-        self.objects.get_mut(&op)
+        match self.objects.get_mut(&op)? {
+            Stored::Lent(object) => Some(object),
+            Stored::Copy(_) => None,
+        }
     }
 
     /// Receives, lets the node work, sends. Never blocks.
@@ -192,7 +211,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             counters,
             ..
         } = self;
-        let checksum = node.checksum();
+        let checksum = node.scheme().checksum;
         transport.recv(now, &mut |arrived, bytes| {
             let Ok(datagram) = wire::decode(bytes) else {
                 counters.malformed += 1;
@@ -274,7 +293,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     self.outbox.released(op);
                     self.code.released(op);
                     self.later.remove(&op);
-                    if let Some(object) = self.objects.remove(&op) {
+                    if let Some(Stored::Lent(object)) = self.objects.remove(&op) {
                         self.done.insert(op, object);
                     }
                 }
@@ -325,7 +344,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             // The owner of the object knows why; the operation cannot go on.
             events.push_back(Event::Failed(op));
         });
-        outbox.seal(node.checksum(), objects);
+        outbox.seal(node.scheme().checksum, objects);
         let sent = outbox.send(now, objects, transport)?;
         counters.unread += outbox.lost() as u64;
         let before = outbox.len();

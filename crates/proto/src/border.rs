@@ -259,8 +259,10 @@ pub struct Counters {
     /// Data packets sent for the first time to one node: one that multicast does not reach, or the
     /// only receiver of its group.
     pub data_unicast: u64,
-    /// Feedback frames sent.
+    /// Datagrams sent for the sake of a feedback frame.
     pub feedback_sent: u64,
+    /// Feedback frames that rode on other datagrams.
+    pub feedback_rode: u64,
     /// Feedback frames received.
     pub feedback_received: u64,
     /// Data packets received.

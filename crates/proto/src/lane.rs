@@ -7,7 +7,7 @@ use crate::pace::Pacer;
 use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
 use crate::window::Window;
-use crate::wire::Origin;
+use crate::wire::{Origin, Probe};
 
 /// A broadcast under way.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct Lane {
     pub pacer: Pacer,
     /// New packets sent.
     pub fresh: u32,
+    /// Its member hears the group's lane, and what that has sent is sent.
+    pub follows: bool,
     /// Members that hold the window at its base.
     pub at_base: u32,
     /// What the members can take; `None`: nobody is ready.
@@ -111,4 +113,6 @@ pub enum Send {
         /// Everything before this has been sent.
         next: Seq,
     },
+    /// A probe to the group.
+    Probe(Probe),
 }

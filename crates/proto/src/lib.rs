@@ -22,6 +22,7 @@
 
 mod block;
 mod border;
+mod datagram;
 mod demand;
 mod flights;
 pub mod gaps;

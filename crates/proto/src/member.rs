@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::border::Reach;
 use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
+use crate::root::Trial;
 use crate::scheme::Detect;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -55,6 +56,8 @@ pub struct Member {
     pub slow: bool,
     /// Whether multicast reaches it.
     pub hearing: Hearing,
+    /// When it is tried again, if it does not.
+    pub trial: Trial,
 }
 
 impl Member {
@@ -81,6 +84,7 @@ impl Member {
             unanswered: 0,
             slow: false,
             hearing: Hearing::default(),
+            trial: Trial::NEW,
         }
     }
 

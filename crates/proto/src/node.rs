@@ -9,21 +9,20 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use crate::border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
-    Refused, Transmit,
+    Refused,
 };
+use crate::datagram::{self, Start};
 use crate::hierarchy::Hierarchy;
 use crate::id::{Extent, GroupId, NodeId, OpId, Token, packets};
-use crate::inbound::{Inbound, Place, Shared};
-use crate::lane::Send;
+use crate::inbound::{Inbound, Place, Ride, Shared};
 use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::{Charge, Root};
-use crate::scheme::Checksum;
+use crate::scheme::Scheme;
 use crate::seq::Seq;
-use crate::sum::Payload;
 use crate::time::Time;
-use crate::wire::{self, Frame, Header, Origin, Probe};
+use crate::wire::{self, Frame, Header, Origin, Probe, flag};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
@@ -116,7 +115,14 @@ impl Group {
         };
         let stream = Inbound::new(config, place, self.chunk, self.start);
         self.inbound.push(stream);
+        self.divide();
         self.inbound.last_mut()
+    }
+
+    /// The streams that this node receives share its buffers.
+    fn divide(&mut self) {
+        let streams = self.inbound.len() as u32;
+        self.inbound.iter_mut().for_each(|s| s.divide(streams));
     }
 
     /// How a member is reached, as far as is known.
@@ -293,6 +299,7 @@ impl Node {
                 let mut stream = group.inbound.remove(i);
                 self.leaving.extend(stream.unfinished());
                 stream.abandon(&mut self.out);
+                group.divide();
             }
             self.touch(at);
         }
@@ -390,6 +397,7 @@ impl Node {
         };
         let scheme = &self.config.scheme;
         let mut placement = Placement::Discard;
+        let foreign = self.counters.foreign;
         match frame {
             Frame::Data(f) => {
                 let root = match f.origin {
@@ -449,8 +457,15 @@ impl Node {
                 self.counters.foreign += u64::from(!told);
             }
             Frame::Probe(f) => {
-                if self.acks.len() < ACKS_MAX {
+                let mine = f.flags & flag::ALONE == 0 || f.nonce == self.config.node.0;
+                if mine && self.acks.len() < ACKS_MAX {
                     self.acks.push_back((from, *f));
+                }
+            }
+            Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
+                let root = group.root.as_mut().filter(|_| f.nonce == from.0);
+                if let Some(root) = root.filter(|_| f.flags & flag::MULTICAST != 0) {
+                    root.regained(now, from, &mut self.out);
                 }
             }
             Frame::ProbeAck(f) => {
@@ -458,6 +473,12 @@ impl Node {
                     prover.ack(now, from, f);
                 }
             }
+        }
+        if let Frame::Feedback(f) = frame
+            && f.flags & flag::RIDES != 0
+        {
+            // It is for one of those who receive the datagram.
+            self.counters.foreign = foreign;
         }
         self.touch(at);
         placement
@@ -502,9 +523,9 @@ impl Node {
     /// Call until [`Output::Wait`].
     pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
         if let Some((to, probe)) = self.acks.pop_front() {
-            put_start(head, 0, self.start());
+            self.start().put(head, 0);
             wire::put_probe_ack(head, &probe);
-            return control(Dest::Node(to));
+            return datagram::control(Dest::Node(to));
         }
         self.ring(now);
         loop {
@@ -567,23 +588,22 @@ impl Node {
 
     /// What every datagram of this node begins with.
     fn start(&self) -> Start {
-        let header = Header {
-            flight: 0,
-            source: self.config.node,
-            session: self.config.session,
-        };
-        (header, self.config.scheme.checksum)
+        Start {
+            header: Header {
+                flight: 0,
+                source: self.config.node,
+                session: self.config.session,
+            },
+            checksum: self.config.scheme.checksum,
+        }
     }
 
     fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
-            let start = head.len();
-            put_start(head, 0, begin);
             let size = group.chunk as usize + self.config.scheme.data_overhead();
-            wire::put_probe(head, &probe, start + size);
-            return Some(control(to));
+            return Some(datagram::put_probe(to, &probe, size, begin, head));
         }
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
@@ -594,16 +614,33 @@ impl Node {
             send = send.or_else(|| stream.relay(now, &self.config, counters, out));
         }
         if let Some(send) = send {
-            return Some(put(send, group.id, begin, head));
+            let size = group.chunk as usize + self.config.scheme.data_overhead();
+            let Group { root, inbound, .. } = group;
+            let ride = |head: &mut Vec<u8>, to: Dest, room: usize| {
+                let root = root.as_ref();
+                let boarded =
+                    Ride { to, room, root }.board(now, &self.config.scheme, inbound, head);
+                counters.feedback_rode += boarded;
+            };
+            return Some(datagram::put(send, (group.id, size), begin, head, ride));
         }
-        for stream in &mut group.inbound {
-            let put = |head: &mut Vec<u8>| put_start(head, 0, begin);
-            if stream.poll(now, &self.config.scheme, head, put) {
-                self.counters.feedback_sent += 1;
-                return Some(control(Dest::Node(stream.collector())));
-            }
-        }
-        None
+        let start = head.len();
+        let spoke = group.inbound.iter_mut().position(|stream| {
+            let put = |head: &mut Vec<u8>| begin.put(head, 0);
+            stream.poll(now, &self.config.scheme, head, put)
+        })?;
+        self.counters.feedback_sent += 1;
+        let to = Dest::Node(group.inbound[spoke].collector());
+        let size = group.chunk as usize + self.config.scheme.data_overhead();
+        let room = (start + size).saturating_sub(head.len());
+        let ride = Ride {
+            to,
+            room,
+            root: None,
+        };
+        let boarded = ride.board(now, &self.config.scheme, &mut group.inbound, head);
+        self.counters.feedback_rode += boarded;
+        Some(datagram::control(to))
     }
 
     /// Ends the proof of a group when all is known.
@@ -630,10 +667,9 @@ impl Node {
         self.out.push_back(Output::Event(Event::Proven(group.id)));
     }
 
-    /// What proves this node's datagrams, and is to prove those that it is given: the driver computes and
-    /// compares.
-    pub fn checksum(&self) -> Checksum {
-        self.config.scheme.checksum
+    /// The scheme in use. What concerns bytes (`checksum`, `copied`) is the driver's to do.
+    pub fn scheme(&self) -> &Scheme {
+        &self.config.scheme
     }
 
     /// Counters since the start.
@@ -673,80 +709,7 @@ impl Node {
     }
 }
 
-/// A header, and what is to prove the datagram.
-type Start = (Header, Checksum);
-
-/// Appends what a datagram of this flight begins with.
-fn put_start(head: &mut Vec<u8>, flight: u16, (header, checksum): Start) {
-    wire::put_header(head, &Header { flight, ..header });
-    wire::put_check(head, checksum);
-}
-
-/// Appends the head of what a stream sends.
-fn put(send: Send, group: GroupId, begin: Start, head: &mut Vec<u8>) -> Output {
-    match send {
-        Send::Data {
-            to,
-            flight,
-            origin,
-            seq,
-            flags,
-            extent,
-        } => {
-            put_start(head, flight, begin);
-            wire::put_data(head, group, origin, seq, flags, extent.len);
-            data(to, Payload::Extent(extent))
-        }
-        Send::Coded {
-            to,
-            flight,
-            sources,
-            flags,
-            sum,
-        } => {
-            put_start(head, flight, begin);
-            wire::put_coded(head, group, &sources, flags, sum.len());
-            data(to, Payload::Sum(sum))
-        }
-        Send::Parity {
-            to,
-            flight,
-            first,
-            parity,
-            flags,
-        } => {
-            put_start(head, flight, begin);
-            let named = (first, parity.block.packets() as u8, parity.index);
-            wire::put_parity(head, group, named, flags, parity.block.chunk);
-            data(to, Payload::Parity(parity))
-        }
-        Send::Sync { to, root, next } => {
-            put_start(head, 0, begin);
-            wire::put_sync(head, &wire::Sync { group, root, next });
-            control(to)
-        }
-    }
-}
-
 /// Timers that a node with so many groups keeps, those that were overtaken among them.
 fn timers_max(groups: usize) -> usize {
     2 * groups + 8
-}
-
-/// A datagram with a payload.
-fn data(to: Dest, payload: Payload) -> Output {
-    Output::Transmit(Transmit {
-        to,
-        payload: Some(payload),
-        token: Token(u64::from(payload.op().0)),
-    })
-}
-
-/// A datagram without payload.
-fn control(to: Dest) -> Output {
-    Output::Transmit(Transmit {
-        to,
-        payload: None,
-        token: Token(0),
-    })
 }

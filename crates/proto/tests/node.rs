@@ -537,3 +537,27 @@ fn the_path_between_two_is_proven_by_unicast() {
     assert_eq!(sent.iter().filter(data).count(), 1);
     assert!(n.rate(group).is_some());
 }
+
+#[test]
+fn a_probe_for_one_is_answered_by_that_one() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let probe = |flags, nonce| wire::Probe {
+        group: GroupId(1),
+        nonce,
+        flags,
+    };
+    let (all, one) = (flag::MULTICAST, flag::MULTICAST | flag::ALONE);
+    for p in [probe(all, 7), probe(one, 1), probe(one, 2)] {
+        n.packet(Time(2), Time(2), &header(0), &Frame::Probe(p));
+    }
+    let mut answers = Vec::new();
+    for (_, head) in drain(&mut n, Time(3)) {
+        let datagram = wire::decode(&head).expect("a good datagram");
+        answers.extend(datagram.frames().filter_map(|f| match f {
+            Frame::ProbeAck(p) => Some(p),
+            _ => None,
+        }));
+    }
+    assert_eq!(answers, [probe(all, 7), probe(one, 1)]);
+}

@@ -390,6 +390,9 @@ impl Judge {
         let Some(r) = self.receiver(i, host) else {
             return self.wrong(host, || "feedback from a host that receives nothing".into());
         };
+        if cum < r.told && f.flags & flag::RIDES != 0 {
+            return; // the data that it rides on were late
+        }
         let posted_end = starts[r.posted.len()];
         let mut problem = None;
         if cum < r.told || cum > total {

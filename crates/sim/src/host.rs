@@ -267,7 +267,9 @@ impl Cluster<'_> {
         }
         wake = wake.min(host.bell.get());
         let mut cpu = host.cpu_free.max(now);
-        cpu += datagrams as u64 * ns(costs.receive) + bytes * costs.byte_ps / 1000;
+        let words = host.driver.transport().words();
+        cpu += (datagrams - words) as u64 * ns(costs.receive) + bytes * costs.byte_ps / 1000;
+        cpu += words as u64 * ns(costs.word.unwrap_or(costs.receive));
         self.depart(h, cpu);
         let host = &mut self.hosts[h];
         let transport = host.driver.transport();

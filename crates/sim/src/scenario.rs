@@ -189,6 +189,7 @@ impl Draw {
                 send: Duration::from_nanos(self.between(100, 2000)),
                 receive: Duration::from_nanos(self.between(100, 4000)),
                 byte_ps: self.between(0, 300),
+                word: None,
             };
         }
         s.batch = self.one(&[1, 8, 64]);
@@ -216,7 +217,13 @@ impl Draw {
                 s.faults.up.corrupt = often;
             }
         }
-        s.complete_within = Duration::from_secs(120);
+        if self.rarely(4) {
+            s.scheme.feedback.piggyback = us(self.one(&[100, 1000, 2000]));
+        }
+        s.scheme.credits = self.rarely(6);
+        s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
+        // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
+        s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;
         s
     }

@@ -8,7 +8,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::proto::{Dest, GroupId, NodeId, Time};
+use fabricast::proto::wire::{self, Frame};
+use fabricast::proto::{Dest, GroupId, NodeId, Time, limits};
 use fabricast::transport::{Caps, Outgoing, Transport};
 
 use crate::fabric::{Packet, Target};
@@ -41,6 +42,8 @@ pub struct SimTransport {
     batch: usize,
     received: usize,
     received_bytes: u64,
+    /// How many of them are feedback and nothing else.
+    words: usize,
     outbox: Vec<Departure>,
     /// Bytes that the host's queue still takes in this step.
     room: u64,
@@ -79,6 +82,13 @@ impl Numbering {
     }
 }
 
+/// Whether a datagram is feedback and nothing else.
+fn is_feedback(bytes: &[u8]) -> bool {
+    let feedback = |f| matches!(f, Frame::Feedback(_));
+    // Few are so short.
+    bytes.len() <= limits::HEAD_MAX && wire::decode(bytes).is_ok_and(|d| d.frames().all(feedback))
+}
+
 impl SimTransport {
     pub(crate) fn new(
         caps: Caps,
@@ -95,6 +105,7 @@ impl SimTransport {
             batch: batch.max(1),
             received: 0,
             received_bytes: 0,
+            words: 0,
             outbox: Vec::new(),
             room: 0,
             pushed_back: false,
@@ -123,11 +134,17 @@ impl SimTransport {
         self.pushed_back = false;
         self.received = 0;
         self.received_bytes = 0;
+        self.words = 0;
     }
 
     /// Datagrams and bytes that the step has received.
     pub(crate) fn received(&self) -> (usize, u64) {
         (self.received, self.received_bytes)
+    }
+
+    /// How many of those datagrams are feedback and nothing else: a few words of state, of which the last ones count.
+    pub(crate) fn words(&self) -> usize {
+        self.words
     }
 
     /// Whether the step met a full sending queue.
@@ -244,6 +261,7 @@ impl Transport for SimTransport {
             self.inbox_bytes -= packet.bytes.len();
             self.received += 1;
             self.received_bytes += packet.bytes.len() as u64;
+            self.words += usize::from(is_feedback(&packet.bytes));
             count += 1;
             sink(arrived, &packet.bytes);
         }

@@ -85,6 +85,9 @@ pub struct Costs {
     pub send: Duration,
     /// To receive one (o at the receiver).
     pub receive: Duration,
+    /// To find one that is feedback and nothing else, if that is written into memory that the receiver looks at
+    /// (P1.11); else it costs what others do.
+    pub word: Option<Duration>,
     /// To touch a byte, in picoseconds (LogGP's G, where it is the host's and not the link's).
     pub byte_ps: u64,
 }

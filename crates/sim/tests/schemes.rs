@@ -1,8 +1,17 @@
 //! Values of a scheme, one at a time: what each is good for, shown by what happens without it.
 
+use std::time::Duration;
+
 use fabricast::proto::scheme::Checksum;
-use fabricast_sim::fault::LinkFaults;
-use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace};
+use fabricast::proto::{Counters, Reach};
+use fabricast_sim::fault::{Block, Blocked, LinkFaults};
+use fabricast_sim::table::LINKS;
+use fabricast_sim::workload::{GroupPlan, Sending, StreamPlan};
+use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id};
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
 
 fn run(s: &Scenario) -> Result<Outcome, Failure> {
     Cluster::new(s, Trace::silent()).run()
@@ -20,8 +29,8 @@ fn corrupting(checksum: Checksum) -> Scenario {
     if checksum != Checksum::Additive {
         s.faults.up = s.faults.down; // two changes may cancel out in a sum
     }
-    s.faults.heal_at = std::time::Duration::from_secs(3600);
-    s.complete_within = std::time::Duration::ZERO;
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
     s
 }
 
@@ -35,4 +44,174 @@ fn damaged_datagrams_are_found_by_a_checksum_alone() {
             Err(e) => panic!("{checksum:?}: {e}"),
         }
     }
+}
+
+/// Multicast does not reach one of eight for half a second of a transfer of two.
+#[test]
+fn who_hears_multicast_again_joins_the_others_again() {
+    let mut s = LINKS[0].scenario(8, 2.0);
+    s.faults.blocks.push(Block {
+        host: 3,
+        what: Blocked::Multicast,
+        at: ms(300),
+        until: Some(ms(800)),
+    });
+    let mut reached = Vec::new();
+    let mut cluster = Cluster::new(&s, Trace::silent());
+    cluster.watch(|view| {
+        let mut members = view.node(0).members(group_id(0));
+        let reach = members.nth(2).map(|m| m.reach);
+        if reach.is_some() && reach != reached.last().copied() {
+            reached.extend(reach);
+        }
+    });
+    let with = match cluster.run() {
+        Ok(o) => o,
+        Err(e) => panic!("{e}"),
+    };
+    drop(cluster);
+    assert_eq!(
+        reached,
+        [Reach::Multicast, Reach::Unicast, Reach::Multicast]
+    );
+    // In its own lane it got the few packets of that time, and what it missed.
+    let (alone, all) = (with.counters[0].data_unicast, with.counters[0].data);
+    assert!(alone * 4 < all, "{alone} of {all} by unicast");
+}
+
+/// Nobody hears multicast for a while; then all do, and nobody is sent anything alone any more.
+#[test]
+fn a_group_that_lost_multicast_gets_it_back() {
+    let mut s = LINKS[0].scenario(4, 2.0);
+    s.faults.blocks = (1..5)
+        .map(|host| Block {
+            host,
+            what: Blocked::Multicast,
+            at: ms(300),
+            until: Some(ms(1500)),
+        })
+        .collect();
+    s.faults.down = LinkFaults::uniform(0.01);
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
+    let mut alone_at_last = Vec::new();
+    let mut cluster = Cluster::new(&s, Trace::silent());
+    cluster.watch(|view| {
+        let members = view.node(0).members(group_id(0));
+        alone_at_last = members.map(|m| m.reach == Reach::Unicast).collect();
+    });
+    let o = match cluster.run() {
+        Ok(o) => o,
+        Err(e) => panic!("{e}"),
+    };
+    drop(cluster);
+    assert_eq!(alone_at_last, [false; 4]);
+    let (alone, all) = (o.counters[0].data_unicast, o.counters[0].data);
+    assert!(alone > 0 && alone < all, "{alone} by unicast, {all} to all");
+    println!("{alone} {all} {:?}", o.done_at);
+}
+
+/// Everybody broadcasts small objects to everybody, one each 300 µs.
+fn all_to_all(scheme: &str) -> Scenario {
+    let hosts = 5;
+    let mut s = Scenario::new(hosts);
+    s.scheme = scheme.parse().unwrap();
+    s.groups.push(GroupPlan {
+        members: (0..hosts).collect(),
+        chunk: 1440,
+        start: 0,
+    });
+    for root in 0..hosts {
+        let mut stream = StreamPlan::new(0, root, vec![64; 300]);
+        stream.sending = Sending::Every(Duration::from_micros(300));
+        s.streams.push(stream);
+    }
+    s.faults.down = LinkFaults::uniform(0.01);
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
+    s
+}
+
+#[test]
+fn acknowledgements_that_ride_need_no_datagrams() {
+    for scheme in ["window", "coroot(2)", "tree(2)", "auto"] {
+        let feedback = |name: &str| match run(&all_to_all(name)) {
+            Ok(o) => {
+                let sum = |of: fn(&Counters) -> u64| o.counters.iter().map(of).sum::<u64>();
+                assert_eq!(sum(|c| c.foreign), 0, "{name}");
+                (sum(|c| c.feedback_sent), sum(|c| c.feedback_rode))
+            }
+            Err(e) => panic!("{name}: {e}"),
+        };
+        let (alone, none) = feedback(scheme);
+        let (still_alone, rode) = feedback(&format!("{scheme}+piggyback"));
+        assert_eq!(none, 0);
+        // Those that are urgent (a loss, a question) still go by themselves.
+        assert!(
+            still_alone * 2 < alone && rode > still_alone,
+            "{scheme}: {alone} by themselves, then {still_alone}, and {rode} rode"
+        );
+    }
+}
+
+/// Twelve hosts, each of which broadcasts forty full packets at once to all others, whose processors are slower than the
+/// network and whose buffers hold 64 packets.
+fn rush(scheme: &str) -> Scenario {
+    let hosts = 12;
+    let mut s = Scenario::new(hosts);
+    s.scheme = scheme.parse().unwrap();
+    s.groups.push(GroupPlan {
+        members: (0..hosts).collect(),
+        chunk: 1440,
+        start: 0,
+    });
+    for root in 0..hosts {
+        s.streams.push(StreamPlan::new(0, root, vec![1440; 40]));
+    }
+    s.costs.receive = Duration::from_micros(20);
+    s.receive_buffer = 64 * s.datagram_max();
+    s
+}
+
+#[test]
+fn nobody_sends_more_than_there_are_buffers_for() {
+    let overflowed = |name: &str| match run(&rush(name)) {
+        Ok(o) => o.not_ready,
+        Err(e) => panic!("{name}: {e}"),
+    };
+    for scheme in ["window", "auto"] {
+        let without = overflowed(scheme);
+        assert!(without > 100, "{scheme}: {without}");
+        for more in ["+credits", "+credits+piggyback"] {
+            assert_eq!(overflowed(&format!("{scheme}{more}")), 0, "{scheme}{more}");
+        }
+    }
+}
+
+/// A root that is busy with its receivers' acknowledgements sends sooner if it finds them in its memory (P1.11).
+#[test]
+fn acknowledgements_by_words_cost_the_root_less() {
+    let time = |word| {
+        let mut s = Scenario::new(33);
+        s.scheme = "window".parse().unwrap();
+        s.groups.push(GroupPlan {
+            members: (0..33).collect(),
+            chunk: 1440,
+            start: 0,
+        });
+        s.streams.push(StreamPlan::new(0, 0, vec![64; 100]));
+        s.streams[0].sending = Sending::Ahead(1);
+        s.costs.receive = Duration::from_micros(2);
+        s.costs.word = word;
+        match run(&s) {
+            Ok(o) => (o.done_at, o.counters[0].feedback_received),
+            Err(e) => panic!("{e}"),
+        }
+    };
+    let (datagrams, words) = (time(None), time(Some(Duration::from_nanos(50))));
+    assert_eq!(time(Some(Duration::from_micros(2))), datagrams);
+    assert!(
+        words.0.0 * 3 < datagrams.0.0 * 2,
+        "{words:?} instead of {datagrams:?}"
+    );
 }

@@ -18,10 +18,14 @@ const SESSION: Session = Session(7);
 const CHUNK: u32 = 1000;
 
 fn node(me: u32, others: &[u32]) -> Node {
+    node_with(me, others, Scheme::auto())
+}
+
+fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
     let config = Config {
         node: NodeId(me),
         session: SESSION,
-        scheme: Scheme::auto(),
+        scheme,
         hold: 0,
         backlog: 64,
         rate: Some(1 << 30),
@@ -295,4 +299,39 @@ fn a_forged_datagram_does_not_reach_the_node() {
         "{nonces:?}"
     );
     assert_eq!(driver.transport().counters().foreign, 1);
+}
+
+/// What is small is copied: its sender may change its bytes at once, and what arrives is what was sent.
+#[test]
+fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
+    for (bytes, back) in [(20 * CHUNK, true), (20 * CHUNK - 1, false)] {
+        let scheme = Scheme::auto().copied(bytes);
+        let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
+        let chunks = Chunks {
+            bytes: (0..20).flat_map(|n| [n as u8; CHUNK as usize]).collect(),
+            late: 0..0,
+            failed: false,
+        };
+        let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+        let taken = driver.take(op);
+        assert_eq!(taken.is_some(), back);
+        assert_eq!(driver.object(op).is_some(), !back);
+        if let Some(mut chunks) = taken {
+            chunks.bytes.fill(0xff);
+        }
+        driver.transport().inbox.push_back(room());
+        run(&mut driver, START, START + 5 * MS);
+        let want: Vec<u32> = (0..20).collect();
+        assert_eq!(driver.transport().taken().0, want);
+    }
+    // What is not there yet cannot be copied: it is read where it is.
+    let scheme = Scheme::auto().copied(u32::MAX);
+    let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
+    let chunks = Chunks {
+        bytes: vec![0; 2 * CHUNK as usize],
+        late: 0..1,
+        failed: false,
+    };
+    let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+    assert!(driver.take(op).is_none());
 }

@@ -6,6 +6,9 @@
 
 mod below;
 mod parity;
+mod riders;
+
+pub use riders::Ride;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -139,7 +142,12 @@ pub struct Inbound {
     end: Seq,
     held: VecDeque<Held>,
     hold_max: u32,
+    /// Packets that the receive buffer holds ...
+    buffers: u32,
+    /// ... and how many of them are for this stream.
     backlog: u32,
+    /// Whether that must not be exceeded.
+    credits: bool,
     /// Boundary packets of which only some bytes are placed: number and bytes.
     partial: Vec<(Seq, u32)>,
     /// Blocks of which parity packets are kept, in order.
@@ -213,7 +221,9 @@ impl Inbound {
             end: start,
             held: VecDeque::new(),
             hold_max: config.hold,
+            buffers: config.backlog.max(16),
             backlog: config.backlog.max(16),
+            credits: scheme.credits,
             partial: Vec::new(),
             kept: Vec::new(),
             wanted: Vec::new(),
@@ -244,6 +254,14 @@ impl Inbound {
     /// Whom this node tells.
     pub fn collector(&self) -> NodeId {
         self.collector
+    }
+
+    /// With credits this stream has its share of the buffers, of so many streams (P1.10); an eighth is
+    /// for what is not data.
+    pub fn divide(&mut self, streams: u32) {
+        if self.credits {
+            self.backlog = (self.buffers * 7 / 8 / streams).max(1);
+        }
     }
 
     /// Packets held for operations that are not posted.
@@ -532,14 +550,15 @@ impl Inbound {
             self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
         }
         if asked {
-            self.ask(now, scheme, seq + 1);
+            self.ask(now + rule.piggyback, scheme, seq + 1);
         }
         // The first reports come more often, so that the pacer learns fast.
         let every = rule.every.min(16 + self.received / 16);
         if self.is_pressing() {
             self.plan(now);
         } else if self.count >= every.saturating_mul(self.stretch) {
-            self.plan(self.spaced(now, self.last_feedback, scheme));
+            let soon = self.spaced(now, self.last_feedback, scheme);
+            self.plan(soon + rule.piggyback);
         } else {
             self.plan(now + rule.delay_max * self.stretch);
         }
@@ -595,7 +614,7 @@ impl Inbound {
 
     /// The root may soon have to stop because it does not know how far it may go.
     fn is_pressing(&self) -> bool {
-        let used = match self.is_crowd() {
+        let used = match self.is_crowd() && !self.credits {
             true => self.window / 2,
             false => self.window.min(self.backlog) / 4,
         };
@@ -668,7 +687,7 @@ impl Inbound {
         }
         let own = self.room().min(posted);
         // In a crowd nobody speaks so often.
-        let own = match self.is_crowd() {
+        let own = match self.is_crowd() && !self.credits {
             true => own,
             false => own.min(high + self.backlog),
         };
@@ -732,7 +751,8 @@ impl Inbound {
             }
             self.ops.remove(i);
             if !scheme.feedback.asked_only {
-                self.plan(now + scheme.feedback.turn * self.turn);
+                let rule = &scheme.feedback;
+                self.plan(now + rule.piggyback + rule.turn * self.turn);
             }
         } else if !scheme.feedback.asked_only && self.is_pressing() {
             self.plan(now);
@@ -797,7 +817,13 @@ impl Inbound {
         }
         self.forget(now, scheme);
         header(head);
-        self.write(now, scheme, head);
+        self.write(now, scheme, 0, head);
+        self.told(now, scheme);
+        true
+    }
+
+    /// Feedback has been written.
+    fn told(&mut self, now: Time, scheme: &Scheme) {
         self.due = None;
         self.asked = None;
         self.count = 0;
@@ -809,10 +835,9 @@ impl Inbound {
             self.plan(now + self.retry);
             self.retry = (self.retry * 2).min(scheme.detect.ask_max);
         }
-        true
     }
 
-    fn write(&mut self, now: Time, scheme: &Scheme, head: &mut Vec<u8>) {
+    fn write(&mut self, now: Time, scheme: &Scheme, flags: u8, head: &mut Vec<u8>) {
         let newest = self.newest.unwrap_or(Newest {
             flight: 0,
             at: now,
@@ -832,7 +857,7 @@ impl Inbound {
             arrived_us: newest.at.micros(),
             held_us: now.since(newest.at).as_micros().min(u128::from(u32::MAX)) as u32,
             flight: newest.flight,
-            flags: if known { flag::FLIGHT } else { 0 },
+            flags: if known { flags | flag::FLIGHT } else { flags },
             missing: Ranges::NONE,
         };
         let ripe = if mutant::active(Mutant::GapsUnreported) || self.has_failed() {
@@ -855,8 +880,11 @@ impl Inbound {
             Below::Combines(reporters) => {
                 let all = reporters.missing(self.told_below, own);
                 // Of what it has not heard of itself it cannot speak.
-                let known = all.iter().take_while(|r| !feedback.high.before(r.0 + r.1));
-                wire::put_feedback(head, &feedback, known.copied());
+                let known = all.iter().map_while(|&(first, n)| {
+                    let known = feedback.high.from(first).min(n as i32);
+                    (known > 0).then_some((first, known as u32))
+                });
+                wire::put_feedback(head, &feedback, known);
             }
             _ => wire::put_feedback(head, &feedback, own),
         }

@@ -13,9 +13,12 @@
 //! ```
 
 mod blocks;
+mod regain;
 mod relay;
 mod reports;
 mod survey;
+
+pub use regain::Trial;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -86,6 +89,8 @@ pub struct Root {
     /// Members that have not placed the first operation.
     waiting: usize,
     asks: VecDeque<Dest>,
+    /// Members to be tried by multicast again.
+    tries: VecDeque<NodeId>,
     /// Whose turn it is to be asked alone.
     ask_from: usize,
     survey_at: Option<Time>,
@@ -138,6 +143,7 @@ impl Root {
             flights: Flights::new(),
             waiting: 0,
             asks: VecDeque::new(),
+            tries: VecDeque::new(),
             ask_from: 0,
             survey_at: None,
             started: None,
@@ -176,6 +182,7 @@ impl Root {
             window: Window::new(start, self.window, exact),
             pacer: Pacer::new(self.rate),
             fresh: 0,
+            follows: false,
             at_base: 0,
             limit: None,
             at_limit: 0,
@@ -255,6 +262,7 @@ impl Root {
         if let Some(sent) = sent {
             lane.window.skip_to(sent.max(cum));
         }
+        lane.follows = reach == Reach::Multicast;
         if let Some(group) = &self.lanes[self.members[i].lane] {
             lane.pacer.begin_at(group.pacer.rate() / 2);
         }
@@ -467,6 +475,9 @@ impl Root {
             };
             return Some(Send::Sync { to, root, next });
         }
+        if let Some(send) = self.trial() {
+            return Some(send);
+        }
         if self.total.as_ref().is_some_and(|t| !t.is_open(now)) {
             return None;
         }
@@ -620,6 +631,7 @@ impl Root {
             }
         };
         if repair.is_none() && !alone {
+            self.follow_group();
             self.copy_to_coroots(now, seq);
         }
         self.arm_survey(now, scheme);
@@ -670,6 +682,11 @@ impl Root {
         if !room || !next.before(self.end) || self.relay.is_some() {
             return false;
         }
+        // Who hears the group is sent new packets by it, while others take them.
+        let group = self.lanes[GROUP_LANE].as_ref();
+        if l.follows && group.is_some_and(|g| g.limit.is_some()) {
+            return false;
+        }
         let most = self.ops.get(self.broadcasts as usize);
         most.is_none_or(|op| next.before(op.base))
     }
@@ -683,7 +700,7 @@ impl Root {
     pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
         let mut wake = self.survey_at;
         let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
-        if !self.asks.is_empty() {
+        if !self.asks.is_empty() || !self.tries.is_empty() {
             at(now);
         }
         let may_start = self.may_start(now);

@@ -135,7 +135,7 @@ impl Root {
     }
 
     /// A member's numbers have changed: the lane may go on, or the member changes lanes.
-    fn advance(&mut self, i: usize, old_cum: Seq, old_limit: Seq, was_ready: bool) {
+    pub(super) fn advance(&mut self, i: usize, old_cum: Seq, old_limit: Seq, was_ready: bool) {
         let (at, cum, limit, ready, unicast) = {
             let m = &self.members[i];
             (
@@ -152,7 +152,7 @@ impl Root {
             return self.serve_alone(i, Reach::Multicast);
         }
         if at != GROUP_LANE && !unicast && !behind {
-            return self.move_to(i, GROUP_LANE);
+            return self.rejoin(i);
         }
         let (tree, end) = (self.is_tree(), self.end);
         let Some(l) = &mut self.lanes[at] else { return };

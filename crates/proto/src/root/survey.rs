@@ -41,6 +41,7 @@ impl Root {
         if self.relay.is_none() {
             self.blame(now, config, out);
         }
+        self.try_again(now);
         if self.by_sender && !mutant::active(Mutant::SenderNoticesNothing) {
             self.send_again(now, first, detect);
         }

@@ -32,6 +32,12 @@ pub struct Scheme {
     pub broadcasts: u32,
     /// What proves that a datagram is as it was sent (P4.4).
     pub checksum: Checksum,
+    /// A receiver divides its buffers among all from whom it receives, and none of them sends more than
+    /// its share (P1.10); else each may send as if it were alone.
+    pub credits: bool,
+    /// An object of at most so many bytes is copied when it is sent, so that the caller is done with it at once;
+    /// a longer one is read where it is until everybody has it (P1.7, P4.8). Zero: none is copied.
+    pub copied: u32,
 }
 
 /// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails nothing
@@ -77,6 +83,9 @@ pub struct FeedbackRule {
     /// How far apart the answers of two neighbours are when all are asked at once; those that lack
     /// something answer four times as fast.
     pub turn: Duration,
+    /// What need not be said at once waits so long for a datagram that goes to the same node, or to a
+    /// group in which that is, before it is sent by itself (P1.6 "piggyback"); zero: not at all.
+    pub piggyback: Duration,
     /// In a group of more receivers than this, counts and times are so much longer that the root
     /// hears as much as from so many.
     pub crowd: u32,
@@ -147,6 +156,7 @@ impl Scheme {
                 spacing_min: Duration::from_millis(2),
                 delay_max: Duration::from_millis(20),
                 turn: Duration::from_micros(2),
+                piggyback: Duration::ZERO,
                 crowd: 64,
             },
             detect: Detect {
@@ -164,6 +174,8 @@ impl Scheme {
             window: 16_384,
             broadcasts: u32::MAX,
             checksum: Checksum::None,
+            credits: false,
+            copied: 0,
         }
     }
 
@@ -186,6 +198,7 @@ impl Scheme {
         feedback.every = feedback.every.max(1);
         feedback.crowd = feedback.crowd.max(1);
         feedback.turn = feedback.turn.min(LATE);
+        feedback.piggyback = feedback.piggyback.min(LATE);
         self.repair.gather = self.repair.gather.min(LATE);
         for t in [
             &mut feedback.spacing_min,

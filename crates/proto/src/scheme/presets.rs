@@ -18,7 +18,7 @@ pub struct Preset {
 }
 
 /// Every base and every modifier.
-pub const PRESETS: [Preset; 14] = [
+pub const PRESETS: [Preset; 17] = [
     Preset {
         name: "auto",
         about: "ours: receivers report gaps, several losses are mended at once (P1.15)",
@@ -68,6 +68,18 @@ pub const PRESETS: [Preset; 14] = [
         about: "modifier: losses are mended by parity packets of blocks",
     },
     Preset {
+        name: "piggyback",
+        about: "modifier: acknowledgements wait 2 ms to ride on what goes the same way (P1.6)",
+    },
+    Preset {
+        name: "credits",
+        about: "modifier: receivers divide their buffers among all roots (P1.10)",
+    },
+    Preset {
+        name: "copied(N)",
+        about: "modifier: objects of at most N bytes are copied, and their sender is done (P1.7, P4.8)",
+    },
+    Preset {
         name: "additive",
         about: "modifier: datagrams carry the sum of their words, and what is damaged is lost (P4.4)",
     },
@@ -85,6 +97,8 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// How long an acknowledgement waits to ride on something: less than senders wait before they ask.
+const PIGGYBACK: Duration = ms(2);
 /// Fan-out of the tree in which a synchronisation is combined.
 const SYNC_FANOUT: u32 = 2;
 
@@ -173,6 +187,25 @@ impl Scheme {
         self.aggregate(every)
     }
 
+    /// P1.6: an acknowledgement rides on whatever goes to the same node, or goes by itself after a while.
+    pub fn piggyback(mut self) -> Scheme {
+        self.feedback.piggyback = PIGGYBACK;
+        self.feedback.delay_max = self.feedback.delay_max.max(PIGGYBACK);
+        self
+    }
+
+    /// P1.10: nobody sends more than a receiver has buffers for.
+    pub fn credits(mut self) -> Scheme {
+        self.credits = true;
+        self
+    }
+
+    /// P1.7, P4.8: objects of at most so many bytes are copied.
+    pub fn copied(mut self, bytes: u32) -> Scheme {
+        self.copied = bytes;
+        self
+    }
+
     /// P4.4: with such a proof in each datagram.
     pub fn checked(mut self, checksum: Checksum) -> Scheme {
         self.checksum = checksum;
@@ -225,6 +258,9 @@ impl FromStr for Scheme {
                 (None, "channels", Some(n)) => Scheme::channels(n),
                 (None, "ibrmp", None) => Scheme::ibrmp(),
                 // By itself a modifier modifies the window.
+                (s, "piggyback", None) => s.unwrap_or_else(Scheme::acknowledged).piggyback(),
+                (s, "credits", None) => s.unwrap_or_else(Scheme::acknowledged).credits(),
+                (s, "copied", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).copied(n),
                 (s, "aggregate", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).aggregate(n),
                 (s, "skewed", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).skewed(n),
                 (s, "multicast" | "sums" | "blocks", None) => {

@@ -74,8 +74,12 @@ pub mod flag {
     pub const RELAYED: u8 = 4;
     /// Feedback: data has been received, so that the fields about the newest flight mean something.
     pub const FLIGHT: u8 = 1;
+    /// Feedback: it rides on a datagram that others receive, too.
+    pub const RIDES: u8 = 2;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
+    /// Probe and its answer: the nonce is the number of the only node that is to answer.
+    pub const ALONE: u8 = 2;
     /// Check: the sum of the datagram's words.
     pub const ADDITIVE: u8 = 1;
     /// Check: CRC-32C.
@@ -212,7 +216,7 @@ pub struct Feedback<'a> {
     pub held_us: u32,
     /// The newest flight of the root's that has arrived.
     pub flight: u16,
-    /// [`flag::FLIGHT`].
+    /// [`flag::FLIGHT`], [`flag::RIDES`].
     pub flags: u8,
     /// What is missing, here or below, between `below` and `high`, in rising order; cut off at
     /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
@@ -237,7 +241,7 @@ pub struct Probe {
     pub group: GroupId,
     /// Told back in the answer.
     pub nonce: u32,
-    /// [`flag::MULTICAST`].
+    /// [`flag::MULTICAST`], [`flag::ALONE`].
     pub flags: u8,
 }
 

@@ -140,7 +140,7 @@ impl P1 {
 
     /// The same network for the simulator: a datagram from the root to a receiver at the same switch
     /// takes `T_sr`, its per-byte part apart (a simulated switch stores and forwards). An ACK costs
-    /// its receiver as much as any datagram, more than the paper's `T_pack`, a look into memory.
+    /// its receiver the paper's `T_pack`, a look into memory.
     pub fn simulated(&self) -> Simulated {
         let t = &self.empty;
         let host = LinkSpec {
@@ -154,6 +154,7 @@ impl P1 {
             costs: Costs {
                 send: micros(t.cc_us + t.ud_us),
                 receive: micros(self.recv_us),
+                word: Some(micros(t.pack_us)),
                 byte_ps: (self.copy_byte_ns * 1e3) as u64,
             },
             topology: fat_tree(host, self.switch_us, down, self.switch_top, levels),

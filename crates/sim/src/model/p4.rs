@@ -184,6 +184,7 @@ impl P4 {
         let down = self.switch_down.max(2);
         Simulated {
             costs: Costs {
+                word: None,
                 send: micros(self.send_us),
                 receive: micros(self.recv_us),
                 byte_ps: (self.copy_byte_ns * 1e3) as u64,

@@ -1,0 +1,62 @@
+//! Whose bytes an operation moves: the caller's, or a copy of them that lets the caller go on at once
+//! (P1.7, P4.8).
+
+use fabricast_proto::Outcome;
+
+use crate::object::{Fetch, Memory, Object, Written};
+
+/// See the module's doc.
+pub(super) enum Stored<O> {
+    /// The caller's object, until the operation is over.
+    Lent(O),
+    /// A copy of what it had.
+    Copy(Memory),
+}
+
+impl<O: Object> Stored<O> {
+    /// A copy of the whole object, if its bytes can be had now.
+    pub fn copy(object: &mut O) -> Option<Stored<O>> {
+        let len = u32::try_from(object.len()).ok()?;
+        let ready = object.fetch(0, len) == Fetch::Ready;
+        ready.then(|| Stored::Copy(Memory::new(object.bytes(0, len).to_vec())))
+    }
+}
+
+impl<O: Object> Object for Stored<O> {
+    fn len(&self) -> u64 {
+        match self {
+            Stored::Lent(o) => o.len(),
+            Stored::Copy(m) => m.len(),
+        }
+    }
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        match self {
+            Stored::Lent(o) => o.fetch(offset, len),
+            Stored::Copy(m) => m.fetch(offset, len),
+        }
+    }
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        match self {
+            Stored::Lent(o) => o.bytes(offset, len),
+            Stored::Copy(m) => m.bytes(offset, len),
+        }
+    }
+    fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
+        match self {
+            Stored::Lent(o) => o.add(offset, len, sum),
+            Stored::Copy(m) => m.add(offset, len, sum),
+        }
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        match self {
+            Stored::Lent(o) => o.write(offset, bytes),
+            Stored::Copy(m) => m.write(offset, bytes),
+        }
+    }
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        match self {
+            Stored::Lent(o) => o.progress(report),
+            Stored::Copy(m) => m.progress(report),
+        }
+    }
+}
