@@ -715,8 +715,14 @@ impl Inbound {
                 out.push_back(Output::Release(extent.op));
             }
             self.ops.remove(i);
-            if !scheme.feedback.asked_only {
-                self.plan(now + scheme.feedback.turn * self.turn);
+            let rule = &scheme.feedback;
+            if rule.asked_only {
+                // Nobody has asked.
+            } else if scheme.detect.by_sender && rule.every > 1 {
+                // One acknowledgement may cover several broadcasts (P1.6).
+                self.plan(now + rule.delay_max);
+            } else {
+                self.plan(now + rule.turn * self.turn);
             }
         } else if !scheme.feedback.asked_only && self.is_pressing() {
             self.plan(now);
