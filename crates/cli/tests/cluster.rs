@@ -71,6 +71,9 @@ fn every_scheme_brings_the_file() {
         "channels(4)",
         "skewed(8)",
         "ibrmp",
+        "window+piggyback+credits",
+        "coroot(2)+piggyback+crc32c",
+        "auto+additive+credits",
     ] {
         let options = ["--scheme", scheme];
         let done = Transfer::start(&cluster, 5, 4 * MB, &options).end(&[]);

@@ -1,7 +1,7 @@
 //! Whose bytes an operation moves: the caller's, or a copy of them that lets the caller go on at once
 //! (P1.7, P4.8).
 
-use fabricast_proto::Outcome;
+use fabricast_proto::{Outcome, limits};
 
 use crate::object::{Fetch, Memory, Object, Written};
 
@@ -16,9 +16,17 @@ pub(super) enum Stored<O> {
 impl<O: Object> Stored<O> {
     /// A copy of the whole object, if its bytes can be had now.
     pub fn copy(object: &mut O) -> Option<Stored<O>> {
-        let len = u32::try_from(object.len()).ok()?;
-        let ready = object.fetch(0, len) == Fetch::Ready;
-        ready.then(|| Stored::Copy(Memory::new(object.bytes(0, len).to_vec())))
+        let len = object.len();
+        let mut bytes = Vec::with_capacity(usize::try_from(len).ok()?);
+        // Objects are made to be read in packets.
+        for offset in (0..len).step_by(limits::CHUNK_MAX as usize) {
+            let piece = (len - offset).min(u64::from(limits::CHUNK_MAX)) as u32;
+            if object.fetch(offset, piece) != Fetch::Ready {
+                return None;
+            }
+            bytes.extend_from_slice(object.bytes(offset, piece));
+        }
+        Some(Stored::Copy(Memory::new(bytes)))
     }
 }
 
