@@ -739,6 +739,7 @@ impl Inbound {
             }
         }
         if outcome == Outcome::Corrupt {
+            self.take_back_rebuilds(base, extent, out);
             self.ripe = self.gaps.high();
             self.plan(now + scheme.repair.gather);
         }

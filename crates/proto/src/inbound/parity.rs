@@ -135,6 +135,31 @@ impl Inbound {
         });
     }
 
+    /// Bytes of an operation, which begins at `base`, were not right: what was to be computed from them, and has not been
+    /// yet, is missing again.
+    pub(super) fn take_back_rebuilds(
+        &mut self,
+        base: Seq,
+        corrupt: Extent,
+        out: &mut VecDeque<Output>,
+    ) {
+        let end = corrupt.offset + u64::from(corrupt.len);
+        for output in out {
+            let Output::Rebuild(block, lacking) = *output else {
+                continue;
+            };
+            let block_end = block.offset + u64::from(block.len);
+            if block.op != corrupt.op || block_end <= corrupt.offset || end <= block.offset {
+                continue;
+            }
+            let first = base + (block.offset / u64::from(self.chunk)) as u32;
+            for i in (0..BLOCK_PACKETS).filter(|i| lacking >> i & 1 == 1) {
+                self.gaps.reopen(first + i);
+            }
+            *output = Output::Forget(block);
+        }
+    }
+
     /// Nothing more of an operation is rebuilt.
     pub(super) fn forget_parities(&mut self, op: OpId, out: &mut VecDeque<Output>) {
         let gone = self.kept.extract_if(.., |k| k.block.op == op);
