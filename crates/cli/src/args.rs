@@ -81,6 +81,20 @@ Examples:
   fabricast sim compare --nodes 16384 --sizes 64K --schemes 'window,coroot(2048)' --markdown
       against two schemes, as a table to be kept";
 
+const PAPERS_LONG: &str = "\
+Run the papers' experiments in the simulator, each by its paper's own method, and judge their claims.
+
+Prints a table for each experiment and a verdict for each claim: the paper's number, its model's, the simulation's, and \
+whether the claim is held (within 10 %, or its bound kept), calibrated (held, and values were fitted to it) or not held, with the \
+reason. The same protocol code and schemes as live, on hosts that cost what the calibration says (`fabricast model --values`). \
+Deterministic: the same numbers every time.";
+
+const PAPERS_EXAMPLES: &str = "\
+Examples:
+  fabricast papers                         everything: half a minute or so
+  fabricast papers p4 --quick              a look at P4's, in seconds
+  fabricast papers --html report.html      verdicts, plots, methods and calibration in one file";
+
 const MODEL_LONG: &str = "\
 Print what the papers' models say about broadcasts and barriers, without simulating anything.
 
@@ -125,6 +139,9 @@ pub enum Command {
     /// Print what the papers' models predict, and what they were calibrated with
     #[command(long_about = MODEL_LONG, after_help = MODEL_EXAMPLES)]
     Model(Model),
+    /// Run the papers' experiments in the simulator, and judge their claims
+    #[command(long_about = PAPERS_LONG, after_help = PAPERS_EXAMPLES)]
+    Papers(Papers),
 }
 
 /// Options of both sides.
@@ -371,6 +388,33 @@ pub enum Calibrated {
     P2,
     /// LA-MPI's broadcast over Quadrics, 8 and 64 nodes
     P4,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Paper {
+    /// Broadcast over InfiniBand's multicast
+    P1,
+    /// LA-MPI's broadcast over Quadrics
+    P4,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Papers {
+    /// Whose experiments [default: all]
+    #[arg(value_enum)]
+    pub paper: Option<Paper>,
+    /// Fewer sizes, nodes and repetitions: seconds instead of a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the report (report.html) and every plot (NAME.svg) into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the report to this file; it has its plots in it and needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Tables and verdicts as JSON, one line each
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args, Debug)]

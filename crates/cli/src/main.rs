@@ -2,7 +2,8 @@
 //!
 //! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
 //! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own. `sim` and `model` need no network: what runs and what is reckoned.
+//! of their own. `sim`, `model` and `papers` need no network: what runs, what is reckoned, and both beside what
+//! the papers measured.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -10,6 +11,7 @@ mod compare;
 mod demo;
 mod model;
 mod output;
+mod papers;
 mod recv;
 mod send;
 mod sim;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         args::Command::Demo(a) => demo::run(&a, interrupt),
         args::Command::Sim(a) => sim::run(&a, interrupt),
         args::Command::Model(a) => model::run(&a),
+        args::Command::Papers(a) => papers::run(&a, interrupt),
     })
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 
 use fabricast::error::{Error, exit};
 use fabricast_sim::calibration::{Calibration, Kind, Testbed};
-use fabricast_sim::model::claim::outcomes;
+use fabricast_sim::model::claim::{self, outcomes};
 use fabricast_sim::model::predict::Measure;
-use fabricast_sim::model::{Grid, NOT_MODELLED, Outcome, Prediction, Standing, predict};
+use fabricast_sim::model::{Grid, Outcome, Prediction, Says, Standing, predict};
 use serde_json::{Value, json};
 
 use crate::args::{Calibrated, Model};
@@ -141,11 +141,18 @@ fn tables(args: &Model, c: &Calibration, grid: &Grid) -> String {
     }
     text.push_str("\nThe paper's results beside the model's\n");
     text.push_str(&claims(c));
-    let others = NOT_MODELLED.iter().filter(|(t, _, _)| *t == c.testbed());
-    for (_, what, why) in others {
+    for (what, why) in not_modelled(c) {
         let _ = writeln!(text, "not modelled: {what}: {why}");
     }
     text
+}
+
+/// Claims of which the model says nothing, and why.
+fn not_modelled(c: &Calibration) -> impl Iterator<Item = (&'static str, &'static str)> {
+    claim::claims(c.testbed()).filter_map(|claim| match claim.model {
+        Says::Number(_) => None,
+        Says::Nothing(why) => Some((claim.text, why)),
+    })
 }
 
 /// One table: a row for each number of nodes and bytes, a column for each name.
@@ -261,7 +268,7 @@ fn lines(args: &Model, c: &Calibration, grid: &Grid) -> String {
             });
             all.push(event("claim", about, &json!({})));
         }
-        for (_, what, why) in NOT_MODELLED.iter().filter(|(t, _, _)| *t == c.testbed()) {
+        for (what, why) in not_modelled(c) {
             all.push(event(
                 "not_modelled",
                 json!({"text": what, "reason": why}),

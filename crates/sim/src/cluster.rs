@@ -188,9 +188,10 @@ impl<'w> Cluster<'w> {
                 let transport = SimTransport::new(
                     caps,
                     scenario.overhead,
-                    scenario.batch,
+                    (scenario.batch, scenario.sends_at_once),
                     scenario.back_pressure,
                     numbering,
+                    scenario.costs,
                 );
                 Host::new(Driver::new(node, transport), rng.bits())
             })

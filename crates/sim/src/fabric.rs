@@ -14,6 +14,7 @@ use fabricast::proto::rng::Rng;
 use crate::fault::{Blocked, LinkFaults};
 use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
+use crate::workload::Kind;
 
 /// Bytes of a packet, where packets that might have passed are counted.
 const PACKET: u64 = 1500;
@@ -36,6 +37,10 @@ pub struct Packet {
     pub from: u32,
     /// To whom.
     pub to: Target,
+    /// What it costs its receiver.
+    pub kind: Kind,
+    /// How much longer than cables and switches take it is under way, in nanoseconds.
+    pub way_ns: u64,
     /// All of it.
     pub bytes: Vec<u8>,
 }
@@ -147,6 +152,7 @@ pub struct Fabric {
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     overhead: u64,
+    cut_through: bool,
     hops: u64,
 }
 
@@ -169,6 +175,7 @@ impl Fabric {
             slots: Vec::new(),
             free_slots: Vec::new(),
             overhead,
+            cut_through: topology.cut_through,
             hops: 0,
         };
         let mut rng = Rng::new(seed);
@@ -451,6 +458,7 @@ impl Fabric {
             unreachable!("a packet under way is in its slot")
         };
         let multicast = matches!(packet.to, Target::Group(_));
+        let way_ns = packet.way_ns;
         let len = packet.bytes.len() as u64 + self.overhead;
         let l = &mut self.links[link as usize];
         let start = l.free.max(ticks(at));
@@ -462,7 +470,14 @@ impl Fabric {
         }
         let idle = start.saturating_sub(l.free) / (PACKET * l.cost).max(1);
         l.free = start + takes;
-        let mut arrives = (l.free >> TICK_BITS) + l.delay_ns;
+        let end = match l.to {
+            End::Switch(_) if self.cut_through => start,
+            _ => l.free,
+        };
+        let mut arrives = (end >> TICK_BITS) + l.delay_ns;
+        if matches!(l.to, End::Host(_)) {
+            arrives += way_ns;
+        }
         let blocked = match l.blocked {
             Blocked::Nothing => false,
             Blocked::Multicast => multicast,

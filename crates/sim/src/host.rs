@@ -20,7 +20,7 @@ use crate::scenario::SlowRule;
 use crate::trace::digest;
 use crate::transport::{Membership, SimTransport};
 use crate::words;
-use crate::workload::Sending;
+use crate::workload::{After, Sending};
 
 /// The core's own invariants are looked at after so many steps; they look at everything it has.
 const INVARIANTS_EVERY: u64 = 16;
@@ -82,6 +82,8 @@ pub(crate) struct Host {
     pub(crate) dead: bool,
     pub(crate) paused_until: u64,
     cpu_free: u64,
+    /// When the processor is done with what the last step received.
+    received_until: u64,
     /// When it wants to step next, and for when an alarm is set.
     wake: u64,
     alarm: u64,
@@ -106,6 +108,7 @@ impl Host {
             dead: false,
             paused_until: 0,
             cpu_free: 0,
+            received_until: 0,
             wake: u64::MAX,
             alarm: u64::MAX,
             round_at: u64::MAX,
@@ -255,8 +258,7 @@ impl Cluster<'_> {
             }
         };
         let mut wake = step.wake.unwrap_or(Time::NEVER).0;
-        let costs = self.scenario.costs;
-        let (datagrams, bytes) = host.driver.transport().received();
+        let (datagrams, receive_ns) = host.driver.transport().received();
         let again = wake <= now;
         if again && datagrams == 0 && host.driver.transport().outbox().is_empty() {
             self.world
@@ -266,10 +268,8 @@ impl Cluster<'_> {
             wake = u64::MAX;
         }
         wake = wake.min(host.bell.get());
-        let mut cpu = host.cpu_free.max(now);
-        let words = host.driver.transport().words();
-        cpu += (datagrams - words) as u64 * ns(costs.receive) + bytes * costs.byte_ps / 1000;
-        cpu += words as u64 * ns(costs.word.unwrap_or(costs.receive));
+        let cpu = host.cpu_free.max(now) + receive_ns;
+        host.received_until = cpu;
         self.depart(h, cpu);
         let host = &mut self.hosts[h];
         let transport = host.driver.transport();
@@ -291,7 +291,8 @@ impl Cluster<'_> {
         let costs = self.scenario.costs;
         let mut outbox = std::mem::take(self.hosts[h].driver.transport().outbox());
         for d in outbox.drain(..) {
-            cpu += ns(costs.send) + d.bytes.len() as u64 * costs.byte_ps / 1000;
+            let cost = costs.of(d.kind);
+            cpu += cost.send_ns(d.bytes.len() as u64);
             let to = match d.dest {
                 Dest::Group(g) => u64::from(g.0) << 1 | 1,
                 Dest::Node(n) => u64::from(n.0) << 1,
@@ -312,6 +313,8 @@ impl Cluster<'_> {
             let packet = Rc::new(Packet {
                 from: h as u32,
                 to,
+                kind: d.kind,
+                way_ns: ns(cost.way),
                 bytes: d.bytes,
             });
             if self.scenario.faults.hostile_every.is_some() {
@@ -368,6 +371,10 @@ impl Cluster<'_> {
                 {
                     break;
                 }
+                if !self.turn(h, r) {
+                    break;
+                }
+                let role = &self.hosts[h].roles[r];
                 if role.not_before > now {
                     later = later.min(role.not_before);
                     break;
@@ -378,6 +385,17 @@ impl Cluster<'_> {
             }
         }
         later
+    }
+
+    /// Whether the other stream that a root takes turns with has come far enough.
+    fn turn(&self, h: usize, r: usize) -> bool {
+        let roles = &self.hosts[h].roles;
+        let role = &roles[r];
+        let Some(After { stream, lag }) = self.scenario.streams[role.stream].after else {
+            return true;
+        };
+        let other = roles.iter().find(|other| other.stream == stream);
+        !role.root || other.is_some_and(|other| other.over + lag > role.begun)
     }
 
     /// Sends or posts the next object of a role; `false` if the node is too busy.
@@ -537,7 +555,7 @@ impl Cluster<'_> {
     }
 
     fn over(&mut self, h: usize, op: Op) {
-        let now = self.now();
+        let now = self.now().max(self.hosts[h].received_until);
         let host = &mut self.hosts[h];
         let role = &mut host.roles[op.role];
         role.over += 1;

@@ -9,6 +9,7 @@ use fabricast::proto::wire::{self, Frame, HEADER_LEN, Header};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 
 use crate::fabric::{Packet, Target};
+use crate::workload::Kind;
 
 /// Datagrams that are remembered to be changed or repeated.
 const REMEMBERED: usize = 64;
@@ -68,6 +69,8 @@ impl Hostile {
         let packet = Packet {
             from: u32::MAX,
             to: Target::Host(host),
+            kind: Kind::Message,
+            way_ns: 0,
             bytes,
         };
         (host, Rc::new(packet))

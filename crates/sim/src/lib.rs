@@ -13,6 +13,7 @@ mod host;
 mod hostile;
 pub mod model;
 pub mod object;
+pub mod papers;
 mod parallel;
 mod queue;
 pub mod scenario;

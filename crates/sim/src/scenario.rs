@@ -10,7 +10,7 @@ use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
 use crate::object::Disk;
 use crate::topology::{LinkSpec, Topology};
-use crate::workload::{Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan};
+use crate::workload::{Cost, Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan};
 
 /// What the root does about a member that is reported as slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,8 @@ pub struct Scenario {
     pub costs: Costs,
     /// Datagrams that a host takes at once.
     pub batch: usize,
+    /// Datagrams that a host sends before it looks again at what has come.
+    pub sends_at_once: usize,
     /// Bytes of a host's receive queue.
     pub receive_buffer: usize,
     /// Whether a full sending queue pushes back (else it drops).
@@ -83,6 +85,7 @@ impl Scenario {
             topology: Topology::single(LinkSpec::GIGABIT),
             costs: Costs::default(),
             batch: 64,
+            sends_at_once: usize::MAX,
             receive_buffer: 2 << 20,
             back_pressure: true,
             overhead: 42,
@@ -185,12 +188,12 @@ impl Draw {
             s.topology.fanout = vec![self.between(2, 6) as usize; self.between(1, 2) as usize];
         }
         if self.rarely(3) {
-            s.costs = Costs {
+            s.costs = Costs::all(Cost {
                 send: Duration::from_nanos(self.between(100, 2000)),
                 receive: Duration::from_nanos(self.between(100, 4000)),
                 byte_ps: self.between(0, 300),
-                word: None,
-            };
+                way: Duration::ZERO,
+            });
         }
         s.batch = self.one(&[1, 8, 64]);
         s.receive_buffer = self.one(&[64, 208, 1024, 4096]) * 1024;

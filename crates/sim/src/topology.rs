@@ -34,6 +34,9 @@ pub struct Topology {
     pub host: LinkSpec,
     /// Cables between switches.
     pub trunk: LinkSpec,
+    /// Whether a switch passes a packet on as soon as it begins to arrive, as those of InfiniBand and Quadrics
+    /// do; else when it is there.
+    pub cut_through: bool,
 }
 
 impl Topology {
@@ -43,6 +46,7 @@ impl Topology {
             fanout: Vec::new(),
             host: link,
             trunk: link,
+            cut_through: false,
         }
     }
 
@@ -52,6 +56,7 @@ impl Topology {
             fanout: vec![per_leaf],
             host,
             trunk,
+            cut_through: false,
         }
     }
 

@@ -8,11 +8,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::proto::wire::{self, Frame};
-use fabricast::proto::{Dest, GroupId, NodeId, Time, limits};
+use fabricast::proto::{Dest, GroupId, NodeId, Time};
 use fabricast::transport::{Caps, Outgoing, Transport};
 
 use crate::fabric::{Packet, Target};
+use crate::workload::{Costs, Kind};
 
 /// A datagram that the driver has sent in the step just ended.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Departure {
     /// `None`: the destination is not known here; it is dropped, as a socket would.
     pub(crate) to: Option<Target>,
     pub(crate) dest: Dest,
+    pub(crate) kind: Kind,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -41,10 +42,12 @@ pub struct SimTransport {
     /// Most datagrams that one step may take, as one `recvmmsg` would.
     batch: usize,
     received: usize,
-    received_bytes: u64,
-    /// How many of them are feedback and nothing else.
-    words: usize,
+    /// What the processor has to do for that, in nanoseconds.
+    received_ns: u64,
+    costs: Costs,
     outbox: Vec<Departure>,
+    /// Most datagrams that one step may send.
+    sends: usize,
     /// Bytes that the host's queue still takes in this step.
     room: u64,
     /// Whether the last step met a full queue.
@@ -82,20 +85,14 @@ impl Numbering {
     }
 }
 
-/// Whether a datagram is feedback and nothing else.
-fn is_feedback(bytes: &[u8]) -> bool {
-    let feedback = |f| matches!(f, Frame::Feedback(_));
-    // Few are so short.
-    bytes.len() <= limits::HEAD_MAX && wire::decode(bytes).is_ok_and(|d| d.frames().all(feedback))
-}
-
 impl SimTransport {
     pub(crate) fn new(
         caps: Caps,
         overhead: u64,
-        batch: usize,
+        (batch, sends): (usize, usize),
         back_pressure: bool,
         numbering: Numbering,
+        costs: Costs,
     ) -> SimTransport {
         SimTransport {
             caps,
@@ -104,9 +101,10 @@ impl SimTransport {
             inbox_bytes: 0,
             batch: batch.max(1),
             received: 0,
-            received_bytes: 0,
-            words: 0,
+            received_ns: 0,
+            costs,
             outbox: Vec::new(),
+            sends: sends.max(1),
             room: 0,
             pushed_back: false,
             back_pressure,
@@ -133,18 +131,12 @@ impl SimTransport {
         self.room = room;
         self.pushed_back = false;
         self.received = 0;
-        self.received_bytes = 0;
-        self.words = 0;
+        self.received_ns = 0;
     }
 
-    /// Datagrams and bytes that the step has received.
+    /// Datagrams that the step has received, and the nanoseconds that the processor needs for them.
     pub(crate) fn received(&self) -> (usize, u64) {
-        (self.received, self.received_bytes)
-    }
-
-    /// How many of those datagrams are feedback and nothing else: a few words of state, of which the last ones count.
-    pub(crate) fn words(&self) -> usize {
-        self.words
+        (self.received, self.received_ns)
     }
 
     /// Whether the step met a full sending queue.
@@ -234,7 +226,8 @@ impl Transport for SimTransport {
                 self.caps.datagram_max
             );
             let takes = d.len() as u64 + self.overhead;
-            if takes > self.room && self.back_pressure {
+            let enough = self.outbox.len() == self.sends;
+            if enough || takes > self.room && self.back_pressure {
                 self.pushed_back = true;
                 return Ok(i);
             }
@@ -243,9 +236,16 @@ impl Transport for SimTransport {
             bytes.extend_from_slice(d.head);
             bytes.extend_from_slice(d.body);
             let to = self.target(d.to);
+            let kind = match d.to {
+                Dest::Group(_) => Kind::Group,
+                Dest::Node(_) if d.body.is_empty() => Kind::Word,
+                Dest::Node(_) if d.body.len() as u64 >= self.costs.long_from => Kind::Long,
+                Dest::Node(_) => Kind::Message,
+            };
             self.outbox.push(Departure {
                 to,
                 dest: d.to,
+                kind,
                 bytes,
             });
         }
@@ -260,8 +260,8 @@ impl Transport for SimTransport {
             };
             self.inbox_bytes -= packet.bytes.len();
             self.received += 1;
-            self.received_bytes += packet.bytes.len() as u64;
-            self.words += usize::from(is_feedback(&packet.bytes));
+            let cost = self.costs.of(packet.kind);
+            self.received_ns += cost.receive_ns(packet.bytes.len() as u64);
             count += 1;
             sink(arrived, &packet.bytes);
         }

@@ -37,6 +37,16 @@ pub struct Posting {
     pub last: Vec<usize>,
 }
 
+/// A root takes turns with the root of another stream: it sends number `i` when it has received number
+/// `i - lag` of that one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct After {
+    /// Which stream, by its place in the scenario.
+    pub stream: usize,
+    /// How far that one may be behind.
+    pub lag: usize,
+}
+
 /// Broadcasts of one root to one group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamPlan {
@@ -50,6 +60,8 @@ pub struct StreamPlan {
     pub start: Duration,
     /// How eagerly it sends.
     pub sending: Sending,
+    /// What it waits for before each broadcast.
+    pub after: Option<After>,
     /// How eagerly the others post.
     pub posting: Posting,
 }
@@ -63,6 +75,7 @@ impl StreamPlan {
             lens,
             start: Duration::ZERO,
             sending: Sending::Ahead(usize::MAX),
+            after: None,
             posting: Posting {
                 ahead: usize::MAX,
                 think_max: Duration::ZERO,
@@ -78,18 +91,82 @@ impl StreamPlan {
     }
 }
 
-/// What a host's processor and disk cost.
+/// What datagrams cost the hosts, by their kind: networks have different means for them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Costs {
-    /// To send a datagram (LogGP's o at the sender).
+    /// With a payload, to one host.
+    pub message: Cost,
+    /// The same, of `long_from` bytes or more: many networks have a way of their own for them.
+    pub long: Cost,
+    /// Shortest payload that is long, in bytes.
+    pub long_from: u64,
+    /// To a group.
+    pub group: Cost,
+    /// Without a payload, to one host: feedback and questions, which on InfiniBand are one-sided writes of a
+    /// word (P1.11).
+    pub word: Cost,
+}
+
+/// What one datagram costs.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// The sender's processor (LogGP's o).
     pub send: Duration,
-    /// To receive one (o at the receiver).
+    /// On its way, beyond what cables take; no processor is busy.
+    pub way: Duration,
+    /// The receiver's processor (LogGP's o).
     pub receive: Duration,
-    /// To find one that is feedback and nothing else, if that is written into memory that the receiver looks at
-    /// (P1.11); else it costs what others do.
-    pub word: Option<Duration>,
-    /// To touch a byte, in picoseconds (LogGP's G, where it is the host's and not the link's).
+    /// A byte, in picoseconds, at each of the two processors (LogGP's G, where it is the host's and not the
+    /// link's).
     pub byte_ps: u64,
+}
+
+/// The kind of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// See [`Costs::message`].
+    Message,
+    /// See [`Costs::long`].
+    Long,
+    /// See [`Costs::group`].
+    Group,
+    /// See [`Costs::word`].
+    Word,
+}
+
+impl Costs {
+    /// The same for all kinds.
+    pub fn all(cost: Cost) -> Costs {
+        Costs {
+            message: cost,
+            long: cost,
+            long_from: u64::MAX,
+            group: cost,
+            word: cost,
+        }
+    }
+
+    /// What a datagram of this kind costs.
+    pub fn of(&self, kind: Kind) -> &Cost {
+        match kind {
+            Kind::Message => &self.message,
+            Kind::Long => &self.long,
+            Kind::Group => &self.group,
+            Kind::Word => &self.word,
+        }
+    }
+}
+
+impl Cost {
+    /// What a datagram of so many bytes takes of the sender's processor, in nanoseconds.
+    pub fn send_ns(&self, bytes: u64) -> u64 {
+        self.send.as_nanos() as u64 + bytes * self.byte_ps / 1000
+    }
+
+    /// ... and of the receiver's.
+    pub fn receive_ns(&self, bytes: u64) -> u64 {
+        self.receive.as_nanos() as u64 + bytes * self.byte_ps / 1000
+    }
 }
 
 /// What a host is like, beyond what all are like.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fabricast::collective::Algorithm;
 use fabricast_sim::fault::{Burst, LinkFaults};
+use fabricast_sim::workload::{Cost, Costs};
 use fabricast_sim::{Baseline, Scenario, Timing, Trace, measure, run_scenario};
 
 const CHUNK: u32 = 1440;
@@ -108,8 +109,11 @@ fn small_messages_go_down_a_tree_in_as_many_hops_as_it_is_deep() {
             hosts,
             Baseline::new(algorithm, 4, CHUNK),
         ));
-        s.costs.send = Duration::from_micros(2);
-        s.costs.receive = Duration::from_micros(2);
+        s.costs = Costs::all(Cost {
+            send: Duration::from_micros(2),
+            receive: Duration::from_micros(2),
+            ..Cost::default()
+        });
         timing(&s).slowest.as_secs_f64()
     };
     let hop = run(Algorithm::Binomial, 2);

@@ -7,6 +7,7 @@ use fabricast::proto::Time;
 use fabricast_sim::fabric::{Fabric, Happening, Packet, Target};
 use fabricast_sim::fault::{Blocked, Burst, LinkFaults};
 use fabricast_sim::topology::{LinkSpec, Topology};
+use fabricast_sim::workload::Kind;
 
 const LINK: LinkSpec = LinkSpec {
     rate: 125_000_000,
@@ -18,6 +19,8 @@ fn packet(from: u32, to: Target, len: usize) -> Rc<Packet> {
     Rc::new(Packet {
         from,
         to,
+        kind: Kind::Message,
+        way_ns: 0,
         bytes: vec![from as u8; len],
     })
 }
@@ -51,6 +54,20 @@ fn a_link_delivers_at_its_rate() {
     assert_eq!(all.len(), 100);
     // Two hops of 8 µs and 5 µs each for the first; one every 8 µs after it.
     assert_eq!(all[0].0, 26_000);
+    assert_eq!(all[99].0 - all[0].0, 99 * 8_000);
+}
+
+#[test]
+fn a_switch_that_cuts_through_costs_a_packet_its_delay_alone() {
+    let mut topology = Topology::single(LINK);
+    topology.cut_through = true;
+    let mut f = Fabric::new(&topology, 2, 0, 1);
+    for i in 0..100 {
+        f.send(Time(i), packet(0, Target::Host(1), 1000));
+    }
+    let all = arrivals(&mut f);
+    // The bytes count once, however many cables; the rate is the same.
+    assert_eq!(all[0].0, 18_000);
     assert_eq!(all[99].0 - all[0].0, 99 * 8_000);
 }
 
@@ -228,6 +245,8 @@ fn late_packets_are_overtaken_and_some_come_twice() {
         let p = Packet {
             from: 0,
             to: Target::Host(1),
+            kind: Kind::Message,
+            way_ns: 0,
             bytes: vec![i as u8; 500],
         };
         f.send(Time(u64::from(i) * 8_000), Rc::new(p));

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fabricast::proto::scheme::Checksum;
-use fabricast::proto::{Counters, Reach};
+use fabricast::proto::{Counters, Reach, Scheme};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
-use fabricast_sim::workload::{GroupPlan, Sending, StreamPlan};
-use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id};
+use fabricast_sim::workload::{Cost, Costs, GroupPlan, Sending, StreamPlan};
+use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id, measure};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -15,6 +15,18 @@ fn ms(n: u64) -> Duration {
 
 fn run(s: &Scenario) -> Result<Outcome, Failure> {
     Cluster::new(s, Trace::silent()).run()
+}
+
+fn good(s: &Scenario) -> Outcome {
+    run(s).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What it costs to receive a datagram, in microseconds.
+fn receiving(us: u64) -> Cost {
+    Cost {
+        receive: Duration::from_micros(us),
+        ..Cost::default()
+    }
 }
 
 /// One object to eight, over cables that change a bit in one of a hundred datagrams.
@@ -168,7 +180,7 @@ fn rush(scheme: &str) -> Scenario {
     for root in 0..hosts {
         s.streams.push(StreamPlan::new(0, root, vec![1440; 40]));
     }
-    s.costs.receive = Duration::from_micros(20);
+    s.costs = Costs::all(receiving(20));
     s.receive_buffer = 64 * s.datagram_max();
     s
 }
@@ -201,17 +213,50 @@ fn acknowledgements_by_words_cost_the_root_less() {
         });
         s.streams.push(StreamPlan::new(0, 0, vec![64; 100]));
         s.streams[0].sending = Sending::Ahead(1);
-        s.costs.receive = Duration::from_micros(2);
-        s.costs.word = word;
+        s.costs = Costs::all(receiving(2));
+        s.costs.word.receive = word;
         match run(&s) {
             Ok(o) => (o.done_at, o.counters[0].feedback_received),
             Err(e) => panic!("{e}"),
         }
     };
-    let (datagrams, words) = (time(None), time(Some(Duration::from_nanos(50))));
-    assert_eq!(time(Some(Duration::from_micros(2))), datagrams);
+    let (datagrams, words) = (
+        time(Duration::from_micros(2)),
+        time(Duration::from_nanos(50)),
+    );
     assert!(
         words.0.0 * 3 < datagrams.0.0 * 2,
         "{words:?} instead of {datagrams:?}"
+    );
+}
+
+/// P1.6: one acknowledgement for so many packets, whosesoever broadcasts they are.
+#[test]
+fn one_acknowledgement_covers_several_small_broadcasts() {
+    let told = |scheme: Scheme| {
+        let mut s = Scenario::bulk(5, 8, 1024);
+        s.scheme = scheme;
+        s.streams[0].lens = vec![8; 1000];
+        s.streams[0].start = ms(1);
+        let sent = good(&s)
+            .counters
+            .iter()
+            .map(|c| c.feedback_sent)
+            .sum::<u64>();
+        sent / 4
+    };
+    let (each, tenth) = (
+        told(Scheme::acknowledged()),
+        told(Scheme::acknowledged().aggregate(10)),
+    );
+    assert!((1000..1020).contains(&each), "{each}");
+    assert!((100..130).contains(&tenth), "{tenth}");
+    // What is left over is acknowledged after a while, not never.
+    let mut s = Scenario::bulk(3, 8, 1024);
+    s.scheme = Scheme::acknowledged().aggregate(10);
+    let t = measure(&s).unwrap();
+    assert!(
+        (Duration::from_micros(500)..ms(5)).contains(&t.completed[0]),
+        "{t:?}"
     );
 }

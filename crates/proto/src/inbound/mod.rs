@@ -750,8 +750,13 @@ impl Inbound {
                 out.push_back(Output::Release(extent.op));
             }
             self.ops.remove(i);
-            if !scheme.feedback.asked_only {
-                let rule = &scheme.feedback;
+            let rule = &scheme.feedback;
+            if rule.asked_only {
+                // Nobody has asked.
+            } else if scheme.detect.by_sender && rule.every > 1 {
+                // One acknowledgement may cover several broadcasts (P1.6).
+                self.plan(now + rule.delay_max);
+            } else {
                 self.plan(now + rule.piggyback + rule.turn * self.turn);
             }
         } else if !scheme.feedback.asked_only && self.is_pressing() {

@@ -600,7 +600,8 @@ impl Root {
                 let full = last == op.end() && at_op as u32 + 1 >= self.broadcasts;
                 full || !l.window.has_room() || l.limit == Some(last)
             }
-            (false, _) => last == end,
+            // Acknowledgements come unasked.
+            (false, _) => last == end && !self.by_sender,
         };
         let ask = if asks { flag::ASK } else { 0 };
         let flight = flight as u16;

@@ -164,6 +164,7 @@ impl Cell {
             fanout: vec![FANOUT; 3],
             host: LinkSpec::GIGABIT,
             trunk: LinkSpec::GIGABIT,
+            cut_through: false,
         };
         s.rate = Some(RATE);
         s.streams[0].lens = vec![WARM_LEN, self.len];

@@ -20,7 +20,7 @@ pub mod p4;
 pub mod predict;
 
 pub use channel::Channels;
-pub use claim::{CLAIMS, Claim, NOT_MODELLED, Outcome, Standing};
+pub use claim::{CLAIMS, Claim, Figure, Outcome, Says, Standing};
 pub use coroot::Times;
 pub use loggp::{Allgather, Loggp};
 pub use lop::Lop;

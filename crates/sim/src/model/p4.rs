@@ -5,7 +5,7 @@
 
 use crate::calibration::Calibration;
 use crate::topology::LinkSpec;
-use crate::workload::Costs;
+use crate::workload::{Cost, Costs};
 
 use super::p1::{fat_tree, micros, rate};
 use super::{Channels, Loggp, Simulated, bytes_us, levels, switches_passed};
@@ -155,7 +155,8 @@ impl P4 {
         self.loggp().binomial_us(b.nodes, b.bytes) + self.on_host_us(b)
     }
 
-    fn on_host_us(&self, b: &Broadcast) -> f64 {
+    /// The hand-over to the other processes of a node, through shared memory (P4.9).
+    pub fn on_host_us(&self, b: &Broadcast) -> f64 {
         match b.per_node {
             0 | 1 => 0.0,
             _ => self.shared_memory_us + bytes_us(b.bytes, self.copy_byte_ns),
@@ -173,21 +174,46 @@ impl P4 {
         }
     }
 
-    /// The same network for the simulator: a small datagram between hosts at one switch takes `T_pp`.
-    pub fn simulated(&self) -> Simulated {
+    /// The same network for the simulator, for broadcasts as `b`. The root is busy with an empty one for
+    /// as long as the model says that one takes, and with the bytes while the network card moves others; a
+    /// synchronisation takes as long as in the model on the measured nodes, but its parts are others: here the root is
+    /// the manager, so that no verdict is sent, and the last broadcast has to arrive before a word goes up the
+    /// tree. End-to-end reliability is charged to the root. Broadcasts that are not copied cost no copy.
+    pub fn simulated(&self, b: &Broadcast) -> Simulated {
+        let copied = b.bytes < self.payload_bytes;
+        let way_us = (self.pp_us - self.send_us - self.recv_us).max(0.0);
+        let depth = f64::from(levels(self.nodes_measured, self.sync_arity)).max(1.0);
+        let arrival_us = way_us + self.recv_us;
+        let word_us = (self.synchronisation_us - arrival_us) / depth - way_us;
+        let packets = b.bytes.div_ceil(self.payload_bytes).max(1);
+        let reliable_us = match b.reliable {
+            true => self.reliability_us(b.bytes) / packets as f64,
+            false => 0.0,
+        };
         let host = LinkSpec {
             rate: rate(self.link_byte_ns),
-            delay: micros((self.pp_us - self.send_us - self.recv_us) / 2.0),
+            delay: micros(way_us / 2.0),
             queue: QUEUE_BYTES,
         };
         let levels = (switches_passed(1 << 20, self.switch_down, self.switch_top) - 1) / 2;
         let down = self.switch_down.max(2);
+        let cost = |send_us, receive_us, byte_ns: f64| Cost {
+            send: micros(send_us),
+            way: micros(0.0),
+            receive: micros(receive_us),
+            byte_ps: (byte_ns * 1e3) as u64,
+        };
+        let copy_byte_ns = match copied {
+            true => self.copy_byte_ns,
+            false => 0.0,
+        };
         Simulated {
             costs: Costs {
-                word: None,
-                send: micros(self.send_us),
-                receive: micros(self.recv_us),
-                byte_ps: (self.copy_byte_ns * 1e3) as u64,
+                message: cost(self.send_us, self.recv_us, 0.0),
+                long: cost(self.send_us, self.recv_us, 0.0),
+                long_from: u64::MAX,
+                group: cost(self.broadcast_us + reliable_us, self.recv_us, copy_byte_ns),
+                word: cost(word_us / 2.0, word_us / 2.0, 0.0),
             },
             topology: fat_tree(host, self.switch_us, down, self.switch_top, levels),
             payload_bytes: self.payload_bytes as u32,
@@ -198,6 +224,8 @@ impl P4 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crate::calibration::Testbed;
     use crate::model::claim::EIGHT;
 
@@ -258,10 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn the_simulated_way_is_a_message() {
-        let s = p4().simulated();
-        let way = s.costs.send + 2 * s.topology.host.delay + s.costs.receive;
-        assert_eq!(way, micros(5.0));
+    fn the_simulated_ways_are_a_message_and_a_level_of_the_tree() {
+        let s = p4().simulated(&EIGHT);
+        let way = |cost: &Cost| cost.send + 2 * s.topology.host.delay + cost.receive;
+        assert_eq!(way(&s.costs.message), micros(5.0));
+        let level = micros((13.0 - 4.0) / 3.0);
+        assert!(way(&s.costs.word).abs_diff(level) < Duration::from_nanos(2));
         assert_eq!(s.topology.spans(256), [4, 16, 64, 256]);
     }
 }

@@ -302,7 +302,11 @@ mod tests {
         let p4 = all(Testbed::P4, &grid);
         assert_eq!(
             calibrated(&p4),
-            [(8, 8, "2 channels"), (8, 8, "16 channels")]
+            [
+                (8, 8, "2 channels"),
+                (8, 8, "16 channels"),
+                (8, 8, "a sync")
+            ]
         );
         grid.per_node = 4;
         assert_eq!(
@@ -326,8 +330,9 @@ mod tests {
                 assert!(cell.is_some(), "{}: no column {column}", claim.id);
                 // A place of one column is the claim's own number; those of several make a ratio.
                 if place.columns.len() == 1 {
-                    let model = (claim.model)(&Calibration::of(claim.testbed));
-                    assert_eq!(cell.map(|p| p.value), Some(model), "{}", claim.id);
+                    let outcome = claim.outcome(&Calibration::of(claim.testbed));
+                    let model = outcome.map(|o| o.model);
+                    assert_eq!(cell.map(|p| p.value), model, "{}", claim.id);
                 }
             }
         }

@@ -1,0 +1,84 @@
+//! `fabricast papers`: tables, verdicts, the report, and what it says of mistakes.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use common::{Run, Scratch};
+
+fn papers(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("papers").args(args).output().unwrap()
+}
+
+#[test]
+fn the_report_stands_alone_and_plots_are_files() {
+    let scratch = Scratch::new();
+    let (out, html) = (scratch.path("out"), scratch.path("report.html"));
+    let (out_arg, html_arg) = (out.to_str().unwrap(), html.to_str().unwrap());
+    let run = papers(&["p4", "--quick", "--out", out_arg, "--html", html_arg]);
+    assert!(run.status.success(), "{run:?}");
+    let text = String::from_utf8(run.stdout).unwrap();
+    for part in [
+        "figure 7",
+        "16 channels",
+        "Verdicts",
+        "p4-channels-2",
+        "17.1",
+        "calibrated",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!text.contains("p1-"), "{text}");
+    let report = fs::read_to_string(&html).unwrap();
+    assert_eq!(report, fs::read_to_string(out.join("report.html")).unwrap());
+    assert!(report.contains("id=\"p4-scale\"") && report.contains("<svg"));
+    for outside in ["http", "src=", "href=", "url("] {
+        assert!(!report.contains(outside), "{outside}");
+    }
+    let plot = fs::read_to_string(out.join("p4-channels.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("paper"), "{plot}");
+}
+
+#[test]
+fn programs_get_a_line_for_each_verdict() {
+    let end = Run::start(["papers", "p4", "--quick", "--json"])
+        .end()
+        .expect(0);
+    let verdict = |name: &str| {
+        let mut all = end.all("verdict").filter(|e| e["name"] == name);
+        all.next().unwrap()
+    };
+    let two = verdict("p4-channels-2");
+    assert_eq!(two["verdict"], "calibrated");
+    assert_eq!(two["paper"], "17.1");
+    assert!(
+        (two["simulated"].as_f64().unwrap() - 17.1).abs() < 1.0,
+        "{two}"
+    );
+    let generic = verdict("p4-generic");
+    assert_eq!(generic["verdict"], "not_held");
+    assert!(generic["remark"].as_str().unwrap().contains("overlap"));
+    assert_eq!(
+        verdict("p4-libraries")["simulated"],
+        serde_json::Value::Null
+    );
+    assert!(end.all("table").count() >= 4);
+}
+
+#[test]
+fn mistakes_are_told() {
+    let said = |args: &[&str], code| {
+        let out = papers(args);
+        assert_eq!(out.status.code(), Some(code), "{out:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let paper = said(&["p2"], 2);
+    assert!(paper.contains("p1, p4"), "{paper}");
+    // Before anything is simulated.
+    let nowhere = said(&["--html", "/dev/null/report.html"], 1);
+    assert!(nowhere.contains("/dev/null/report.html"), "{nowhere}");
+    let no_dir = said(&["--out", "/dev/null/x"], 1);
+    assert!(no_dir.contains("/dev/null/x"), "{no_dir}");
+}
