@@ -227,7 +227,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::calibration::Testbed;
-    use crate::model::claim::EIGHT;
+    use crate::model::claims::EIGHT;
 
     fn p4() -> P4 {
         P4::new(&Calibration::of(Testbed::P4))

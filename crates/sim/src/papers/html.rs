@@ -24,8 +24,8 @@ numbers: where a paper takes thousands of samples, one run with its warm-ups say
 Switches pass a packet on as soon as it begins to arrive. These costs follow from the values below and from nothing \
 else: one set for all of P1, one for all of P4. A host looks for arrivals between any two packets that it sends.</p>\
 <p>What is modelled and not simulated: the rendezvous of long messages is a longer way; P4's other processes on a host are \
-served by shared memory, a time that is added; P4's checksum is a cost of the root's processor, nothing is computed; \
-one of P4's channels is taken by the verdict.</p>\
+served by shared memory, a time that is added; P4's checksum is computed and checked, its cost is charged to the root's \
+processor; one of P4's channels is taken by the verdict, which is not sent here, because the root is the manager.</p>\
 <p><b>held</b>: the simulation is within 10 % of the paper's number, or keeps its bound, and no value was fitted to it. \
 <b>calibrated</b>: it is, and values were fitted to this very number, so that agreement shows no more than that the \
 simulation is the model's equal. <b>not held</b>: it is not, and the reason is given. <b>open</b>: the text names no number. Of \

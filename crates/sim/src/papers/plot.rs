@@ -80,7 +80,7 @@ impl Plot {
             .build_cartesian_2d(left..right, low..high)?;
         let number = |v: f64| match v {
             v if v >= 10_000.0 => format!("{:.0}k", v / 1000.0),
-            v if v >= 20.0 => format!("{v:.0}"),
+            v if v >= 10.0 || v == v.round() => format!("{v:.0}"),
             v => format!("{v:.1}"),
         };
         chart
@@ -90,7 +90,10 @@ impl Plot {
             .y_desc(self.y)
             .x_labels(LABELS)
             .y_labels(LABELS)
-            .x_label_formatter(&|x| number(x.exp2()))
+            .x_label_formatter(&|x| match (x - x.round()).abs() < 1e-6 {
+                true => number(x.exp2()),
+                false => String::new(),
+            })
             .y_label_formatter(&|y| number(if self.log_y { y.exp2() } else { *y }))
             .draw()?;
         for (i, s) in self.series.iter().enumerate() {
@@ -123,9 +126,16 @@ impl Plot {
                 }
             }
         }
+        // Where the curves are not.
+        let first = self.series.first().map_or(&[][..], |s| &s.at);
+        let falls = first.first().map(|p| p.1) > first.last().map(|p| p.1);
+        let corner = match falls {
+            true => SeriesLabelPosition::UpperRight,
+            false => SeriesLabelPosition::UpperLeft,
+        };
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(corner)
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK.mix(0.3))
             .draw()?;

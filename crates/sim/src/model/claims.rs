@@ -1,0 +1,386 @@
+//! Every result of P1.14, P2.8 and P4.10 that a model or a simulation can be set beside, and what the model says of it.
+
+use crate::calibration::{Calibration, Testbed};
+
+use super::claim::{Claim, Figure, Place, Says};
+use super::p4::Broadcast;
+use super::{P1, P2, P4, Quantity};
+
+pub(super) const EIGHT: Broadcast = Broadcast {
+    nodes: 8,
+    per_node: 1,
+    bytes: 8,
+    channels: 16,
+    reliable: false,
+};
+const LARGER: Broadcast = Broadcast {
+    nodes: 32,
+    per_node: 4,
+    ..EIGHT
+};
+
+/// The original's time over the window's.
+fn gain(c: &Calibration, nodes: u64, bytes: u64) -> f64 {
+    let p = P1::new(c);
+    p.original_us(nodes, bytes) / p.multicast_us(nodes, bytes, 1)
+}
+
+/// The original's time per broadcast over another's, at 1 KB on 8 nodes.
+fn throughput(c: &Calibration, other: impl Fn(&P1) -> f64) -> f64 {
+    let p = P1::new(c);
+    p.times(1024, 8).original_root_us(8) / other(&p)
+}
+
+const fn at_8(quantity: Quantity, columns: &'static [&'static str], bytes: u64) -> Option<Place> {
+    Some(Place {
+        quantity,
+        columns,
+        nodes: 8,
+        bytes,
+        per_node: 1,
+    })
+}
+
+/// P1.14's, P4.10's and P2.8's results, as far as the models know of them.
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        id: "p1-latency-8",
+        testbed: Testbed::P1,
+        text: "small messages up to 1.58x as fast as the original on 8 nodes (6.2; read at 1 KB)",
+        figure: Figure::About(1.58),
+        model: Says::Number(|c| gain(c, 8, 1024)),
+        place: at_8(Quantity::Latency, &["window", "gain"], 1024),
+    },
+    Claim {
+        id: "p1-latency-1024",
+        testbed: Testbed::P1,
+        text: "up to 4.86x as fast on 1024 nodes (7.1; read at 1 KB)",
+        figure: Figure::About(4.86),
+        model: Says::Number(|c| gain(c, 1024, 1024)),
+        place: None,
+    },
+    Claim {
+        id: "p1-large-2k",
+        testbed: Testbed::P1,
+        text: "2 KB: 3.10x as fast on 8 nodes (6.2.1)",
+        figure: Figure::About(3.10),
+        model: Says::Number(|c| gain(c, 8, 2048)),
+        place: at_8(Quantity::Latency, &["original", "window", "gain"], 2048),
+    },
+    Claim {
+        id: "p1-large-8k",
+        testbed: Testbed::P1,
+        text: "8 KB: 1.86x as fast on 8 nodes (6.2.1)",
+        figure: Figure::About(1.86),
+        model: Says::Number(|c| gain(c, 8, 8192)),
+        place: at_8(Quantity::Latency, &["original", "window", "gain"], 8192),
+    },
+    Claim {
+        id: "p1-large-32k",
+        testbed: Testbed::P1,
+        text: "still ahead at 32 KB (6.2.1)",
+        figure: Figure::Above(1.0),
+        model: Says::Number(|c| gain(c, 8, 32768)),
+        place: None,
+    },
+    Claim {
+        id: "p1-large-64k",
+        testbed: Testbed::P1,
+        text: "no longer beyond it (6.2.1)",
+        figure: Figure::Below(1.0),
+        model: Says::Number(|c| gain(c, 8, 65536)),
+        place: None,
+    },
+    Claim {
+        id: "p1-throughput",
+        testbed: Testbed::P1,
+        text: "throughput up to 2.12x with Aggregate10 on 8 nodes (6.3; read at 1 KB)",
+        figure: Figure::About(2.12),
+        model: Says::Number(|c| {
+            throughput(c, |p| {
+                p.times(1024, 8).acks_every(p.acks_every).root_us(8, 1)
+            })
+        }),
+        place: at_8(Quantity::Throughput, &["original", "aggregate"], 1024),
+    },
+    Claim {
+        id: "p1-throughput-window",
+        testbed: Testbed::P1,
+        text: "throughput: Window significantly ahead of the original (6.3)",
+        figure: Figure::Above(1.0),
+        model: Says::Number(|c| throughput(c, |p| p.times(1024, 8).root_us(8, 1))),
+        place: None,
+    },
+    Claim {
+        id: "p1-throughput-basic",
+        testbed: Testbed::P1,
+        text: "throughput: Basic the worst of all, below the original (6.3)",
+        figure: Figure::Below(1.0),
+        model: Says::Number(|c| throughput(c, |p| p.times(1024, 8).basic_us(8, p.empty.pp_us))),
+        place: None,
+    },
+    Claim {
+        id: "p1-groups-1024",
+        testbed: Testbed::P1,
+        text: "throughput on 1024 nodes: 128 groups are best (7.2)",
+        figure: Figure::About(128.0),
+        model: Says::Number(|c| P1::new(c).times(4, 1024).best_groups(1024) as f64),
+        place: Some(Place {
+            quantity: Quantity::Throughput,
+            columns: &["best groups"],
+            nodes: 1024,
+            bytes: 4,
+            per_node: 1,
+        }),
+    },
+    Claim {
+        id: "p1-groups-latency",
+        testbed: Testbed::P1,
+        text: "latency on 1024 nodes: the number of groups hardly matters, 256 against 2 (7.1)",
+        figure: Figure::About(1.0),
+        model: Says::Number(|c| {
+            let p = P1::new(c);
+            p.multicast_us(1024, 4, 256) / p.multicast_us(1024, 4, 2)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p1-skew-400",
+        testbed: Testbed::P1,
+        text: "10x less time in the broadcast than the original at a skew of 400 us (6.4)",
+        figure: Figure::About(10.0),
+        model: Says::Nothing("the models know no skew"),
+        place: None,
+    },
+    Claim {
+        id: "p1-skew-flat",
+        testbed: Testbed::P1,
+        text: "Window does not suffer from skew at all: its time at 400 us over that at none (6.4)",
+        figure: Figure::Below(1.0),
+        model: Says::Nothing("the models know no skew"),
+        place: None,
+    },
+    Claim {
+        id: "p1-coroot-2us",
+        testbed: Testbed::P1,
+        text: "Co-root2 is about 2 us slower than Window above 32 B (6.2)",
+        figure: Figure::About(2.0),
+        model: Says::Nothing(
+            "the paper does not know why either; in its model co-roots cost no latency",
+        ),
+        place: None,
+    },
+    Claim {
+        id: "p1-model-8",
+        testbed: Testbed::P1,
+        text: "the model matches what is measured on 8 nodes: the largest ratio of the two (7.1, figure 10)",
+        figure: Figure::About(1.0),
+        model: Says::Nothing("it is about the model itself"),
+        place: None,
+    },
+    Claim {
+        id: "p1-tree-false",
+        testbed: Testbed::P1,
+        text: "a tree of ACKs repairs falsely where co-roots do not: packets that were there already, tree over co-roots (4.3)",
+        figure: Figure::Above(1.0),
+        model: Says::Nothing("the models know neither skew nor time-outs"),
+        place: None,
+    },
+    Claim {
+        id: "p4-channels-2",
+        testbed: Testbed::P4,
+        text: "8 B on 8 nodes, 2 channels: 17.1 us (6.3)",
+        figure: Figure::About(17.1),
+        model: Says::Number(|c| {
+            let two = Broadcast {
+                channels: 2,
+                ..EIGHT
+            };
+            P4::new(c).broadcast_us(&two)
+        }),
+        place: at_8(Quantity::Broadcast, &["2 channels"], 8),
+    },
+    Claim {
+        id: "p4-channels-16",
+        testbed: Testbed::P4,
+        text: "8 B on 8 nodes, 16 channels: 4.3 us (6.3)",
+        figure: Figure::About(4.3),
+        model: Says::Number(|c| P4::new(c).broadcast_us(&EIGHT)),
+        place: at_8(Quantity::Broadcast, &["16 channels"], 8),
+    },
+    Claim {
+        id: "p4-synchronisation",
+        testbed: Testbed::P4,
+        text: "a synchronisation on 8 nodes takes about 13 us (6.3)",
+        figure: Figure::About(13.0),
+        model: Says::Number(|c| P4::new(c).synchronisation_us(8)),
+        place: at_8(Quantity::Broadcast, &["a sync"], 8),
+    },
+    Claim {
+        id: "p4-256",
+        testbed: Testbed::P4,
+        text: "4 B over 256 processes on 64 nodes: 8.9 us (1)",
+        figure: Figure::About(8.9),
+        model: Says::Number(|c| {
+            let p = P4::new(c);
+            let b = Broadcast {
+                nodes: 64,
+                bytes: 4,
+                channels: p.channels,
+                ..LARGER
+            };
+            p.broadcast_us(&b)
+        }),
+        place: Some(Place {
+            quantity: Quantity::Broadcast,
+            columns: &["16 channels"],
+            nodes: 64,
+            bytes: 4,
+            per_node: 4,
+        }),
+    },
+    Claim {
+        id: "p4-generic",
+        testbed: Testbed::P4,
+        text: "8 B, 128 processes on 32 nodes: well below the generic tree, by 10 % at least (6.1, figure 5; the model has one \
+               generic broadcast alone)",
+        figure: Figure::Above(1.1),
+        model: Says::Number(|c| {
+            let p = P4::new(c);
+            p.generic_us(&LARGER) / p.broadcast_us(&LARGER)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p4-two-buffers",
+        testbed: Testbed::P4,
+        text: "128 processes on 32 nodes: ahead of libraries that synchronise each time (6.1, figure 5)",
+        figure: Figure::Above(1.0),
+        model: Says::Number(|c| {
+            let p = P4::new(c);
+            let two = Broadcast {
+                channels: 2,
+                ..LARGER
+            };
+            p.broadcast_us(&two) / p.broadcast_us(&LARGER)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p4-growth",
+        testbed: Testbed::P4,
+        text: "from 8 to 64 nodes it grows less than the generic tree: ratio of the growths (6.2, figure 6)",
+        figure: Figure::Below(1.0),
+        model: Says::Number(|c| {
+            let p = P4::new(c);
+            let on = |nodes| Broadcast { nodes, ..LARGER };
+            let ours = p.broadcast_us(&on(64)) / p.broadcast_us(&on(8));
+            ours / (p.generic_us(&on(64)) / p.generic_us(&on(8)))
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p4-reliability",
+        testbed: Testbed::P4,
+        text: "reliability costs about 1 us below 256 B (6.4)",
+        figure: Figure::About(1.0),
+        model: Says::Number(|c| P4::new(c).reliability_us(8)),
+        place: None,
+    },
+    Claim {
+        id: "p4-reliability-large",
+        testbed: Testbed::P4,
+        text: "and a lot with large messages: at 64 KB, as a share of the rest (6.4, figure 8b)",
+        figure: Figure::Above(0.2),
+        model: Says::Number(|c| {
+            let p = P4::new(c);
+            let bytes = 65536;
+            p.reliability_us(bytes) / p.broadcast_us(&Broadcast { bytes, ..EIGHT })
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p4-libraries",
+        testbed: Testbed::P4,
+        text: "two other libraries' curves (6.1, 6.2, figures 5 and 6)",
+        figure: Figure::Unnamed,
+        model: Says::Nothing("the text names no numbers; their order is p4-two-buffers"),
+        place: None,
+    },
+    Claim {
+        id: "p2-40",
+        testbed: Testbed::P2,
+        text: "64 nodes: up to 40 % faster than the library's barrier (4.1)",
+        figure: Figure::About(1.4),
+        model: Says::Number(|c| {
+            let p = P2::new(c);
+            p.library_us(64) / p.lop.barrier_us(64, p.lop.best_ways(64))
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-one-way",
+        testbed: Testbed::P2,
+        text: "n = 1 is ahead of the library already, by less than the best n (4.1): its share of the gain",
+        figure: Figure::Below(1.0),
+        model: Says::Number(|c| {
+            let p = P2::new(c);
+            let best = p.lop.barrier_us(64, p.lop.best_ways(64));
+            (p.library_us(64) - p.lop.barrier_us(64, 1)) / (p.library_us(64) - best)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-growth",
+        testbed: Testbed::P2,
+        text: "the gap between n = 1 and the best n grows with the nodes: 64 against 8 (4.1)",
+        figure: Figure::Above(1.0),
+        model: Says::Number(|c| {
+            let lop = P2::new(c).lop;
+            let gap = |n| lop.barrier_us(n, 1) - lop.barrier_us(n, lop.best_ways(n));
+            gap(64) / gap(8)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-too-many",
+        testbed: Testbed::P2,
+        text: "too large an n loses again: n = 15 against the best, 64 nodes (4.1)",
+        figure: Figure::Above(1.0),
+        model: Says::Number(|c| {
+            let lop = P2::new(c).lop;
+            lop.barrier_us(64, 15) / lop.barrier_us(64, lop.best_ways(64))
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-together",
+        testbed: Testbed::P2,
+        text: "a message is much cheaper among 4 than alone: RTT(1) / (RTT(4) / 4) (2.1)",
+        figure: Figure::Above(2.0),
+        model: Says::Number(|c| {
+            let lop = P2::new(c).lop;
+            lop.round_trip_us(1) / (lop.round_trip_us(4) / 4.0)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-logp",
+        testbed: Testbed::P2,
+        text: "RTT(P) is below LogP's prediction (2.2): 64 peers, share of it",
+        figure: Figure::Below(1.0),
+        model: Says::Number(|c| {
+            let p = P2::new(c);
+            p.lop.round_trip_us(64) / p.logp().round_trip_us(64)
+        }),
+        place: None,
+    },
+    Claim {
+        id: "p2-curves",
+        testbed: Testbed::P2,
+        text: "RTT(P) and the barrier for each n, in microseconds (figures 2, 6, 7)",
+        figure: Figure::Unnamed,
+        model: Says::Nothing("the text names no numbers"),
+        place: None,
+    },
+];
