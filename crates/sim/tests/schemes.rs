@@ -7,15 +7,11 @@ use fabricast::proto::scheme::Checksum;
 use fabricast::proto::{Counters, Reach, Scheme};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
-use fabricast_sim::workload::{After, Cost, Costs, GroupPlan, Sending, StreamPlan};
+use fabricast_sim::workload::{Cost, Costs, GroupPlan, Sending, StreamPlan};
 use fabricast_sim::{Cluster, Failure, Outcome, Scenario, Trace, group_id, measure};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-fn us(n: u64) -> Duration {
-    Duration::from_micros(n)
 }
 
 fn run(s: &Scenario) -> Result<Outcome, Failure> {
@@ -24,6 +20,14 @@ fn run(s: &Scenario) -> Result<Outcome, Failure> {
 
 fn good(s: &Scenario) -> Outcome {
     run(s).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What it costs to receive a datagram, in microseconds.
+fn receiving(us: u64) -> Cost {
+    Cost {
+        receive: Duration::from_micros(us),
+        ..Cost::default()
+    }
 }
 
 /// One object to eight, over cables that change a bit in one of a hundred datagrams.
@@ -180,10 +184,7 @@ fn rush(scheme: &str) -> Scenario {
     for root in 0..hosts {
         s.streams.push(StreamPlan::new(0, root, vec![1440; 40]));
     }
-    s.costs = Costs::all(Cost {
-        receive: us(20),
-        ..Cost::default()
-    });
+    s.costs = Costs::all(receiving(20));
     s.receive_buffer = 64 * s.datagram_max();
     s
 }
@@ -216,13 +217,17 @@ fn acknowledgements_by_words_cost_the_root_less() {
         });
         s.streams.push(StreamPlan::new(0, 0, vec![64; 100]));
         s.streams[0].sending = Sending::Ahead(1);
+        s.costs = Costs::all(receiving(2));
         s.costs.word.receive = word;
         match run(&s) {
             Ok(o) => (o.done_at, o.counters[0].feedback_received),
             Err(e) => panic!("{e}"),
         }
     };
-    let (datagrams, words) = (time(us(2)), time(Duration::from_nanos(50)));
+    let (datagrams, words) = (
+        time(Duration::from_micros(2)),
+        time(Duration::from_nanos(50)),
+    );
     assert!(
         words.0.0 * 3 < datagrams.0.0 * 2,
         "{words:?} instead of {datagrams:?}"
@@ -236,7 +241,7 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
         let mut s = Scenario::bulk(5, 8, 1024);
         s.scheme = scheme;
         s.streams[0].lens = vec![8; 1000];
-        s.streams[0].start = us(1000);
+        s.streams[0].start = ms(1);
         let sent = good(&s)
             .counters
             .iter()
@@ -254,63 +259,8 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
     let mut s = Scenario::bulk(3, 8, 1024);
     s.scheme = Scheme::acknowledged().aggregate(10);
     let t = measure(&s).unwrap();
-    assert!((us(500)..us(5000)).contains(&t.completed[0]), "{t:?}");
-}
-
-#[test]
-fn datagrams_cost_what_their_kind_costs() {
-    let cost = |send, way, receive| Cost {
-        send: us(send),
-        way: us(way),
-        receive: us(receive),
-        byte_ps: 0,
-    };
-    let costs = Costs {
-        message: cost(100, 0, 0),
-        long: cost(1000, 0, 0),
-        long_from: 500,
-        group: cost(1, 20, 300),
-        word: cost(0, 5000, 0),
-    };
-    let completed = |hosts, bytes: u64| {
-        let mut s = Scenario::bulk(hosts, bytes, 1024);
-        s.costs = costs;
-        s.rate = Some(1 << 40);
-        s.scheme = Scheme::acknowledged();
-        // The first words are long under way, and the root waits for them.
-        s.streams[0].start = us(10_000);
-        measure(&s).unwrap().completed
-    };
-    let near = |d: Duration, us: u64| {
-        let beyond = d.as_micros() as u64 - us;
-        assert!(beyond < 40, "{d:?}, not {us} µs");
-    };
-    // To a group of two goes a message, short or long.
-    near(completed(2, 8)[1], 100);
-    near(completed(2, 600)[1], 1000);
-    let three = completed(3, 600);
-    near(three[1], 321);
-    near(three[2], 321);
-    near(three[0], 5321);
-}
-
-/// P1.12: one broadcasts, another answers, and only then comes the next one.
-#[test]
-fn roots_take_turns() {
-    let mut s = Scenario::bulk(3, 8, 1024);
-    s.groups.push(GroupPlan {
-        members: vec![0, 2],
-        chunk: 1024,
-        start: 0,
-    });
-    s.streams[0].lens = vec![8; 50];
-    let mut back = StreamPlan::new(1, 2, vec![8; 50]);
-    back.after = Some(After { stream: 0, lag: 0 });
-    s.streams.push(back);
-    let free = good(&s).received_at[0];
-    s.streams[0].after = Some(After { stream: 1, lag: 1 });
-    let turns = good(&s).received_at[0];
-    // A turn is two ways of two cables of 5 µs each, at least.
-    assert!(turns.0 >= 50 * 20_000, "{turns:?}");
-    assert!(free.0 < turns.0 / 2, "{free:?} {turns:?}");
+    assert!(
+        (Duration::from_micros(500)..ms(5)).contains(&t.completed[0]),
+        "{t:?}"
+    );
 }
