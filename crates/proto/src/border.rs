@@ -9,6 +9,7 @@ use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::sum::{Payload, Sum};
 use crate::time::Time;
+use crate::waits::Waits;
 
 /// What a node is told when it is made.
 #[derive(Clone, Debug)]
@@ -271,4 +272,7 @@ pub struct Counters {
     pub duplicates: u64,
     /// Frames dropped because they fit no group, member, operation or window.
     pub foreign: u64,
+    /// For receivers: how long losses lasted, from when they could be noticed (a later packet came, or a
+    /// question) to their repair; of several at once the first.
+    pub losses: Waits,
 }

@@ -43,6 +43,7 @@ pub mod scheme;
 pub mod seq;
 mod sum;
 pub mod time;
+mod waits;
 mod window;
 pub mod wire;
 
@@ -57,3 +58,4 @@ pub use scheme::Scheme;
 pub use seq::Seq;
 pub use sum::{Payload, Sources, Sum};
 pub use time::Time;
+pub use waits::Waits;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::scheme::Checksum;
-use fabricast::proto::{Counters, Reach, Scheme};
+use fabricast::proto::{Counters, Reach, Scheme, Waits};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
 use fabricast_sim::workload::{Cost, Costs, GroupPlan, Sending, StreamPlan};
@@ -263,4 +263,38 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
         (Duration::from_micros(500)..ms(5)).contains(&t.completed[0]),
         "{t:?}"
     );
+}
+
+/// A small packet's loss is repaired within three round trips of when it can be noticed: by the next packet, or
+/// by the question at the end.
+#[test]
+fn small_losses_are_repaired_within_three_round_trips() {
+    for every in [Duration::from_micros(50), ms(2)] {
+        let mut s = Scenario::bulk(8, 0, 1440);
+        s.streams[0].lens = vec![64; 3000];
+        s.streams[0].sending = Sending::Every(every);
+        s.faults.down = LinkFaults::uniform(0.01);
+        s.faults.down.multicast_only = true;
+        s.faults.heal_at = Duration::from_secs(3600);
+        s.complete_within = Duration::ZERO;
+        let o = match run(&s) {
+            Ok(o) => o,
+            Err(e) => panic!("{every:?}: {e}"),
+        };
+        let mut losses = Waits::default();
+        o.counters.iter().for_each(|c| losses.add(&c.losses));
+        assert!(losses.count() > 150, "{every:?}: {}", losses.count());
+        // There and back, a datagram of about 140 bytes over two cables each way.
+        let link = s.topology.host;
+        let round = 4 * (link.delay + Duration::from_nanos(140 * 1_000_000_000 / link.rate));
+        let (half, most) = (losses.quantile(0.5), losses.quantile(0.99));
+        eprintln!(
+            "{every:?} {:?}",
+            [0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0].map(|q| losses.quantile(q))
+        );
+        assert!(
+            most <= Some(3 * round),
+            "{every:?}: {half:?}, {most:?}, and a round trip is {round:?}"
+        );
+    }
 }

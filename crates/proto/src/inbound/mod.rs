@@ -381,6 +381,7 @@ impl Inbound {
             // It was overtaken by its own repair.
             self.learn(now, scheme, self.reorder * 2);
         }
+        self.note_loss(now, (filled, high), fresh, node.counters);
         self.schedule(now, scheme, (data.seq, data.flags), high, filled, fresh);
         placement
     }
@@ -398,6 +399,7 @@ impl Inbound {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
         let placement = self.solve(coded, node);
         let last = (coded.sources.last(), coded.flags);
+        self.note_loss(now, (filled, high), false, node.counters);
         self.schedule(now, scheme, last, high, filled, false);
         placement
     }
@@ -564,17 +566,17 @@ impl Inbound {
         }
     }
 
-    /// How long a packet may be late before it counts as lost. In the midst of a long object nobody waits for
-    /// it, and the root gathers reports anyway.
-    fn patience(&self, scheme: &Scheme) -> Duration {
+    /// Whether this is the midst of a long object: nobody waits for one packet of it, and the root gathers
+    /// reports anyway.
+    fn is_amid(&self, scheme: &Scheme) -> bool {
         let high = self.gaps.high();
-        let long = |op: &Posted| op.end().from(high) > scheme.feedback.every as i32;
-        match self
-            .ops
-            .iter()
-            .find(|op| high.before(op.end()))
-            .is_some_and(long)
-        {
+        let op = self.ops.iter().find(|op| high.before(op.end()));
+        op.is_some_and(|op| op.end().from(high) > scheme.feedback.every as i32)
+    }
+
+    /// How long a packet may be late before it counts as lost.
+    fn patience(&self, scheme: &Scheme) -> Duration {
+        match self.is_amid(scheme) {
             true => self.reorder.max(scheme.repair.gather / 4),
             false => self.reorder,
         }
@@ -594,6 +596,20 @@ impl Inbound {
     /// Whether all that is posted has been sent.
     fn is_at_end(&self) -> bool {
         !self.gaps.high().before(self.end)
+    }
+
+    /// Counts how long the first loss has lasted, if what has just come was its repair. (What closes a gap by
+    /// itself was only late.)
+    fn note_loss(
+        &self,
+        now: Time,
+        (filled, high): (Seq, Seq),
+        fresh: bool,
+        counters: &mut Counters,
+    ) {
+        if filled != self.gaps.filled() && filled != high && !fresh {
+            counters.losses.note(now.since(self.opened));
+        }
     }
 
     /// Packets may come so late and yet not be lost.
@@ -634,11 +650,11 @@ impl Inbound {
         last.map_or(now, |t| (t + spacing).max(now))
     }
 
-    /// When a gap may be told of: at the end of what was sent at once.
+    /// When a gap may be told of.
     fn gap_told(&self, now: Time, scheme: &Scheme) -> Time {
-        match self.is_at_end() {
-            true => now,
-            false => self.spaced(now, self.last_gap, scheme),
+        match self.is_amid(scheme) {
+            true => self.spaced(now, self.last_gap, scheme),
+            false => now,
         }
     }
 

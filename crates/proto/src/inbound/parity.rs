@@ -40,6 +40,7 @@ impl Inbound {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
         let placement = self.keep(parity, node);
         let last = parity.first + u32::from(parity.packets - 1);
+        self.note_loss(now, (filled, high), false, node.counters);
         self.schedule(now, scheme, (last, 0), high, filled, false);
         let asked = parity.flags & flag::ASK != 0;
         if asked && self.lacking(parity.first, u32::from(parity.packets)) != 0 {

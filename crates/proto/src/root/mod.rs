@@ -662,7 +662,7 @@ impl Root {
         let gather = scheme.repair.gather;
         match self.rtt {
             _ if at != GROUP_LANE || self.members.len() == 1 => Duration::ZERO,
-            Some(rtt) if !self.is_open(at) => gather.min(rtt / 2),
+            Some(rtt) if !self.is_open(at) => gather.min(rtt / 4),
             _ => gather,
         }
     }

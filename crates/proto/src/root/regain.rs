@@ -86,6 +86,7 @@ impl Root {
         if let Some(l) = &mut self.lanes[m.lane] {
             l.follows = true;
         }
+        self.follow_group();
         self.advance(i, cum, limit, ready);
         out.push_back(Output::Event(Event::Path {
             group: self.group,
@@ -111,11 +112,13 @@ impl Root {
             && let Some(group) = &mut self.lanes[GROUP_LANE]
         {
             group.window.skip_to(sent);
+            self.follow_group();
         }
         self.move_to(i, GROUP_LANE);
     }
 
-    /// The group has been sent a new packet: lanes of members that hear it need not send it.
+    /// What the group has been sent, lanes of members that hear it need not send: if it is missing there,
+    /// they repair it.
     pub(super) fn follow_group(&mut self) {
         let Some(next) = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next()) else {
             return;

@@ -118,8 +118,8 @@ pub struct Detect {
 pub struct Repair {
     /// To whom a repair is sent.
     pub how: How,
-    /// How long the root waits from the first report of a loss for the others' reports; at most half a
-    /// round trip when it has nothing else to send.
+    /// How long the root waits from the first report of a loss for the others' reports; at most a quarter of
+    /// a round trip when it has nothing else to send.
     pub gather: Duration,
 }
 
@@ -161,7 +161,7 @@ impl Scheme {
             },
             detect: Detect {
                 by_sender: false,
-                reorder_min: Duration::from_micros(50),
+                reorder_min: Duration::from_micros(20),
                 reorder_max: Duration::from_millis(60),
                 ask_min: Duration::from_millis(10),
                 tail_min: Duration::from_micros(200),
