@@ -15,6 +15,10 @@ pub const RANGES_MAX: usize = 96;
 pub const OPS_MAX: usize = 4096;
 /// Members of a group.
 pub const MEMBERS_MAX: usize = 65_536;
+/// Sets of the members that lack a packet and of those that have been sent it again, of all packets of a
+/// window, in bytes. It is enough for 1024 members with the largest window, and for as many as
+/// there can be with one of 512 packets; with more it is not known of each member what it lacks.
+pub const SETS_BYTES: usize = 8 << 20;
 /// Groups of one node.
 pub const GROUPS_MAX: usize = 65_536;
 /// Flights whose time of sending is remembered, to tell how long a packet took.
@@ -34,6 +38,8 @@ pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 * RANGES_MAX;
 
 const _: () = assert!(WINDOW_MAX.is_power_of_two());
 const _: () = assert!(WINDOW_MAX < u16::MAX as u32);
+const _: () = assert!(2 * WINDOW_MAX as usize * 1024 / 8 <= SETS_BYTES);
+const _: () = assert!(2 * 512 * MEMBERS_MAX / 8 <= SETS_BYTES);
 const _: () = assert!(FLIGHTS.is_power_of_two() && FLIGHTS <= 1 << 15);
 // A feedback frame fits the smallest path that IPv6 allows (1280 bytes less IP and UDP headers).
 const _: () = assert!(HEAD_MAX <= 1232);

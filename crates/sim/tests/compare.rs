@@ -57,6 +57,21 @@ fn without_a_loss_a_packet_takes_as_long_under_every_scheme() {
     assert_eq!(cost(&c.auto.fate).root_bytes, bytes);
 }
 
+/// Who repairs one by one knows of each receiver what it lacks, and serves all of them at once, however many
+/// there are.
+#[test]
+fn repairs_one_by_one_do_not_wait_for_one_another() {
+    let [few, many] = [64, 250].map(|nodes| {
+        let c = compared(cell(nodes, 4, "5"), &["window".parse().unwrap()], 2);
+        c.presets[0]
+            .fate
+            .cost()
+            .expect("it is not given up")
+            .slowest
+    });
+    assert!(many < few * 2, "{many:?} with 250 nodes, {few:?} with 64");
+}
+
 /// Most receivers of many lose something, and it takes this one thousands of packets, one to each.
 #[test]
 fn a_hopeless_scheme_is_given_up() {

@@ -20,6 +20,7 @@ mod survey;
 
 pub use regain::Trial;
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -161,7 +162,9 @@ impl Root {
             true => Dest::Node(members[0].node),
             false => Dest::Group(group),
         };
-        let lane = root.lane(dest, start);
+        // Repaired by blocks, a lane counts losses instead.
+        let known = (!blocks).then_some(0..members.len() as u32);
+        let lane = root.lane(dest, start, known);
         root.lanes.push(Some(lane));
         for (i, m) in members.iter().enumerate() {
             if pair {
@@ -173,13 +176,13 @@ impl Root {
         root
     }
 
-    fn lane(&mut self, dest: Dest, start: Seq) -> Lane {
+    /// A lane of which it is known who of `members` lacks what; see [`Window::new`].
+    fn lane(&mut self, dest: Dest, start: Seq, members: Option<Range<u32>>) -> Lane {
         self.lane_number = self.lane_number.wrapping_add(1);
-        let exact = self.demand.is_none() && self.members.len() <= Window::EXACT;
         Lane {
             number: self.lane_number,
             dest,
-            window: Window::new(start, self.window, exact),
+            window: Window::new(start, self.window, members),
             pacer: Pacer::new(self.rate),
             fresh: 0,
             follows: false,
@@ -258,7 +261,12 @@ impl Root {
     fn serve_alone(&mut self, i: usize, reach: Reach) {
         let sent = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next());
         let (node, cum) = (self.members[i].node, self.members[i].cum);
-        let mut lane = self.lane(Dest::Node(node), cum);
+        // In a tree it is repaired for all below it.
+        let members = match self.is_tree() {
+            true => 0..self.members.len() as u32,
+            false => i as u32..i as u32 + 1,
+        };
+        let mut lane = self.lane(Dest::Node(node), cum, Some(members));
         if let Some(sent) = sent {
             lane.window.skip_to(sent.max(cum));
         }

@@ -129,7 +129,7 @@ pub enum How {
     /// As `Sums` in small groups, as `Blocks` in large ones.
     Coded,
     /// Like `Cheaper`, and packets that different receivers lack are added up: one sum to the group
-    /// mends them all. In a group of more than 64 it is not known who lacks what; then as `Cheaper`.
+    /// mends them all. Where it is not known who lacks what (see [`limits::SETS_BYTES`]), as `Cheaper`.
     Sums,
     /// Parity packets to the group, as many as the neediest receiver lacks packets of a block, unless
     /// it is cheaper to send again what is lacking.

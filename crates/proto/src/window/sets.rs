@@ -1,0 +1,170 @@
+//! Sets of members: who lacks a packet, and who has been sent it again, of each slot of a window.
+
+/// As many sets as were asked for, a bit for each member, in one allocation that is never another.
+#[derive(Clone, Debug)]
+pub struct Sets {
+    words: Vec<u64>,
+    /// Words of one set.
+    stride: usize,
+    /// The last word of a set of all.
+    last: u64,
+}
+
+impl Sets {
+    /// So many sets, empty, of members `0 .. members`.
+    pub fn new(sets: usize, members: usize) -> Sets {
+        let stride = Sets::stride(members);
+        Sets {
+            words: vec![0; sets * stride],
+            stride,
+            last: u64::MAX >> (stride * 64 - members.max(1)),
+        }
+    }
+
+    /// What that many sets take, in bytes.
+    pub fn bytes(sets: usize, members: usize) -> usize {
+        sets * Sets::stride(members) * size_of::<u64>()
+    }
+
+    fn stride(members: usize) -> usize {
+        members.div_ceil(64).max(1)
+    }
+
+    /// The words of set `at`.
+    pub fn get(&self, at: usize) -> &[u64] {
+        &self.words[at * self.stride..][..self.stride]
+    }
+
+    fn get_mut(&mut self, at: usize) -> &mut [u64] {
+        &mut self.words[at * self.stride..][..self.stride]
+    }
+
+    /// Whether `member` is in set `at`.
+    pub fn has(&self, at: usize, member: u32) -> bool {
+        self.get(at)[member as usize / 64] >> (member % 64) & 1 == 1
+    }
+
+    /// Puts `member` into set `at`; says whether it was not in it.
+    pub fn insert(&mut self, at: usize, member: u32) -> bool {
+        let word = &mut self.get_mut(at)[member as usize / 64];
+        let old = *word;
+        *word |= 1 << (member % 64);
+        *word != old
+    }
+
+    /// Takes `member` out of set `at`; says whether it was in it.
+    pub fn remove(&mut self, at: usize, member: u32) -> bool {
+        let word = &mut self.get_mut(at)[member as usize / 64];
+        let old = *word;
+        *word &= !(1 << (member % 64));
+        *word != old
+    }
+
+    /// Takes everybody out of set `at`.
+    pub fn clear(&mut self, at: usize) {
+        self.get_mut(at).fill(0);
+    }
+
+    /// Puts everybody into set `at`.
+    pub fn fill(&mut self, at: usize) {
+        let last = self.last;
+        if let Some((end, words)) = self.get_mut(at).split_last_mut() {
+            words.fill(u64::MAX);
+            *end = last;
+        }
+    }
+
+    /// Puts all members of `other`, a set of as many, into set `at`.
+    pub fn add(&mut self, at: usize, other: &[u64]) {
+        for (word, other) in self.get_mut(at).iter_mut().zip(other) {
+            *word |= other;
+        }
+    }
+
+    /// Whether a member of `other`, a set of as many, is in set `at`.
+    pub fn meets(&self, at: usize, other: &[u64]) -> bool {
+        self.get(at).iter().zip(other).any(|(a, b)| a & b != 0)
+    }
+
+    /// The member of set `at` before which `rank` others are in it, if it has so many.
+    pub fn nth(&self, at: usize, mut rank: u32) -> Option<u32> {
+        for (first, &word) in (0..).step_by(64).zip(self.get(at)) {
+            if rank < word.count_ones() {
+                let rest = (0..rank).fold(word, |w, _| w & (w - 1));
+                return Some(first + rest.trailing_zeros());
+            }
+            rank -= word.count_ones();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(u32),
+        Remove(u32),
+        Clear,
+        Fill,
+        Add,
+    }
+
+    proptest! {
+        /// Two of three sets, against sets of the standard library; the third stays empty.
+        #[test]
+        fn agree_with_sets(
+            members in 1u32..200,
+            acts in proptest::collection::vec((0..2usize, any::<u32>(), prop_oneof![
+                6 => any::<u32>().prop_map(Act::Insert),
+                3 => any::<u32>().prop_map(Act::Remove),
+                1 => Just(Act::Clear),
+                1 => Just(Act::Fill),
+                1 => Just(Act::Add),
+            ]), 0..200),
+        ) {
+            let mut sets = Sets::new(3, members as usize);
+            let mut model = [BTreeSet::new(), BTreeSet::new()];
+            for (at, rank, act) in acts {
+                match act {
+                    Act::Insert(m) => {
+                        let m = m % members;
+                        prop_assert_eq!(sets.insert(at, m), model[at].insert(m));
+                    }
+                    Act::Remove(m) => {
+                        let m = m % members;
+                        prop_assert_eq!(sets.remove(at, m), model[at].remove(&m));
+                    }
+                    Act::Clear => {
+                        sets.clear(at);
+                        model[at].clear();
+                    }
+                    Act::Fill => {
+                        sets.fill(at);
+                        model[at].extend(0..members);
+                    }
+                    Act::Add => {
+                        let other = sets.get(1 - at).to_vec();
+                        sets.add(at, &other);
+                        let other = model[1 - at].clone();
+                        model[at].extend(other);
+                    }
+                }
+                for m in 0..members {
+                    prop_assert_eq!(sets.has(at, m), model[at].contains(&m));
+                }
+                let common = model[0].intersection(&model[1]).next().is_some();
+                prop_assert_eq!(sets.meets(0, sets.get(1)), common);
+                if let Some(rank) = rank.checked_rem(model[at].len() as u32) {
+                    let member = model[at].iter().nth(rank as usize).copied();
+                    prop_assert_eq!(sets.nth(at, rank), member);
+                }
+                prop_assert_eq!(sets.nth(2, 0), None);
+            }
+        }
+    }
+}
