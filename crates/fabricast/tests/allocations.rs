@@ -10,9 +10,7 @@ use std::time::Duration;
 use fabricast::driver::Driver;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{
-    Command, Config, Dest, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time,
-};
+use fabricast::proto::{Command, Config, Dest, Event, GroupId, Node, NodeId, Seq, Session, Time};
 use fabricast::transport::{Caps, Outgoing, Transport};
 
 const GROUP: GroupId = GroupId(1);
@@ -94,11 +92,11 @@ impl Transport for Port {
     }
 }
 
-fn driver(me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Port, Memory> {
+fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Port, Memory> {
     let config = Config {
         node: NodeId(me),
         session: Session(7),
-        scheme: Scheme::auto(),
+        scheme: scheme.parse().expect("a scheme"),
         hold: 0,
         backlog: 1000,
         rate: Some(20_000_000),
@@ -131,12 +129,24 @@ fn driver(me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Port, Memory> {
 
 #[test]
 fn a_step_with_data_allocates_nothing() {
+    no_step_allocates("auto", 0);
+}
+
+#[test]
+fn steps_with_parity_packets_hardly_ever_allocate() {
+    // A queue may still grow when more blocks than ever before are incomplete at once.
+    no_step_allocates("auto+blocks", 3);
+}
+
+fn no_step_allocates(scheme: &str, peaks: u64) {
     let inbox = |_| Inbox {
         coming: VecDeque::with_capacity(ON_THE_WAY),
         free: (0..ON_THE_WAY).map(|_| Vec::with_capacity(1500)).collect(),
     };
     let inboxes = Rc::new(RefCell::new((0..=RECEIVERS).map(inbox).collect()));
-    let mut drivers: Vec<_> = (0..=RECEIVERS).map(|i| driver(i, &inboxes)).collect();
+    let mut drivers: Vec<_> = (0..=RECEIVERS)
+        .map(|i| driver(scheme, i, &inboxes))
+        .collect();
     let mut wakes = vec![Time(1); drivers.len()];
     let (mut complete, mut warm) = (0, false);
     // Steps, and allocations in them, of the root and of the receivers.
@@ -173,8 +183,8 @@ fn a_step_with_data_allocates_nothing() {
     let [(root, at_root), (receivers, at_receivers)] = counted;
     assert!(root > 500 && receivers > 1_000, "{counted:?}");
     assert_eq!(at_root, 0, "allocations in {root} steps of the root");
-    assert_eq!(
-        at_receivers, 0,
-        "allocations in {receivers} steps of receivers"
+    assert!(
+        at_receivers <= peaks,
+        "{at_receivers} allocations in {receivers} steps of receivers"
     );
 }

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::block::Packets;
-use crate::limits::PARITIES_MAX;
+use crate::limits::{BLOCK_PACKETS, PARITIES_MAX};
 use crate::seq::Seq;
 use crate::time::Time;
 
@@ -72,7 +72,7 @@ struct Block {
 }
 
 /// The blocks of a lane of which packets are lacking.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Demand {
     /// In order; those before the window's base are forgotten.
     blocks: VecDeque<Block>,
@@ -81,6 +81,15 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Nothing is lacking of a window of so many packets.
+    pub fn new(window: u32) -> Demand {
+        let blocks = (window / BLOCK_PACKETS) as usize + 2;
+        Demand {
+            blocks: VecDeque::with_capacity(blocks),
+            queue: VecDeque::with_capacity(blocks),
+        }
+    }
+
     /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it (`None`:
     /// unknown; then what was sent within `rto` counts as on its way). Returns how many packets are
     /// wanted for it that were not.
@@ -247,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_neediest_counts() {
-        let mut d = Demand::default();
+        let mut d = Demand::new(256);
         let all_sent = Seq(1000);
         assert_eq!(d.note(Time(1), lacks(0, 0b11), 4, Some(10), RTO), 2);
         assert_eq!(d.note(Time(2), lacks(0, 0b11100), 5, Some(10), RTO), 1);
@@ -272,7 +281,7 @@ mod tests {
 
     #[test]
     fn few_packets_are_sent_themselves() {
-        let mut d = Demand::default();
+        let mut d = Demand::new(256);
         d.note(Time(1), lacks(0, 0b101), 4, Some(10), RTO);
         let packets = |who, which| {
             let (part, since) = (lacks(0, which), Time(1));

@@ -4,7 +4,7 @@
 //! layout) with [`PARITIES_MAX`] recovery shards, whatever is sent of them (spec 1.9). All parity
 //! packets of a block are computed at once, and those of the last blocks are remembered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use fabricast_proto::limits::PARITIES_MAX;
 use fabricast_proto::{Block, Extent, OpId, Packets, Parity};
@@ -15,6 +15,8 @@ use crate::object::{Fetch, Object};
 
 /// Blocks whose parity packets are remembered: those of one round of repairs, or some of them.
 const REMEMBERED: usize = 8;
+/// Buffers that are made at once for parity packets to be kept.
+const AT_ONCE: usize = 128;
 /// Parity packets of a block.
 const PARITIES: usize = PARITIES_MAX as usize;
 
@@ -34,7 +36,7 @@ pub(super) struct Code {
     decoder: Option<Decoder>,
     /// The oldest first.
     encoded: VecDeque<Encoded>,
-    kept: BTreeMap<Block, Vec<(u8, Vec<u8>)>>,
+    kept: Vec<(Parity, Vec<u8>)>,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
     /// One packet, followed by zeros.
@@ -124,11 +126,16 @@ impl Code {
 
     /// Keeps a parity packet.
     pub fn keep(&mut self, parity: &Parity, payload: &[u8]) {
+        if self.spare.is_empty() {
+            // Many at once, so that few are made later.
+            let buffers = (0..AT_ONCE).map(|_| Vec::with_capacity(payload.len()));
+            self.spare.extend(buffers);
+            self.kept.reserve(AT_ONCE);
+        }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(payload);
-        let kept = self.kept.entry(parity.block).or_default();
-        kept.push((parity.index, bytes));
+        self.kept.push((*parity, bytes));
     }
 
     /// Computes the packets that a block lacks and hands each to `write`; false if there is not enough
@@ -140,9 +147,8 @@ impl Code {
         lacking: Packets,
         write: &mut dyn FnMut(&mut O, Extent, &[u8]),
     ) -> bool {
-        let kept = self.kept.remove(block).unwrap_or_default();
-        let done = self.decode(object, block, lacking, &kept, write).is_some();
-        self.spare.extend(kept.into_iter().map(|k| k.1));
+        let done = self.decode(object, block, lacking, write).is_some();
+        self.forget(block);
         done
     }
 
@@ -151,7 +157,6 @@ impl Code {
         object: &mut O,
         block: &Block,
         lacking: Packets,
-        kept: &[(u8, Vec<u8>)],
         write: &mut dyn FnMut(&mut O, Extent, &[u8]),
     ) -> Option<()> {
         let (packets, chunk) = (block.packets() as usize, block.chunk as usize);
@@ -175,9 +180,9 @@ impl Code {
             }
             decoder.add_original_shard(i as usize, &self.packet).ok()?;
         }
-        for (index, bytes) in kept {
+        for (parity, bytes) in self.kept.iter().filter(|k| k.0.block == *block) {
             decoder
-                .add_recovery_shard(usize::from(*index), bytes)
+                .add_recovery_shard(usize::from(parity.index), bytes)
                 .ok()?;
         }
         let result = decoder.decode().ok()?;
@@ -191,13 +196,13 @@ impl Code {
 
     /// Parity packets of this block are not needed any more.
     pub fn forget(&mut self, block: &Block) {
-        let kept = self.kept.remove(block).unwrap_or_default();
-        self.spare.extend(kept.into_iter().map(|k| k.1));
+        let gone = self.kept.extract_if(.., |k| k.0.block == *block);
+        self.spare.extend(gone.map(|k| k.1));
     }
 
     /// An operation is over.
     pub fn released(&mut self, op: OpId) {
-        self.kept.retain(|block, _| block.op != op);
+        self.kept.retain(|k| k.0.block.op != op);
         self.encoded.retain(|e| e.block.op != op);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::block::{Block, Packets, Parity};
-use crate::limits::{BLOCK_PACKETS, PARITIES_MAX};
+use crate::limits::{BLOCK_PACKETS, PARITIES_MAX, RANGES_MAX};
 
 /// Blocks of which parity packets are kept. More are incomplete only where whole blocks are lost.
 const KEPT_MAX: usize = 256;
@@ -83,6 +83,9 @@ impl Inbound {
         if !known {
             if self.kept.len() >= KEPT_MAX {
                 return Placement::Discard;
+            }
+            if self.kept.is_empty() {
+                self.kept.reserve(KEPT_MAX / 4);
             }
             let kept = Kept {
                 block,
@@ -172,12 +175,16 @@ impl Inbound {
     pub(super) fn find_wanted(&mut self, upto: Seq) {
         let mut wanted = core::mem::take(&mut self.wanted);
         wanted.clear();
+        wanted.reserve(2 * RANGES_MAX);
         let mut kept = self.kept.iter().map(|k| {
             let end = k.first + k.block.packets();
             (k.first, end, k.count())
         });
         let mut block = kept.next();
         for (first, n) in self.gaps.missing(upto) {
+            if wanted.len() >= RANGES_MAX {
+                break; // no more fit the frame
+            }
             let (mut at, end) = (first, first + n);
             while at.before(end) {
                 while block.is_some_and(|b| !at.before(b.1)) {

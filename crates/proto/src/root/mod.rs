@@ -138,7 +138,7 @@ impl Root {
                 .map(|m| Member::new(m.node, start, m.reach == Reach::Nothing, m.delegated))
                 .collect(),
             lanes: Vec::new(),
-            demand: blocks.then(Demand::default),
+            demand: blocks.then(|| Demand::new(window)),
             ops: VecDeque::new(),
             end: start,
             flights: Flights::new(),
