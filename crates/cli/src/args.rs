@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
 use fabricast::proto::Scheme;
-use fabricast::proto::scheme::UnknownScheme;
+use fabricast::proto::scheme::{PRESETS, UnknownScheme};
 use fabricast::transport::udp::Interface;
 use fabricast_sim::compare::{Loss, Named};
 
@@ -232,9 +232,8 @@ pub struct Send {
     /// Give up if it has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
     pub start_timeout: Duration,
-    /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison: basic,
-    /// window, coroot(N), tree(N), channels(N), ibrmp, with +aggregate(N), +skewed(N), +piggyback, +credits, +multicast
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme)]
+    /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme, long_help = schemes_help())]
     pub scheme: String,
     /// What each datagram carries to prove that memory and network cards left it as it was; the file
     /// is proven by its hashes in any case, and with this only what was damaged comes again
@@ -483,6 +482,18 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
         Some(0) => Err("port 0 is no port to send to".into()),
         port => Ok((ip, port)),
     }
+}
+
+/// What `--scheme` takes.
+fn schemes_help() -> String {
+    let mut text = String::from(
+        "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One base, and modifiers \
+         joined to it by '+', such as coroot(2)+aggregate(10); N is 1 or more:",
+    );
+    for preset in PRESETS {
+        text += &format!("\n  {:13} {}", preset.name, preset.about);
+    }
+    text
 }
 
 /// A scheme's name, if it means one.

@@ -91,7 +91,7 @@ impl Demand {
     }
 
     /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it (`None`:
-    /// unknown; then what was sent within `rto` counts as on its way). Returns how many packets are
+    /// unknown). What was sent later, or then for all that is known, is on its way, until the last of it was sent `rto` ago. Returns how many packets are
     /// wanted for it that were not.
     pub fn note(
         &mut self,
@@ -101,6 +101,9 @@ impl Demand {
         as_of: Option<u32>,
         rto: Duration,
     ) -> u32 {
+        if part.which == 0 {
+            return 0;
+        }
         let at = self.blocks.partition_point(|b| b.first.before(part.first));
         if self.blocks.get(at).is_none_or(|b| b.first != part.first) {
             let block = Block {
@@ -118,12 +121,13 @@ impl Demand {
         let b = &mut self.blocks[at];
         let flights = &b.flights[..usize::from(b.sent)];
         let coming = match as_of {
+            // Who has lost the last of them hears of no later flight.
+            _ if now.since(b.at) >= rto => 0,
             Some(known) => {
                 let later = |f: &&u32| (f.wrapping_sub(known) as i32) > 0;
                 flights.iter().rev().take_while(later).count()
             }
-            None if now.since(b.at) < rto => flights.len(),
-            None => 0,
+            None => flights.len(),
         };
         let lacks = part.which.count_ones().saturating_sub(coming as u32);
         if lacks == 0 {
@@ -215,11 +219,14 @@ impl Demand {
         }
     }
 
-    /// Member `who` is gone: nothing is wanted for it alone.
+    /// Member `who` is gone: nothing is wanted for it. What it was the first to want others ask for again.
     pub fn forget(&mut self, who: u32) {
-        let alone = |b: &&Block| b.who == Some(Who::One(who));
-        let alone: Vec<Seq> = self.blocks.iter().filter(alone).map(|b| b.first).collect();
-        alone.into_iter().for_each(|first| self.met(first));
+        for at in 0..self.blocks.len() {
+            let b = &self.blocks[at];
+            if matches!(b.who, Some(Who::One(w) | Who::Several(w)) if w == who) {
+                self.met(b.first);
+            }
+        }
     }
 
     /// Checked after every change in tests and soaks.
@@ -274,6 +281,9 @@ mod tests {
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, Some(19), RTO), 0);
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, None, RTO), 0);
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, Some(21), RTO), 2);
+        // Nor is anything on its way for ever.
+        let later = Time(9) + RTO;
+        assert_eq!(d.note(later, lacks(0, 0b111), 8, Some(19), RTO), 1);
         d.release(Seq(128));
         d.invariants();
         assert_eq!(d.oldest(), None);

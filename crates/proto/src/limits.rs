@@ -27,8 +27,12 @@ pub const FLIGHTS: usize = 8192;
 pub const FLIGHT_PACKETS: u32 = 16;
 /// Packets that are added up in one coded repair.
 pub const SOURCES_MAX: usize = 8;
+/// Receivers up to which it is cheaper to know who lacks what, and to add up packets, than to code blocks.
+pub const SUMS_MAX: usize = 16;
 /// Packets of an operation that are coded together.
 pub const BLOCK_PACKETS: u32 = 128;
+/// Bytes of parity packets that a receiver keeps of a stream.
+pub const KEPT_BYTES: u64 = 16 << 20;
 /// Parity packets that a block has.
 pub const PARITIES_MAX: u8 = 64;
 /// Frames in one datagram; a datagram with more is refused.

@@ -35,11 +35,15 @@ pub enum Mutant {
     NobodyIsAsked,
     /// A datagram whose checksum is wrong is believed.
     DamageBelieved,
+    /// A packet that is here already is computed again from parity packets.
+    RebuildsWhatIsHere,
+    /// A receiver asks for fewer packets than it lacks: parity packets that it keeps count twice.
+    KeptCountTwice,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 14] = [
+    pub const ALL: [Mutant; 16] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -54,6 +58,8 @@ impl Mutant {
         Mutant::SenderNoticesNothing,
         Mutant::NobodyIsAsked,
         Mutant::DamageBelieved,
+        Mutant::RebuildsWhatIsHere,
+        Mutant::KeptCountTwice,
     ];
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fabricast::proto::limits::BLOCK_PACKETS;
+use fabricast::proto::limits::{BLOCK_PACKETS, SUMS_MAX};
 use fabricast::proto::scheme::{How, Told};
 use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, Origin, Parity, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
@@ -82,8 +82,7 @@ pub(crate) struct Judge {
     hold: u64,
     /// The root repairs for whole sub-trees, and cannot know who is ready.
     trees: bool,
-    /// Losses are counted by blocks: whom a packet was sent again to, the root remembers of the last one only.
-    blocks: bool,
+    how: How,
     /// Nothing comes back sooner than this.
     round_trip_ns: u64,
     streams: Vec<Stream>,
@@ -145,7 +144,7 @@ impl Judge {
             datagram_max: scenario.datagram_max(),
             hold: u64::from(scenario.hold),
             trees: matches!(scenario.scheme.told, Told::Tree(_)),
-            blocks: matches!(scenario.scheme.repair.how, How::Blocks | How::Coded),
+            how: scenario.scheme.repair.how,
             round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
             of_group,
@@ -371,8 +370,13 @@ impl Judge {
         let before = s.repaired.insert((index, to), now);
         s.repairs += 1;
         s.idle_repairs += u64::from(before.is_some_and(|t| now < t + self.round_trip_ns));
+        // Where losses are counted by blocks, the root remembers of the last one only whom a packet was sent to.
+        let blocks = match self.how {
+            How::Coded => s.receivers.len() > SUMS_MAX,
+            how => how == How::Blocks,
+        };
         // A member that changes lanes may be sent again what is on its way.
-        if !self.blocks && s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
+        if !blocks && s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
             let (n, of) = (s.idle_repairs, s.repairs);
             self.wrong(host, || {
                 format!("{n} of {of} repairs repeated before anybody can have asked again")

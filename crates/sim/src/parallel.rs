@@ -14,7 +14,7 @@ pub(crate) fn jobs<T: Send>(
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let (tell, results) = mpsc::channel();
-        for _ in 0..threads.max(1) {
+        for _ in 0..(threads as u64).clamp(1, count.max(1)) {
             let (tell, next, work) = (tell.clone(), &next, &work);
             scope.spawn(move || {
                 loop {

@@ -32,6 +32,26 @@ fn auto_is_as_good_as_the_best() {
 }
 
 #[test]
+fn bursts_and_many_receivers_change_nothing_of_that() {
+    let cells = [cell(64, 64 << 10, "5x8"), cell(200, 64 << 10, "0.1")];
+    for cell in cells {
+        let presets = ["ibrmp+multicast", "window+multicast"].map(|s| s.parse().unwrap());
+        let c = compared(cell, &presets, 2);
+        assert!(c.standing() < Standing::Worse, "{cell:?}: {c:#?}");
+    }
+}
+
+/// What is sent again does not grow with the number of receivers: by unicast it would be several times the payload
+/// here, by plain multicast once.
+#[test]
+fn parity_packets_keep_the_roots_bytes_few() {
+    let len = 1 << 20;
+    let c = compare(cell(256, len, "1"), &[], 1, 1, &mut || true).unwrap();
+    let cost = c.auto.fate.cost().copied().expect("it is not given up");
+    assert!(cost.root_bytes * 100 < len * 115, "{cost:?}");
+}
+
+#[test]
 fn threads_change_nothing() {
     let cell = cell(8, 64 << 10, "5x8");
     let presets = cell.presets();

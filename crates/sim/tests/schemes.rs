@@ -288,10 +288,6 @@ fn small_losses_are_repaired_within_three_round_trips() {
         let link = s.topology.host;
         let round = 4 * (link.delay + Duration::from_nanos(140 * 1_000_000_000 / link.rate));
         let (half, most) = (losses.quantile(0.5), losses.quantile(0.99));
-        eprintln!(
-            "{every:?} {:?}",
-            [0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0].map(|q| losses.quantile(q))
-        );
         assert!(
             most <= Some(3 * round),
             "{every:?}: {half:?}, {most:?}, and a round trip is {round:?}"

@@ -437,7 +437,8 @@ impl Inbound {
         let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
         let (first, more) = (missing.next(), missing.next());
         // What was held and is posted now may still be on its way into the object.
-        let whole = !node.out.iter().any(|o| matches!(o, Output::Place(..)));
+        let pending = |o: &Output| matches!(o, Output::Place(..) | Output::Rebuild(..));
+        let whole = !node.out.iter().any(pending);
         let Some(seq) = first.filter(|_| more.is_none() && whole) else {
             node.counters.duplicates += u64::from(first.is_none());
             return Placement::Discard;
@@ -701,13 +702,12 @@ impl Inbound {
             // for the next post.
             return cum;
         }
-        let own = self.room().min(posted);
         // In a crowd nobody speaks so often.
-        let own = match self.is_crowd() && !self.credits {
-            true => own,
-            false => own.min(high + self.backlog),
+        let credit = match self.credits {
+            true => self.backlog,
+            false => self.backlog.saturating_mul(self.stretch).min(self.window),
         };
-        own.max(cum)
+        self.room().min(posted).min(high + credit).max(cum)
     }
 
     /// Bytes `extent` of one of this stream's operations have met their fate.

@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::block::{Block, Packets, Parity};
-use crate::limits::{BLOCK_PACKETS, PARITIES_MAX, RANGES_MAX};
+use crate::limits::{BLOCK_PACKETS, KEPT_BYTES, PARITIES_MAX, RANGES_MAX};
 
-/// Blocks of which parity packets are kept. More are incomplete only where whole blocks are lost.
-const KEPT_MAX: usize = 256;
+/// Blocks for which there is room at once.
+const AT_ONCE: usize = 64;
 
 const _: () = assert!(PARITIES_MAX as u32 <= u64::BITS);
 
@@ -80,12 +80,13 @@ impl Inbound {
             node.counters.duplicates += 1;
             return Placement::Discard;
         }
+        let all: u32 = self.kept.iter().map(Kept::count).sum();
+        if u64::from(all + 1) * u64::from(chunk) > KEPT_BYTES {
+            return Placement::Discard; // it is asked for again
+        }
         if !known {
-            if self.kept.len() >= KEPT_MAX {
-                return Placement::Discard;
-            }
             if self.kept.is_empty() {
-                self.kept.reserve(KEPT_MAX / 4);
+                self.kept.reserve(AT_ONCE);
             }
             let kept = Kept {
                 block,
@@ -129,13 +130,17 @@ impl Inbound {
         if lacking.count_ones() > kept.count() {
             return;
         }
+        let mut computed = lacking;
+        if mutant::active(Mutant::RebuildsWhatIsHere) {
+            computed |= 1;
+        }
         for i in (0..BLOCK_PACKETS).filter(|i| lacking >> i & 1 == 1) {
             self.gaps.see(kept.first + i);
         }
         self.kept.remove(at);
         out.push_back(match lacking {
             0 => Output::Forget(kept.block),
-            _ => Output::Rebuild(kept.block, lacking),
+            _ => Output::Rebuild(kept.block, computed),
         });
     }
 
@@ -178,7 +183,8 @@ impl Inbound {
         wanted.reserve(2 * RANGES_MAX);
         let mut kept = self.kept.iter().map(|k| {
             let end = k.first + k.block.packets();
-            (k.first, end, k.count())
+            let twice = u32::from(mutant::active(Mutant::KeptCountTwice));
+            (k.first, end, k.count() << twice)
         });
         let mut block = kept.next();
         for (first, n) in self.gaps.missing(upto) {

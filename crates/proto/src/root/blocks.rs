@@ -3,10 +3,8 @@
 use super::*;
 use crate::block::{Block, Packets, Parity};
 use crate::demand::{Need, Part, Who};
-use crate::limits::BLOCK_PACKETS;
+use crate::limits::{BLOCK_PACKETS, SUMS_MAX};
 
-/// Up to so many receivers it is cheaper to know who lacks what, and to add up packets.
-const SUMS_MAX: usize = 16;
 /// Somebody other than the member that is known.
 const OTHERS: u32 = u32::MAX - 1;
 

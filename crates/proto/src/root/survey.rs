@@ -22,11 +22,15 @@ impl Root {
     /// at its turn.
     fn patience(&self, scheme: &Scheme) -> Duration {
         let detect = &scheme.detect;
-        let Some(rtt) = self.rtt.filter(|_| self.has_sent_all()) else {
+        let Some(rtt) = self.rtt else {
             return detect.ask_min;
         };
-        let tail = (rtt * 2 + self.rtt_var * 4).max(detect.tail_min);
-        tail.min(detect.ask_min) + scheme.feedback.turn * self.members.len() as u32
+        let there_and_back = rtt * 2 + self.rtt_var * 4;
+        let turns = scheme.feedback.turn * self.members.len() as u32;
+        match self.has_sent_all() {
+            true => there_and_back.max(detect.tail_min) + turns,
+            false => there_and_back.max(detect.ask_min),
+        }
     }
 
     /// Looks for members that owe an answer, asks them, and reports those that are too slow.

@@ -224,7 +224,7 @@ impl fmt::Display for UnknownScheme {
         let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
         write!(
             f,
-            "no scheme '{}': one base and modifiers joined by '+', such as coroot(2)+aggregate(10), of {}",
+            "no scheme '{}': one base and modifiers joined by '+', such as coroot(2)+aggregate(10), with N of 1 or more, of {}",
             self.part,
             names.join(", ")
         )
