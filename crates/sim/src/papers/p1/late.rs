@@ -44,7 +44,7 @@ pub(super) fn skewed(effort: &Effort<'_>) -> Result<Findings, Stopped> {
                 curve("original", Points::Simulated, column(&shown, &rows, 0)),
                 curve("window", Points::Simulated, column(&shown, &rows, 1)),
                 curve(
-                    "original / 10 (paper)",
+                    "a tenth of the original (the ratio of the paper)",
                     Points::Paper,
                     [(400.0, last[0] / 10.0)],
                 ),
