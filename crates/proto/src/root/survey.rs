@@ -91,10 +91,12 @@ impl Root {
             let Some(l) = &self.lanes[m.lane] else {
                 continue;
             };
-            if !m.owes(self.end) || !m.cum.before(l.window.next()) || !m.is_ready() {
+            // What has been seen there may still be on its way to the disk.
+            let oldest = m.missing.first().map_or(m.unseen, |r| r.0).max(m.cum);
+            if !m.owes(self.end) || !oldest.before(l.window.next()) || !m.is_ready() {
                 continue;
             }
-            let waited = now.since(l.window.sent_at(m.cum).max(m.asked).max(m.advanced));
+            let waited = now.since(l.window.sent_at(oldest).max(m.asked).max(m.advanced));
             if waited < m.patience(first, detect) {
                 continue;
             }
