@@ -1,0 +1,136 @@
+//! When a receiver speaks (spec 2.4): often enough for the root to go on, and no more often than a root of
+//! many can listen to.
+
+use super::*;
+
+impl Inbound {
+    /// Decides when the root is to be told, now that packet `seq` has come.
+    pub(super) fn schedule(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        (seq, flags): (Seq, u8),
+        high: Seq,
+        filled: Seq,
+        fresh: bool,
+    ) {
+        let rule = &scheme.feedback;
+        let asked = flags & flag::ASK != 0 && !mutant::active(Mutant::NobodyIsAsked);
+        if rule.asked_only {
+            if asked {
+                self.ask(now, scheme, seq + 1);
+            }
+            return;
+        }
+        if filled != self.gaps.filled() {
+            self.retry = self.retry_first(scheme);
+            if fresh && filled != high {
+                // What closes the first gap was not lost, only late: be so patient from now on.
+                self.learn(now, scheme, now.since(self.opened) * 5 / 4);
+            }
+            self.opened = now;
+        } else if filled == high && self.gaps.is_open() {
+            self.opened = now;
+        }
+        if scheme.detect.by_sender {
+            // A gap is the sender's affair.
+        } else if self.gaps.is_open() && high.before(seq) && self.ripens.is_none() {
+            self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
+        }
+        if asked {
+            self.ask(now + rule.piggyback, scheme, seq + 1);
+        }
+        // The first reports come more often, so that the pacer learns fast.
+        let every = rule.every.min(16 + self.received / 16);
+        if self.is_pressing() {
+            self.plan(now);
+        } else if self.count >= every.saturating_mul(self.stretch) {
+            let soon = self.spaced(now, self.last_feedback, scheme);
+            self.plan(soon + rule.piggyback);
+        } else {
+            self.plan(now + rule.delay_max * self.stretch);
+        }
+    }
+
+    /// Whether this is the midst of a long object: nobody waits for one packet of it, and the root gathers
+    /// reports anyway.
+    pub(super) fn is_amid(&self, scheme: &Scheme) -> bool {
+        let high = self.gaps.high();
+        let op = self.ops.iter().find(|op| high.before(op.end()));
+        op.is_some_and(|op| op.end().from(high) > scheme.feedback.every as i32)
+    }
+
+    /// How long a packet may be late before it counts as lost.
+    pub(super) fn patience(&self, scheme: &Scheme) -> Duration {
+        match self.is_amid(scheme) {
+            true => self.reorder.max(scheme.repair.gather / 4),
+            false => self.reorder,
+        }
+    }
+
+    /// After how long what is missing is asked for again.
+    pub(super) fn retry_first(&self, scheme: &Scheme) -> Duration {
+        let detect = &scheme.detect;
+        match self.is_at_end() {
+            true => {
+                (detect.tail_min * 5).min(detect.ask_min) + scheme.feedback.turn * self.receivers
+            }
+            false => detect.ask_min,
+        }
+    }
+
+    /// Whether all that is posted has been sent.
+    pub(super) fn is_at_end(&self) -> bool {
+        !self.gaps.high().before(self.end)
+    }
+
+    /// Packets may come so late and yet not be lost.
+    pub(super) fn learn(&mut self, now: Time, scheme: &Scheme, late: Duration) {
+        if late > self.reorder {
+            self.reorder = late.min(scheme.detect.reorder_max);
+        }
+        self.learnt = now;
+    }
+
+    /// Order that has been kept for long is relied on again, little by little.
+    pub(super) fn forget(&mut self, now: Time, scheme: &Scheme) {
+        if now.since(self.learnt) > FORGET {
+            self.reorder = (self.reorder * 3 / 4).max(scheme.detect.reorder_min);
+            self.learnt = now;
+        }
+    }
+
+    /// The root may soon have to stop because it does not know how far it may go.
+    pub(super) fn is_pressing(&self) -> bool {
+        let used = match self.is_crowd() && !self.credits {
+            true => self.window / 2,
+            false => self.window.min(self.backlog) / 4,
+        };
+        let limit = self.limit();
+        let closes = limit == self.gaps.cum() && self.last_limit != limit;
+        closes || limit.from(self.last_limit) >= used as i32
+    }
+
+    /// Whether the root could not listen to all if each spoke as often as in a small group.
+    pub(super) fn is_crowd(&self) -> bool {
+        self.stretch > 1
+    }
+
+    /// When feedback may be sent again after the last one, were it not pressing.
+    pub(super) fn spaced(&self, now: Time, last: Option<Time>, scheme: &Scheme) -> Time {
+        let spacing = scheme.feedback.spacing_min * self.stretch;
+        last.map_or(now, |t| (t + spacing).max(now))
+    }
+
+    /// When a gap may be told of.
+    pub(super) fn gap_told(&self, now: Time, scheme: &Scheme) -> Time {
+        match self.is_amid(scheme) {
+            true => self.spaced(now, self.last_gap, scheme),
+            false => now,
+        }
+    }
+
+    pub(super) fn plan(&mut self, at: Time) {
+        self.due = Some(self.due.map_or(at, |d| d.min(at)));
+    }
+}
