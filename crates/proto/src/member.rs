@@ -111,6 +111,13 @@ impl Member {
         silent >= patience && now.since(self.asked) >= patience
     }
 
+    /// Whether it speaks, but has known for so long of less than was `sent` that it is to be told (again).
+    pub fn is_unaware(&self, now: Time, sent: Seq, first: Duration, detect: &Detect) -> bool {
+        let patience = self.patience(first, detect);
+        let long = |t: Time| now.since(t) >= patience;
+        self.heard.is_some() && self.seen.1.before(sent) && long(self.moved) && long(self.asked)
+    }
+
     /// Whether its window is open: it has posted what comes next, or can hold it.
     pub fn is_ready(&self) -> bool {
         if mutant::active(Mutant::LateHoldsAll) {

@@ -49,12 +49,17 @@ impl Root {
         if self.by_sender && !mutant::active(Mutant::SenderNoticesNothing) {
             self.send_again(now, first, detect);
         }
-        let owes = |m: &&Member| m.owes(end) && m.is_silent(now, first, detect);
-        let owing = self.members.iter().filter(owes).count();
+        let sent = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next());
+        let owes = |m: &Member| {
+            let sent = sent.filter(|_| m.lane == GROUP_LANE && m.is_ready());
+            let unaware = |sent| m.is_unaware(now, sent, first, detect);
+            m.owes(end) && (m.is_silent(now, first, detect) || sent.is_some_and(unaware))
+        };
+        let owing = self.members.iter().filter(|m| owes(m)).count();
         for k in 0..if owing > 0 { count } else { 0 } {
             let i = (from + k) % count;
             let m = &mut self.members[i];
-            if !m.owes(end) || !m.is_silent(now, first, detect) {
+            if !owes(m) {
                 continue;
             }
             // Who is served alone has a lane of which the group knows nothing, and who did not
