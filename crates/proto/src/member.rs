@@ -112,9 +112,8 @@ impl Member {
     }
 
     /// Whether it speaks, but has known for so long of less than was `sent` that it is to be told (again).
-    pub fn is_unaware(&self, now: Time, sent: Seq, first: Duration, detect: &Detect) -> bool {
-        let patience = self.patience(first, detect);
-        let long = |t: Time| now.since(t) >= patience;
+    pub fn is_unaware(&self, now: Time, sent: Seq, detect: &Detect) -> bool {
+        let long = |t: Time| now.since(t) >= detect.ask_max;
         self.heard.is_some() && self.seen.1.before(sent) && long(self.moved) && long(self.asked)
     }
 

@@ -52,7 +52,7 @@ impl Root {
         let sent = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next());
         let owes = |m: &Member| {
             let sent = sent.filter(|_| m.lane == GROUP_LANE && m.is_ready());
-            let unaware = |sent| m.is_unaware(now, sent, first, detect);
+            let unaware = |sent| m.is_unaware(now, sent, detect);
             m.owes(end) && (m.is_silent(now, first, detect) || sent.is_some_and(unaware))
         };
         let owing = self.members.iter().filter(|m| owes(m)).count();
