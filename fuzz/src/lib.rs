@@ -127,8 +127,8 @@ fn drain(node: &mut Node, now: Time, head: &mut Vec<u8>) {
             Output::Wait(_) => break,
             Output::Transmit(t) => node.sent(now, t.token),
             Output::Rebuild(block, lacking) => {
-                for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
-                    node.placed(now, block.extent(i), Outcome::Ok);
+                for extent in block.extents(lacking) {
+                    node.placed(now, extent, Outcome::Ok);
                 }
             }
             _ => {}

@@ -319,8 +319,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 })
         });
         if !done {
-            let lacks = (0..block.packets()).filter(|i| lacking >> i & 1 == 1);
-            placed.extend(lacks.map(|i| (block.extent(i), Outcome::Corrupt)));
+            placed.extend(block.extents(lacking).map(|e| (e, Outcome::Corrupt)));
         }
         for (extent, outcome) in self.placed.drain(..) {
             self.node.placed(now, extent, outcome);

@@ -41,6 +41,11 @@ impl Block {
         self.len.div_ceil(self.chunk)
     }
 
+    /// The bytes of some of its packets.
+    pub fn extents(self, which: Packets) -> impl Iterator<Item = Extent> {
+        positions(which).map(move |i| self.extent(i))
+    }
+
     /// The bytes of its packet `i`.
     pub fn extent(&self, i: u32) -> Extent {
         let mut extent = Extent::packet(self.op, i, u64::from(self.len), self.chunk);
@@ -60,6 +65,11 @@ pub struct Parity {
 
 /// Packets of a block, a bit each.
 pub type Packets = u128;
+
+/// The places of these packets in their block, in rising order.
+pub fn positions(which: Packets) -> impl Iterator<Item = u32> {
+    (0..Packets::BITS).filter(move |i| which >> i & 1 == 1)
+}
 
 const _: () = assert!(BLOCK_PACKETS == Packets::BITS);
 

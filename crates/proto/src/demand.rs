@@ -91,8 +91,8 @@ impl Demand {
     }
 
     /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it (`None`:
-    /// unknown). What was sent later, or then for all that is known, is on its way, until the last of it was sent `rto` ago. Returns how many packets are
-    /// wanted for it that were not.
+    /// unknown). What was sent later (or may have been) is on its way, until the last of it was sent
+    /// `rto` ago. Returns how many packets are wanted for it that were not.
     pub fn note(
         &mut self,
         now: Time,
@@ -104,7 +104,7 @@ impl Demand {
         if part.which == 0 {
             return 0;
         }
-        let at = self.blocks.partition_point(|b| b.first.before(part.first));
+        let at = self.at(part.first);
         if self.blocks.get(at).is_none_or(|b| b.first != part.first) {
             let block = Block {
                 first: part.first,
@@ -147,6 +147,11 @@ impl Demand {
         news
     }
 
+    /// Where a block is, or would be.
+    fn at(&self, first: Seq) -> usize {
+        self.blocks.partition_point(|b| b.first.before(first))
+    }
+
     /// When the oldest report came of those that have not been seen to.
     pub fn oldest(&self) -> Option<Time> {
         self.queue.front().map(|q| q.1)
@@ -157,8 +162,7 @@ impl Demand {
     pub fn need(&self, ripe: Time, next: Seq, more: bool) -> Option<Need> {
         // Only the newest block can be one that waits.
         for &(first, since) in self.queue.iter().take(2) {
-            let at = self.blocks.partition_point(|b| b.first.before(first));
-            let (Some(b), true) = (self.blocks.get(at), since <= ripe) else {
+            let (Some(b), true) = (self.blocks.get(self.at(first)), since <= ripe) else {
                 return None;
             };
             let whole = !next.before(b.first + b.packets);
@@ -189,7 +193,7 @@ impl Demand {
 
     /// The parity packet that [`Demand::need`] named leaves in this flight.
     pub fn sent(&mut self, now: Time, first: Seq, flight: u32) {
-        let at = self.blocks.partition_point(|b| b.first.before(first));
+        let at = self.at(first);
         let b = &mut self.blocks[at];
         b.flights[usize::from(b.sent)] = flight;
         b.sent += 1;
@@ -203,7 +207,7 @@ impl Demand {
     /// What was wanted of this block is sent, or is somebody else's affair.
     pub fn met(&mut self, first: Seq) {
         self.queue.retain(|q| q.0 != first);
-        let at = self.blocks.partition_point(|b| b.first.before(first));
+        let at = self.at(first);
         let b = &mut self.blocks[at];
         (b.lacking, b.wanted, b.who) = (0, 0, None);
     }

@@ -47,7 +47,7 @@ mod waits;
 mod window;
 pub mod wire;
 
-pub use block::{Block, Packets, Parity};
+pub use block::{Block, Packets, Parity, positions};
 pub use border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused, Transmit,

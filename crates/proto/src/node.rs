@@ -398,6 +398,12 @@ impl Node {
         let scheme = &self.config.scheme;
         let mut placement = Placement::Discard;
         let foreign = self.counters.foreign;
+        let mut shared = Shared {
+            counters: &mut self.counters,
+            token: &mut self.held_token,
+            out: &mut self.out,
+        };
+        let flight = (header.flight, arrived);
         match frame {
             Frame::Data(f) => {
                 let root = match f.origin {
@@ -406,32 +412,16 @@ impl Node {
                 };
                 let known = root != self.config.node && !group.gone.contains(&root);
                 if let Some(stream) = group.inbound(&self.config, root).filter(|_| known) {
-                    let mut shared = Shared {
-                        counters: &mut self.counters,
-                        token: &mut self.held_token,
-                        out: &mut self.out,
-                    };
-                    placement = stream.data(now, (header.flight, arrived), scheme, f, &mut shared);
+                    placement = stream.data(now, flight, scheme, f, &mut shared);
                 }
             }
             Frame::Coded(f) => {
                 if let Some(stream) = group.inbound(&self.config, from) {
-                    let mut shared = Shared {
-                        counters: &mut self.counters,
-                        token: &mut self.held_token,
-                        out: &mut self.out,
-                    };
-                    placement = stream.coded(now, (header.flight, arrived), scheme, f, &mut shared);
+                    placement = stream.coded(now, flight, scheme, f, &mut shared);
                 }
             }
             Frame::Parity(f) => {
                 if let Some(stream) = group.inbound(&self.config, from) {
-                    let mut shared = Shared {
-                        counters: &mut self.counters,
-                        token: &mut self.held_token,
-                        out: &mut self.out,
-                    };
-                    let flight = (header.flight, arrived);
                     placement = stream.parity(now, flight, scheme, f, &mut shared);
                 }
             }
@@ -442,16 +432,10 @@ impl Node {
                 }
             }
             Frame::Feedback(f) if f.root == self.config.node => {
-                let (counters, out) = (&mut self.counters, &mut self.out);
                 let root = group.root(&self.config);
-                root.feedback(now, from, f, counters, out);
+                root.feedback(now, from, f, shared.counters, shared.out);
             }
             Frame::Feedback(f) => {
-                let mut shared = Shared {
-                    counters: &mut self.counters,
-                    token: &mut self.held_token,
-                    out: &mut self.out,
-                };
                 let stream = group.inbound.iter_mut().find(|s| s.root() == f.root);
                 let told = stream.is_some_and(|s| s.report(now, scheme, (from, f), &mut shared));
                 self.counters.foreign += u64::from(!told);

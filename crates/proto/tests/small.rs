@@ -104,8 +104,7 @@ impl Net {
         let kept = self.kept.remove(&(at, *block)).unwrap();
         assert_eq!(kept.len(), lacking.count_ones() as usize);
         let object = self.sources.values().next().unwrap().clone();
-        for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
-            let e = block.extent(i);
+        for e in block.extents(lacking) {
             self.write(at, e, &object[e.offset as usize..][..e.len as usize]);
         }
     }

@@ -127,9 +127,8 @@ fn a_group_that_lost_multicast_gets_it_back() {
     );
 }
 
-/// Everybody broadcasts small objects to everybody, one each 300 µs.
-fn all_to_all(scheme: &str) -> Scenario {
-    let hosts = 5;
+/// Hosts in one group, without work.
+fn one_group(hosts: usize, scheme: &str) -> Scenario {
     let mut s = Scenario::new(hosts);
     s.scheme = scheme.parse().unwrap();
     s.groups.push(GroupPlan {
@@ -137,6 +136,13 @@ fn all_to_all(scheme: &str) -> Scenario {
         chunk: 1440,
         start: 0,
     });
+    s
+}
+
+/// Everybody broadcasts small objects to everybody, one each 300 µs.
+fn all_to_all(scheme: &str) -> Scenario {
+    let hosts = 5;
+    let mut s = one_group(hosts, scheme);
     for root in 0..hosts {
         let mut stream = StreamPlan::new(0, root, vec![64; 300]);
         stream.sending = Sending::Every(Duration::from_micros(300));
@@ -174,13 +180,7 @@ fn acknowledgements_that_ride_need_no_datagrams() {
 /// network and whose buffers hold 64 packets.
 fn rush(scheme: &str) -> Scenario {
     let hosts = 12;
-    let mut s = Scenario::new(hosts);
-    s.scheme = scheme.parse().unwrap();
-    s.groups.push(GroupPlan {
-        members: (0..hosts).collect(),
-        chunk: 1440,
-        start: 0,
-    });
+    let mut s = one_group(hosts, scheme);
     for root in 0..hosts {
         s.streams.push(StreamPlan::new(0, root, vec![1440; 40]));
     }
@@ -208,13 +208,7 @@ fn nobody_sends_more_than_there_are_buffers_for() {
 #[test]
 fn acknowledgements_by_words_cost_the_root_less() {
     let time = |word| {
-        let mut s = Scenario::new(33);
-        s.scheme = "window".parse().unwrap();
-        s.groups.push(GroupPlan {
-            members: (0..33).collect(),
-            chunk: 1440,
-            start: 0,
-        });
+        let mut s = one_group(33, "window");
         s.streams.push(StreamPlan::new(0, 0, vec![64; 100]));
         s.streams[0].sending = Sending::Ahead(1);
         s.costs = Costs::all(receiving(2));

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use fabricast_proto::limits::PARITIES_MAX;
-use fabricast_proto::{Block, Extent, OpId, Packets, Parity};
+use fabricast_proto::{Block, Extent, OpId, Packets, Parity, positions};
 use reed_solomon_simd::engine::DefaultEngine;
 use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, RateEncoder};
 
@@ -170,8 +170,7 @@ impl Code {
                 none.insert(Decoder::new(packets, PARITIES, chunk, engine, None).ok()?)
             }
         };
-        let lacks = |i: u32| lacking >> i & 1 == 1;
-        for i in (0..block.packets()).filter(|&i| !lacks(i)) {
+        for i in positions(!lacking).take_while(|&i| i < block.packets()) {
             let e = block.extent(i);
             self.packet.clear();
             self.packet.resize(chunk, 0);
@@ -186,7 +185,7 @@ impl Code {
                 .ok()?;
         }
         let result = decoder.decode().ok()?;
-        for i in (0..block.packets()).filter(|&i| lacks(i)) {
+        for i in positions(lacking) {
             let extent = block.extent(i);
             let bytes = result.restored_original(i as usize)?;
             write(object, extent, &bytes[..extent.len as usize]);

@@ -2,7 +2,7 @@
 //! counted in what is asked for.
 
 use super::*;
-use crate::block::{Block, Packets, Parity};
+use crate::block::{Block, Packets, Parity, positions};
 use crate::limits::{BLOCK_PACKETS, KEPT_BYTES, PARITIES_MAX, RANGES_MAX};
 
 /// Blocks for which there is room at once.
@@ -134,7 +134,7 @@ impl Inbound {
         if mutant::active(Mutant::RebuildsWhatIsHere) {
             computed |= 1;
         }
-        for i in (0..BLOCK_PACKETS).filter(|i| lacking >> i & 1 == 1) {
+        for i in positions(lacking) {
             self.gaps.see(kept.first + i);
         }
         self.kept.remove(at);
@@ -162,7 +162,7 @@ impl Inbound {
                 continue;
             }
             let first = base + (block.offset / u64::from(self.chunk)) as u32;
-            for i in (0..BLOCK_PACKETS).filter(|i| lacking >> i & 1 == 1) {
+            for i in positions(lacking) {
                 self.gaps.reopen(first + i);
             }
             *output = Output::Forget(block);

@@ -1,7 +1,7 @@
 //! Repair by parity packets, in large groups: what receivers lack is gathered by blocks.
 
 use super::*;
-use crate::block::{Block, Packets, Parity};
+use crate::block::{Block, Packets, Parity, positions};
 use crate::demand::{Need, Part, Who};
 use crate::limits::{BLOCK_PACKETS, SUMS_MAX};
 
@@ -55,8 +55,8 @@ impl Root {
 
     /// The block that a packet is in, and none of its packets.
     fn block_of(&self, seq: Seq) -> Option<Part> {
-        let op = self.ops.partition_point(|op| !seq.before(op.end()));
-        let op = self.ops.get(op).filter(|op| !seq.before(op.base))?;
+        let op = self.ops.get(self.op_at(seq));
+        let op = op.filter(|op| !seq.before(op.base))?;
         let index = seq.from(op.base) as u32 / BLOCK_PACKETS * BLOCK_PACKETS;
         Some(Part {
             first: op.base + index,
@@ -75,8 +75,7 @@ impl Root {
         let (Some(mut part), Some(l)) = (part, &mut self.lanes[GROUP_LANE]) else {
             return 0;
         };
-        let reported = part.which;
-        for k in (0..part.packets).filter(|k| reported >> k & 1 == 1) {
+        for k in positions(part.which) {
             let (seq, who) = (part.first + k, i as u32);
             let sent = l.window.base().before(seq + 1) && seq.before(l.window.next());
             let queued = sent && l.window.is_queued(seq);
@@ -112,7 +111,7 @@ impl Root {
                         Who::One(one) => (one, None),
                         Who::Several(one) => (one, Some(OTHERS)),
                     };
-                    for k in (0..part.packets).filter(|k| part.which >> k & 1 == 1) {
+                    for k in positions(part.which) {
                         for who in [Some(one), others].into_iter().flatten() {
                             let seq = part.first + k;
                             l.window.lacks(since, seq, who, None, Duration::ZERO);
@@ -135,8 +134,8 @@ impl Root {
         (first, index, last): (Seq, u8, bool),
     ) -> Option<Send> {
         let flight = self.depart(now, GROUP_LANE, self.chunk, scheme)?;
-        let op = self.ops.partition_point(|op| !first.before(op.end()));
-        let op = self.ops.get_mut(op)?;
+        let at = self.op_at(first);
+        let op = self.ops.get_mut(at)?;
         op.out += 1;
         let at = first.from(op.base) as u32;
         let block = Block::at(op.id, at, op.len, self.chunk);

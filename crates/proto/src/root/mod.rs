@@ -505,6 +505,11 @@ impl Root {
         None
     }
 
+    /// Which broadcast under way packet `seq` is of, if it is of one: the first that ends after it.
+    fn op_at(&self, seq: Seq) -> usize {
+        self.ops.partition_point(|op| !seq.before(op.end()))
+    }
+
     fn lane_of(&self, node: NodeId) -> Option<&Lane> {
         let i = self.members.binary_search_by_key(&node, |m| m.node).ok()?;
         self.lanes[self.members[i].lane].as_ref()
@@ -564,7 +569,7 @@ impl Root {
         };
         let dest = self.lanes[at].as_ref()?.dest;
         let to = one.map_or(dest, |i| Dest::Node(self.members[i as usize].node));
-        let at_op = self.ops.partition_point(|op| !seq.before(op.end()));
+        let at_op = self.op_at(seq);
         let op = self.ops.get_mut(at_op)?;
         let l = self.lanes[at].as_mut()?;
         let sources = match (repair, how) {

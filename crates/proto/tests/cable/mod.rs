@@ -282,8 +282,8 @@ impl Peer {
                     self.tokens.push(t.token);
                 }
                 Output::Rebuild(block, lacking) => {
-                    for i in (0..block.packets()).filter(|i| lacking >> i & 1 == 1) {
-                        self.node.placed(now, block.extent(i), Outcome::Ok);
+                    for extent in block.extents(lacking) {
+                        self.node.placed(now, extent, Outcome::Ok);
                     }
                 }
                 Output::Event(Event::Complete(_)) => self.complete = true,

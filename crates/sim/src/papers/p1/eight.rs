@@ -3,6 +3,7 @@
 use fabricast::proto::Scheme;
 
 use super::{KILO, SMALL, SMALL_QUICK, bed, p1};
+use crate::cluster::Failure;
 use crate::papers::{Effort, Findings, Found, Plot, Points, Stopped, Table, column, curve};
 
 /// The paper's schemes.
@@ -15,30 +16,47 @@ fn schemes() -> [(&'static str, Scheme); 4] {
     ]
 }
 
+/// Columns of what all schemes are measured by.
+const HEAD: [&str; 7] = [
+    "bytes",
+    "original",
+    "basic",
+    "window",
+    "co-root 2",
+    "aggregate 10",
+    "gain",
+];
+
+/// For each size: the original's figure, then each scheme's.
+fn of_all_schemes(
+    effort: &Effort<'_>,
+    sizes: &[u64],
+    original: impl Fn(u64) -> Result<f64, Failure> + Sync,
+    other: impl Fn(&Scheme, u64) -> Result<f64, Failure> + Sync,
+) -> Result<Vec<[f64; 5]>, Stopped> {
+    effort.each(sizes, |&bytes| {
+        let mut row = [0.0; 5];
+        row[0] = original(bytes)?;
+        for (cell, (_, scheme)) in row[1..].iter_mut().zip(schemes()) {
+            *cell = other(&scheme, bytes)?;
+        }
+        Ok(row)
+    })
+}
+
 pub(super) fn latency(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let sizes = effort.of(&SMALL, &SMALL_QUICK);
     let turns = if effort.quick { 12 } else { 100 };
     let bed = bed(8);
-    let rows = effort.each(&sizes, |&bytes| {
-        let mut row = [0.0; 5];
-        row[0] = bed.original_latency(bytes)?;
-        for (cell, (_, scheme)) in row[1..].iter_mut().zip(schemes()) {
-            *cell = bed.latency_by_turns(&scheme, bytes, turns)?;
-        }
-        Ok(row)
-    })?;
-    let head = [
-        "bytes",
-        "original",
-        "basic",
-        "window",
-        "co-root 2",
-        "aggregate 10",
-        "gain",
-    ];
+    let rows = of_all_schemes(
+        effort,
+        &sizes,
+        |bytes| bed.original_latency(bytes),
+        |scheme, bytes| bed.latency_by_turns(scheme, bytes, turns),
+    )?;
     let mut table = Table::new(
         format!("µs; gain: original over window; {turns} turns each"),
-        &head,
+        &HEAD,
     );
     for (bytes, row) in sizes.iter().zip(&rows) {
         table.row(bytes, row.iter().copied().chain([row[0] / row[2]]));
@@ -150,25 +168,14 @@ pub(super) fn throughput(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let sizes = effort.of(&SMALL, &SMALL_QUICK);
     let count = if effort.quick { 200 } else { 1000 };
     let bed = bed(8);
-    let rows = effort.each(&sizes, |&bytes| {
-        let mut row = [0.0; 5];
-        row[0] = bed.original_each(bytes, count)?;
-        for (cell, (_, scheme)) in row[1..].iter_mut().zip(schemes()) {
-            *cell = bed.each(&scheme, bytes, count)?;
-        }
-        Ok(row)
-    })?;
-    let head = [
-        "bytes",
-        "original",
-        "basic",
-        "window",
-        "co-root 2",
-        "aggregate 10",
-        "gain",
-    ];
+    let rows = of_all_schemes(
+        effort,
+        &sizes,
+        |bytes| bed.original_each(bytes, count),
+        |scheme, bytes| bed.each(scheme, bytes, count),
+    )?;
     let title = format!("µs for each of {count}; gain: original over aggregate 10");
-    let mut table = Table::new(title, &head);
+    let mut table = Table::new(title, &HEAD);
     for (bytes, row) in sizes.iter().zip(&rows) {
         table.row(bytes, row.iter().copied().chain([row[0] / row[4]]));
     }

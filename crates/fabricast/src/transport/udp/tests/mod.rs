@@ -299,10 +299,8 @@ fn no_socket_starves() {
     }
 }
 
-/// A question to this node alone comes after what the group was sent before it, however much that is; but a
-/// flood to the group does not hide it for ever.
-#[test]
-fn what_came_first_to_a_group_is_read_first() {
+/// One that listens to the group and one that only sends to it, a datagram a message.
+fn listener_and_sender() -> (Udp, Udp) {
     let plain = UdpConfig {
         offload: false,
         ..v4()
@@ -311,6 +309,14 @@ fn what_came_first_to_a_group_is_read_first() {
     let g = group(&udp, 1);
     udp.join(G, g, true).unwrap();
     other.join(G, g, false).unwrap();
+    (udp, other)
+}
+
+/// A question to this node alone comes after what the group was sent before it, however much that is; but a
+/// flood to the group does not hide it for ever.
+#[test]
+fn what_came_first_to_a_group_is_read_first() {
+    let (mut udp, mut other) = listener_and_sender();
     other.peer(NodeId(1), udp.local_addr());
     let flood = [datagram(Dest::Group(G), b"data", b""); 10 * RECEIVE_MESSAGES];
     send_all(&mut other, &flood);
@@ -347,14 +353,7 @@ fn what_came_first_to_a_group_is_read_first() {
 
 #[test]
 fn own_datagrams_do_not_pass_for_silence() {
-    let plain = UdpConfig {
-        offload: false,
-        ..v4()
-    };
-    let (mut udp, mut other) = (open_one(&plain), open_one(&plain));
-    let g = group(&udp, 1);
-    udp.join(G, g, true).unwrap();
-    other.join(G, g, false).unwrap();
+    let (mut udp, mut other) = listener_and_sender();
     send_all(
         &mut udp,
         &[datagram(Dest::Group(G), b"mine", b""); 2 * RECEIVE_MESSAGES],
