@@ -1,0 +1,64 @@
+/*
+ * A preload without which MPICH 4.0 over UCX does not do on a cluster of namespaces.
+ *
+ * - It yields, if MPICH_YIELD is set: when polling the network has found nothing, the core goes to
+ *   whoever else wants it. This is what Open MPI's own setting mpi_yield_when_idle does.
+ * - It ends: in MPI_Finalize every rank disconnects from every other, for which it needs the other's
+ *   help, and then waits where it helps nobody, so that about every second job hung. Here what is
+ *   on its way is flushed, and the connections close with the worker, after all ranks have come so
+ *   far. (MPICH has dropped that wait since: its pull request 6596.)
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <ucp/api/ucp.h>
+
+typedef unsigned progress_fn(ucp_worker_h);
+
+static _Atomic(progress_fn *) own_progress;
+static _Atomic(ucp_worker_h) last_worker;
+static int yielding;
+
+__attribute__((constructor)) static void settings(void)
+{
+    yielding = getenv("MPICH_YIELD") != NULL;
+}
+
+unsigned ucp_worker_progress(ucp_worker_h worker)
+{
+    progress_fn *progress = atomic_load_explicit(&own_progress, memory_order_relaxed);
+    if (!progress) {
+        progress = (progress_fn *)dlsym(RTLD_NEXT, "ucp_worker_progress");
+        atomic_store_explicit(&own_progress, progress, memory_order_relaxed);
+    }
+    atomic_store_explicit(&last_worker, worker, memory_order_relaxed);
+    unsigned done = progress(worker);
+    if (done == 0 && yielding)
+        sched_yield();
+    return done;
+}
+
+static void flushed(void *request, ucs_status_t status)
+{
+    (void)request;
+    (void)status;
+}
+
+/* Only MPI_Finalize calls it, once per connection. */
+ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep)
+{
+    (void)ep;
+    /* Taken, so that the first call flushes for all. */
+    ucp_worker_h worker = atomic_exchange(&last_worker, NULL);
+    if (worker) {
+        void *request = ucp_worker_flush_nb(worker, 0, flushed);
+        if (UCS_PTR_IS_PTR(request)) {
+            while (ucp_request_check_status(request) == UCS_INPROGRESS)
+                own_progress(worker);
+            ucp_request_free(request);
+        }
+    }
+    return NULL; /* done at once, in UCX's terms */
+}
