@@ -7,6 +7,8 @@
  *   help, and then waits where it helps nobody, so that about every second job hung. Here what is
  *   on its way is flushed, and the connections close with the worker, after all ranks have come so
  *   far. (MPICH has dropped that wait since: its pull request 6596.)
+ *
+ * Linked with libucp, so that it is found where the MPI library was loaded privately, as Python does.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

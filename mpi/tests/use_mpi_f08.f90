@@ -1,0 +1,65 @@
+! use mpi_f08: broadcasts from every root, with and without ierror, of array sections where the library takes
+! them, on handles of the new types, and barriers.
+program use_mpi_f08
+  use mpi_f08
+  implicit none
+  integer, parameter :: n = 20000
+  integer :: rank, ranks, root, i, ierr
+  integer, allocatable :: ints(:), wide(:)
+  type(MPI_Comm) :: half
+  type(MPI_Datatype) :: every_third
+
+  call MPI_Init()
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+  allocate (ints(n), wide(3 * n))
+  do root = 0, ranks - 1
+    ints = -1
+    if (rank == root) ints = [(i * 3 + root, i = 1, n)]
+    call MPI_Bcast(ints, n, MPI_INTEGER, root, MPI_COMM_WORLD)
+    call check(all(ints == [(i * 3 + root, i = 1, n)]), 'integers')
+    call MPI_Barrier(MPI_COMM_WORLD)
+    ints = -1
+    if (rank == root) ints(1) = root
+    call MPI_Bcast(ints, 1, MPI_INTEGER, root, MPI_COMM_WORLD, ierr)
+    call check(ierr == MPI_SUCCESS .and. ints(1) == root .and. all(ints(2:) == -1), 'one integer')
+    call MPI_Barrier(MPI_COMM_WORLD, ierr)
+    call check(ierr == MPI_SUCCESS, 'barrier')
+    if (MPI_SUBARRAYS_SUPPORTED) then
+      wide = -1
+      if (rank == root) wide(1:3 * n:3) = [(i + root, i = 1, n)]
+      call MPI_Bcast(wide(1:3 * n:3), n, MPI_INTEGER, root, MPI_COMM_WORLD)
+      call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), 'array section')
+    end if
+  end do
+
+  call MPI_Type_vector(n, 1, 3, MPI_INTEGER, every_third)
+  call MPI_Type_commit(every_third)
+  wide = -1
+  if (rank == 1) wide(1:3 * n:3) = [(i, i = 1, n)]
+  call MPI_Bcast(wide, 1, every_third, 1, MPI_COMM_WORLD)
+  call check(all(wide(1:3 * n:3) == [(i, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), 'vector')
+  call MPI_Type_free(every_third)
+
+  call MPI_Comm_split(MPI_COMM_WORLD, mod(rank, 2), rank, half)
+  ints(1) = rank
+  call MPI_Bcast(ints, 1, MPI_INTEGER, 0, half)
+  call check(ints(1) == mod(rank, 2), 'a split communicator')
+  call MPI_Barrier(half)
+  call MPI_Comm_free(half)
+
+  call MPI_Barrier(MPI_COMM_WORLD)
+  if (rank == 0) print '(a)', 'ok fortran: use mpi_f08'
+  call MPI_Finalize()
+
+contains
+
+  subroutine check(right, what)
+    logical, intent(in) :: right
+    character(len=*), intent(in) :: what
+    if (right) return
+    print '(a,i0,3a)', 'FAIL rank ', rank, ': fortran, use mpi_f08, ', what, ' wrong'
+    call MPI_Abort(MPI_COMM_WORLD, 1)
+  end subroutine
+
+end program
