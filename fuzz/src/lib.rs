@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme,
-    Seq, Session, Time,
+    Barrier, Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output, Placement,
+    Scheme, Seq, Session, Time,
 };
 
 /// Whatever comes from the network, `decode` refuses it or hands out frames that can be read.
@@ -22,7 +22,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A node with a broadcast under way and one posted is fed hostile datagrams of its own session.
+/// A node with a broadcast under way, one posted and two barriers entered is fed hostile datagrams of its own session.
 ///
 /// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
 /// the length say how many milliseconds pass before it. Returns what the node has counted, so that
@@ -73,7 +73,9 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
 const DATAGRAMS_MAX: usize = 200;
 /// Length of both objects.
 const LEN: u64 = 5000;
-/// Number of the first packet of each stream.
+/// What its barriers are.
+const BARRIER: Barrier = Barrier::Dissemination { ways: 1 };
+/// Number of the first packet of each stream, and of no barrier.
 const START: u32 = 90;
 
 fn busy() -> Node {
@@ -104,7 +106,12 @@ fn busy() -> Node {
         root: NodeId(3),
         len: LEN,
     };
-    for command in [add, prove, Command::Bcast { group, len: LEN }, post] {
+    let barrier = Command::Barrier {
+        group,
+        algorithm: BARRIER,
+    };
+    let bcast = Command::Bcast { group, len: LEN };
+    for command in [add, prove, bcast, post, barrier.clone(), barrier] {
         node.command(Time(1), command).expect("there is room");
     }
     node

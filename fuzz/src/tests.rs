@@ -79,6 +79,20 @@ fn seeds() -> Vec<Vec<u8>> {
             let root = source;
             wire::put_sync(bytes, &wire::Sync { group, root, next });
         });
+        for (count, round, flags) in [(1, 0, 0), (1, 1, 1), (1, 2, 0), (2, 1, 1)] {
+            let at = |count, round| fabricast_proto::Reached {
+                count: Seq(START + count),
+                round,
+            };
+            let word = wire::Word {
+                group,
+                at: at(count, round),
+                heard: Some(at(1, 0)),
+                barrier: Some(BARRIER),
+                flags,
+            };
+            put(&|bytes| wire::put_word(bytes, &word));
+        }
     }
     all
 }
@@ -176,6 +190,8 @@ fn a_node_stands_hostile_datagrams() {
         got_through.received += counters.received;
         got_through.feedback_received += counters.feedback_received;
         got_through.data += counters.data;
+        got_through.words += counters.words;
+        got_through.words_answered += counters.words_answered;
         got_through.repairs_multicast += counters.repairs_multicast;
     }
     // If all of it were refused at the door, nothing would have been tried.
@@ -185,11 +201,16 @@ fn a_node_stands_hostile_datagrams() {
             feedback_received,
             data,
             repairs_multicast,
+            words,
+            words_answered,
             ..
         } = got_through;
-        let least = received.min(feedback_received).min(data);
+        let least = received
+            .min(feedback_received)
+            .min(data)
+            .min(words_answered);
         assert!(
-            least > ROUNDS / 2 && repairs_multicast > 0 && sums > 100,
+            least > ROUNDS / 2 && repairs_multicast > 0 && sums > 100 && words > ROUNDS * 3 / 2,
             "{got_through:?}, {sums} sums"
         );
     }

@@ -17,7 +17,7 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Block, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Packets,
+    Barrier, Block, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Packets,
     Placement, Refused, Sum, Time, Token,
 };
 
@@ -141,6 +141,22 @@ impl<T: Transport, O: Object> Driver<T, O> {
     ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
         self.start(now, Command::Post { group, root, len }, object)
+    }
+
+    /// Enters the next barrier of a group; [`Event::Complete`] says when all have.
+    pub fn barrier(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        algorithm: Barrier,
+    ) -> Result<OpId, Refused> {
+        match self
+            .node
+            .command(now, Command::Barrier { group, algorithm })?
+        {
+            Some(op) => Ok(op),
+            None => unreachable!("barriers are numbered"),
+        }
     }
 
     fn start(&mut self, now: Time, command: Command, object: O) -> Result<OpId, (Refused, O)> {

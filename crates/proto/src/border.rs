@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use crate::barrier::Barrier;
 use crate::block::{Block, Packets, Parity};
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::scheme::Scheme;
@@ -82,6 +83,15 @@ pub enum Command {
         root: NodeId,
         /// Bytes.
         len: u64,
+    },
+    /// Enter a barrier of a group. The k-th one of a group is the same one at all its members, who give the
+    /// same algorithm; [`Event::Complete`] says that all have entered. Further ones may be asked for
+    /// meanwhile: each is entered when the one before it has been left.
+    Barrier {
+        /// Of which group.
+        group: GroupId,
+        /// How it is made.
+        algorithm: Barrier,
     },
 }
 
@@ -180,9 +190,11 @@ pub enum Reach {
 /// What the caller should know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A broadcast has been placed by every receiver that counts (root), or here (receiver).
+    /// A broadcast has been placed by every receiver that counts (root), or here (receiver). Every member has
+    /// entered a barrier.
     Complete(OpId),
-    /// A broadcast cannot complete here: its bytes could not be placed.
+    /// A broadcast cannot complete here: its bytes could not be placed. A barrier never will, nor any other
+    /// of its group: a member is gone, or has found that algorithms differ.
     Failed(OpId),
     /// How a member is reached has become known or has changed.
     Path {
@@ -203,7 +215,8 @@ pub enum Event {
         /// Which member.
         node: NodeId,
     },
-    /// A stream's packets don't fit what was posted: the root's object has another length.
+    /// A stream's packets don't fit what was posted: the root's object has another length. Or another member
+    /// makes this barrier by another algorithm; then all barriers of the group have failed.
     Mismatch(OpId),
 }
 
@@ -270,6 +283,14 @@ pub struct Counters {
     pub received: u64,
     /// Data packets received that were here already or beyond the window.
     pub duplicates: u64,
+    /// Words of barriers sent for the first time.
+    pub words: u64,
+    /// Words sent again, with a question, because nothing had moved for a while.
+    pub words_again: u64,
+    /// Words sent because somebody had asked.
+    pub words_answered: u64,
+    /// Words received.
+    pub words_received: u64,
     /// Frames dropped because they fit no group, member, operation or window.
     pub foreign: u64,
     /// For receivers: how long losses lasted, from when they could be noticed (a later packet came, or a

@@ -5,7 +5,7 @@ use crate::id::{GroupId, Token};
 use crate::lane::Send;
 use crate::scheme::Checksum;
 use crate::sum::Payload;
-use crate::wire::{self, Header, Probe};
+use crate::wire::{self, Header, Probe, Word};
 
 /// What every datagram of a node begins with.
 #[derive(Clone, Copy)]
@@ -33,6 +33,13 @@ pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut 
     let end = head.len() + size;
     start.put(head, 0);
     wire::put_probe(head, probe, end);
+    control(to)
+}
+
+/// Appends a word.
+pub fn put_word(to: Dest, word: &Word, start: Start, head: &mut Vec<u8>) -> Output {
+    start.put(head, 0);
+    wire::put_word(head, word);
     control(to)
 }
 

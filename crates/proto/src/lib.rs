@@ -18,8 +18,10 @@
 //! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
 //! `gaps`; `prove` finds out whom multicast reaches. `hierarchy` says who reports to whom: with most schemes
 //! everybody to the root, else to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
+//! `barrier` stands by itself: it shares the node with the streams, and nothing else.
 #![forbid(unsafe_code)]
 
+mod barrier;
 mod block;
 mod border;
 mod datagram;
@@ -47,6 +49,7 @@ mod waits;
 mod window;
 pub mod wire;
 
+pub use barrier::{Barrier, Reached, Schedule, UnknownBarrier};
 pub use block::{Block, Packets, Parity, positions};
 pub use border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,

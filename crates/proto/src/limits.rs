@@ -21,6 +21,10 @@ pub const MEMBERS_MAX: usize = 65_536;
 pub const SETS_BYTES: usize = 8 << 20;
 /// Groups of one node.
 pub const GROUPS_MAX: usize = 65_536;
+/// Barriers of one group that a node may have entered, or asked to enter, and not left.
+pub const BARRIERS_MAX: usize = 64;
+/// Rounds of a barrier.
+pub const ROUNDS_MAX: usize = 64;
 /// Flights whose time of sending is remembered, to tell how long a packet took.
 pub const FLIGHTS: usize = 8192;
 /// Data packets in one flight.
@@ -44,6 +48,8 @@ const _: () = assert!(WINDOW_MAX.is_power_of_two());
 const _: () = assert!(WINDOW_MAX < u16::MAX as u32);
 const _: () = assert!(2 * WINDOW_MAX as usize * 1024 / 8 <= SETS_BYTES);
 const _: () = assert!(2 * 512 * MEMBERS_MAX / 8 <= SETS_BYTES);
+// The longest way is up a tree of fan-out 2 and down again.
+const _: () = assert!(2 * (MEMBERS_MAX.ilog2() as usize + 1) <= ROUNDS_MAX);
 const _: () = assert!(FLIGHTS.is_power_of_two() && FLIGHTS <= 1 << 15);
 // A feedback frame fits the smallest path that IPv6 allows (1280 bytes less IP and UDP headers).
 const _: () = assert!(HEAD_MAX <= 1232);

@@ -39,11 +39,15 @@ pub enum Mutant {
     RebuildsWhatIsHere,
     /// A receiver asks for fewer packets than it lacks: parity packets that it keeps count twice.
     KeptCountTwice,
+    /// A node leaves a barrier before the words of its last round are there.
+    LeavesEarly,
+    /// A word that is not covered is not repeated, and one that is lacking not asked for.
+    ForgetsToRepeat,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 16] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -60,6 +64,8 @@ impl Mutant {
         Mutant::DamageBelieved,
         Mutant::RebuildsWhatIsHere,
         Mutant::KeptCountTwice,
+        Mutant::LeavesEarly,
+        Mutant::ForgetsToRepeat,
     ];
 }
 

@@ -7,6 +7,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
+use crate::barrier::{Barrier, Ended, To, Words};
 use crate::border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused,
@@ -62,6 +63,8 @@ struct Group {
     root: Option<Root>,
     inbound: Vec<Inbound>,
     prover: Option<Prover>,
+    /// Its barriers, once there has been one.
+    words: Option<Words>,
     queued: bool,
     /// The earliest timer that is set for it.
     timer: Option<Time>,
@@ -125,6 +128,22 @@ impl Group {
         self.inbound.iter_mut().for_each(|s| s.divide(streams));
     }
 
+    /// This node's end of the barriers.
+    fn words(&mut self, config: &Config) -> Option<&mut Words> {
+        if self.words.is_none() {
+            let rank = |node| self.members.binary_search(&node).ok().map(|at| at as u32);
+            let size = self.members.len() as u32;
+            let (me, ended) = (rank(config.node)?, !self.gone.is_empty());
+            let mut words = Words::new(self.id, (me, size), self.start, ended);
+            let aside = self.reach.iter().filter(|r| *r.1 == Reach::Unicast);
+            for rank in aside.filter_map(|r| rank(*r.0)) {
+                words.set_aside(rank, true);
+            }
+            self.words = Some(words);
+        }
+        self.words.as_mut()
+    }
+
     /// How a member is reached, as far as is known.
     fn reach_of(&self, node: NodeId) -> Reach {
         self.reach.get(&node).copied().unwrap_or(Reach::Multicast)
@@ -142,7 +161,8 @@ impl Group {
         let prover = self.prover.as_ref().map(Prover::wake);
         let inbound = self.inbound.iter();
         let inbound = inbound.filter_map(|s| s.wake(now, &config.scheme));
-        inbound.chain(root).chain(prover).min()
+        let words = self.words.as_ref().and_then(Words::wake);
+        inbound.chain(root).chain(prover).chain(words).min()
     }
 }
 
@@ -195,6 +215,7 @@ impl Node {
             } => self.prove(now, group, [multicast, unicast]).map(|()| None),
             Command::Bcast { group, len } => self.bcast(now, group, len).map(Some),
             Command::Post { group, root, len } => self.post(now, group, root, len).map(Some),
+            Command::Barrier { group, algorithm } => self.barrier(group, algorithm).map(Some),
         }
     }
 
@@ -238,6 +259,7 @@ impl Node {
             root: None,
             inbound: Vec::new(),
             prover: None,
+            words: None,
             queued: false,
             timer: None,
         });
@@ -295,6 +317,9 @@ impl Node {
             if let Some(prover) = group.prover.as_mut() {
                 prover.remove(node);
             }
+            if let Some(words) = group.words.as_mut() {
+                words.end(Ended::Failed, &mut self.out);
+            }
             if let Some(i) = group.inbound.iter().position(|s| s.root() == node) {
                 let mut stream = group.inbound.remove(i);
                 self.leaving.extend(stream.unfinished());
@@ -350,6 +375,17 @@ impl Node {
         Ok(id)
     }
 
+    fn barrier(&mut self, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
+        let (at, _) = self.group(group)?;
+        let id = OpId(self.op.wrapping_add(1));
+        let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let words = group.words(&self.config).ok_or(Refused::NotMember)?;
+        words.begin(id, algorithm)?;
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
     fn group(&self, group: GroupId) -> Result<(usize, &Group), Refused> {
         let &at = self.index.get(&group).ok_or(Refused::NoGroup)?;
         let group = self.groups[at].as_ref().ok_or(Refused::NoGroup)?;
@@ -380,6 +416,7 @@ impl Node {
             Frame::Feedback(f) => f.group,
             Frame::Sync(f) => f.group,
             Frame::Probe(f) | Frame::ProbeAck(f) => f.group,
+            Frame::Word(f) => f.group,
         };
         let from = header.source;
         let known = self.index.get(&id).copied().filter(|&at| {
@@ -456,6 +493,13 @@ impl Node {
                 if let Some(prover) = group.prover.as_mut() {
                     prover.ack(now, from, f);
                 }
+            }
+            Frame::Word(f) => {
+                shared.counters.words_received += 1;
+                let rank = group.members.binary_search(&from).ok();
+                let words = group.words(&self.config).zip(rank);
+                let fits = words.is_some_and(|(w, rank)| w.word(rank as u32, f, shared.out));
+                shared.counters.foreign += u64::from(!fits);
             }
         }
         if let Frame::Feedback(f) = frame
@@ -585,6 +629,16 @@ impl Node {
     fn poll_group(&mut self, now: Time, at: usize, head: &mut Vec<u8>) -> Option<Output> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
+        // Words first: everybody waits for the slowest.
+        if let Some(words) = group.words.as_mut()
+            && let Some((to, word)) = words.poll(now, &mut self.counters, &mut self.out)
+        {
+            let to = match to {
+                To::All => Dest::Group(group.id),
+                To::Rank(rank) => Dest::Node(group.members[rank as usize]),
+            };
+            return Some(datagram::put_word(to, &word, begin, head));
+        }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
             let size = group.chunk as usize + self.config.scheme.data_overhead();
             return Some(datagram::put_probe(to, &probe, size, begin, head));
@@ -642,6 +696,10 @@ impl Node {
             group
                 .root(&self.config)
                 .set_reach(node, reach, &mut self.out);
+            if let (Some(words), Ok(rank)) = (&mut group.words, group.members.binary_search(&node))
+            {
+                words.set_aside(rank as u32, reach == Reach::Unicast);
+            }
             self.out.push_back(Output::Event(Event::Path {
                 group: group.id,
                 node,
@@ -673,6 +731,13 @@ impl Node {
         group.root.as_ref().map(Root::rate)
     }
 
+    /// Whether nobody waits for anything of this node in a group, and this node for nobody: the group may be
+    /// removed, or the process end. (For all groups together [`Output::Wait`] of nothing says so.)
+    pub fn is_quiet(&self, now: Time, group: GroupId) -> bool {
+        let group = self.group(group);
+        group.is_ok_and(|(_, g)| !g.queued && g.wake(now, &self.config).is_none())
+    }
+
     /// Payloads that are held for broadcasts not posted yet.
     pub fn held(&self) -> usize {
         let streams = self.groups.iter().flatten().flat_map(|g| &g.inbound);
@@ -688,6 +753,9 @@ impl Node {
             }
             for stream in &group.inbound {
                 stream.invariants();
+            }
+            if let Some(words) = &group.words {
+                words.invariants();
             }
         }
     }

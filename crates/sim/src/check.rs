@@ -254,7 +254,7 @@ impl Judge {
                         self.wrong(host, || format!("a sync of packet {next}, never sent"));
                     }
                 }
-                Frame::Probe(_) | Frame::ProbeAck(_) => {}
+                Frame::Probe(_) | Frame::ProbeAck(_) | Frame::Word(_) => {}
             }
         }
     }

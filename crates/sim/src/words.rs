@@ -78,5 +78,18 @@ fn put(out: &mut String, frame: &Frame<'_>) {
         Frame::Sync(s) => write!(out, "sync <{}", s.next.0),
         Frame::Probe(p) => write!(out, "probe {}", p.nonce),
         Frame::ProbeAck(p) => write!(out, "probe-ack {}", p.nonce),
+        Frame::Word(w) => {
+            let ask = if w.flags & flag::ASK != 0 { "?" } else { "" };
+            let ended = if w.flags & flag::ENDED != 0 {
+                " ended"
+            } else {
+                ""
+            };
+            let _ = write!(out, "word{ask} {}.{}{ended}", w.at.count.0, w.at.round);
+            match w.heard {
+                Some(h) => write!(out, ", heard {}.{}", h.count.0, h.round),
+                None => Ok(()),
+            }
+        }
     };
 }

@@ -10,9 +10,10 @@ mod write;
 pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
 pub use write::{
     put_check, put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack,
-    put_sync, set_check,
+    put_sync, put_word, set_check,
 };
 
+use crate::barrier::{Barrier, Reached};
 use crate::id::{GroupId, NodeId, Session};
 use crate::scheme::Checksum;
 use crate::seq::Seq;
@@ -36,6 +37,8 @@ pub const RANGE_LEN: usize = 4;
 pub const SYNC_LEN: usize = 16;
 /// Length of a probe without padding and of a probe's answer, in bytes.
 pub const PROBE_LEN: usize = 12;
+/// Length of a word, in bytes.
+pub const WORD_LEN: usize = 24;
 
 /// Kinds of frames. Those that this version reserves are refused by [`decode`].
 pub mod kind {
@@ -51,7 +54,7 @@ pub mod kind {
     pub const PROBE_ACK: u8 = 5;
     /// The sum of several packets of a broadcast.
     pub const CODED: u8 = 6;
-    /// Reserved: monotone state of a node (barrier, ACK words).
+    /// How far a node has come with the barriers of a group.
     pub const WORD: u8 = 7;
     /// Reserved: version, features and path MTU.
     pub const HELLO: u8 = 8;
@@ -66,7 +69,7 @@ pub mod kind {
 /// Flags of frames, by kind.
 pub mod flag {
     /// Data, coded: every receiver is to answer with feedback at its turn. Parity: those that still
-    /// lack packets of the block.
+    /// lack packets of the block. Word: the receiver is to answer with its own.
     pub const ASK: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
@@ -80,6 +83,10 @@ pub mod flag {
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the nonce is the number of the only node that is to answer.
     pub const ALONE: u8 = 2;
+    /// Word: it goes to one node, and says how far that one has been heard to be.
+    pub const ECHO: u8 = 2;
+    /// Word: no barrier of the group will complete any more.
+    pub const ENDED: u8 = 4;
     /// Check: the sum of the datagram's words.
     pub const ADDITIVE: u8 = 1;
     /// Check: CRC-32C.
@@ -135,6 +142,8 @@ pub enum Frame<'a> {
     Probe(Probe),
     /// Answer to a [`Probe`].
     ProbeAck(Probe),
+    /// See [`Word`].
+    Word(Word),
 }
 
 /// One packet of a broadcast.
@@ -242,6 +251,21 @@ pub struct Probe {
     /// Told back in the answer.
     pub nonce: u32,
     /// [`flag::MULTICAST`], [`flag::ALONE`].
+    pub flags: u8,
+}
+
+/// How far its source has come with the barriers of a group: state, so that any later one replaces a lost one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word {
+    /// Which group.
+    pub group: GroupId,
+    /// Barriers that the source has entered, and rounds of the last one that it has done.
+    pub at: Reached,
+    /// How far it has heard the receiver to be; none in a word that goes to the group.
+    pub heard: Option<Reached>,
+    /// What the last barrier that it has entered is; none before the first.
+    pub barrier: Option<Barrier>,
+    /// [`flag::ASK`], [`flag::ENDED`].
     pub flags: u8,
 }
 

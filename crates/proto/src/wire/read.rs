@@ -4,8 +4,10 @@ use core::fmt;
 
 use super::{
     CHECK_LEN, Check, Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
-    Origin, PROBE_LEN, Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
+    Origin, PROBE_LEN, Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag,
+    kind,
 };
+use crate::barrier::{Barrier, Reached};
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
 use crate::scheme::Checksum;
@@ -36,6 +38,8 @@ pub enum DecodeError {
     Sources,
     /// A parity frame of a block that cannot be.
     Block,
+    /// A word of a barrier that cannot be, or with more rounds than there are.
+    Word,
 }
 
 impl fmt::Display for DecodeError {
@@ -51,6 +55,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Check => "unknown checksum",
             DecodeError::Sources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
+            DecodeError::Word => "impossible barrier in a word",
         })
     }
 }
@@ -285,6 +290,11 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             exactly(PROBE_LEN)?;
             Frame::ProbeAck(probe(fixed(f)?.0))
         }
+        kind::WORD => {
+            exactly(WORD_LEN)?;
+            let (f, _) = fixed::<WORD_LEN>(f)?;
+            Frame::Word(word(f, flags).ok_or(DecodeError::Word)?)
+        }
         _ => return Err(DecodeError::Kind),
     };
     Ok((frame, rest))
@@ -294,6 +304,36 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
 #[inline(always)]
 fn fixed<const N: usize>(f: &[u8]) -> Result<(&[u8; N], &[u8]), DecodeError> {
     f.split_first_chunk().ok_or(DecodeError::FrameLength)
+}
+
+/// A word, if it can be one: what it has no use for is zero.
+fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
+    let reached = |count, round| {
+        let few = usize::from(u16_at(f, round)) <= limits::ROUNDS_MAX;
+        few.then_some(Reached {
+            count: Seq(u32_at(f, count)),
+            round: u16_at(f, round),
+        })
+    };
+    let (at, heard) = (reached(8, 16)?, reached(12, 18)?);
+    let code = (f[20], u16_at(f, 22));
+    let barrier = Barrier::from_code(code);
+    let echo = flags & flag::ECHO != 0;
+    let none = Reached {
+        count: Seq(0),
+        round: 0,
+    };
+    // Before the first barrier there is no round.
+    let known = barrier.is_some() || (code == (0, 0) && at.round == 0);
+    let zeros = f[21] == 0 && (echo || heard == none);
+    let flagged = flags & !(flag::ASK | flag::ECHO | flag::ENDED) == 0;
+    (known && zeros && flagged).then_some(Word {
+        group: GroupId(u32_at(f, 4)),
+        at,
+        heard: echo.then_some(heard),
+        barrier,
+        flags: flags & !flag::ECHO,
+    })
 }
 
 fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {

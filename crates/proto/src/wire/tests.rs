@@ -167,6 +167,55 @@ fn probe_vectors() {
 }
 
 #[test]
+fn word_vector() {
+    let at = |count, round| Reached {
+        count: Seq(count),
+        round,
+    };
+    let mut w = Word {
+        group: GroupId(7),
+        at: at(0, 1),
+        heard: Some(at(0xffff_ffff, 3)),
+        barrier: Some(Barrier::Dissemination { ways: 4 }),
+        flags: flag::ASK,
+    };
+    let mut b = start();
+    put_word(&mut b, &w);
+    agrees("word", &b, &[Frame::Word(w)]);
+    let frame = HEADER_LEN;
+    let refused = |b: &[u8], at: usize, bad: u8| {
+        let mut wrong = b.to_vec();
+        wrong[frame + at] = bad;
+        assert_eq!(decode(&wrong).err(), Some(DecodeError::Word), "{at} {bad}");
+    };
+    // Unknown flags, too many rounds, an unknown barrier, one with a number that it has not, or has and lacks.
+    for (at, bad) in [
+        (1, 8),
+        (17, 65),
+        (16, 1),
+        (19, 65),
+        (20, 0),
+        (20, 9),
+        (20, 2),
+        (21, 1),
+        (23, 0),
+    ] {
+        refused(&b, at, bad);
+    }
+    // A word to the group echoes nothing; before the first barrier there is none, and no round.
+    (w.heard, w.barrier, w.at.round) = (None, None, 0);
+    let mut b = start();
+    put_word(&mut b, &w);
+    assert_eq!(decode(&b).unwrap().frames().next(), Some(Frame::Word(w)));
+    for (at, bad) in [(15, 1), (17, 1), (19, 1), (23, 1)] {
+        refused(&b, at, bad);
+    }
+    b[frame + 3] = 20;
+    b.truncate(frame + 20);
+    assert_eq!(decode(&b).err(), Some(DecodeError::FrameLength));
+}
+
+#[test]
 fn check_vector() {
     let mut b = start();
     put_check(&mut b, Checksum::Crc32c);
@@ -275,7 +324,7 @@ fn every_refusal_has_its_reason() {
     assert_eq!(with(0, 2), Some(DecodeError::Version));
     assert_eq!(with(1, 3), Some(DecodeError::HeaderLength));
     assert_eq!(with(1, 200), Some(DecodeError::Short));
-    assert_eq!(with(16, kind::WORD), Some(DecodeError::Kind));
+    assert_eq!(with(16, kind::HELLO), Some(DecodeError::Kind));
     assert_eq!(with(16, kind::FEEDBACK), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 3), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 17), Some(DecodeError::Short));
@@ -302,10 +351,12 @@ proptest! {
     /// Damage to good datagrams, which random bytes hardly ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..7, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..9, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
-        let mut b = vector(["data", "coded", "feedback", "sync", "probe", "probe-ack", "check"][which]);
+        let mut b = vector([
+            "data", "coded", "parity", "feedback", "sync", "probe", "probe-ack", "check", "word",
+        ][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();
             b[i] = v;

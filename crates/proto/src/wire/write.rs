@@ -2,8 +2,9 @@
 
 use super::{
     CHECK_LEN, Check, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN,
-    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, flag, kind,
+    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
 };
+use crate::barrier::Barrier;
 use crate::id::GroupId;
 use crate::limits;
 use crate::scheme::Checksum;
@@ -143,4 +144,19 @@ pub fn put_probe_ack(out: &mut Vec<u8>, p: &Probe) {
     frame(out, kind::PROBE_ACK, p.flags, PROBE_LEN);
     be(out, p.group.0);
     be(out, p.nonce);
+}
+
+/// Appends a word.
+pub fn put_word(out: &mut Vec<u8>, w: &Word) {
+    let echo = if w.heard.is_some() { flag::ECHO } else { 0 };
+    frame(out, kind::WORD, w.flags | echo, WORD_LEN);
+    let heard = w.heard.map_or((0, 0), |h| (h.count.0, h.round));
+    let (code, number) = w.barrier.map_or((0, 0), Barrier::code);
+    for n in [w.group.0, w.at.count.0, heard.0] {
+        be(out, n);
+    }
+    out.extend_from_slice(&w.at.round.to_be_bytes());
+    out.extend_from_slice(&heard.1.to_be_bytes());
+    out.extend_from_slice(&[code, 0]);
+    out.extend_from_slice(&number.to_be_bytes());
 }

@@ -1,0 +1,388 @@
+//! Barriers of whole nodes on a network of this file's own: every datagram takes the same time, and a test says
+//! which are lost. The simulator does the same on a larger scale.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame, Header, Word, flag};
+use fabricast_proto::{
+    Barrier, Command, Config, Dest, Event, GroupId, Node, NodeId, OpId, Output, Reached, Refused,
+    Scheme, Seq, Session, Time, limits,
+};
+
+const GROUP: GroupId = GroupId(5);
+const SESSION: Session = Session(7);
+const WAY: Duration = Duration::from_micros(20);
+/// The third barrier's number is beyond the wrap.
+const START: Seq = Seq(u32::MAX - 1);
+const CENTRAL: Barrier = Barrier::Central;
+
+/// A datagram: when it arrives, from whom, to whom, and what it says.
+type Flying = (Time, usize, usize, Word);
+
+/// Whether a word that goes there is lost on its way to a node.
+type Lose = Box<dyn FnMut(Dest, usize, &Word) -> bool>;
+
+struct Net {
+    nodes: Vec<Node>,
+    now: Time,
+    flying: VecDeque<Flying>,
+    wakes: Vec<Option<Time>>,
+    /// What each node was told, and when.
+    events: Vec<Vec<(Time, Event)>>,
+    /// Which datagrams are lost.
+    lose: Lose,
+    sent: usize,
+}
+
+impl Net {
+    fn new(size: u32) -> Net {
+        let nodes = (0..size).map(|i| {
+            let config = Config {
+                node: NodeId(10 * i),
+                session: SESSION,
+                scheme: Scheme::auto(),
+                hold: 0,
+                backlog: 64,
+                rate: None,
+                patience: Duration::from_secs(60),
+            };
+            let mut node = Node::new(config, 1);
+            let add = Command::GroupAdd {
+                group: GROUP,
+                members: (0..size).map(|i| NodeId(10 * i)).collect(),
+                chunk: 64,
+                start: START,
+            };
+            node.command(Time::ZERO, add).expect("a new node");
+            node
+        });
+        Net {
+            nodes: nodes.collect(),
+            now: Time(1),
+            flying: VecDeque::new(),
+            wakes: vec![None; size as usize],
+            events: vec![Vec::new(); size as usize],
+            lose: Box::new(|_, _, _| false),
+            sent: 0,
+        }
+    }
+
+    fn enter(&mut self, i: usize, algorithm: Barrier) -> OpId {
+        let command = Command::Barrier {
+            group: GROUP,
+            algorithm,
+        };
+        let op = self.nodes[i].command(self.now, command);
+        let op = op.expect("there is room").expect("barriers are numbered");
+        self.drain(i);
+        op
+    }
+
+    fn drain(&mut self, i: usize) {
+        loop {
+            let mut head = Vec::new();
+            let output = self.nodes[i].poll(self.now, &mut head);
+            self.nodes[i].invariants();
+            match output {
+                Output::Transmit(t) => self.send(i, t.to, &head),
+                Output::Event(event) => self.events[i].push((self.now, event)),
+                Output::Wait(wake) => {
+                    assert!(wake.is_none_or(|t| t > self.now));
+                    self.wakes[i] = wake;
+                    return;
+                }
+                other => panic!("{other:?} in a barrier"),
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: Dest, head: &[u8]) {
+        self.sent += 1;
+        assert!(self.sent < 100_000, "they never stop");
+        let datagram = wire::decode(head).expect("what a node writes can be read");
+        let Some(Frame::Word(word)) = datagram.frames().next() else {
+            panic!("not a word");
+        };
+        let all = 0..self.nodes.len();
+        for i in all.filter(|&i| i != from) {
+            let meant = match to {
+                Dest::Group(_) => true,
+                Dest::Node(n) => n == NodeId(10 * i as u32),
+            };
+            if meant && !(self.lose)(to, i, &word) {
+                self.flying.push_back((self.now + WAY, from, i, word));
+            }
+        }
+    }
+
+    fn tell(&mut self, from: usize, to: usize, word: Word) {
+        let header = Header {
+            flight: 0,
+            source: NodeId(10 * from as u32),
+            session: SESSION,
+        };
+        let frame = Frame::Word(word);
+        self.nodes[to].packet(self.now, self.now, &header, &frame);
+        self.drain(to);
+    }
+
+    /// Until that time, or until nobody has anything to say.
+    fn run(&mut self, until: Time) {
+        loop {
+            let arrival = self.flying.front().map(|f| f.0);
+            let wake = self.wakes.iter().flatten().min().copied();
+            let Some(next) = arrival
+                .into_iter()
+                .chain(wake)
+                .min()
+                .filter(|&t| t <= until)
+            else {
+                break;
+            };
+            self.now = next;
+            while self.flying.front().is_some_and(|f| f.0 <= next) {
+                if let Some((_, from, to, word)) = self.flying.pop_front() {
+                    self.tell(from, to, word);
+                }
+            }
+            for i in 0..self.nodes.len() {
+                if self.wakes[i].is_some_and(|t| t <= next) {
+                    self.drain(i);
+                }
+            }
+        }
+        if until < Time::NEVER {
+            self.now = until;
+        }
+    }
+
+    fn silence(&mut self) {
+        self.run(Time::NEVER);
+        for node in &self.nodes {
+            assert!(node.is_quiet(self.now, GROUP));
+        }
+    }
+
+    fn count(&self, event: impl Fn(Event) -> bool) -> Vec<usize> {
+        let events = self.events.iter();
+        events
+            .map(|e| e.iter().filter(|e| event(e.1)).count())
+            .collect()
+    }
+
+    fn completed(&self) -> Vec<usize> {
+        self.count(|e| matches!(e, Event::Complete(_)))
+    }
+}
+
+fn ms(n: u64) -> Time {
+    Time::ZERO + Duration::from_millis(n)
+}
+
+const PRESETS: [Barrier; 9] = [
+    Barrier::Dissemination { ways: 1 },
+    Barrier::Dissemination { ways: 3 },
+    CENTRAL,
+    Barrier::CombiningTree { fanout: 2 },
+    Barrier::Mcs,
+    Barrier::Tournament,
+    Barrier::Bst,
+    Barrier::Butterfly,
+    Barrier::Release { fanout: 3 },
+];
+
+#[test]
+fn nobody_leaves_before_the_last_has_entered_and_then_there_is_silence() {
+    for size in 1..=9 {
+        for algorithm in PRESETS {
+            let mut net = Net::new(size);
+            for number in 1..=3 {
+                for i in 0..size as usize {
+                    assert!(net.completed().iter().all(|&c| c < number), "{algorithm}");
+                    net.enter(i, algorithm);
+                    let next = net.now + Duration::from_micros(30);
+                    net.run(next);
+                }
+                net.silence();
+                assert_eq!(net.completed(), vec![number; size as usize], "{algorithm}");
+            }
+            assert_eq!(net.nodes[0].counters().foreign, 0);
+        }
+    }
+}
+
+#[test]
+fn barriers_back_to_back_need_no_acknowledgements() {
+    for algorithm in PRESETS {
+        let mut net = Net::new(8);
+        for i in 0..8 {
+            for _ in 0..50 {
+                net.enter(i, algorithm);
+            }
+        }
+        net.run(ms(50));
+        assert_eq!(net.completed(), [50; 8], "{algorithm}");
+        let again: u64 = net.nodes.iter().map(|n| n.counters().words_again).sum();
+        // Of the last one only, and each once: a word to the group is asked for one by one.
+        let last: u64 = net.nodes.iter().map(|n| n.counters().words / 50).sum();
+        assert!(again <= last + 7, "{algorithm}: {again} of {last}");
+    }
+}
+
+#[test]
+fn every_first_word_may_be_lost() {
+    for algorithm in PRESETS {
+        let mut net = Net::new(8);
+        let mut seen = BTreeSet::new();
+        net.lose = Box::new(move |_, to, w| {
+            let heard = w.heard.map(|h| (h.count.0, h.round));
+            seen.insert((to, w.at.count.0, w.at.round, heard, w.flags))
+        });
+        for number in 1..=3 {
+            (0..8).for_each(|i| _ = net.enter(i, algorithm));
+            net.silence();
+            assert_eq!(net.completed(), [number; 8], "{algorithm}");
+        }
+    }
+}
+
+#[test]
+fn who_enters_late_is_waited_for_with_ever_more_patience() {
+    for algorithm in PRESETS {
+        let mut net = Net::new(4);
+        (0..3).for_each(|i| _ = net.enter(i, algorithm));
+        net.run(ms(20_000));
+        assert_eq!(net.completed(), [0; 4]);
+        assert!(net.sent < 1000, "{algorithm}: {} in 20 s", net.sent);
+        net.enter(3, algorithm);
+        // Nothing was lost, so that nobody waits for a question.
+        net.run(ms(20_001));
+        assert_eq!(net.completed(), [1; 4], "{algorithm}");
+        net.silence();
+    }
+}
+
+#[test]
+fn who_hears_no_multicast_is_told_by_unicast() {
+    for number in [1, 2] {
+        let mut net = Net::new(5);
+        net.lose = Box::new(|dest, to, _| matches!(dest, Dest::Group(_)) && to == 3);
+        for _ in 0..number {
+            (0..5).for_each(|i| _ = net.enter(i, Barrier::Release { fanout: 4 }));
+            net.silence();
+        }
+        assert_eq!(net.completed(), [number; 5]);
+    }
+}
+
+#[test]
+fn of_two_nobody_multicasts() {
+    let mut net = Net::new(2);
+    net.lose = Box::new(|dest, _, _| matches!(dest, Dest::Group(_)));
+    (0..2).for_each(|i| _ = net.enter(i, Barrier::Release { fanout: 2 }));
+    net.run(ms(1));
+    assert_eq!(net.completed(), [1; 2]);
+}
+
+#[test]
+fn other_algorithms_are_noticed_by_all() {
+    for (a, b) in [(0, 2), (2, 0), (5, 8), (8, 5), (0, 1)] {
+        for odd in 0..5 {
+            let mut net = Net::new(5);
+            for i in 0..5 {
+                net.enter(i, if i == odd { PRESETS[a] } else { PRESETS[b] });
+                net.enter(i, PRESETS[b]);
+            }
+            net.silence();
+            assert_eq!(net.completed(), [0; 5]);
+            let over = |e| matches!(e, Event::Mismatch(_) | Event::Failed(_));
+            assert_eq!(net.count(over), [2; 5], "{} {}", PRESETS[a], PRESETS[b]);
+            assert!(
+                net.count(|e| matches!(e, Event::Mismatch(_)))
+                    .iter()
+                    .sum::<usize>()
+                    > 0
+            );
+            // All later ones fail, too.
+            net.enter(0, PRESETS[b]);
+            assert_eq!(net.count(over)[0], 3);
+        }
+    }
+}
+
+#[test]
+fn the_barriers_of_two_who_have_parted_fail_at_all_others_too() {
+    for algorithm in PRESETS {
+        let mut net = Net::new(5);
+        (0..4).for_each(|i| _ = net.enter(i, algorithm));
+        net.run(ms(5));
+        for (me, other) in [(1, 4), (4, 1)] {
+            let gone = Command::PeerRemove(NodeId(10 * other));
+            net.nodes[me].command(net.now, gone).expect("always done");
+            net.drain(me);
+        }
+        assert!(matches!(net.events[1][..], [(_, Event::Failed(_))]));
+        net.silence();
+        let failed = |net: &Net| net.count(|e| matches!(e, Event::Failed(_)));
+        assert_eq!(failed(&net), [1, 1, 1, 1, 0], "{algorithm}");
+        net.enter(4, algorithm);
+        assert_eq!(failed(&net), [1; 5]);
+    }
+}
+
+#[test]
+fn so_many_may_be_outstanding() {
+    let mut net = Net::new(3);
+    for _ in 0..limits::BARRIERS_MAX {
+        net.enter(0, CENTRAL);
+    }
+    let command = Command::Barrier {
+        group: GROUP,
+        algorithm: CENTRAL,
+    };
+    assert_eq!(
+        net.nodes[0].command(net.now, command.clone()),
+        Err(Refused::Busy)
+    );
+    for i in [1, 2] {
+        (0..limits::BARRIERS_MAX).for_each(|_| _ = net.enter(i, CENTRAL));
+    }
+    net.silence();
+    assert_eq!(net.completed(), [limits::BARRIERS_MAX; 3]);
+    assert!(net.nodes[0].command(net.now, command).is_ok());
+}
+
+#[test]
+fn words_that_cannot_be_true_are_dropped() {
+    let at = |count: u32, round| Reached {
+        count: START + count,
+        round,
+    };
+    let word = |at, heard| Word {
+        group: GROUP,
+        at,
+        heard,
+        barrier: Some(CENTRAL),
+        flags: flag::ASK,
+    };
+    let mut net = Net::new(3);
+    net.enter(0, CENTRAL);
+    let foreign = |net: &Net| net.nodes[0].counters().foreign;
+    // Two barriers ahead of one that this node is in; far behind; having heard of what was never said.
+    for bad in [
+        word(at(3, 0), None),
+        word(at(1 << 31, 0), None),
+        word(at(u32::MAX, 2), None),
+        word(at(1, 0), Some(at(1, 1))),
+        word(at(1, 0), Some(at(2, 0))),
+    ] {
+        let (before, sent) = (foreign(&net), net.sent);
+        net.tell(1, 0, bad);
+        assert_eq!(foreign(&net), before + 1, "{bad:?}");
+        assert_eq!(net.sent, sent, "answered: {bad:?}");
+    }
+    net.tell(1, 0, word(at(1, 0), Some(at(1, 0))));
+    assert_eq!(foreign(&net), 5);
+    assert_eq!(net.nodes[0].counters().words_answered, 1);
+}
