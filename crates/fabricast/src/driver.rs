@@ -96,6 +96,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
         &mut self.transport
     }
 
+    /// The transport, to be asked for its counters.
+    pub fn net(&self) -> &T {
+        &self.transport
+    }
+
     /// The node, to be asked for its counters and members.
     pub fn node(&self) -> &Node {
         &self.node
@@ -119,16 +124,21 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         mut object: O,
     ) -> Result<OpId, (Refused, O)> {
-        let len = object.len();
-        let small = (1..=u64::from(self.node.scheme().copied)).contains(&len);
+        let small = (1..=u64::from(self.node.scheme().copied)).contains(&object.len());
         let copy = small.then(|| Stored::copy(&mut object)).flatten();
-        let op = self.start(now, Command::Bcast { group, len }, object)?;
+        let op = self.lend(now, group, object)?;
         if let Some(copy) = copy
             && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
         {
             self.done.insert(op, object);
         }
         Ok(op)
+    }
+
+    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until everybody has it.
+    pub fn lend(&mut self, now: Time, group: GroupId, object: O) -> Result<OpId, (Refused, O)> {
+        let len = object.len();
+        self.start(now, Command::Bcast { group, len }, object)
     }
 
     /// Takes the next object of `root` into `object`, which has its length.

@@ -40,7 +40,7 @@ pub const PORT: u16 = 7640;
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
 /// Makes the kernel notice a host or a link that is gone, and send small messages at once.
-fn tune(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(3))

@@ -6,12 +6,13 @@ use fabricast_proto::scheme::{Told, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::gather::Gathering;
-use super::{ALL, FileDriver, ROOT, config, open_net};
+use super::{ALL, FileDriver, ROOT};
 use crate::bell::Bell;
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::net;
 use crate::object::Content;
 use crate::transport::Transport;
 
@@ -36,7 +37,7 @@ pub fn open(
     bell: &Bell,
 ) -> Result<(FileDriver, Plan), Error> {
     let near = gathering.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let mut net = open_net(&options.net, near, options.ttl, session)?;
+    let mut net = net::open(&options.net, near, options.ttl, session)?;
     let waker = net.inner().waker();
     bell.hang(move || waker.wake());
 
@@ -89,7 +90,7 @@ pub fn open(
     let node = Config {
         rate: options.rate,
         patience: options.patience,
-        ..config(ROOT, session, (scheme, window), chunk, net.caps())
+        ..net::node_config(ROOT, session, (scheme, window), chunk, net.caps())
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
     let command = Command::GroupAdd {

@@ -11,15 +11,14 @@ use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
 
 use super::events::{RecvEvent, RecvReport};
 use super::finding;
-use super::{
-    ALL, Clock, FileDriver, Net, ROOT, TICK, check, config, notices, open_net, random, rest,
-};
+use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
+use crate::net::{self, Clock, Net, random};
 use crate::object::{
     BLOCK, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, safe_name,
 };
@@ -69,7 +68,7 @@ fn take_part(
     let lost = |e| Error::io("talking to the sender", e);
     let local = control.local().map_err(lost)?;
     let sender = control.peer().map_err(lost)?;
-    let net = open_net(&options.net, local.ip(), 1, random()?)?;
+    let net = net::open(&options.net, local.ip(), 1, random()?)?;
     let waker = net.inner().waker();
     bell.hang(move || waker.wake());
     let udp = net.inner().local_addr();
@@ -278,7 +277,7 @@ impl<'a> Receiving<'a> {
                 net.peer(NodeId(node), address);
             }
         }
-        let node = config(
+        let node = net::node_config(
             NodeId(welcome.node),
             session,
             (scheme, start.window),

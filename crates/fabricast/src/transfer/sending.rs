@@ -10,12 +10,13 @@ use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
 use super::gather::{Gathering, LATE, refuse};
 use super::plan::{Plan, open};
 use super::roster::{Stage, Work, reach_name};
-use super::{ALL, Clock, FileDriver, Net, TICK, check, notices, random, rest};
+use super::{ALL, FileDriver, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit, spoken};
+use crate::net::{Clock, Net, random};
 use crate::object::{Content, FileObject, Memory, Source};
 use crate::transport::Transport;
 

@@ -14,6 +14,7 @@ mod interface;
 mod notice;
 mod receive;
 mod send;
+mod sleep;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
+pub use self::sleep::{Sending, Sleeper};
 
 use self::interface::because;
 use super::{Caps, Claims, Outgoing, Transport};
@@ -136,6 +138,8 @@ pub struct Udp {
     family: Family,
     local: SocketAddr,
     socket: Socket,
+    /// This one and the inputs'.
+    sockets: sleep::Sockets,
     inputs: Vec<Input>,
     nodes: HashMap<NodeId, Destination>,
     groups: HashMap<GroupId, Group>,
@@ -251,8 +255,10 @@ impl Udp {
             #[cfg(test)]
             script: send::Script::default(),
             device,
+            sockets: sleep::Sockets::new()?,
             socket,
         };
+        udp.sockets.add(udp.socket.as_fd())?;
         udp.set_up_sending(config)?;
         udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
         set_stamps(&udp.socket);
@@ -457,6 +463,7 @@ impl Transport for Udp {
                 Some(at) => at,
                 None => {
                     let input = self.listen(address)?;
+                    self.sockets.add(input.socket.as_fd())?;
                     self.inputs.push(input);
                     self.inputs.len() - 1
                 }

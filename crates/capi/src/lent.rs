@@ -1,0 +1,74 @@
+//! Bytes of the caller, which the library reads or writes until it says that it is done.
+
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use fabricast_lib::error::Error;
+use fabricast_lib::object::{Fetch, Object, Written};
+use fabricast_lib::proto::Outcome;
+
+use crate::call::wrong;
+
+/// A caller's buffer.
+pub struct Lent {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: whoever lends a buffer leaves it alone until the operation is over, so that it makes no difference which
+// thread touches it.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// # Safety
+    /// `at` is valid for `len` bytes, which nobody else touches until the operation is over.
+    pub unsafe fn new(at: *mut u8, len: u64) -> Result<Lent, Error> {
+        let len = usize::try_from(len).map_err(|_| wrong("the buffer is longer than memory"))?;
+        match NonNull::new(at) {
+            Some(at) => Ok(Lent { at, len }),
+            None if len == 0 => Ok(Lent {
+                at: NonNull::dangling(),
+                len,
+            }),
+            None => Err(wrong("the buffer is null")),
+        }
+    }
+
+    /// Panics if the extent is not within the buffer.
+    fn check(&self, offset: u64, len: usize) -> usize {
+        let inside = usize::try_from(offset).ok().filter(|start| {
+            let end = start.checked_add(len);
+            end.is_some_and(|end| end <= self.len)
+        });
+        inside.expect("an extent lies within its object")
+    }
+}
+
+impl Object for Lent {
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn fetch(&mut self, _offset: u64, _len: u32) -> Fetch {
+        Fetch::Ready
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        let start = self.check(offset, len as usize);
+        // SAFETY: the bytes are within what `new` was promised, and nobody writes them while
+        // `self` is borrowed: a root's buffer is not written at all.
+        unsafe { slice::from_raw_parts(self.at.as_ptr().add(start), len as usize) }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        let start = self.check(offset, bytes.len());
+        // SAFETY: the bytes are within what `new` was promised; `bytes` came from the network and lies
+        // elsewhere.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr().add(start), bytes.len());
+        }
+        Written::Placed
+    }
+
+    fn progress(&mut self, _report: &mut dyn FnMut(u64, u32, Outcome)) {}
+}

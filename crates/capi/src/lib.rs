@@ -1,0 +1,342 @@
+//! `libfabricast.so`: groups of processes that broadcast, for C and whatever can call C.
+//!
+//! Handles are opaque, structs begin with their size, every call answers with a status and leaves the
+//! reason in [`fabricast_last_error`]. No panic crosses the border. `fabricast.h` is generated from
+//! here; a test keeps it so.
+
+#![allow(non_camel_case_types)] // they are names of C
+
+mod call;
+mod lent;
+mod options;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use fabricast_lib::communicator::{Context, Group, Request};
+use fabricast_lib::error::Error;
+
+use self::call::{call, given, wrong};
+use self::lent::Lent;
+use self::options::{Job, Meanwhile};
+
+pub use self::options::{fabricast_options, fabricast_statistics};
+
+/// It went well.
+pub const FABRICAST_OK: c_int = 0;
+/// An argument makes no sense: a null pointer, a rank that there is not, another length than the root's.
+pub const FABRICAST_ERR_ARGUMENT: c_int = 1;
+/// The operating system refused something.
+pub const FABRICAST_ERR_SYSTEM: c_int = 2;
+/// A process of the group is gone.
+pub const FABRICAST_ERR_PEER_LOST: c_int = 3;
+/// Another process could not take part, or speaks another version.
+pub const FABRICAST_ERR_REFUSED: c_int = 4;
+/// Something did not happen in time.
+pub const FABRICAST_ERR_TIMEOUT: c_int = 5;
+/// A defect of this library.
+pub const FABRICAST_ERR_INTERNAL: c_int = 6;
+
+/// One process's end: its sockets and the thread that answers others while the process computes.
+pub struct fabricast_context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    context: Context<Lent>,
+    meanwhile: Meanwhile,
+}
+
+/// An ordered set of processes that broadcast to each other.
+pub struct fabricast_group {
+    inner: Arc<Inner>,
+    group: Group,
+}
+
+/// An operation that was started and not yet found to be over.
+pub struct fabricast_request {
+    inner: Arc<Inner>,
+    request: Request,
+}
+
+/// The version of this library, as `major.minor.patch`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fabricast_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// A status in a few words. Never null, never to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn fabricast_strerror(status: c_int) -> *const c_char {
+    let words = match status {
+        FABRICAST_OK => c"it went well",
+        FABRICAST_ERR_ARGUMENT => c"an argument makes no sense",
+        FABRICAST_ERR_SYSTEM => c"the operating system refused something",
+        FABRICAST_ERR_PEER_LOST => c"a process of the group is gone",
+        FABRICAST_ERR_REFUSED => c"a process could not take part",
+        FABRICAST_ERR_TIMEOUT => c"something did not happen in time",
+        FABRICAST_ERR_INTERNAL => c"a defect of this library",
+        _ => c"no status of this library",
+    };
+    words.as_ptr()
+}
+
+/// Why the last call of this thread that failed did so, with what to do about it. Valid until this thread's next
+/// call; never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn fabricast_last_error() -> *const c_char {
+    call::last_error()
+}
+
+/// Makes the processes of a job known to each other. All call it at once, and all succeed or all
+/// are told the same reason. `context` is written only on success.
+///
+/// # Safety
+/// `options` and `context` are valid pointers; the strings in `options` end with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_create(
+    options: *const fabricast_options,
+    context: *mut *mut fabricast_context,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (options, context) = unsafe { (fabricast_options::read(options)?, given(context)?) };
+        let job = Job::new(&options)?;
+        let meanwhile = job.meanwhile();
+        let inner = Inner {
+            context: Context::new(&options.chosen()?, &mut { job })?,
+            meanwhile,
+        };
+        *context = Box::into_raw(Box::new(fabricast_context {
+            inner: Arc::new(inner),
+        }));
+        Ok(())
+    })
+}
+
+/// Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]), and all
+/// others must know that nobody will ask any more (a barrier of the caller's own). Null is allowed.
+///
+/// # Safety
+/// `context` came from [`fabricast_context_create`], is used no more, and neither are its groups and requests.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_destroy(context: *mut fabricast_context) -> c_int {
+    call(|| {
+        if !context.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(context) });
+        }
+        Ok(())
+    })
+}
+
+/// Waits until everybody has what this process has sent.
+///
+/// # Safety
+/// `context` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_flush(context: *const fabricast_context) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        inner.context.flush(&mut || inner.meanwhile.call())
+    })
+}
+
+/// The rank of the first process that was lost, or -1.
+///
+/// # Safety
+/// `context` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i64 {
+    let mut rank = -1;
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        rank = inner.context.lost().map_or(-1, |(rank, _)| rank.into());
+        Ok(())
+    });
+    rank
+}
+
+/// Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.
+///
+/// # Safety
+/// Both pointers are valid, `statistics` for as many bytes as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_statistics(
+    context: *const fabricast_context,
+    statistics: *mut fabricast_statistics,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let counted = fabricast_statistics::new(&inner.context.statistics());
+        // SAFETY: the caller's promise.
+        unsafe { counted.write(statistics) }
+    })
+}
+
+/// The processes `members` (ranks of the context, `count` of them, in an order that all use) as a group. All
+/// of them name it by the same `id`, which none of them uses for another group, now or later.
+///
+/// # Safety
+/// The pointers are valid, `members` for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_create(
+    context: *const fabricast_context,
+    id: u32,
+    members: *const u32,
+    count: usize,
+    group: *mut *mut fabricast_group,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (context, out) = unsafe { (given(context.cast_mut())?, given(group)?) };
+        if members.is_null() || count == 0 {
+            return Err(wrong("a group needs members"));
+        }
+        // SAFETY: it is not null, and the caller's promise.
+        let members = unsafe { slice::from_raw_parts(members, count) };
+        let inner = context.inner.clone();
+        let group = inner.context.group(id, members)?;
+        *out = Box::into_raw(Box::new(fabricast_group { inner, group }));
+        Ok(())
+    })
+}
+
+/// This process is done with the group: it waits for nothing in it any more. What it has sent is still brought to
+/// the others. All members do this in the end. Null is allowed.
+///
+/// # Safety
+/// `group` came from [`fabricast_group_create`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) -> c_int {
+    call(|| {
+        if !group.is_null() {
+            // SAFETY: the caller's promise.
+            let fabricast_group { inner, group } = *unsafe { Box::from_raw(group) };
+            inner.context.leave(group);
+        }
+        Ok(())
+    })
+}
+
+/// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to all others, who
+/// call it with the same root and length, in the same order. At the root a short buffer is copied and the call returns at
+/// once; else it returns when everybody has everything.
+///
+/// # Safety
+/// `group` is valid, and `buffer` for `bytes` bytes (written to, but at the root).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_bcast(
+    group: *const fabricast_group,
+    buffer: *mut c_void,
+    bytes: u64,
+    root: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let group = unsafe { given(group.cast_mut())? };
+        // SAFETY: likewise; the request ends before this call does.
+        let request = unsafe { start_bcast(group, buffer, bytes, root)? };
+        let inner = &group.inner;
+        inner
+            .context
+            .wait(request, &mut || inner.meanwhile.call())?;
+        Ok(())
+    })
+}
+
+/// Starts the same; `buffer` is not to be touched until [`fabricast_test`] or [`fabricast_wait`] says that it is over.
+///
+/// # Safety
+/// As for [`fabricast_bcast`], until it is over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_ibcast(
+    group: *const fabricast_group,
+    buffer: *mut c_void,
+    bytes: u64,
+    root: u32,
+    request: *mut *mut fabricast_request,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
+        // SAFETY: the caller's promise.
+        let request = unsafe { start_bcast(group, buffer, bytes, root)? };
+        let inner = group.inner.clone();
+        *out = Box::into_raw(Box::new(fabricast_request { inner, request }));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `buffer` is valid for `bytes` bytes until the request is over.
+unsafe fn start_bcast(
+    group: &fabricast_group,
+    buffer: *mut c_void,
+    bytes: u64,
+    root: u32,
+) -> Result<Request, Error> {
+    // SAFETY: the caller's promise.
+    let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
+    let inner = &group.inner;
+    inner
+        .context
+        .bcast(&group.group, root, lent, &mut || inner.meanwhile.call())
+}
+
+/// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over
+/// too if this answers with an error.
+///
+/// # Safety
+/// The pointers are valid; `*request` is null or came from a call that starts an operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_test(
+    request: *mut *mut fabricast_request,
+    done: *mut c_int,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (slot, done) = unsafe { (given(request)?, given(done)?) };
+        *done = 1;
+        if slot.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it is not null, and the caller's promise.
+        let open = unsafe { &mut **slot };
+        let tested = open.inner.context.test(&mut open.request);
+        if let Ok(None) = tested {
+            *done = 0;
+            return Ok(());
+        }
+        // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
+        drop(unsafe { Box::from_raw(*slot) });
+        *slot = std::ptr::null_mut();
+        tested.map(|_| ())
+    })
+}
+
+/// Waits until the operation is over. The request is freed and becomes null.
+///
+/// # Safety
+/// As for [`fabricast_test`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_wait(request: *mut *mut fabricast_request) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { given(request)? };
+        if slot.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
+        let fabricast_request { inner, request } = *unsafe { Box::from_raw(*slot) };
+        *slot = std::ptr::null_mut();
+        inner
+            .context
+            .wait(request, &mut || inner.meanwhile.call())?;
+        Ok(())
+    })
+}

@@ -1,0 +1,236 @@
+//! What goes in when a context is made, and the counters that come out.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+
+use fabricast_lib::communicator::{Bootstrap, Options, Statistics};
+use fabricast_lib::error::Error;
+
+use crate::call::wrong;
+
+/// What a context is made from. Zero everything, set `struct_size`, `rank`, `size` and `allgather`; the rest has
+/// defaults.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fabricast_options {
+    /// `sizeof(fabricast_options)`.
+    pub struct_size: usize,
+    /// Which process of the job this is, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub size: u32,
+    /// Gives `bytes` bytes at `mine` to all processes, and writes what each gave to `all`, in the order of ranks
+    /// (`size * bytes` bytes). Answers 0 if that went well. Called by all at once, only while the context is made.
+    pub allgather: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            mine: *const c_void,
+            all: *mut c_void,
+            bytes: usize,
+        ) -> c_int,
+    >,
+    /// Called again and again while a call blocks, so that the caller's own communication goes on; may be null.
+    pub progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
+    /// Given to the two functions.
+    pub user: *mut c_void,
+    /// The network interface: a name or an address; null: the one by which the system sends multicasts.
+    pub interface: *const c_char,
+    /// How multicast is made reliable; null: `auto`.
+    pub scheme: *const c_char,
+    /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
+    pub inject_loss: f64,
+}
+
+impl fabricast_options {
+    /// # Safety
+    /// It is null or valid for as many bytes as it says.
+    pub(crate) unsafe fn read(given: *const fabricast_options) -> Result<fabricast_options, Error> {
+        if given.is_null() {
+            return Err(wrong("there are no options"));
+        }
+        // SAFETY: the size is the first field of whatever version the caller has.
+        let said = unsafe { ptr::read(given.cast::<usize>()) };
+        if said < offset_of!(fabricast_options, progress) {
+            return Err(wrong("struct_size of the options is not set"));
+        }
+        // SAFETY: zero is a value of every field: none, null or nothing.
+        let mut options: fabricast_options = unsafe { std::mem::zeroed() };
+        let known = said.min(size_of::<fabricast_options>());
+        // SAFETY: both are valid for `known` bytes and do not overlap.
+        unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), (&raw mut options).cast(), known) };
+        Ok(options)
+    }
+
+    /// The choices among them.
+    pub(crate) fn chosen(&self) -> Result<Options, Error> {
+        let mut chosen = Options::default();
+        if !(0.0..=1.0).contains(&self.inject_loss) {
+            return Err(wrong("inject_loss is no share from 0 to 1"));
+        }
+        chosen.net.inject_loss = self.inject_loss;
+        if let Some(interface) = text(self.interface)? {
+            chosen.net.interface = match interface.parse() {
+                Ok(interface) => interface,
+                Err(never) => match never {},
+            };
+        }
+        if let Some(scheme) = text(self.scheme)? {
+            chosen.scheme = scheme.into();
+        }
+        Ok(chosen)
+    }
+}
+
+fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Error> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: whoever makes a context promises that its strings end.
+    let text = unsafe { CStr::from_ptr(at) };
+    text.to_str()
+        .map(Some)
+        .map_err(|_| wrong("a string is not UTF-8"))
+}
+
+/// The caller's job.
+pub struct Job {
+    options: fabricast_options,
+}
+
+/// What is called while a call blocks.
+#[derive(Clone, Copy)]
+pub struct Meanwhile {
+    progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
+    user: *mut c_void,
+}
+
+// SAFETY: the pointer is only handed back to the caller's function, by threads that the caller calls from.
+unsafe impl Send for Meanwhile {}
+// SAFETY: likewise.
+unsafe impl Sync for Meanwhile {}
+
+impl Meanwhile {
+    pub fn call(&self) {
+        if let Some(progress) = self.progress {
+            // SAFETY: the caller gave the function for this.
+            unsafe { progress(self.user) };
+        }
+    }
+}
+
+impl Job {
+    pub fn new(options: &fabricast_options) -> Result<Job, Error> {
+        if options.rank >= options.size {
+            return Err(wrong("rank is not less than size"));
+        }
+        if options.allgather.is_none() && options.size > 1 {
+            return Err(wrong("there is no allgather"));
+        }
+        Ok(Job { options: *options })
+    }
+
+    pub fn meanwhile(&self) -> Meanwhile {
+        Meanwhile {
+            progress: self.options.progress,
+            user: self.options.user,
+        }
+    }
+}
+
+impl Bootstrap for Job {
+    fn rank(&self) -> u32 {
+        self.options.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.options.size
+    }
+
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(allgather) = self.options.allgather else {
+            return Ok(vec![mine.to_vec()]);
+        };
+        let mut all = vec![0; mine.len() * self.options.size as usize];
+        let (user, bytes) = (self.options.user, mine.len());
+        // SAFETY: the caller gave the function for this; both buffers are as long as it is told.
+        let status =
+            unsafe { allgather(user, mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes) };
+        match status {
+            0 => Ok(all.chunks(bytes).map(<[u8]>::to_vec).collect()),
+            other => Err(Error::Refused(format!(
+                "the caller's allgather failed ({other})"
+            ))),
+        }
+    }
+}
+
+/// Counters of a context since it was made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fabricast_statistics {
+    /// `sizeof(fabricast_statistics)`, set by the caller.
+    pub struct_size: usize,
+    /// Broadcasts started here as root, and their bytes.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Broadcasts received, those under way among them.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Data packets sent for the first time, to groups.
+    pub packets_multicast: u64,
+    /// Data packets sent for the first time, to one process each.
+    pub packets_unicast: u64,
+    /// Packets sent again, to groups.
+    pub repairs_multicast: u64,
+    /// Packets sent again, to one process each.
+    pub repairs_unicast: u64,
+    /// Losses that this process has noticed and that were mended.
+    pub losses: u64,
+    /// Datagrams that came and that the kernel dropped because nobody read them in time.
+    pub dropped_by_kernel: u64,
+    /// Datagrams dropped on purpose (`inject_loss`).
+    pub dropped_on_purpose: u64,
+}
+
+impl fabricast_statistics {
+    pub(crate) fn new(s: &Statistics) -> fabricast_statistics {
+        fabricast_statistics {
+            struct_size: size_of::<fabricast_statistics>(),
+            sent: s.sent,
+            sent_bytes: s.sent_bytes,
+            received: s.received,
+            received_bytes: s.received_bytes,
+            packets_multicast: s.node.data,
+            packets_unicast: s.node.data_unicast,
+            repairs_multicast: s.node.repairs_multicast,
+            repairs_unicast: s.node.repairs_unicast,
+            losses: s.node.losses.count(),
+            dropped_by_kernel: s.udp.dropped_by_kernel,
+            dropped_on_purpose: s.faults.send_lost + s.faults.receive_lost,
+        }
+    }
+
+    /// # Safety
+    /// `to` is null or valid for as many bytes as it says.
+    pub(crate) unsafe fn write(self, to: *mut fabricast_statistics) -> Result<(), Error> {
+        let skip = size_of::<usize>();
+        if to.is_null() {
+            return Err(wrong("a pointer is null"));
+        }
+        // SAFETY: the size is the first field of whatever version the caller has.
+        let said = unsafe { ptr::read(to.cast::<usize>()) };
+        if said < skip {
+            return Err(wrong("struct_size of the statistics is not set"));
+        }
+        let known = said.min(size_of::<fabricast_statistics>()) - skip;
+        // SAFETY: both are valid for `skip + known` bytes and do not overlap.
+        unsafe {
+            let from = (&raw const self).cast::<u8>().add(skip);
+            ptr::copy_nonoverlapping(from, to.cast::<u8>().add(skip), known);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! How the processes of a job come to know each other: each gives a card to all.
+//!
+//! Two rounds: the first says where everybody is, the second whether everybody has reached the process
+//! that watches all. Trouble of one is told to all in the round in which it arises, so that either
+//! all go on or none.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use fabricast_proto::scheme::UnknownScheme;
+use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
+use serde::{Deserialize, Serialize};
+
+use super::engine::{ADDRESSES, Engine};
+use super::peers::{Listener, Peers};
+use super::{Bootstrap, Options};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::net::{self, Net, random};
+use crate::object::Object;
+use crate::transport::Transport;
+use crate::transport::udp;
+
+/// Bytes that each process gives in a round.
+pub const CARD: usize = 512;
+/// What the cards' format and the protocol are called; all must say the same.
+const VERSION: u32 = 1;
+/// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
+/// is less than a file has.
+const WINDOW: u32 = 2048;
+/// Packets of each stream that are kept for a broadcast that has not been called here yet.
+const HOLD: u32 = 512;
+/// Longest reason that fits a card.
+const REASON: usize = 300;
+
+/// What a process says of itself.
+#[derive(Serialize, Deserialize, Debug)]
+struct Card {
+    version: u32,
+    /// Of rank 0 it counts.
+    session: u64,
+    /// Where datagrams for it go.
+    udp: SocketAddr,
+    /// Where rank 0 listens.
+    watch: Option<SocketAddr>,
+    /// Largest datagram that its interface takes, in bytes.
+    datagram: u32,
+}
+
+fn put(given: &Result<Option<Card>, String>) -> Vec<u8> {
+    let short = given.as_ref().map_err(|reason| {
+        let end = (0..=REASON.min(reason.len())).rev();
+        let end = end.into_iter().find(|&i| reason.is_char_boundary(i));
+        &reason[..end.unwrap_or(0)]
+    });
+    let mut bytes = serde_json::to_vec(&short).unwrap_or_default();
+    bytes.resize(CARD, b' ');
+    bytes
+}
+
+/// What all gave; an error names the first who could not.
+fn agree<T: for<'a> Deserialize<'a>>(
+    bootstrap: &mut dyn Bootstrap,
+    mine: &Result<Option<Card>, String>,
+) -> Result<Vec<T>, Error> {
+    let given = bootstrap.allgather(&put(mine))?;
+    let read = (0..).zip(&given).map(|(rank, bytes)| {
+        let card: Result<T, String> = serde_json::from_slice(bytes)
+            .unwrap_or_else(|_| Err("it speaks another version of Fabricast".into()));
+        card.map_err(|reason| Error::Refused(format!("rank {rank} cannot take part: {reason}")))
+    });
+    read.collect()
+}
+
+/// What a process has opened before it knows the others.
+struct Opened {
+    net: Net,
+    listener: Option<Listener>,
+    session: u64,
+    scheme: Scheme,
+}
+
+fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
+    options.net.check()?;
+    let scheme: Scheme = options
+        .scheme
+        .parse()
+        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
+    let (_, near) = udp::choose(&options.net.interface, None)
+        .map_err(|e| Error::io("choosing a network interface", e))?;
+    let session = random()?;
+    let net = net::open(&options.net, near, 1, session)?;
+    let listener = match rank {
+        0 => Some(Listener::open(near)?),
+        _ => None,
+    };
+    Ok(Opened {
+        net,
+        listener,
+        session,
+        scheme,
+    })
+}
+
+/// Opens the network and makes the processes known to each other.
+pub(super) fn introduce<O: Object>(
+    options: &Options,
+    bootstrap: &mut dyn Bootstrap,
+) -> Result<(Engine<O>, Peers), Error> {
+    let (rank, size) = (bootstrap.rank(), bootstrap.size());
+    let opened = open(options, rank);
+    let mine = opened.as_ref().map_err(Error::to_string).map(|o| {
+        Some(Card {
+            version: VERSION,
+            session: o.session,
+            udp: o.net.inner().local_addr(),
+            watch: o.listener.as_ref().map(Listener::address),
+            datagram: o.net.caps().datagram_max as u32,
+        })
+    });
+    let cards: Vec<Card> = agree(bootstrap, &mine)?;
+    let mut opened = opened?;
+    let joined = join(&mut opened, &cards, (rank, size));
+    let said = joined.as_ref().map_err(Error::to_string).map(|_| None);
+    let _: Vec<Option<Card>> = agree(bootstrap, &said)?;
+    let peers = joined?;
+    Ok((engine(opened, &cards, (rank, size))?, peers))
+}
+
+fn join(opened: &mut Opened, cards: &[Card], (rank, size): (u32, u32)) -> Result<Peers, Error> {
+    if cards.len() != size as usize || cards.iter().any(|c| c.version != VERSION) {
+        let text = "the processes use different versions of Fabricast";
+        return Err(Error::Refused(text.into()));
+    }
+    let families = |card: &Card| card.udp.is_ipv4() == cards[0].udp.is_ipv4();
+    if !cards.iter().all(families) {
+        let text = "some processes use IPv4 and others IPv6; choose an interface address that all \
+                    are reached by (FABRICAST_INTERFACE)";
+        return Err(Error::Refused(text.into()));
+    }
+    let session = cards[0].session;
+    match (opened.listener.take(), cards[0].watch) {
+        (Some(listener), _) => listener.accept(session, size),
+        (None, Some(address)) => Peers::connect(address, session, rank),
+        (None, None) => Err(Error::Refused("rank 0 does not listen".into())),
+    }
+}
+
+fn engine<O: Object>(
+    opened: Opened,
+    cards: &[Card],
+    (rank, size): (u32, u32),
+) -> Result<Engine<O>, Error> {
+    let session = cards[0].session;
+    let Opened {
+        mut net, scheme, ..
+    } = opened;
+    for (peer, card) in (0..).zip(cards).filter(|&(peer, _)| peer != rank) {
+        net.peer(NodeId(peer), card.udp);
+    }
+    let datagram = cards.iter().map(|c| c.datagram).min().unwrap_or(0);
+    let chunk = datagram.saturating_sub(scheme.data_overhead() as u32);
+    let chunk = chunk.min(limits::CHUNK_MAX);
+    let config = Config {
+        hold: HOLD,
+        ..net::node_config(NodeId(rank), session, (scheme, WINDOW), chunk, net.caps())
+    };
+    let seed = session ^ u64::from(rank);
+    let driver = Driver::new(Node::new(config, seed), net);
+    let addresses = addresses(session, cards[0].udp.is_ipv4());
+    Ok(Engine::new(driver, (NodeId(rank), size), chunk, addresses))
+}
+
+/// The IP groups of a job: at random in the range of local scope, at a random port.
+fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
+    let [a, b, c, d, e, f, ..] = session.to_be_bytes();
+    // Below the range from which systems take the ports of outgoing connections.
+    let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
+    std::array::from_fn(|i| {
+        let last = (b & !(ADDRESSES as u8 - 1)) | i as u8;
+        let ip: IpAddr = match v4 {
+            true => Ipv4Addr::new(239, 255, a, last).into(),
+            false => {
+                let word = |x, y| u16::from_be_bytes([x, y]);
+                Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, last), i as u16).into()
+            }
+        };
+        (ip, port).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_fits_whatever_it_says() {
+        let card = |udp: &str| Card {
+            version: u32::MAX,
+            session: u64::MAX,
+            udp: udp.parse().unwrap(),
+            watch: Some(udp.parse().unwrap()),
+            datagram: u32::MAX,
+        };
+        for udp in [
+            "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",
+            "10.0.0.1:1",
+        ] {
+            let bytes = put(&Ok(Some(card(udp))));
+            assert_eq!(bytes.len(), CARD);
+            let read: Result<Card, String> = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(read.unwrap().udp, udp.parse().unwrap());
+        }
+        let bytes = put(&Err("ü\"\\\n".repeat(400)));
+        assert!(bytes.len() <= 2 * CARD);
+    }
+
+    #[test]
+    fn the_groups_of_a_job_are_different_and_of_local_scope() {
+        for session in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+            for v4 in [true, false] {
+                let all = addresses(session, v4);
+                for (i, a) in all.iter().enumerate() {
+                    assert!(a.ip().is_multicast() && a.port() >= 16_384);
+                    assert!(!all[..i].contains(a));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What is behind the lock: the driver, what has ended, what is still to be brought to others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabricast_proto::{Command, Event, GroupId, NodeId, OpId, Refused, Seq, Time};
+
+use std::net::SocketAddr;
+
+use super::Group;
+use crate::driver::{self, Driver};
+use crate::error::Error;
+use crate::net::Net;
+use crate::object::Object;
+use crate::transport::Transport;
+use crate::transport::fault::FaultCounters;
+use crate::transport::udp::{Sending, Udp, UdpCounters};
+
+/// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
+const COPY_MAX: u64 = 256 << 10;
+/// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
+const COPIES_MAX: u64 = 4 << 20;
+/// IP groups that a context uses.
+pub(super) const ADDRESSES: usize = 8;
+
+/// How an operation has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    Complete,
+    Failed,
+    Mismatch,
+}
+
+/// Counters of a context, all since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Of the protocol.
+    pub node: fabricast_proto::Counters,
+    /// Of the driver.
+    pub driver: driver::Counters,
+    /// Of the sockets.
+    pub udp: UdpCounters,
+    /// Of injected faults.
+    pub faults: FaultCounters,
+    /// Broadcasts that this process started as root.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Broadcasts that this process received, those under way among them.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+}
+
+/// See the module.
+pub(super) struct Engine<O: Object> {
+    driver: Driver<Net, O>,
+    rank: NodeId,
+    chunk: u32,
+    /// Everybody, and the addresses that groups share.
+    all: Vec<NodeId>,
+    addresses: [SocketAddr; ADDRESSES],
+    groups: BTreeMap<GroupId, Vec<NodeId>>,
+    /// Groups that this process is done with; others may still ask for what they lost there.
+    leaving: BTreeSet<GroupId>,
+    /// Operations under way that somebody waits for.
+    pending: BTreeMap<OpId, GroupId>,
+    ended: BTreeMap<OpId, Ended>,
+    /// Copies on their way, which nobody waits for, and their bytes.
+    copies: BTreeMap<OpId, (GroupId, u64)>,
+    copied: u64,
+    gone: BTreeSet<NodeId>,
+    wake: Option<Time>,
+    statistics: Statistics,
+}
+
+impl<O: Object> Engine<O> {
+    pub fn new(
+        driver: Driver<Net, O>,
+        (rank, size): (NodeId, u32),
+        chunk: u32,
+        addresses: [SocketAddr; ADDRESSES],
+    ) -> Engine<O> {
+        Engine {
+            driver,
+            rank,
+            chunk,
+            all: (0..size).map(NodeId).collect(),
+            addresses,
+            groups: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            copied: 0,
+            gone: BTreeSet::new(),
+            wake: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    pub fn udp(&self) -> &Udp {
+        self.driver.net().inner()
+    }
+
+    /// Adds a group, and joins the IP group that it shares with others.
+    pub fn add(&mut self, group: &Group) -> Result<(), Error> {
+        let mut members = group.members.clone();
+        members.sort_unstable();
+        members.dedup();
+        let known = members.iter().all(|m| self.all.binary_search(m).is_ok());
+        if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
+            return Err(Error::Usage(
+                "a group has different processes of its context, this one among them".into(),
+            ));
+        }
+        if members.len() > 1 {
+            let address = self.addresses[self.address(&members)];
+            let joined = self.driver.transport().join(group.id, address, true);
+            joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
+            let command = Command::GroupAdd {
+                group: group.id,
+                members: members.clone(),
+                chunk: self.chunk,
+                start: Seq(0),
+            };
+            let added = self.driver.command(Time::ZERO, command);
+            added.map_err(|r| Error::Usage(r.to_string()))?;
+        }
+        self.groups.insert(group.id, members);
+        Ok(())
+    }
+
+    /// Which IP group serves these processes: one for everybody's, the others for whoever comes.
+    fn address(&self, members: &[NodeId]) -> usize {
+        if members.len() == self.all.len() {
+            return 0;
+        }
+        // Any function that all members compute alike, and that tells sets apart.
+        let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
+        let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+        1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
+    }
+
+    pub fn leave(&mut self, group: GroupId) {
+        self.leaving.insert(group);
+    }
+
+    /// Starts a broadcast; `None`: its caller need not wait.
+    pub fn bcast(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        root: NodeId,
+        object: O,
+    ) -> Result<Option<OpId>, (Refused, O)> {
+        let len = object.len();
+        let copy = len <= COPY_MAX && self.copied + len <= COPIES_MAX;
+        let op = match root == self.rank {
+            true if copy => self.driver.bcast(now, group, object)?,
+            true => self.driver.lend(now, group, object)?,
+            false => self.driver.post(now, group, root, object)?,
+        };
+        let (count, bytes) = match root == self.rank {
+            true => (&mut self.statistics.sent, &mut self.statistics.sent_bytes),
+            false => (
+                &mut self.statistics.received,
+                &mut self.statistics.received_bytes,
+            ),
+        };
+        (*count, *bytes) = (*count + 1, *bytes + len);
+        if root == self.rank && copy {
+            self.driver.take(op);
+            self.copies.insert(op, (group, len));
+            self.copied += len;
+            return Ok(None);
+        }
+        self.pending.insert(op, group);
+        Ok(Some(op))
+    }
+
+    /// Lets the driver work; says when it wants to again, and what keeps it from sending.
+    pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        let step = self.driver.step(now);
+        let step = step.map_err(|e| Error::io("using the network", e))?;
+        while let Some(event) = self.driver.event() {
+            let (op, how) = match event {
+                Event::Complete(op) => (op, Ended::Complete),
+                Event::Failed(op) => (op, Ended::Failed),
+                Event::Mismatch(op) => {
+                    if let Some(&group) = self.pending.get(&op) {
+                        self.ended.insert(op, Ended::Mismatch);
+                        self.end(now, group);
+                    }
+                    continue;
+                }
+                Event::Path { .. } | Event::Proven(_) | Event::Slow { .. } => continue,
+            };
+            if let Some((_, len)) = self.copies.remove(&op) {
+                self.copied -= len;
+                self.driver.take(op);
+            } else if self.pending.contains_key(&op) {
+                self.ended.entry(op).or_insert(how);
+            }
+        }
+        self.wake = step.wake;
+        Ok((step.wake, self.udp().sending()))
+    }
+
+    fn remove(&mut self, now: Time, group: GroupId) {
+        if self.groups.remove(&group).is_some_and(|m| m.len() > 1) {
+            let _ = self.driver.command(now, Command::GroupRemove(group));
+            self.driver.transport().leave(group);
+        }
+    }
+
+    /// Whether an operation has ended and its object is back.
+    pub fn is_over(&self, op: OpId) -> bool {
+        self.ended.contains_key(&op)
+    }
+
+    /// How the operation has ended, and its object; once.
+    pub fn ended(&mut self, op: OpId) -> Option<(Ended, Option<O>)> {
+        let how = *self.ended.get(&op)?;
+        let object = self.driver.take(op);
+        if object.is_none() && self.driver.object(op).is_some() {
+            return None; // it is read until the last datagram has gone
+        }
+        self.ended.remove(&op);
+        self.pending.remove(&op);
+        Some((how, object))
+    }
+
+    /// Whether everybody has what was sent.
+    pub fn is_flushed(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// Whether something is left to do when nobody calls.
+    pub fn owes(&self) -> bool {
+        self.wake.is_some() || !self.copies.is_empty()
+    }
+
+    /// Whether the group is there and was not given up.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    /// A process is lost: its groups end, and what was under way in them.
+    pub fn give_up(&mut self, now: Time, node: NodeId) {
+        if self.gone.insert(node) {
+            let groups = self.groups.iter().filter(|(_, m)| m.contains(&node));
+            let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
+            hit.into_iter().for_each(|group| self.end(now, group));
+        }
+    }
+
+    /// Ends a group, and what is under way in it.
+    fn end(&mut self, now: Time, group: GroupId) {
+        self.remove(now, group);
+        self.leaving.remove(&group);
+        let hit = self.pending.iter().filter(|(_, g)| **g == group);
+        for (&op, _) in hit {
+            self.ended.entry(op).or_insert(Ended::Failed);
+        }
+        let copied = &mut self.copied;
+        self.copies.retain(|_, (g, len)| {
+            *copied -= if *g == group { *len } else { 0 };
+            *g != group
+        });
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            node: self.driver.node().counters(),
+            driver: self.driver.counters(),
+            udp: self.udp().counters(),
+            faults: self.driver.net().counters(),
+            ..self.statistics
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Groups of a job's processes that broadcast again and again: what MPI and other parallel
+//! runtimes are built upon.
+//!
+//! ```text
+//!   callers ── start, test, wait ──► Engine (driver, ended operations) ◄── progress thread
+//!                                        one lock; whoever has work steps it
+//! ```
+//! A [`Context`] is one process's end: its sockets, its node, its connection to the process that
+//! watches all of them ([`peers`]). A [`Group`] is an ordered set of processes that all name it by one number. A
+//! blocked caller steps the engine itself, and between steps lets the runtime above make progress
+//! of its own; when no caller is inside, the [`progress`] thread answers what others ask and repairs
+//! what they lost. Nobody sleeps with the lock.
+
+mod card;
+mod engine;
+mod peers;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{GroupId, NodeId, OpId, Refused, Time};
+
+use self::engine::{Ended, Engine};
+use self::peers::Peers;
+use self::progress::Progress;
+use crate::config::NetOptions;
+use crate::error::Error;
+use crate::net::Clock;
+use crate::object::Object;
+use crate::transport::udp::{Sending, Sleeper};
+
+pub use self::card::CARD;
+pub use self::engine::Statistics;
+
+/// A blocked caller looks after the runtime above it at least so often, and sees that a peer is lost.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Choices of a context; every one has a default that works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The network.
+    pub net: NetOptions,
+    /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
+    pub scheme: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            net: NetOptions::default(),
+            scheme: "auto".into(),
+        }
+    }
+}
+
+/// What already connects the processes of a job: it makes them known to each other.
+pub trait Bootstrap {
+    /// Which of them this is, from 0.
+    fn rank(&self) -> u32;
+
+    /// How many there are.
+    fn size(&self) -> u32;
+
+    /// Gives `mine` to all, and returns what each gave, in the order of their ranks. All give
+    /// equally many bytes. Called by all at once.
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+}
+
+/// Called again and again while a call blocks, so that the runtime above can go on.
+pub type Meanwhile<'a> = &'a mut dyn FnMut();
+
+/// One process's end.
+pub struct Context<O: Object + Send + 'static> {
+    shared: Arc<Shared<O>>,
+    /// For callers; the progress thread has its own.
+    sleeper: Sleeper,
+    progress: Progress,
+    peers: Peers,
+}
+
+/// What callers and the progress thread share.
+struct Shared<O: Object> {
+    engine: Mutex<Engine<O>>,
+    clock: Clock,
+    /// Callers that block.
+    inside: AtomicUsize,
+    /// When a caller was last inside, in ns of the clock.
+    called: AtomicU64,
+    /// Set by the progress thread when it sleeps longer than a caller may rely on.
+    dozing: AtomicBool,
+}
+
+impl<O: Object> Shared<O> {
+    fn lock(&self) -> MutexGuard<'_, Engine<O>> {
+        // A thread that panicked inside has said so; what it left is no worse than a lost datagram.
+        self.engine.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// An ordered set of processes, as all of them name it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    id: GroupId,
+    members: Vec<NodeId>,
+}
+
+impl Group {
+    /// How many processes are in it.
+    pub fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+}
+
+/// An operation that was started.
+#[derive(Debug)]
+#[must_use = "an operation ends only in test or wait"]
+pub struct Request {
+    /// `None`: it was over at once.
+    op: Option<OpId>,
+}
+
+impl<O: Object + Send + 'static> Context<O> {
+    /// Makes the processes of a job known to each other and opens the network. All call it at
+    /// once, and either all succeed or all are told the same reason.
+    pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
+        let (engine, peers) = card::introduce(options, bootstrap)?;
+        let udp = |e| Error::io("watching the sockets", e);
+        let sleeper = engine.udp().sleeper().map_err(udp)?;
+        let own = engine.udp().sleeper().map_err(udp)?;
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(engine),
+            clock: Clock(Instant::now()),
+            inside: AtomicUsize::new(0),
+            called: AtomicU64::new(0),
+            dozing: AtomicBool::new(false),
+        });
+        let progress = Progress::start(shared.clone(), own)?;
+        Ok(Context {
+            shared,
+            sleeper,
+            progress,
+            peers,
+        })
+    }
+
+    /// The processes `members` (ranks of this context, in an order that all of them use) as a group. All name it by the
+    /// same number, which none of them uses for another one, now or later.
+    pub fn group(&self, id: u32, members: &[u32]) -> Result<Group, Error> {
+        let group = Group {
+            id: GroupId(id),
+            members: members.iter().copied().map(NodeId).collect(),
+        };
+        self.shared.lock().add(&group)?;
+        Ok(group)
+    }
+
+    /// This process is done with the group: everything that it was to receive has come. What it has
+    /// sent is still brought to the others.
+    pub fn leave(&self, group: Group) {
+        let mut engine = self.shared.lock();
+        engine.leave(group.id);
+        self.left(engine);
+    }
+
+    /// Starts a broadcast of member `root` (an index into the group's members): at the root `object` is sent, elsewhere it is
+    /// received into. At the root a short one is copied and the request is over at once.
+    pub fn bcast(
+        &self,
+        group: &Group,
+        root: u32,
+        object: O,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<Request, Error> {
+        let usage = || {
+            Error::Usage(format!(
+                "{root} is no member of a group of {}",
+                group.size()
+            ))
+        };
+        let root = *group.members.get(root as usize).ok_or_else(usage)?;
+        if group.size() == 1 {
+            return Ok(Request { op: None });
+        }
+        let mut object = object;
+        loop {
+            let mut engine = self.shared.lock();
+            self.heed_lost(&mut engine);
+            if !engine.has(group.id) {
+                return Err(self.loss());
+            }
+            object = match engine.bcast(self.shared.clock.now(), group.id, root, object) {
+                Ok(op) => {
+                    engine.step(self.shared.clock.now())?;
+                    self.left(engine);
+                    return Ok(Request { op });
+                }
+                Err((Refused::Busy, object)) => object,
+                Err((refused, _)) => return Err(Error::Usage(refused.to_string())),
+            };
+            // Many are under way: when one ends there is room.
+            drop(engine);
+            self.step_or_sleep(&mut || false, meanwhile)?;
+        }
+    }
+
+    /// Whether the operation is over; gives its object back if it was not copied. After an error
+    /// the object is not touched any more.
+    pub fn test(&self, request: &mut Request) -> Result<Option<Option<O>>, Error> {
+        let Some(op) = request.op else {
+            return Ok(Some(None));
+        };
+        let mut engine = self.shared.lock();
+        self.heed_lost(&mut engine);
+        engine.step(self.shared.clock.now())?;
+        let ended = engine.ended(op);
+        self.left(engine);
+        let Some((ended, object)) = ended else {
+            return Ok(None);
+        };
+        request.op = None;
+        match ended {
+            Ended::Complete => Ok(Some(object)),
+            Ended::Failed => Err(self.loss()),
+            Ended::Mismatch => Err(Error::Usage(
+                "the root broadcasts another number of bytes than this process receives".into(),
+            )),
+        }
+    }
+
+    /// Waits until the operation is over, and gives its object back if it was not copied.
+    pub fn wait(&self, mut request: Request, meanwhile: Meanwhile<'_>) -> Result<Option<O>, Error> {
+        let _inside = Inside::new(self);
+        loop {
+            if let Some(object) = self.test(&mut request)? {
+                return Ok(object);
+            }
+            let op = request.op;
+            let is_over = &mut || op.is_some_and(|op| self.shared.lock().is_over(op));
+            self.step_or_sleep(is_over, meanwhile)?;
+        }
+    }
+
+    /// Waits until everybody has what this process has sent.
+    pub fn flush(&self, meanwhile: Meanwhile<'_>) -> Result<(), Error> {
+        let _inside = Inside::new(self);
+        loop {
+            let mut engine = self.shared.lock();
+            self.heed_lost(&mut engine);
+            if engine.is_flushed() {
+                return Ok(());
+            }
+            drop(engine);
+            self.step_or_sleep(&mut || false, meanwhile)?;
+        }
+    }
+
+    /// The first process that was lost, as far as is known here, and how that was noticed.
+    pub fn lost(&self) -> Option<(u32, String)> {
+        self.peers.lost()
+    }
+
+    /// Counters since the start.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.lock().statistics()
+    }
+
+    /// One step, and if that brings nothing, sleep until something happens.
+    fn step_or_sleep(
+        &self,
+        is_over: &mut dyn FnMut() -> bool,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<(), Error> {
+        let mut engine = self.shared.lock();
+        let now = self.shared.clock.now();
+        let (wake, sending) = engine.step(now)?;
+        self.left(engine);
+        if !is_over() {
+            self.sleep(now, wake, sending)?;
+            meanwhile();
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, now: Time, wake: Option<Time>, sending: Sending) -> Result<(), Error> {
+        let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
+        if timeout.is_zero() {
+            return Ok(());
+        }
+        self.sleeper
+            .sleep(sending, Some(timeout))
+            .map_err(|e| Error::io("waiting for the network", e))
+    }
+
+    /// A caller goes: what is still to be done is the progress thread's.
+    fn left(&self, engine: MutexGuard<'_, Engine<O>>) {
+        let owes = engine.owes();
+        drop(engine);
+        let now = self.shared.clock.now();
+        self.shared.called.store(now.0, Ordering::Relaxed);
+        if owes && self.shared.dozing.swap(false, Ordering::AcqRel) {
+            self.progress.wake();
+        }
+    }
+
+    /// Gives up what was to be done with those that are lost.
+    fn heed_lost(&self, engine: &mut Engine<O>) {
+        if self.peers.any_lost() {
+            let now = self.shared.clock.now();
+            for (rank, _) in self.peers.all_lost() {
+                engine.give_up(now, NodeId(rank));
+            }
+        }
+    }
+
+    fn loss(&self) -> Error {
+        let (rank, how) = self.peers.lost().unwrap_or_default();
+        Error::PeerLost(format!("rank {rank} is lost: {how}"))
+    }
+}
+
+impl<O: Object + Send + 'static> Drop for Context<O> {
+    fn drop(&mut self) {
+        self.progress.stop();
+        self.peers.close();
+    }
+}
+
+/// A caller that blocks, for as long as it lives.
+struct Inside<'a, O: Object + Send + 'static> {
+    context: &'a Context<O>,
+    since: Time,
+}
+
+impl<'a, O: Object + Send + 'static> Inside<'a, O> {
+    fn new(context: &'a Context<O>) -> Inside<'a, O> {
+        context.shared.inside.fetch_add(1, Ordering::AcqRel);
+        let since = context.shared.clock.now();
+        Inside { context, since }
+    }
+}
+
+impl<O: Object + Send + 'static> Drop for Inside<'_, O> {
+    fn drop(&mut self) {
+        let shared = &self.context.shared;
+        shared.inside.fetch_sub(1, Ordering::AcqRel);
+        // The progress thread has begun to look seldom.
+        if shared.clock.now().since(self.since) > progress::TURN {
+            self.context.progress.wake();
+        }
+    }
+}

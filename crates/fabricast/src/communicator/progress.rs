@@ -1,0 +1,93 @@
+//! The thread that does what is to be done while no caller is inside: it answers what others ask
+//! and sends again what they lost, for as long as a root computes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fabricast_proto::Time;
+
+use super::Shared;
+use crate::error::Error;
+use crate::object::Object;
+use crate::transport::udp::{Sleeper, Waker};
+
+/// While callers come and go they do the work; the thread looks after this time whether they
+/// still do ...
+pub(super) const TURN: Duration = Duration::from_millis(1);
+/// ... and while one blocks, less and less often, up to this: it rings when it leaves.
+const TURN_MAX: Duration = Duration::from_millis(50);
+
+/// The thread, and how to end it.
+pub(super) struct Progress {
+    thread: Option<JoinHandle<()>>,
+    waker: Waker,
+    over: Arc<AtomicBool>,
+}
+
+impl Progress {
+    pub fn start<O: Object + Send + 'static>(
+        shared: Arc<Shared<O>>,
+        sleeper: Sleeper,
+    ) -> Result<Progress, Error> {
+        let (waker, over) = (sleeper.waker(), Arc::new(AtomicBool::new(false)));
+        let until = over.clone();
+        let thread = thread::Builder::new()
+            .name("fabricast-progress".into())
+            .spawn(move || run(&shared, &sleeper, &until))
+            .map_err(|e| Error::io("starting the progress thread", e))?;
+        Ok(Progress {
+            thread: Some(thread),
+            waker,
+            over,
+        })
+    }
+
+    /// A caller has left work behind.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    pub fn stop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // It has said so itself if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
+    let mut turn = TURN;
+    while !over.load(Ordering::Acquire) {
+        let now = shared.clock.now();
+        let inside = shared.inside.load(Ordering::Acquire) > 0;
+        let called = Time(shared.called.load(Ordering::Relaxed));
+        if inside || now.since(called) < TURN {
+            turn = if inside {
+                (2 * turn).min(TURN_MAX)
+            } else {
+                TURN
+            };
+            if sleeper.rest(turn).is_err() {
+                return;
+            }
+            continue;
+        }
+        turn = TURN;
+        // From here on a caller that leaves work behind must ring.
+        shared.dozing.store(true, Ordering::Release);
+        let stepped = shared.lock().step(now);
+        let Ok((wake, sending)) = stepped else {
+            // Whoever calls next is told why.
+            return;
+        };
+        let timeout = wake.map(|at| at.since(shared.clock.now()));
+        if timeout.is_none_or(|t| !t.is_zero()) && sleeper.sleep(sending, timeout).is_err() {
+            return;
+        }
+        shared.dozing.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,167 @@
+//! Processes as threads, on the loopback, with datagrams lost on purpose.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use super::*;
+use crate::object::Memory;
+use crate::object::testing::pattern;
+use crate::transport::udp::Interface;
+
+/// Threads that give each other what they have.
+struct Ranks {
+    rank: u32,
+    all: Arc<(Mutex<Vec<Vec<u8>>>, Barrier)>,
+}
+
+impl Bootstrap for Ranks {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+    fn size(&self) -> u32 {
+        self.all.0.lock().unwrap().len() as u32
+    }
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.all.0.lock().unwrap()[self.rank as usize] = mine.to_vec();
+        self.all.1.wait();
+        let all = self.all.0.lock().unwrap().clone();
+        self.all.1.wait();
+        Ok(all)
+    }
+}
+
+fn options(loss: f64) -> Options {
+    Options {
+        net: NetOptions {
+            interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+            datagram: Some(1472),
+            inject_loss: loss,
+            ..NetOptions::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// Runs `each` as so many ranks, and gives what they return.
+fn job<R: Send>(
+    size: u32,
+    loss: f64,
+    each: impl Fn(u32, &mut Ranks, &Options) -> R + Sync,
+) -> Vec<R> {
+    let all = Arc::new((
+        Mutex::new(vec![Vec::new(); size as usize]),
+        Barrier::new(size as usize),
+    ));
+    thread::scope(|scope| {
+        let ranks = (0..size).map(|rank| {
+            let (each, all) = (&each, all.clone());
+            scope.spawn(move || each(rank, &mut Ranks { rank, all }, &options(loss)))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|r| r.join().unwrap()).collect()
+    })
+}
+
+type Here = Context<Memory>;
+
+fn bcast(context: &Here, group: &Group, root: u32, me: u32, bytes: &[u8]) -> Result<(), Error> {
+    let object = match me == root {
+        true => Memory::new(bytes.to_vec()),
+        false => Memory::room(bytes.len()),
+    };
+    let request = context.bcast(group, root, object, &mut || ())?;
+    let object = context.wait(request, &mut || ())?;
+    if me != root {
+        assert!(
+            object.unwrap().as_slice() == bytes,
+            "rank {me} of root {root}, {} bytes",
+            bytes.len()
+        );
+    }
+    Ok(())
+}
+
+fn broadcasts(size: u32, loss: f64, lens: &[usize]) {
+    let messages: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len)).collect();
+    job(size, loss, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let members: Vec<u32> = (0..size).collect();
+        let group = context.group(1, &members).unwrap();
+        for root in 0..size {
+            for message in &messages {
+                bcast(&context, &group, root, rank, message).unwrap();
+            }
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        assert_eq!(context.lost(), None);
+    });
+}
+
+#[test]
+fn everybody_broadcasts_to_everybody() {
+    broadcasts(4, 0.0, &[0, 1, 1399, 1400, 1401, 65_536, 1 << 20, 5]);
+}
+
+#[test]
+fn losses_are_mended_while_the_root_is_away() {
+    broadcasts(3, 0.05, &[1, 4, 30_000, 2, 500_000]);
+}
+
+#[test]
+fn groups_come_and_go() {
+    job(4, 0.01, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        for id in 1..200 {
+            let members = match id % 3 {
+                0 => vec![3, 1],
+                1 => vec![0, 1, 2, 3],
+                _ => vec![2, 0],
+            };
+            let Some(me) = members.iter().position(|&m| m == rank) else {
+                continue;
+            };
+            let group = context.group(id, &members).unwrap();
+            bcast(&context, &group, id % 2, me as u32, &pattern(id as usize)).unwrap();
+            context.leave(group);
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
+fn who_is_lost_is_named() {
+    let errors = job(3, 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1, 2]).unwrap();
+        if rank == 2 {
+            context.peers.abandon();
+            return String::new();
+        }
+        bcast(&context, &group, 2, rank, &[0; 9])
+            .unwrap_err()
+            .to_string()
+    });
+    for error in &errors[..2] {
+        assert!(error.contains("rank 2 is lost"), "{error}");
+    }
+}
+
+#[test]
+fn one_that_cannot_take_part_is_told_to_all() {
+    let errors = job(3, 0.0, |rank, ranks, options| {
+        let mut options = options.clone();
+        if rank == 1 {
+            options.net.interface = Interface::Name("nowhere0".into());
+        }
+        Here::new(&options, ranks).err().unwrap().to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("rank 1 cannot take part") && error.contains("nowhere0"),
+            "{error}"
+        );
+    }
+}

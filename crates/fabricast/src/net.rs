@@ -1,0 +1,92 @@
+//! Opening the network and setting up a node, alike for everything that drives one.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
+
+use crate::config::{DATAGRAM_MIN, NetOptions};
+use crate::error::Error;
+use crate::transport::fault::{Fault, Faults};
+use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
+use crate::transport::{Caps, Transport};
+
+/// UDP, and what is lost on purpose in tests.
+pub(crate) type Net = Fault<Udp>;
+
+/// The only clock of what drives a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock(pub Instant);
+
+impl Clock {
+    pub fn now(&self) -> Time {
+        Time(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Opens UDP by which `near` is reached, unless told otherwise.
+pub(crate) fn open(options: &NetOptions, near: IpAddr, ttl: u8, seed: u64) -> Result<Net, Error> {
+    let config = UdpConfig {
+        interface: match &options.interface {
+            Interface::Auto => Interface::Address(near),
+            // Of an interface's addresses, the one that the others know us by.
+            Interface::Name(name) if has(name, near) => Interface::Address(near),
+            chosen => chosen.clone(),
+        },
+        family: Some(Family::of(near)),
+        group_ttl: ttl,
+        datagram: options.datagram,
+        offload: options.offload,
+        ..UdpConfig::default()
+    };
+    let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
+    let (device, fits) = (udp.device(), udp.caps().datagram_max);
+    if fits < DATAGRAM_MIN {
+        return Err(Error::Usage(format!(
+            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
+             its MTU (now {}), or choose another one with --interface",
+            device.name, device.mtu
+        )));
+    }
+    let faults = Faults {
+        corrupt: options.inject_corruption,
+        ..Faults::loss(seed, options.inject_loss)
+    };
+    Ok(Fault::new(udp, faults))
+}
+
+fn has(name: &str, address: std::net::IpAddr) -> bool {
+    let devices = udp::devices().unwrap_or_default();
+    let mut named = devices.iter().filter(|d| d.name == name);
+    named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
+}
+
+/// A node of this session over a transport that can do so much.
+pub(crate) fn node_config(
+    node: NodeId,
+    session: u64,
+    (mut scheme, window): (Scheme, u32),
+    chunk: u32,
+    caps: Caps,
+) -> Config {
+    scheme.window = window;
+    Config {
+        node,
+        session: Session(session),
+        scheme,
+        hold: 0,
+        // The kernel charges a packet for its whole buffer, up to twice its length, and for its
+        // descriptor.
+        backlog: (caps.receive_buffer / (2 * chunk as usize + 512)).max(16) as u32,
+        rate: None,
+        patience: Duration::from_secs(10),
+    }
+}
+
+/// 64 bits that nobody can guess.
+pub(crate) fn random() -> Result<u64, Error> {
+    let mut bits = [0; 8];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("drawing a random number", e))?;
+    Ok(u64::from_ne_bytes(bits))
+}
