@@ -10,7 +10,7 @@ use fabricast_proto::scheme::UnknownScheme;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
 use serde::{Deserialize, Serialize};
 
-use super::engine::{ADDRESSES, Engine};
+use super::engine::{ADDRESSES, COPY_MAX, Engine};
 use super::peers::{Listener, Peers};
 use super::{Bootstrap, Options};
 use crate::driver::Driver;
@@ -85,6 +85,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         .scheme
         .parse()
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
+    let scheme = scheme.copied(COPY_MAX);
     let (_, near) = udp::choose(&options.net.interface, None)
         .map_err(|e| Error::io("choosing a network interface", e))?;
     let session = random()?;

@@ -16,7 +16,7 @@ use crate::transport::fault::FaultCounters;
 use crate::transport::udp::{Sending, Udp, UdpCounters};
 
 /// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
-const COPY_MAX: u64 = 256 << 10;
+pub(super) const COPY_MAX: u32 = 256 << 10;
 /// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
 const COPIES_MAX: u64 = 4 << 20;
 /// IP groups that a context uses.
@@ -154,7 +154,7 @@ impl<O: Object> Engine<O> {
         object: O,
     ) -> Result<Option<OpId>, (Refused, O)> {
         let len = object.len();
-        let copy = len <= COPY_MAX && self.copied + len <= COPIES_MAX;
+        let copy = len <= u64::from(COPY_MAX) && self.copied + len <= COPIES_MAX;
         let op = match root == self.rank {
             true if copy => self.driver.bcast(now, group, object)?,
             true => self.driver.lend(now, group, object)?,
@@ -169,7 +169,8 @@ impl<O: Object> Engine<O> {
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
         if root == self.rank && copy {
-            self.driver.take(op);
+            let lent = self.driver.take(op);
+            debug_assert!(lent.is_some() || len == 0, "it was copied");
             self.copies.insert(op, (group, len));
             self.copied += len;
             return Ok(None);
