@@ -337,6 +337,24 @@ int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
 }
 #endif
 
+int fabricast_serve_barrier(MPI_Comm comm, int *status) {
+    struct place *place = place_of(comm);
+    if (!place)
+        return 0;
+    *status = fabricast_barrier(place->group) ? fail(comm) : MPI_SUCCESS;
+    return 1;
+}
+
+int MPI_Barrier(MPI_Comm comm) {
+    static int (*library)(MPI_Comm);
+    int status;
+    if (fabricast_serve_barrier(comm, &status))
+        return status;
+    if (!library)
+        library = fabricast_library("MPI_Barrier");
+    return library(comm);
+}
+
 /* --- The beginning and the end ------------------------------------------------------------- */
 
 static void statistics(void) {
@@ -346,11 +364,11 @@ static void statistics(void) {
     for (struct scope *s = shim.scopes; s; s = s->next) {
         fabricast_statistics c = {.struct_size = sizeof c};
         fabricast_context_statistics(s->context, &c);
-        say("sent %llu broadcasts (%llu bytes), received %llu (%llu bytes); packets: %llu by multicast, "
+        say("sent %llu broadcasts (%llu bytes), received %llu (%llu bytes), %llu barriers; packets: %llu by multicast, "
             "%llu by unicast, sent again: %llu by multicast, %llu by unicast; losses mended here: %llu",
             (unsigned long long)c.sent, (unsigned long long)c.sent_bytes,
             (unsigned long long)c.received, (unsigned long long)c.received_bytes,
-            (unsigned long long)c.packets_multicast, (unsigned long long)c.packets_unicast,
+            (unsigned long long)c.barriers, (unsigned long long)c.packets_multicast, (unsigned long long)c.packets_unicast,
             (unsigned long long)c.repairs_multicast, (unsigned long long)c.repairs_unicast,
             (unsigned long long)c.losses);
     }

@@ -14,4 +14,7 @@ void fabricast_initialized(void);
 int fabricast_serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
                           int *status);
 
+/* Whether the barrier was served; then `status` is what the call answers. */
+int fabricast_serve_barrier(MPI_Comm comm, int *status);
+
 #endif

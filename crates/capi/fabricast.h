@@ -90,6 +90,8 @@ typedef struct fabricast_statistics {
   uint64_t received;
   // Bytes of them.
   uint64_t received_bytes;
+  // Barriers entered.
+  uint64_t barriers;
   // Data packets sent for the first time, to groups.
   uint64_t packets_multicast;
   // Data packets sent for the first time, to one process each.
@@ -192,6 +194,18 @@ int fabricast_ibcast(const struct fabricast_group *group,
                      uint64_t bytes,
                      uint32_t root,
                      struct fabricast_request **request);
+
+// Returns when all members of the group have called it.
+//
+// # Safety
+// `group` is valid.
+int fabricast_barrier(const struct fabricast_group *group);
+
+// Starts the same.
+//
+// # Safety
+// The pointers are valid.
+int fabricast_ibarrier(const struct fabricast_group *group, struct fabricast_request **request);
 
 // Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over
 // too if this answers with an error.

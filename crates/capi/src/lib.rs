@@ -288,6 +288,49 @@ unsafe fn start_bcast(
         .bcast(&group.group, root, lent, &mut || inner.meanwhile.call())
 }
 
+/// Returns when all members of the group have called it.
+///
+/// # Safety
+/// `group` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_barrier(group: *const fabricast_group) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let group = unsafe { given(group.cast_mut())? };
+        let inner = &group.inner;
+        inner
+            .context
+            .wait(start_barrier(group)?, &mut || inner.meanwhile.call())?;
+        Ok(())
+    })
+}
+
+/// Starts the same.
+///
+/// # Safety
+/// The pointers are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_ibarrier(
+    group: *const fabricast_group,
+    request: *mut *mut fabricast_request,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
+        let request = start_barrier(group)?;
+        let inner = group.inner.clone();
+        *out = Box::into_raw(Box::new(fabricast_request { inner, request }));
+        Ok(())
+    })
+}
+
+fn start_barrier(group: &fabricast_group) -> Result<Request, Error> {
+    let inner = &group.inner;
+    inner
+        .context
+        .barrier(&group.group, None, &mut || inner.meanwhile.call())
+}
+
 /// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over
 /// too if this answers with an error.
 ///

@@ -179,6 +179,8 @@ pub struct fabricast_statistics {
     pub received: u64,
     /// Bytes of them.
     pub received_bytes: u64,
+    /// Barriers entered.
+    pub barriers: u64,
     /// Data packets sent for the first time, to groups.
     pub packets_multicast: u64,
     /// Data packets sent for the first time, to one process each.
@@ -203,6 +205,7 @@ impl fabricast_statistics {
             sent_bytes: s.sent_bytes,
             received: s.received,
             received_bytes: s.received_bytes,
+            barriers: s.barriers,
             packets_multicast: s.node.data,
             packets_unicast: s.node.data_unicast,
             repairs_multicast: s.node.repairs_multicast,

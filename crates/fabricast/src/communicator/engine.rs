@@ -1,8 +1,9 @@
 //! What is behind the lock: the driver, what has ended, what is still to be brought to others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use fabricast_proto::{Command, Event, GroupId, NodeId, OpId, Refused, Seq, Time};
+use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Seq, Time};
 
 use std::net::SocketAddr;
 
@@ -49,7 +50,33 @@ pub struct Statistics {
     pub received: u64,
     /// Bytes of them.
     pub received_bytes: u64,
+    /// Barriers that this process entered.
+    pub barriers: u64,
 }
+
+/// What is known of a group.
+struct State {
+    members: Vec<NodeId>,
+    /// Copies on their way.
+    copies: u32,
+}
+
+/// How far the end of a group has come. Others may lack something until all have come to a barrier
+/// in it; then only words of that barrier can be lacking, and who lacks one asks soon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaving {
+    /// What was sent is still to be received.
+    Flushing,
+    /// Nothing is; others may not be so far.
+    Meeting(OpId),
+    /// All were so far at this time.
+    Answering(Time),
+}
+
+/// After all have met, a group is there for so long, to answer who lost a word ...
+const ANSWERING: Duration = Duration::from_millis(50);
+/// ... and until nobody owes it an answer, but not beyond this.
+const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Engine<O: Object> {
@@ -59,9 +86,9 @@ pub(super) struct Engine<O: Object> {
     /// Everybody, and the addresses that groups share.
     all: Vec<NodeId>,
     addresses: [SocketAddr; ADDRESSES],
-    groups: BTreeMap<GroupId, Vec<NodeId>>,
-    /// Groups that this process is done with; others may still ask for what they lost there.
-    leaving: BTreeSet<GroupId>,
+    groups: BTreeMap<GroupId, State>,
+    /// Groups that this process is done with.
+    leaving: BTreeMap<GroupId, Leaving>,
     /// Operations under way that somebody waits for.
     pending: BTreeMap<OpId, GroupId>,
     ended: BTreeMap<OpId, Ended>,
@@ -87,7 +114,7 @@ impl<O: Object> Engine<O> {
             all: (0..size).map(NodeId).collect(),
             addresses,
             groups: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             pending: BTreeMap::new(),
             ended: BTreeMap::new(),
             copies: BTreeMap::new(),
@@ -126,7 +153,8 @@ impl<O: Object> Engine<O> {
             let added = self.driver.command(Time::ZERO, command);
             added.map_err(|r| Error::Usage(r.to_string()))?;
         }
-        self.groups.insert(group.id, members);
+        let copies = 0;
+        self.groups.insert(group.id, State { members, copies });
         Ok(())
     }
 
@@ -142,7 +170,60 @@ impl<O: Object> Engine<O> {
     }
 
     pub fn leave(&mut self, group: GroupId) {
-        self.leaving.insert(group);
+        match self.groups.get(&group) {
+            Some(state) if state.members.len() > 1 => {
+                self.leaving.insert(group, Leaving::Flushing);
+            }
+            _ => _ = self.groups.remove(&group),
+        }
+    }
+
+    /// Brings the groups that this process leaves further; says when to look again.
+    fn go_on_leaving(&mut self, now: Time) -> Option<Time> {
+        let mut soonest: Option<Time> = None;
+        let mut done = Vec::new();
+        for (&group, leaving) in &mut self.leaving {
+            let copies = self.groups.get(&group).map_or(0, |g| g.copies);
+            match *leaving {
+                Leaving::Flushing if copies == 0 => {
+                    let members = self.groups.get(&group).map_or(0, |g| g.members.len());
+                    match self.driver.barrier(now, group, release(members)) {
+                        Ok(op) => *leaving = Leaving::Meeting(op),
+                        Err(Refused::Busy) => {}
+                        Err(_) => done.push(group),
+                    }
+                }
+                Leaving::Flushing | Leaving::Meeting(_) => {}
+                Leaving::Answering(since) => {
+                    let quiet = self.driver.node().is_quiet(now, group);
+                    let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
+                    match now >= end {
+                        true => done.push(group),
+                        false => soonest = Some(soonest.map_or(end, |t| t.min(end))),
+                    }
+                }
+            }
+        }
+        for group in done {
+            self.leaving.remove(&group);
+            self.remove(now, group);
+        }
+        soonest
+    }
+
+    /// Starts a barrier of all members.
+    pub fn barrier(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        by: Option<Barrier>,
+    ) -> Result<OpId, Refused> {
+        let members = self.groups.get(&group).map_or(0, |g| g.members.len());
+        let algorithm = by.unwrap_or(release(members));
+        let op = self.driver.barrier(now, group, algorithm)?;
+        self.statistics.barriers += 1;
+        self.pending.insert(op, group);
+        Ok(op)
     }
 
     /// Starts a broadcast; `None`: its caller need not wait.
@@ -173,6 +254,9 @@ impl<O: Object> Engine<O> {
             debug_assert!(lent.is_some() || len == 0, "it was copied");
             self.copies.insert(op, (group, len));
             self.copied += len;
+            if let Some(state) = self.groups.get_mut(&group) {
+                state.copies += 1;
+            }
             return Ok(None);
         }
         self.pending.insert(op, group);
@@ -183,6 +267,7 @@ impl<O: Object> Engine<O> {
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         let step = self.driver.step(now);
         let step = step.map_err(|e| Error::io("using the network", e))?;
+        let mut met = false;
         while let Some(event) = self.driver.event() {
             let (op, how) = match event {
                 Event::Complete(op) => (op, Ended::Complete),
@@ -196,19 +281,46 @@ impl<O: Object> Engine<O> {
                 }
                 Event::Path { .. } | Event::Proven(_) | Event::Slow { .. } => continue,
             };
-            if let Some((_, len)) = self.copies.remove(&op) {
+            if let Some((group, len)) = self.copies.remove(&op) {
                 self.copied -= len;
-                self.driver.take(op);
+                if let Some(state) = self.groups.get_mut(&group) {
+                    state.copies -= 1;
+                }
+            } else if let Some(leaving) = self
+                .leaving
+                .values_mut()
+                .find(|l| **l == Leaving::Meeting(op))
+            {
+                *leaving = Leaving::Answering(now);
+                met = true;
             } else if self.pending.contains_key(&op) {
                 self.ended.entry(op).or_insert(how);
             }
         }
-        self.wake = step.wake;
-        Ok((step.wake, self.udp().sending()))
+        let mut wake = step.wake;
+        if !self.leaving.is_empty() {
+            let before = self.leaving.len();
+            let soonest = self.go_on_leaving(now);
+            wake = wake.into_iter().chain(soonest).min();
+            let began = self
+                .leaving
+                .values()
+                .any(|l| matches!(l, Leaving::Meeting(_)));
+            // What was begun or ended is for the driver to send.
+            if met || began || self.leaving.len() < before {
+                wake = None;
+            }
+        }
+        self.wake = wake;
+        Ok((wake, self.udp().sending()))
     }
 
     fn remove(&mut self, now: Time, group: GroupId) {
-        if self.groups.remove(&group).is_some_and(|m| m.len() > 1) {
+        if self
+            .groups
+            .remove(&group)
+            .is_some_and(|g| g.members.len() > 1)
+        {
             let _ = self.driver.command(now, Command::GroupRemove(group));
             self.driver.transport().leave(group);
         }
@@ -233,7 +345,8 @@ impl<O: Object> Engine<O> {
 
     /// Whether everybody has what was sent.
     pub fn is_flushed(&self) -> bool {
-        self.copies.is_empty()
+        let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
+        self.copies.is_empty() && !self.leaving.values().any(waits)
     }
 
     /// Whether something is left to do when nobody calls.
@@ -249,7 +362,10 @@ impl<O: Object> Engine<O> {
     /// A process is lost: its groups end, and what was under way in them.
     pub fn give_up(&mut self, now: Time, node: NodeId) {
         if self.gone.insert(node) {
-            let groups = self.groups.iter().filter(|(_, m)| m.contains(&node));
+            let groups = self
+                .groups
+                .iter()
+                .filter(|(_, g)| g.members.contains(&node));
             let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
             hit.into_iter().for_each(|group| self.end(now, group));
         }
@@ -279,4 +395,13 @@ impl<O: Object> Engine<O> {
             ..self.statistics
         }
     }
+}
+
+/// The barrier of a group of so many, unless another is asked for: with few, rank 0 hears each itself.
+fn release(members: usize) -> Barrier {
+    let fanout = match members {
+        0..=32 => members as u16,
+        _ => 16,
+    };
+    Barrier::Release { fanout }
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{GroupId, NodeId, OpId, Refused, Time};
+use fabricast_proto::{Barrier, GroupId, NodeId, OpId, Refused, Time};
 
 use self::engine::{Ended, Engine};
 use self::peers::Peers;
@@ -183,29 +183,23 @@ impl<O: Object + Send + 'static> Context<O> {
             ))
         };
         let root = *group.members.get(root as usize).ok_or_else(usage)?;
-        if group.size() == 1 {
-            return Ok(Request { op: None });
-        }
-        let mut object = object;
-        loop {
-            let mut engine = self.shared.lock();
-            self.heed_lost(&mut engine);
-            if !engine.has(group.id) {
-                return Err(self.loss());
-            }
-            object = match engine.bcast(self.shared.clock.now(), group.id, root, object) {
-                Ok(op) => {
-                    engine.step(self.shared.clock.now())?;
-                    self.left(engine);
-                    return Ok(Request { op });
-                }
-                Err((Refused::Busy, object)) => object,
-                Err((refused, _)) => return Err(Error::Usage(refused.to_string())),
-            };
-            // Many are under way: when one ends there is room.
-            drop(engine);
-            self.step_or_sleep(&mut || false, meanwhile)?;
-        }
+        self.start(group, meanwhile, object, |engine, now, object| {
+            engine.bcast(now, group.id, root, object)
+        })
+    }
+
+    /// Enters a barrier: it is over when all members have entered it. `by` is how, the same at all; by
+    /// default as suits the group.
+    pub fn barrier(
+        &self,
+        group: &Group,
+        by: Option<Barrier>,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<Request, Error> {
+        self.start(group, meanwhile, (), |engine, now, ()| {
+            let op = engine.barrier(now, group.id, by);
+            op.map(Some).map_err(|refused| (refused, ()))
+        })
     }
 
     /// Whether the operation is over; gives its object back if it was not copied. After an error
@@ -267,6 +261,38 @@ impl<O: Object + Send + 'static> Context<O> {
     /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.shared.lock().statistics()
+    }
+
+    /// Starts something as soon as there is room for it.
+    fn start<A>(
+        &self,
+        group: &Group,
+        meanwhile: Meanwhile<'_>,
+        mut given: A,
+        start: impl Fn(&mut Engine<O>, Time, A) -> Result<Option<OpId>, (Refused, A)>,
+    ) -> Result<Request, Error> {
+        if group.size() == 1 {
+            return Ok(Request { op: None });
+        }
+        loop {
+            let mut engine = self.shared.lock();
+            self.heed_lost(&mut engine);
+            if !engine.has(group.id) {
+                return Err(self.loss());
+            }
+            given = match start(&mut engine, self.shared.clock.now(), given) {
+                Ok(op) => {
+                    engine.step(self.shared.clock.now())?;
+                    self.left(engine);
+                    return Ok(Request { op });
+                }
+                Err((Refused::Busy, given)) => given,
+                Err((refused, _)) => return Err(Error::Usage(refused.to_string())),
+            };
+            // Many are under way: when one ends there is room.
+            drop(engine);
+            self.step_or_sleep(&mut || false, meanwhile)?;
+        }
     }
 
     /// One step, and if that brings nothing, sleep until something happens.

@@ -132,6 +132,29 @@ fn groups_come_and_go() {
 }
 
 #[test]
+fn nobody_leaves_a_barrier_before_the_last_has_entered() {
+    use std::sync::atomic::AtomicU32;
+    let entered = AtomicU32::new(0);
+    let algorithms = ["release(8)", "dissemination(2)", "mcs"];
+    job(4, 0.05, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1, 2, 3]).unwrap();
+        for i in 0..60u32 {
+            let by = algorithms.get(i as usize % 4).map(|a| a.parse().unwrap());
+            if i % 10 == rank {
+                thread::sleep(Duration::from_millis(5));
+            }
+            entered.fetch_add(1, Ordering::SeqCst);
+            let request = context.barrier(&group, by, &mut || ()).unwrap();
+            context.wait(request, &mut || ()).unwrap();
+            assert!(entered.load(Ordering::SeqCst) >= 4 * (i + 1));
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
 fn who_is_lost_is_named() {
     let errors = job(3, 0.0, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();
