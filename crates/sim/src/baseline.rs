@@ -1,16 +1,19 @@
-//! Broadcasts by messages between two, as MPI libraries do where there is no multicast: the same
-//! schedules and the same runner as live, on simulated hosts.
+//! Broadcasts by messages between two, as MPI libraries do where there is no multicast, and to sets
+//! of hosts by several groups: the same schedules and the same runner as live, on simulated hosts.
 //!
-//! A scenario that has a [`Baseline`] has a group for each two hosts that write to each other and
-//! a stream for each direction, so that the judge sees what it always sees; but what is sent when is
-//! said by each host's [`Runner`]. What a host sends on, it must have received.
+//! A scenario that has a [`Baseline`] has its groups, a group for each two hosts that write to each
+//! other, and a stream for each host that sends in one, so that the judge sees what it always sees;
+//! but what is sent when is said by each host's [`Runner`]. What a host sends on, it must have
+//! received.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::collective::{AHEAD, Algorithm, Buffer, Channel, Part, Runner, Schedule, Step, Way};
+use fabricast::collective::{
+    AHEAD, Algorithm, Buffer, Channel, Cover, Part, Peer, Runner, Schedule, Step, Way,
+};
 use fabricast::driver::Driver;
 use fabricast::proto::{Event, Seq, Time};
 
@@ -25,18 +28,20 @@ use crate::workload::{GroupPlan, StreamPlan};
 /// there are as many streams as hosts.
 const WINDOW: u32 = 1024;
 
-/// Messages from one host to all others, one after the other.
+/// Messages from one host to others, one after the other.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// How.
     pub algorithm: Algorithm,
+    /// Groups that there are, for a cover.
+    pub groups: Vec<Vec<usize>>,
     /// Who has the messages.
     pub root: usize,
     /// Their lengths.
     pub lens: Vec<u64>,
     /// Payload of a data packet in bytes.
     pub chunk: u32,
-    /// Binomial tree and chain pass them on in segments of so many bytes; zero: as a whole.
+    /// Binomial tree, chain and cover pass them on in segments of so many bytes; zero: as a whole.
     pub segment: u64,
     /// Bytes that a host has under way at once.
     pub ahead: u64,
@@ -52,6 +57,7 @@ impl Baseline {
     pub fn new(algorithm: Algorithm, len: u64, chunk: u32) -> Baseline {
         Baseline {
             algorithm,
+            groups: Vec::new(),
             root: 0,
             lens: vec![len],
             chunk,
@@ -62,11 +68,27 @@ impl Baseline {
         }
     }
 
+    /// The same from `root` to the hosts of `target`, by these groups.
+    pub fn cover(
+        target: &BTreeSet<usize>,
+        root: usize,
+        groups: Vec<Vec<usize>>,
+        len: u64,
+        chunk: u32,
+    ) -> Baseline {
+        let cover = Cover::new(target, root, &groups);
+        Baseline {
+            root,
+            groups,
+            ..Baseline::new(Algorithm::Cover(cover), len, chunk)
+        }
+    }
+
     /// What a host does for each message.
     fn steps(&self, hosts: usize, host: usize) -> impl Iterator<Item = Vec<Step>> + '_ {
         self.lens.iter().map(move |&len| {
             let schedule = Schedule {
-                algorithm: self.algorithm,
+                algorithm: self.algorithm.clone(),
                 nodes: hosts,
                 root: self.root,
                 len,
@@ -82,24 +104,34 @@ impl Scenario {
     pub fn baseline(hosts: usize, baseline: Baseline) -> Scenario {
         let mut s = Scenario::new(hosts);
         s.scheme.window = WINDOW;
-        let mut groups = BTreeMap::new();
+        let mut add = |members| {
+            s.groups.push(GroupPlan {
+                members,
+                chunk: baseline.chunk,
+                start: 0,
+            });
+            s.groups.len() - 1
+        };
+        for members in &baseline.groups {
+            add(members.clone());
+        }
+        let mut pairs = BTreeMap::new();
         for host in 0..hosts {
-            let mut streams = BTreeMap::<usize, Vec<u64>>::new();
+            let mut streams = BTreeMap::<Peer, Vec<u64>>::new();
             for step in baseline.steps(hosts, host).flatten() {
                 if step.way == Way::Send {
                     streams.entry(step.peer).or_default().push(step.part.len);
                 }
             }
             for (peer, lens) in streams {
-                let pair = (host.min(peer), host.max(peer));
-                let group = *groups.entry(pair).or_insert_with(|| {
-                    s.groups.push(GroupPlan {
-                        members: vec![pair.0, pair.1],
-                        chunk: baseline.chunk,
-                        start: 0,
-                    });
-                    s.groups.len() - 1
-                });
+                let group = match peer {
+                    Peer::Group { group, .. } => group,
+                    Peer::Rank(peer) => {
+                        let (low, high) = pair(host, peer);
+                        let new = || add(vec![low, high]);
+                        *pairs.entry((low, high)).or_insert_with(new)
+                    }
+                };
                 s.streams.push(StreamPlan::new(group, host, lens));
             }
         }
@@ -108,11 +140,16 @@ impl Scenario {
     }
 }
 
+/// Two hosts, in order.
+fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
+}
+
 /// What a broadcast has cost, by whatever means.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Timing {
-    /// From the root's beginning until each host had all messages; at the root, until it knew that
-    /// those to whom it sent had what it sent.
+    /// From the root's beginning until each host had all messages (zero: it was sent none); at the
+    /// root, until it knew that those to whom it sent had what it sent.
     pub completed: Vec<Duration>,
     /// Until the last receiver had them.
     pub slowest: Duration,
@@ -124,7 +161,7 @@ pub struct Timing {
     pub events: u64,
 }
 
-/// Runs a scenario in which one host sends to all others, by a baseline or by multicast (its first
+/// Runs a scenario in which one host sends to others, by a baseline or by multicast (its first
 /// stream).
 pub fn measure(scenario: &Scenario) -> Result<Timing, Failure> {
     let (root, start) = match (&scenario.baseline, scenario.streams.first()) {
@@ -154,7 +191,7 @@ pub(crate) struct Relay {
     /// When it begins.
     enters: u64,
     /// Which of the host's roles a step belongs to, by peer and way.
-    roles: BTreeMap<(usize, Way), usize>,
+    roles: BTreeMap<(Peer, Way), usize>,
 }
 
 impl Relay {
@@ -183,16 +220,24 @@ impl Cluster<'_> {
         let Some(b) = self.scenario.baseline.clone() else {
             return;
         };
-        let pair = |g: &GroupPlan| (g.members[0], g.members[1]);
-        let pairs = self.scenario.groups.iter().map(pair);
-        let groups: BTreeMap<_, _> = pairs.enumerate().map(|(g, pair)| (pair, g)).collect();
+        let several = b.groups.len();
+        let pairs = self.scenario.groups.iter().enumerate().skip(several);
+        let pairs = pairs.map(|(g, plan)| (pair(plan.members[0], plan.members[1]), g));
+        let pairs: BTreeMap<_, _> = pairs.collect();
         for h in 0..self.hosts.len() {
             let mut roles = BTreeMap::new();
             for (r, role) in self.hosts[h].roles.iter().enumerate() {
-                let plan = &self.scenario.streams[role.stream];
-                let (low, high) = pair(&self.scenario.groups[plan.group]);
+                let &StreamPlan { group, root, .. } = &self.scenario.streams[role.stream];
+                let members = &self.scenario.groups[group].members;
+                let peer = match group < several {
+                    true => Peer::Group { group, root },
+                    false => Peer::Rank(members[0] + members[1] - h),
+                };
                 let way = if role.root { Way::Send } else { Way::Receive };
-                roles.insert((low + high - h, way), r);
+                roles.insert((peer, way), r);
+            }
+            if roles.is_empty() {
+                continue; // it is sent nothing
             }
             let message = |(i, &len): (usize, &u64)| Message {
                 content: self.scenario.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -220,9 +265,15 @@ impl Cluster<'_> {
                 Time::ZERO,
                 &mut self.hosts[h].driver,
                 (numbering.node(h as u32), b.chunk, Seq(0)),
-                |peer| Channel {
-                    group: group_id(groups[&(h.min(peer), h.max(peer))]),
-                    node: numbering.node(peer as u32),
+                |peer| {
+                    let (group, other) = match peer {
+                        Peer::Group { group, root } => (group, root),
+                        Peer::Rank(peer) => (pairs[&pair(h, peer)], peer),
+                    };
+                    Channel {
+                        group: group_id(group),
+                        node: numbering.node(other as u32),
+                    }
                 },
             );
             if let Err(e) = opened {
@@ -296,7 +347,8 @@ struct PatternBuffer {
 }
 
 impl PatternBuffer {
-    fn place(&self, message: usize, peer: usize) -> Place {
+    fn place(&self, message: usize, peer: Peer) -> Place {
+        let (Peer::Rank(peer) | Peer::Group { root: peer, .. }) = peer;
         Place {
             world: Rc::clone(&self.world),
             bell: Rc::clone(&self.bell),
@@ -314,7 +366,7 @@ impl PatternBuffer {
 impl Buffer for PatternBuffer {
     type Object = Box<PatternObject>;
 
-    fn source(&mut self, message: usize, part: Part, to: usize) -> Box<PatternObject> {
+    fn source(&mut self, message: usize, part: Part, to: Peer) -> Box<PatternObject> {
         let place = self.place(message, to);
         let m = &self.messages[message];
         if !m.here.covers(part.offset, part.len) {
@@ -324,7 +376,7 @@ impl Buffer for PatternBuffer {
         Box::new(object.at(part.offset))
     }
 
-    fn room(&mut self, message: usize, part: Part, from: usize) -> Box<PatternObject> {
+    fn room(&mut self, message: usize, part: Part, from: Peer) -> Box<PatternObject> {
         let place = self.place(message, from);
         let m = &self.messages[message];
         self.made = Rc::default();
@@ -404,9 +456,9 @@ mod tests {
             made: Rc::default(),
         };
         let part = |offset, len| Part { offset, len };
-        buffer.source(0, part(0, 100), 2);
+        buffer.source(0, part(0, 100), Peer::Rank(2));
         assert!(!buffer.world.broken.get());
-        buffer.source(0, part(0, 101), 2);
+        buffer.source(0, part(0, 101), Peer::Rank(2));
         assert!(buffer.world.broken.get());
     }
 }

@@ -354,8 +354,8 @@ impl<'w> Cluster<'w> {
 
     fn start(&mut self) {
         let groups = std::mem::take(&mut self.scenario.groups);
-        let adds = match self.scenario.baseline {
-            Some(_) => 0, // the runners do
+        let adds = match &self.scenario.baseline {
+            Some(b) => b.groups.len(), // the runners add the rest
             None => groups.len(),
         };
         for (g, plan) in groups.iter().enumerate().take(adds) {

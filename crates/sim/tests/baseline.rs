@@ -1,8 +1,10 @@
-//! Broadcasts by messages between two, under virtual time.
+//! Broadcasts by messages between two, and to sets by several groups, under virtual time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fabricast::collective::Algorithm;
+use fabricast::proto::rng::Rng;
 use fabricast_sim::fault::{Burst, LinkFaults};
 use fabricast_sim::workload::{Cost, Costs};
 use fabricast_sim::{Baseline, Scenario, Timing, Trace, measure, run_scenario};
@@ -25,12 +27,27 @@ fn at_full_rate(mut s: Scenario) -> Scenario {
     s
 }
 
+/// Some hosts of the first `hosts`: each is one of them with this chance.
+fn some(rng: &mut Rng, hosts: usize, chance: f64) -> Vec<usize> {
+    (0..hosts).filter(|_| rng.chance(chance)).collect()
+}
+
+/// A set of hosts that no group need be, and groups, any of which may reach out of it and into others.
+fn any_cover(seed: u64, hosts: usize, len: u64) -> (Baseline, BTreeSet<usize>) {
+    let mut rng = Rng::new(seed);
+    let root = rng.below(hosts as u64) as usize;
+    let target: BTreeSet<usize> = some(&mut rng, hosts, 0.9).into_iter().collect();
+    let groups = (0..rng.below(8)).map(|_| some(&mut rng, hosts, 0.3));
+    let groups: Vec<_> = groups.filter(|g| g.len() > 1).collect();
+    (Baseline::cover(&target, root, groups, len, CHUNK), target)
+}
+
 #[test]
 fn every_algorithm_reaches_everybody() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::MESSAGES {
         for hosts in [1, 2, 3, 4, 5, 8, 13, 33] {
             for len in [0, 1, 2000, 200_000] {
-                let mut b = Baseline::new(algorithm, len, CHUNK);
+                let mut b = Baseline::new(algorithm.clone(), len, CHUNK);
                 b.root = hosts / 2;
                 b.lens.push(7);
                 timing(&Scenario::baseline(hosts, b));
@@ -39,16 +56,34 @@ fn every_algorithm_reaches_everybody() {
     }
 }
 
+#[test]
+fn a_cover_reaches_its_set_and_nobody_else() {
+    for seed in 0..200 {
+        let hosts = 1 + seed as usize % 24;
+        let (b, target) = any_cover(seed, hosts, [1, 2000, 200_000][seed as usize % 3]);
+        let t = timing(&Scenario::baseline(hosts, b.clone()));
+        for host in (0..hosts).filter(|&h| h != b.root) {
+            let reached = t.completed[host] > Duration::ZERO;
+            assert_eq!(reached, target.contains(&host), "seed {seed}: {b:?}");
+        }
+    }
+}
+
 /// The judge looks on: what is lost, repeated, overtaken and late is mended, and equal seeds give
 /// equal runs.
 #[test]
 fn losses_and_late_hosts_are_mended() {
-    for seed in 0..60 {
-        let algorithm = Algorithm::ALL[seed as usize % 3];
-        let mut b = Baseline::new(algorithm, 3000 * (seed % 40), CHUNK);
-        b.lens.extend([0, 1, 100_000]);
+    for seed in 0..120 {
         let hosts = 2 + seed as usize % 11;
-        b.root = seed as usize % hosts;
+        let len = 3000 * (seed % 40);
+        let mut b = match seed as usize % 4 {
+            3 => any_cover(seed, hosts, len).0,
+            i => Baseline {
+                root: seed as usize % hosts,
+                ..Baseline::new(Algorithm::MESSAGES[i].clone(), len, CHUNK)
+            },
+        };
+        b.lens.extend([0, 1, 100_000]);
         b.segment = [0, 1000, 16 << 10][(seed / 3) as usize % 3];
         b.enter.push((hosts - 1, Duration::from_millis(seed % 7)));
         let mut s = Scenario::baseline(hosts, b);
@@ -99,6 +134,23 @@ fn costs_are_those_of_the_textbooks() {
     let t = run(Algorithm::ScatterAllgather, 16);
     near(bytes(&t), 2.0 * 15.0 / 16.0);
     assert!((1.9..3.0).contains(&took(&t)), "{}", took(&t));
+}
+
+/// 64 hosts in groups of eight, and a message for four of the groups and six hosts of a fifth: a
+/// broadcast to each of the four, a message to each but the root's, and one to each of the six.
+#[test]
+fn a_set_costs_a_broadcast_a_group_and_not_a_message_a_host() {
+    let len = 2_000_000;
+    let groups: Vec<Vec<usize>> = (0..64)
+        .step_by(8)
+        .map(|first| (first..first + 8).collect())
+        .collect();
+    let target = (8..46).collect();
+    let b = Baseline::cover(&target, 20, groups, len, CHUNK);
+    let t = timing(&at_full_rate(Scenario::baseline(64, b)));
+    let times = t.all_bytes as f64 / len as f64;
+    let operations = 4.0 + 3.0 + 6.0;
+    assert!((operations..operations * 1.15).contains(&times), "{times}");
 }
 
 /// A small message pays for messages and hops, not for bytes.

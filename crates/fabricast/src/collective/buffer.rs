@@ -1,6 +1,6 @@
 //! Where the bytes of a collective are: what makes objects of them for the driver to move.
 
-use super::schedule::Part;
+use super::schedule::{Part, Peer};
 use crate::object::{Memory, Object};
 
 /// The messages of one rank, numbered from 0, whole or on their way.
@@ -8,11 +8,11 @@ pub trait Buffer {
     /// What the driver moves.
     type Object: Object;
 
-    /// A part that is here, to be sent to rank `to`.
-    fn source(&mut self, message: usize, part: Part, to: usize) -> Self::Object;
+    /// A part that is here, to be sent to `to`.
+    fn source(&mut self, message: usize, part: Part, to: Peer) -> Self::Object;
 
-    /// Room for a part that rank `from` will send.
-    fn room(&mut self, message: usize, part: Part, from: usize) -> Self::Object;
+    /// Room for a part that will come from `from`.
+    fn room(&mut self, message: usize, part: Part, from: Peer) -> Self::Object;
 
     /// A part has been received whole; here is its object again.
     fn received(&mut self, message: usize, part: Part, object: Self::Object);
@@ -43,11 +43,11 @@ impl MessageBuffer {
 impl Buffer for MessageBuffer {
     type Object = Memory;
 
-    fn source(&mut self, message: usize, part: Part, _to: usize) -> Memory {
+    fn source(&mut self, message: usize, part: Part, _to: Peer) -> Memory {
         Memory::new(self.part(message, part).to_vec())
     }
 
-    fn room(&mut self, _message: usize, part: Part, _from: usize) -> Memory {
+    fn room(&mut self, _message: usize, part: Part, _from: Peer) -> Memory {
         Memory::room(part.len as usize)
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, Refused, Seq, Time};
 
 use super::buffer::Buffer;
-use super::schedule::{Step, Way};
+use super::schedule::{Peer, Step, Way};
 use crate::driver::Driver;
 use crate::proto::Command;
 use crate::proto::limits;
@@ -35,12 +35,12 @@ const POSTED_MAX: usize = 128;
 const _: () = assert!(POSTED_MAX < limits::OPS_MAX);
 const _: () = assert!(SENDING_MAX < limits::OPS_MAX);
 
-/// The way to a peer: a group of two.
+/// The way to a peer, or from it: to a rank a group of two, to a group that group itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Channel {
-    /// The group's name, the same at both ends.
+    /// The group's name, the same at all of its members.
     pub group: GroupId,
-    /// The peer.
+    /// The rank at the other end; of a group the one who broadcasts.
     pub node: NodeId,
 }
 
@@ -57,7 +57,7 @@ struct Task {
 #[derive(Debug)]
 pub struct Runner<B: Buffer> {
     buffer: B,
-    channels: BTreeMap<usize, Channel>,
+    channels: BTreeMap<Peer, Channel>,
     ahead: u64,
     tasks: Vec<Task>,
     messages: usize,
@@ -70,7 +70,7 @@ pub struct Runner<B: Buffer> {
     posted: usize,
     posting: bool,
     /// Sends under way, to whom the last one went, and bytes of all of them.
-    sends: (usize, Option<usize>),
+    sends: (usize, Option<Peer>),
     bytes: u64,
     left: usize,
     failed: bool,
@@ -114,13 +114,14 @@ impl<B: Buffer> Runner<B> {
         self.left += steps.len();
     }
 
-    /// Adds the channels that the steps need and this rank, node `me`, has not opened yet.
+    /// Adds the channels that the steps need and this rank, node `me`, has not opened yet. Groups of several
+    /// are there already: each of their members has added them, and nobody else uses them meanwhile.
     pub fn open<T: Transport>(
         &mut self,
         now: Time,
         driver: &mut Driver<T, B::Object>,
         (me, chunk, start): (NodeId, u32, Seq),
-        channel: impl Fn(usize) -> Channel,
+        channel: impl Fn(Peer) -> Channel,
     ) -> Result<(), Refused> {
         for task in &self.tasks {
             let peer = task.step.peer;
@@ -128,13 +129,15 @@ impl<B: Buffer> Runner<B> {
                 continue;
             }
             let channel = channel(peer);
-            let command = Command::GroupAdd {
-                group: channel.group,
-                members: vec![me, channel.node],
-                chunk,
-                start,
-            };
-            driver.command(now, command)?;
+            if let Peer::Rank(_) = peer {
+                let command = Command::GroupAdd {
+                    group: channel.group,
+                    members: vec![me, channel.node],
+                    chunk,
+                    start,
+                };
+                driver.command(now, command)?;
+            }
             self.channels.insert(peer, channel);
         }
         Ok(())
@@ -252,7 +255,7 @@ impl<B: Buffer> Runner<B> {
             .unwrap_or(rest.len())
     }
 
-    fn channel(&self, peer: usize) -> Result<Channel, Refused> {
+    fn channel(&self, peer: Peer) -> Result<Channel, Refused> {
         self.channels.get(&peer).copied().ok_or(Refused::NoGroup)
     }
 

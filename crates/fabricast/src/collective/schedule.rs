@@ -1,11 +1,13 @@
 //! Who sends which part of a message to whom, and when it may.
 //!
-//! Ranks are turned so that the root is 0 (*place* = rank - root, modulo the number of ranks). A
-//! rank's steps stand in the order in which it takes them; the messages of one rank to another stand
-//! in the same order at both.
+//! A rank's steps stand in the order in which it takes them; the messages of one rank to another, or to a
+//! group, stand in the same order at all of them. Where nothing is said about ranks but who the root
+//! is, they are turned so that it is 0 (*place* = rank - root, modulo the number of ranks).
 
-/// How a message gets from one to all by messages between two.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+use super::cover::Cover;
+
+/// How a message gets from one to all by messages between two, or to some by groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Algorithm {
     /// Who has it sends it on, the largest sub-tree first: ceil(log2 n) rounds, and the root sends
     /// as many times the message.
@@ -17,19 +19,21 @@ pub enum Algorithm {
     /// ring: nobody sends much more than twice the message. Who has had a block from the scatter
     /// already is sent it all the same, as MPI libraries do.
     ScatterAllgather,
+    /// To a set of ranks, by broadcasts to groups and messages (P4.7). Other ranks do nothing.
+    Cover(Cover),
 }
 
 impl Algorithm {
-    /// All of them.
-    pub const ALL: [Algorithm; 3] = [
+    /// All that use no groups.
+    pub const MESSAGES: [Algorithm; 3] = [
         Algorithm::Binomial,
         Algorithm::Chain,
         Algorithm::ScatterAllgather,
     ];
 }
 
-/// One message from one rank to all, told completely.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// One message from one rank to others, told completely.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Schedule {
     /// How.
     pub algorithm: Algorithm,
@@ -39,7 +43,7 @@ pub struct Schedule {
     pub root: usize,
     /// Its bytes.
     pub len: u64,
-    /// Binomial tree and chain pass it on in segments of so many bytes (zero: as a whole).
+    /// Binomial tree, chain and cover pass it on in segments of so many bytes (zero: as a whole).
     pub segment: u64,
 }
 
@@ -61,13 +65,27 @@ pub enum Way {
     Send,
 }
 
-/// One message between two, as one of them sees it.
+/// Who is at the other end of a step.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Peer {
+    /// A rank, over a channel: a message between two.
+    Rank(usize),
+    /// All other members of a group, or the one of them who broadcasts to it.
+    Group {
+        /// Which group, by its place in a list that is the same on every rank.
+        group: usize,
+        /// Who broadcasts.
+        root: usize,
+    },
+}
+
+/// One message, as one of its ends sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Which way it goes.
     pub way: Way,
-    /// The rank at the other end.
-    pub peer: usize,
+    /// Who is at the other end.
+    pub peer: Peer,
     /// What it carries.
     pub part: Part,
     /// A send begins when this step of the same rank has received what it carries. `None`: the
@@ -81,24 +99,36 @@ impl Schedule {
         assert!(self.root < self.nodes && rank < self.nodes, "{self:?}");
         let place = (rank + self.nodes - self.root) % self.nodes;
         let mut steps = Steps {
-            schedule: *self,
+            schedule: self,
             list: Vec::new(),
         };
-        match self.algorithm {
+        let at = |place| self.at(place);
+        match &self.algorithm {
             Algorithm::Binomial => {
                 let (parent, children) = self.tree(place);
-                steps.pass_on(parent, &children);
+                let children: Vec<Peer> = children.into_iter().map(at).collect();
+                steps.pass_on(parent.map(at), &children);
             }
             Algorithm::Chain => {
                 let next = (place + 1 < self.nodes).then_some(place + 1);
-                steps.pass_on(place.checked_sub(1), next.as_slice());
+                steps.pass_on(place.checked_sub(1).map(at), next.map(at).as_slice());
             }
             Algorithm::ScatterAllgather => {
                 steps.scatter(place);
                 steps.allgather(place);
             }
+            Algorithm::Cover(cover) => {
+                assert_eq!(cover.root(), self.root, "{self:?}");
+                let (parent, children) = cover.peers(rank);
+                steps.pass_on(parent, &children);
+            }
         }
         steps.list
+    }
+
+    /// The rank at a place.
+    fn at(&self, place: usize) -> Peer {
+        Peer::Rank((place + self.root) % self.nodes)
     }
 
     /// Parent and children of a place in the binomial tree, the largest sub-tree first.
@@ -153,18 +183,17 @@ impl Schedule {
 }
 
 /// The steps of one rank, as they are found.
-struct Steps {
-    schedule: Schedule,
+struct Steps<'a> {
+    schedule: &'a Schedule,
     list: Vec<Step>,
 }
 
-impl Steps {
-    /// Adds a step with the rank at `place` and says which it is.
-    fn add(&mut self, way: Way, place: usize, part: Part, after: Option<usize>) -> Option<usize> {
-        let Schedule { nodes, root, .. } = self.schedule;
+impl Steps<'_> {
+    /// Adds a step and says which it is.
+    fn add(&mut self, way: Way, peer: Peer, part: Part, after: Option<usize>) -> Option<usize> {
         self.list.push(Step {
             way,
-            peer: (place + root) % nodes,
+            peer,
             part,
             after,
         });
@@ -172,7 +201,7 @@ impl Steps {
     }
 
     /// Every segment comes from the parent and goes to all children before the next one does.
-    fn pass_on(&mut self, parent: Option<usize>, children: &[usize]) {
+    fn pass_on(&mut self, parent: Option<Peer>, children: &[Peer]) {
         for part in self.schedule.segments() {
             let came = parent.and_then(|p| self.add(Way::Receive, p, part, None));
             for &child in children {
@@ -189,11 +218,11 @@ impl Steps {
         let mine = s.blocks(place, s.below(place));
         let came = parent
             .filter(|_| mine.len > 0)
-            .and_then(|p| self.add(Way::Receive, p, mine, None));
+            .and_then(|p| self.add(Way::Receive, s.at(p), mine, None));
         for child in children {
             let part = s.blocks(child, s.below(child));
             if part.len > 0 {
-                self.add(Way::Send, child, part, came);
+                self.add(Way::Send, s.at(child), part, came);
             }
         }
     }
@@ -203,7 +232,7 @@ impl Steps {
     fn allgather(&mut self, place: usize) {
         let s = self.schedule;
         let n = s.nodes;
-        let (left, right) = ((place + n - 1) % n, (place + 1) % n);
+        let (left, right) = (s.at(place + n - 1), s.at(place + 1));
         // The scatter has brought the own block in its first step, if anything.
         let first = self.list.first().filter(|s| s.way == Way::Receive);
         let mut came = first.map(|_| 0);
@@ -224,86 +253,10 @@ impl Steps {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, VecDeque};
-
+    use super::super::testing::{Done, carry_out};
     use super::*;
 
     const NODES_MAX: usize = 40;
-
-    /// What has become of a schedule that was carried out.
-    #[derive(Debug, Default)]
-    struct Done {
-        /// Rounds, if in a round everybody sends one message at most.
-        rounds: usize,
-        messages: usize,
-        /// Bytes that each has sent and received, and times that a byte came at most.
-        sent: Vec<u64>,
-        received: Vec<u64>,
-        times_max: u32,
-        /// Steps are left that can never be taken.
-        stuck: bool,
-    }
-
-    /// Carries a schedule out, in rounds: who may send its next message does. Panics if somebody
-    /// sends what it does not have, receives what it does not expect, or lacks a byte at the end.
-    fn carry_out(s: &Schedule) -> Done {
-        let ranks: Vec<Vec<Step>> = (0..s.nodes).map(|r| s.steps(r)).collect();
-        let mut times: Vec<Vec<u32>> = vec![vec![0; s.len as usize]; s.nodes];
-        let mut over: Vec<Vec<bool>> = ranks.iter().map(|r| vec![false; r.len()]).collect();
-        // What each expects from each, in its order, and what it has still to send.
-        let mut expected: BTreeMap<(usize, usize), VecDeque<usize>> = BTreeMap::new();
-        let mut to_send: Vec<VecDeque<usize>> = vec![VecDeque::new(); s.nodes];
-        for (rank, steps) in ranks.iter().enumerate() {
-            for (i, step) in steps.iter().enumerate() {
-                assert!(step.peer != rank && step.peer < s.nodes);
-                match step.way {
-                    Way::Send => to_send[rank].push_back(i),
-                    Way::Receive => expected.entry((step.peer, rank)).or_default().push_back(i),
-                }
-            }
-        }
-        let mut done = Done {
-            sent: vec![0; s.nodes],
-            received: vec![0; s.nodes],
-            ..Done::default()
-        };
-        while to_send.iter().any(|q| !q.is_empty()) {
-            let may = |&r: &usize| {
-                let next = to_send[r].front().map(|&i| ranks[r][i].after);
-                next.is_some_and(|after| after.is_none_or(|i| over[r][i]))
-            };
-            let senders: Vec<usize> = (0..s.nodes).filter(may).collect();
-            if senders.is_empty() {
-                done.stuck = true;
-                return done;
-            }
-            let mut arrived = Vec::new();
-            for rank in senders {
-                let step = ranks[rank][to_send[rank].pop_front().unwrap()];
-                let bytes = step.part.offset as usize..(step.part.offset + step.part.len) as usize;
-                let here = |b: usize| rank == s.root || times[rank][b] > 0;
-                assert!(bytes.clone().all(here), "{rank} sends what it lacks: {s:?}");
-                let queue = expected.get_mut(&(rank, step.peer));
-                let i = queue.and_then(VecDeque::pop_front).expect("somebody waits");
-                assert_eq!(ranks[step.peer][i].part, step.part, "{s:?}");
-                done.messages += 1;
-                done.sent[rank] += step.part.len;
-                done.received[step.peer] += step.part.len;
-                arrived.push((step.peer, i, bytes));
-            }
-            for (rank, i, bytes) in arrived {
-                over[rank][i] = true;
-                bytes.for_each(|b| times[rank][b] += 1);
-            }
-            done.rounds += 1;
-        }
-        assert!(expected.values().all(VecDeque::is_empty), "{s:?}");
-        for (rank, times) in times.iter().enumerate() {
-            assert!(rank == s.root || times.iter().all(|&t| t > 0), "{s:?}");
-            done.times_max = times.iter().copied().fold(done.times_max, u32::max);
-        }
-        done
-    }
 
     fn each(algorithm: Algorithm, mut test: impl FnMut(&Schedule, &Done)) {
         for nodes in 1..=NODES_MAX {
@@ -311,13 +264,13 @@ mod tests {
                 let n = nodes as u64;
                 for (len, segment) in [(0, 0), (1, 7), (n / 2 + 1, 0), (3 * n + 1, 5)] {
                     let s = Schedule {
-                        algorithm,
+                        algorithm: algorithm.clone(),
                         nodes,
                         root,
                         len,
                         segment,
                     };
-                    let done = carry_out(&s);
+                    let done = carry_out(&s, &(0..nodes).collect(), &[]);
                     assert!(!done.stuck, "{s:?}");
                     test(&s, &done);
                 }
@@ -339,7 +292,7 @@ mod tests {
             if segments(s) == 1 {
                 assert_eq!(done.rounds, depth, "{s:?}");
             }
-            assert_eq!(done.messages, segments(s) * (s.nodes - 1), "{s:?}");
+            assert_eq!(done.operations, segments(s) * (s.nodes - 1), "{s:?}");
             assert_eq!(done.sent[s.root], s.len * depth as u64, "{s:?}");
             assert!(done.times_max <= 1, "{s:?}");
         });
@@ -351,7 +304,7 @@ mod tests {
             let hops = s.nodes - 1;
             let rounds = if hops == 0 { 0 } else { hops + segments(s) - 1 };
             assert_eq!(done.rounds, rounds, "{s:?}");
-            assert_eq!(done.messages, segments(s) * hops, "{s:?}");
+            assert_eq!(done.operations, segments(s) * hops, "{s:?}");
             assert!(done.sent.iter().all(|&b| b <= s.len), "{s:?}");
             assert!(done.times_max <= 1, "{s:?}");
         });
@@ -376,7 +329,11 @@ mod tests {
             assert!(done.sent.iter().all(|&b| b <= 2 * s.len), "{s:?}");
             if s.len >= n {
                 let blocks = s.len.div_ceil(block) as usize;
-                assert_eq!(done.messages, blocks - 1 + blocks * (s.nodes - 1), "{s:?}");
+                assert_eq!(
+                    done.operations,
+                    blocks - 1 + blocks * (s.nodes - 1),
+                    "{s:?}"
+                );
             }
             assert!(done.times_max <= 2, "{s:?}");
         });

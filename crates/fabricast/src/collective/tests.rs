@@ -1,11 +1,12 @@
 //! All algorithms over UDP on the loopback, with datagrams lost on purpose.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Config, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time};
+use fabricast_proto::{Command, Config, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time};
 
 use super::*;
 use crate::driver::Driver;
@@ -16,6 +17,7 @@ use crate::transport::udp::{Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
 const CHUNK: u32 = 1200;
+const START: Seq = Seq(u32::MAX - 3);
 /// Nobody waits longer before it looks whether all are done.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -51,25 +53,48 @@ fn node(rank: usize, caps: Caps) -> Node {
     Node::new(config, rank as u64)
 }
 
+/// Adds the groups of which this rank is a member, numbered from 1 and at addresses of their own.
+fn join(driver: &mut Driver<Net, Memory>, rank: usize, groups: &[Vec<usize>], port: u16) {
+    for (i, members) in (1u8..).zip(groups) {
+        if members.contains(&rank) {
+            let group = GroupId(i.into());
+            let address = (Ipv4Addr::new(239, 255, 78, i), port).into();
+            driver.transport().join(group, address, true).unwrap();
+            let add = Command::GroupAdd {
+                group,
+                members: members.iter().map(|&m| NodeId(m as u32)).collect(),
+                chunk: CHUNK,
+                start: START,
+            };
+            driver.command(Time::ZERO, add).unwrap();
+        }
+    }
+}
+
 /// One rank, until all ranks are done: what it has in the end.
 fn take_part(
     rank: usize,
-    net: Net,
+    mut driver: Driver<Net, Memory>,
     schedules: &[Schedule],
     messages: Vec<Vec<u8>>,
     done: &AtomicUsize,
 ) -> Vec<Vec<u8>> {
     let clock = Instant::now();
     let now = || Time(1 + clock.elapsed().as_nanos() as u64);
-    let caps = net.caps();
-    let mut driver: Driver<Net, Memory> = Driver::new(node(rank, caps), net);
     let mut runner = Runner::new(MessageBuffer::new(messages), AHEAD);
-    schedules.iter().for_each(|s| runner.add(&s.steps(rank)));
-    let channel = |peer: usize| Channel {
-        group: GroupId((rank.min(peer) * 100 + rank.max(peer)) as u32),
-        node: NodeId(peer as u32),
+    let steps: Vec<Vec<Step>> = schedules.iter().map(|s| s.steps(rank)).collect();
+    steps.iter().for_each(|steps| runner.add(steps));
+    let channel = |peer| match peer {
+        Peer::Rank(peer) => Channel {
+            group: GroupId((1000 + rank.min(peer) * 100 + rank.max(peer)) as u32),
+            node: NodeId(peer as u32),
+        },
+        Peer::Group { group, root } => Channel {
+            group: GroupId(1 + group as u32),
+            node: NodeId(root as u32),
+        },
     };
-    let me = (NodeId(rank as u32), CHUNK, Seq(u32::MAX - 3));
+    let me = (NodeId(rank as u32), CHUNK, START);
     runner.open(now(), &mut driver, me, channel).unwrap();
     let ranks = schedules[0].nodes;
     let mut told = false;
@@ -99,63 +124,114 @@ fn take_part(
         }
     }
     assert!(runner.has_all() && !runner.has_failed());
+    // Groups are multicast to, and only by those who are told to.
+    let to_group = |s: &Step| s.way == Way::Send && matches!(s.peer, Peer::Group { .. });
+    let broadcasts = steps.iter().flatten().any(to_group);
     let counters = driver.node().counters();
-    assert_eq!((counters.data, counters.repairs_multicast), (0, 0));
+    assert_eq!(counters.data > 0, broadcasts);
+    assert!(broadcasts || counters.repairs_multicast == 0);
     runner.buffer().messages().to_vec()
 }
 
-/// Messages of these lengths from `root` to all of `nodes`, one after the other.
-fn run(algorithm: Algorithm, nodes: usize, root: usize, lens: &[usize], loss: f64) {
+/// Messages of these lengths to the ranks of `target`, one after the other.
+fn run(
+    schedule: &Schedule,
+    target: &BTreeSet<usize>,
+    groups: &[Vec<usize>],
+    lens: &[usize],
+    loss: f64,
+) {
     let messages: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len)).collect();
-    let schedule = |&len: &usize| Schedule {
-        algorithm,
-        nodes,
-        root,
+    let schedules = lens.iter().map(|&len| Schedule {
         len: len as u64,
-        segment: 16 << 10,
-    };
-    let schedules: Vec<Schedule> = lens.iter().map(schedule).collect();
+        ..schedule.clone()
+    });
+    let schedules: Vec<Schedule> = schedules.collect();
     let done = AtomicUsize::new(0);
-    let ends: Vec<_> = (0..nodes).map(|rank| open(rank, loss)).collect();
+    let ends: Vec<_> = (0..schedule.nodes).map(|rank| open(rank, loss)).collect();
     let peers: Vec<SocketAddr> = ends.iter().map(|net| net.inner().local_addr()).collect();
+    let empty: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
     thread::scope(|scope| {
-        let (messages, schedules, peers, done) = (&messages, &schedules, &peers, &done);
+        let (schedules, peers, done) = (&schedules, &peers, &done);
         let ranks: Vec<_> = ends
             .into_iter()
             .enumerate()
             .map(|(rank, mut net)| {
-                let here = messages.iter().map(|m| match rank == root {
-                    true => m.clone(),
-                    false => vec![0; m.len()],
-                });
-                let here = here.collect();
+                let here = match rank == schedule.root {
+                    true => messages.clone(),
+                    false => empty.clone(),
+                };
                 scope.spawn(move || {
                     for (peer, &address) in peers.iter().enumerate() {
                         net.peer(NodeId(peer as u32), address);
                     }
-                    take_part(rank, net, schedules, here, done)
+                    let mut driver = Driver::new(node(rank, net.caps()), net);
+                    // A port that is ours, so that no other test uses it.
+                    join(&mut driver, rank, groups, peers[0].port());
+                    take_part(rank, driver, schedules, here, done)
                 })
             })
             .collect();
         for (rank, thread) in ranks.into_iter().enumerate() {
             let got = thread.join().unwrap();
-            assert!(&got == messages, "{algorithm:?}: rank {rank} of {nodes}");
+            let wanted = match rank == schedule.root || target.contains(&rank) {
+                true => &messages,
+                false => &empty,
+            };
+            assert!(&got == wanted, "rank {rank}: {schedule:?}");
         }
     });
 }
 
+fn schedule(algorithm: Algorithm, nodes: usize, root: usize) -> Schedule {
+    Schedule {
+        algorithm,
+        nodes,
+        root,
+        len: 0,
+        segment: 16 << 10,
+    }
+}
+
+/// From `root` to all, by messages.
+fn to_all(algorithm: Algorithm, nodes: usize, root: usize, lens: &[usize], loss: f64) {
+    let schedule = schedule(algorithm, nodes, root);
+    run(&schedule, &(0..nodes).collect(), &[], lens, loss);
+}
+
 #[test]
 fn every_algorithm_delivers_over_udp_that_loses() {
-    for algorithm in Algorithm::ALL {
-        run(algorithm, 5, 2, &[100_000, 0, 1, 40_001], 0.05);
+    for algorithm in Algorithm::MESSAGES {
+        to_all(algorithm, 5, 2, &[100_000, 0, 1, 40_001], 0.05);
     }
 }
 
 #[test]
 fn odd_numbers_of_ranks_and_no_loss() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::MESSAGES {
         for (nodes, root) in [(1, 0), (2, 1), (3, 0), (7, 6)] {
-            run(algorithm, nodes, root, &[10_000, 3], 0.0);
+            to_all(algorithm.clone(), nodes, root, &[10_000, 3], 0.0);
         }
+    }
+}
+
+/// A group of the root, one that hangs from it by a shared member, one that is reached by a message, and a rank in no
+/// group; two groups do not serve, and two ranks are not meant.
+#[test]
+fn a_cover_delivers_to_its_set_alone_over_udp_that_loses() {
+    let groups = [
+        vec![0, 8, 9],
+        vec![2, 0, 3, 1],
+        vec![5, 4, 3],
+        vec![1, 2, 5],
+        vec![6, 7, 8],
+    ];
+    for (root, loss) in [(0, 0.05), (2, 0.0), (10, 0.05)] {
+        let target: BTreeSet<usize> = (0..9).chain([11]).collect();
+        let cover = Cover::new(&target, root, &groups);
+        let broadcasts = cover.hops().iter().filter(|hop| hop.group.is_some());
+        assert_eq!(broadcasts.count(), 3);
+        let schedule = schedule(Algorithm::Cover(cover), 12, root);
+        run(&schedule, &target, &groups, &[100_000, 0, 1, 40_001], loss);
     }
 }

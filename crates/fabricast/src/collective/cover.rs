@@ -1,0 +1,256 @@
+//! A set of ranks that no group is, reached by the groups that there are.
+//!
+//! P4 (4.2) divides such a set into disjoint sets that its hardware can address, and the sender
+//! broadcasts to one after another. A [`Cover`] does so with groups, the largest first: one
+//! broadcast to each, and nobody gets the message twice. Two things are ours, for here only a
+//! member broadcasts to a group. A group that shares a member with those before is reached through
+//! that one, and of a group in which nobody has the message the lowest member is sent it first.
+//! And such messages, like those to ranks that no group covers, are sent by whoever is free first
+//! (P4 names a tree as the alternative to its chain): without groups a cover is a binomial tree.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::schedule::Peer;
+
+/// Members that a group must have to be worth a broadcast: one to fewer is a message.
+const MEMBERS_MIN: usize = 3;
+
+/// How a message gets from one rank to a set of ranks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cover {
+    root: usize,
+    hops: Vec<Hop>,
+}
+
+/// One operation of a cover: a broadcast to a group by one of its members, or a message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hop {
+    /// Who sends; it has the message by then.
+    pub from: usize,
+    /// Who receives and lacks it: all other members of the group, or one rank.
+    pub to: Vec<usize>,
+    /// To which group it goes, by its place in the list of groups; `None`: it is a message.
+    pub group: Option<usize>,
+}
+
+impl Cover {
+    /// From `root`, which may be in the target or not, to all others of `target`.
+    ///
+    /// A group serves if it has three members, all of them lack the message but one at most, and
+    /// none is outside. The largest comes next; of equals one in which somebody has the message; of
+    /// equals the first in the list. The list is the same on every rank, and so is the cover.
+    pub fn new(target: &BTreeSet<usize>, root: usize, groups: &[Vec<usize>]) -> Cover {
+        let mut lacking = target.clone();
+        lacking.remove(&root);
+        let mut front = Front {
+            hops: Vec::new(),
+            lacking,
+            free: BTreeMap::from([(root, 0)]),
+        };
+        while front.next_group(groups) {}
+        while let Some(&rank) = front.lacking.first() {
+            front.message(rank);
+        }
+        let hops = front.hops;
+        Cover { root, hops }
+    }
+
+    /// Who has the message.
+    pub fn root(&self) -> usize {
+        self.root
+    }
+
+    /// The operations: what a rank sends it has received in one before, and it sends in this order.
+    pub fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// From whom a rank gets the message, and to whom it passes it on, in its order.
+    pub(super) fn peers(&self, rank: usize) -> (Option<Peer>, Vec<Peer>) {
+        let (mut parent, mut children) = (None, Vec::new());
+        for hop in &self.hops {
+            let root = hop.from;
+            let group = hop.group.map(|group| Peer::Group { group, root });
+            if hop.from == rank {
+                children.push(group.unwrap_or(Peer::Rank(hop.to[0])));
+            } else if hop.to.contains(&rank) {
+                parent = Some(group.unwrap_or(Peer::Rank(hop.from)));
+            }
+        }
+        (parent, children)
+    }
+}
+
+/// How far a cover has come.
+struct Front {
+    hops: Vec<Hop>,
+    lacking: BTreeSet<usize>,
+    /// Those who have the message, and in which round each may send next, if an operation takes one.
+    free: BTreeMap<usize, usize>,
+}
+
+impl Front {
+    /// Covers one group more; false if none serves.
+    fn next_group(&mut self, groups: &[Vec<usize>]) -> bool {
+        let serving = groups.iter().enumerate().filter(|(_, g)| self.serves(g));
+        let best = |(_, g): &(usize, &Vec<usize>)| Reverse((g.len(), self.has(g).is_some()));
+        let Some((group, members)) = serving.min_by_key(best) else {
+            return false;
+        };
+        let from = self.has(members).unwrap_or_else(|| {
+            let lowest = *members.iter().min().expect("three members at least");
+            self.message(lowest);
+            lowest
+        });
+        let to = members.iter().copied().filter(|&m| m != from).collect();
+        self.hop(from, to, Some(group));
+        true
+    }
+
+    /// Whether a broadcast to the group is worth it, and reaches only who lacks the message.
+    fn serves(&self, members: &[usize]) -> bool {
+        let has = members.iter().filter(|m| self.free.contains_key(m)).count();
+        let lack = members.iter().filter(|m| self.lacking.contains(m)).count();
+        members.len() >= MEMBERS_MIN && has <= 1 && has + lack == members.len()
+    }
+
+    /// A member that has the message.
+    fn has(&self, members: &[usize]) -> Option<usize> {
+        let mut members = members.iter().copied();
+        members.find(|m| self.free.contains_key(m))
+    }
+
+    /// Whoever is free first sends it to `to`; of several the lowest.
+    fn message(&mut self, to: usize) {
+        let first = self.free.iter().min_by_key(|&(_, round)| round);
+        let (&from, _) = first.expect("the root has it");
+        self.hop(from, vec![to], None);
+    }
+
+    fn hop(&mut self, from: usize, to: Vec<usize>, group: Option<usize>) {
+        let over = self.free[&from] + 1;
+        self.free.insert(from, over);
+        for &rank in &to {
+            self.lacking.remove(&rank);
+            self.free.insert(rank, over);
+        }
+        self.hops.push(Hop { from, to, group });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use super::super::schedule::{Algorithm, Schedule};
+    use super::super::testing::{Done, carry_out};
+    use super::*;
+
+    type Set = BTreeSet<usize>;
+
+    /// Sets of so many of the first `nodes` ranks, each in order.
+    fn sets(nodes: usize, sizes: RangeInclusive<usize>) -> Vec<Vec<usize>> {
+        let set = |bits: usize| (0..nodes).filter(move |n| bits >> n & 1 == 1).collect();
+        let all = (0..1 << nodes).map(set);
+        all.filter(|set: &Vec<usize>| sizes.contains(&set.len()))
+            .collect()
+    }
+
+    /// Lists of `most` of these groups at most.
+    fn lists(of: &[Vec<usize>], most: usize) -> Vec<Vec<Vec<usize>>> {
+        let mut lists = vec![Vec::new()];
+        for group in of {
+            let mut longer = lists.clone();
+            longer.retain(|list| list.len() < most);
+            longer.iter_mut().for_each(|list| list.push(group.clone()));
+            lists.extend(longer);
+        }
+        lists
+    }
+
+    /// A message of two segments, carried out: nobody sends what it lacks, nobody gets it twice, and only who is meant.
+    fn carried_out(cover: &Cover, nodes: usize, target: &Set, groups: &[Vec<usize>]) -> Done {
+        let schedule = Schedule {
+            algorithm: Algorithm::Cover(cover.clone()),
+            nodes,
+            root: cover.root(),
+            len: 3,
+            segment: 2,
+        };
+        let done = carry_out(&schedule, target, groups);
+        assert!(!done.stuck && done.times_max <= 1, "{schedule:?}");
+        done
+    }
+
+    /// Every root, every target, and every list of `most` of these groups at most.
+    fn each(nodes: usize, of: &[Vec<usize>], most: usize) {
+        for groups in lists(of, most) {
+            for target in sets(nodes, 0..=nodes) {
+                let target: Set = target.into_iter().collect();
+                for root in 0..nodes {
+                    let cover = Cover::new(&target, root, &groups);
+                    let done = carried_out(&cover, nodes, &target, &groups);
+                    assert_eq!(done.operations, 2 * cover.hops().len());
+                    let lacking = target.iter().filter(|&&rank| rank != root).count();
+                    let inside = |m: &usize| *m == root || target.contains(m);
+                    let serves = |g: &Vec<usize>| g.len() >= 3 && g.iter().all(inside);
+                    let saves = cover.hops().len() < lacking;
+                    assert_eq!(saves, groups.iter().any(serves), "{cover:?} of {groups:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_meant_gets_it_once_and_nobody_else() {
+        each(4, &sets(4, 2..=4), usize::MAX);
+        each(5, &sets(5, 2..=5), 2);
+        each(5, &sets(5, 3..=5), 3);
+    }
+
+    fn hop(from: usize, to: &[usize], group: Option<usize>) -> Hop {
+        let to = to.to_vec();
+        Hop { from, to, group }
+    }
+
+    #[test]
+    fn sets_are_chained_the_largest_first() {
+        let groups = [
+            vec![6, 5, 7],
+            vec![0, 1, 2],
+            vec![4, 3, 2],
+            vec![1, 3, 8],
+            vec![1, 2, 13, 14, 15],
+            vec![9, 10, 11, 12],
+        ];
+        let cover = Cover::new(&(0..13).collect(), 0, &groups);
+        let wanted = [
+            hop(0, &[9], None),
+            hop(9, &[10, 11, 12], Some(5)),
+            hop(0, &[1, 2], Some(1)),
+            hop(2, &[4, 3], Some(2)),
+            hop(0, &[5], None),
+            hop(5, &[6, 7], Some(0)),
+            hop(1, &[8], None), // 0 would be free a round later
+        ];
+        assert_eq!(cover.hops(), wanted);
+    }
+
+    #[test]
+    fn without_groups_it_is_as_quick_as_a_binomial_tree() {
+        for nodes in 1..=40 {
+            let target = (0..nodes).collect();
+            let cover = Cover::new(&target, nodes / 2, &[]);
+            let schedule = Schedule {
+                algorithm: Algorithm::Cover(cover),
+                nodes,
+                root: nodes / 2,
+                len: 1,
+                segment: 0,
+            };
+            let rounds = carry_out(&schedule, &target, &[]).rounds;
+            assert_eq!(rounds, nodes.next_power_of_two().ilog2() as usize);
+        }
+    }
+}
