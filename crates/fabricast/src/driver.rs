@@ -202,6 +202,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Receives, lets the node work, sends. Never blocks.
     pub fn step(&mut self, now: Time) -> io::Result<Step> {
         let received = self.receive(now)?;
+        self.advance(now, received > 0)
+    }
+
+    /// Lets the node work, and sends: a step for who knows that nothing of interest has arrived, or has `received` it
+    /// and that there may be more.
+    pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
         self.progress(now);
         for _ in 0..BATCHES_MAX {
             // What the transport would not take goes first; until then the node is not asked.
@@ -213,7 +219,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             let wake = match wait {
                 _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
-                Some(_) if received > 0 && !self.transport.is_drained() => Some(now),
+                Some(_) if received && !self.transport.is_drained() => Some(now),
                 // What has gone may have been the last that an operation waited for: ask again.
                 Some(wake) if !moved => wake,
                 _ => continue,

@@ -1,6 +1,7 @@
 //! What is behind the lock: the driver, what has ended, what is still to be brought to others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::time::Duration;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Seq, Time};
@@ -8,7 +9,8 @@ use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, S
 use std::net::SocketAddr;
 
 use super::Group;
-use crate::driver::{self, Driver};
+use super::stream::Stream;
+use crate::driver::{self, Driver, Step};
 use crate::error::Error;
 use crate::net::Net;
 use crate::object::Object;
@@ -96,6 +98,7 @@ pub(super) struct Engine<O: Object> {
     copies: BTreeMap<OpId, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
+    stream: Stream,
     wake: Option<Time>,
     statistics: Statistics,
 }
@@ -120,6 +123,7 @@ impl<O: Object> Engine<O> {
             copies: BTreeMap::new(),
             copied: 0,
             gone: BTreeSet::new(),
+            stream: Stream::default(),
             wake: None,
             statistics: Statistics::default(),
         }
@@ -249,6 +253,10 @@ impl<O: Object> Engine<O> {
             ),
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
+        match root == self.rank && copy {
+            true => self.stream.add(now, len),
+            false => self.stream.broken(),
+        }
         if root == self.rank && copy {
             let lent = self.driver.take(op);
             debug_assert!(lent.is_some() || len == 0, "it was copied");
@@ -265,7 +273,32 @@ impl<O: Object> Engine<O> {
 
     /// Lets the driver work; says when it wants to again, and what keeps it from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        self.stream.sent();
         let step = self.driver.step(now);
+        self.stepped(now, step)
+    }
+
+    /// After something was started: the same, but without looking for what has arrived. What belongs to it may be
+    /// here already; and of a stream of short broadcasts several are sent at once.
+    pub fn started(&mut self, now: Time) -> Result<(), Error> {
+        if self.stream.gathers(now) {
+            return Ok(());
+        }
+        self.stream.sent();
+        let step = self.driver.advance(now, false);
+        self.stepped(now, step).map(|_| ())
+    }
+
+    /// Since when something waits to be sent for others to go with it.
+    pub fn gathering(&self) -> Option<Time> {
+        self.stream.since
+    }
+
+    fn stepped(
+        &mut self,
+        now: Time,
+        step: io::Result<Step>,
+    ) -> Result<(Option<Time>, Sending), Error> {
         let step = step.map_err(|e| Error::io("using the network", e))?;
         let mut met = false;
         while let Some(event) = self.driver.event() {
@@ -326,11 +359,6 @@ impl<O: Object> Engine<O> {
         }
     }
 
-    /// Whether an operation has ended and its object is back.
-    pub fn is_over(&self, op: OpId) -> bool {
-        self.ended.contains_key(&op)
-    }
-
     /// How the operation has ended, and its object; once.
     pub fn ended(&mut self, op: OpId) -> Option<(Ended, Option<O>)> {
         let how = *self.ended.get(&op)?;
@@ -349,9 +377,10 @@ impl<O: Object> Engine<O> {
         self.copies.is_empty() && !self.leaving.values().any(waits)
     }
 
-    /// Whether something is left to do when nobody calls.
-    pub fn owes(&self) -> bool {
-        self.wake.is_some() || !self.copies.is_empty()
+    /// A caller goes: whether something is left to do when nobody calls.
+    pub fn left(&mut self, now: Time) -> bool {
+        self.stream.left(now);
+        self.wake.is_some() || !self.copies.is_empty() || self.stream.since.is_some()
     }
 
     /// Whether the group is there and was not given up.

@@ -15,6 +15,7 @@ mod card;
 mod engine;
 mod peers;
 mod progress;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -91,6 +92,8 @@ struct Shared<O: Object> {
     inside: AtomicUsize,
     /// When a caller was last inside, in ns of the clock.
     called: AtomicU64,
+    /// Set by a caller that leaves something to be sent together with what comes next.
+    hurry: AtomicBool,
     /// Set by the progress thread when it sleeps longer than a caller may rely on.
     dozing: AtomicBool,
 }
@@ -137,6 +140,7 @@ impl<O: Object + Send + 'static> Context<O> {
             clock: Clock(Instant::now()),
             inside: AtomicUsize::new(0),
             called: AtomicU64::new(0),
+            hurry: AtomicBool::new(false),
             dozing: AtomicBool::new(false),
         });
         let progress = Progress::start(shared.clone(), own)?;
@@ -210,15 +214,31 @@ impl<O: Object + Send + 'static> Context<O> {
         };
         let mut engine = self.shared.lock();
         self.heed_lost(&mut engine);
-        engine.step(self.shared.clock.now())?;
-        let ended = engine.ended(op);
+        let mut ended = engine.ended(op);
+        if ended.is_none() {
+            engine.step(self.shared.clock.now())?;
+            ended = engine.ended(op);
+        }
         self.left(engine);
-        let Some((ended, object)) = ended else {
+        let Some(ended) = ended else {
             return Ok(None);
         };
         request.op = None;
+        self.outcome(ended).map(Some)
+    }
+
+    /// Waits until the operation is over, and gives its object back if it was not copied.
+    pub fn wait(&self, request: Request, meanwhile: Meanwhile<'_>) -> Result<Option<O>, Error> {
+        let Some(op) = request.op else {
+            return Ok(None);
+        };
+        let ended = self.until(meanwhile, |engine| engine.ended(op))?;
+        self.outcome(ended)
+    }
+
+    fn outcome(&self, (ended, object): (Ended, Option<O>)) -> Result<Option<O>, Error> {
         match ended {
-            Ended::Complete => Ok(Some(object)),
+            Ended::Complete => Ok(object),
             Ended::Failed => Err(self.loss()),
             Ended::Mismatch => Err(Error::Usage(
                 "the root broadcasts another number of bytes than this process receives".into(),
@@ -226,31 +246,9 @@ impl<O: Object + Send + 'static> Context<O> {
         }
     }
 
-    /// Waits until the operation is over, and gives its object back if it was not copied.
-    pub fn wait(&self, mut request: Request, meanwhile: Meanwhile<'_>) -> Result<Option<O>, Error> {
-        let _inside = Inside::new(self);
-        loop {
-            if let Some(object) = self.test(&mut request)? {
-                return Ok(object);
-            }
-            let op = request.op;
-            let is_over = &mut || op.is_some_and(|op| self.shared.lock().is_over(op));
-            self.step_or_sleep(is_over, meanwhile)?;
-        }
-    }
-
     /// Waits until everybody has what this process has sent.
     pub fn flush(&self, meanwhile: Meanwhile<'_>) -> Result<(), Error> {
-        let _inside = Inside::new(self);
-        loop {
-            let mut engine = self.shared.lock();
-            self.heed_lost(&mut engine);
-            if engine.is_flushed() {
-                return Ok(());
-            }
-            drop(engine);
-            self.step_or_sleep(&mut || false, meanwhile)?;
-        }
+        self.until(meanwhile, |engine| engine.is_flushed().then_some(()))
     }
 
     /// The first process that was lost, as far as is known here, and how that was noticed.
@@ -268,48 +266,62 @@ impl<O: Object + Send + 'static> Context<O> {
         &self,
         group: &Group,
         meanwhile: Meanwhile<'_>,
-        mut given: A,
+        given: A,
         start: impl Fn(&mut Engine<O>, Time, A) -> Result<Option<OpId>, (Refused, A)>,
     ) -> Result<Request, Error> {
         if group.size() == 1 {
             return Ok(Request { op: None });
         }
+        // Where many are under way, there is room when one ends.
+        let mut given = Some(given);
+        let started = self.until(meanwhile, |engine| {
+            if !engine.has(group.id) {
+                return Some(Err(self.loss()));
+            }
+            match start(engine, self.shared.clock.now(), given.take()?) {
+                Ok(op) => Some(engine.started(self.shared.clock.now()).map(|()| op)),
+                Err((Refused::Busy, back)) => {
+                    given = Some(back);
+                    None
+                }
+                Err((refused, _)) => Some(Err(Error::Usage(refused.to_string()))),
+            }
+        });
+        Ok(Request { op: started?? })
+    }
+
+    /// Drives the engine until it answers.
+    fn until<R>(
+        &self,
+        meanwhile: Meanwhile<'_>,
+        mut answer: impl FnMut(&mut Engine<O>) -> Option<R>,
+    ) -> Result<R, Error> {
+        let mut inside = None;
+        let mut looked = Time::ZERO;
         loop {
             let mut engine = self.shared.lock();
             self.heed_lost(&mut engine);
-            if !engine.has(group.id) {
-                return Err(self.loss());
+            if let Some(answer) = answer(&mut engine) {
+                self.left(engine);
+                return Ok(answer);
             }
-            given = match start(&mut engine, self.shared.clock.now(), given) {
-                Ok(op) => {
-                    engine.step(self.shared.clock.now())?;
-                    self.left(engine);
-                    return Ok(Request { op });
-                }
-                Err((Refused::Busy, given)) => given,
-                Err((refused, _)) => return Err(Error::Usage(refused.to_string())),
-            };
-            // Many are under way: when one ends there is room.
+            let now = self.shared.clock.now();
+            let (wake, sending) = engine.step(now)?;
+            if let Some(answer) = answer(&mut engine) {
+                self.left(engine);
+                return Ok(answer);
+            }
             drop(engine);
-            self.step_or_sleep(&mut || false, meanwhile)?;
-        }
-    }
-
-    /// One step, and if that brings nothing, sleep until something happens.
-    fn step_or_sleep(
-        &self,
-        is_over: &mut dyn FnMut() -> bool,
-        meanwhile: Meanwhile<'_>,
-    ) -> Result<(), Error> {
-        let mut engine = self.shared.lock();
-        let now = self.shared.clock.now();
-        let (wake, sending) = engine.step(now)?;
-        self.left(engine);
-        if !is_over() {
+            if inside.is_none() {
+                inside = Some(Inside::new(self));
+                looked = now;
+            }
             self.sleep(now, wake, sending)?;
-            meanwhile();
+            if now.since(looked) >= LOOK {
+                looked = now;
+                meanwhile();
+            }
         }
-        Ok(())
     }
 
     fn sleep(&self, now: Time, wake: Option<Time>, sending: Sending) -> Result<(), Error> {
@@ -323,12 +335,17 @@ impl<O: Object + Send + 'static> Context<O> {
     }
 
     /// A caller goes: what is still to be done is the progress thread's.
-    fn left(&self, engine: MutexGuard<'_, Engine<O>>) {
-        let owes = engine.owes();
-        drop(engine);
+    fn left(&self, mut engine: MutexGuard<'_, Engine<O>>) {
         let now = self.shared.clock.now();
+        let (owes, gathers) = (engine.left(now), engine.gathering().is_some());
+        drop(engine);
         self.shared.called.store(now.0, Ordering::Relaxed);
-        if owes && self.shared.dozing.swap(false, Ordering::AcqRel) {
+        // The thread must look more often, or look at all.
+        let hurry = gathers && !self.shared.hurry.load(Ordering::Acquire);
+        if hurry {
+            self.shared.hurry.store(true, Ordering::Release);
+        }
+        if hurry || owes && self.shared.dozing.swap(false, Ordering::AcqRel) {
             self.progress.wake();
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fabricast_proto::Time;
 
 use super::Shared;
+use super::stream::WAIT_MAX;
 use crate::error::Error;
 use crate::object::Object;
 use crate::transport::udp::{Sleeper, Waker};
@@ -62,6 +63,12 @@ impl Progress {
 fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
     let mut turn = TURN;
     while !over.load(Ordering::Acquire) {
+        if shared.hurry.load(Ordering::Acquire) {
+            if sleeper.rest(WAIT_MAX).is_err() || !send_on(shared) {
+                return;
+            }
+            continue;
+        }
         let now = shared.clock.now();
         let inside = shared.inside.load(Ordering::Acquire) > 0;
         let called = Time(shared.called.load(Ordering::Relaxed));
@@ -90,4 +97,18 @@ fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
         }
         shared.dozing.store(false, Ordering::Release);
     }
+}
+
+/// Sends what has waited long enough for more to go with it. False: the network is gone.
+fn send_on<O: Object>(shared: &Shared<O>) -> bool {
+    let mut engine = shared.lock();
+    let now = shared.clock.now();
+    match engine.gathering() {
+        Some(since) if now.since(since) >= WAIT_MAX => return engine.step(now).is_ok(),
+        None if now.since(Time(shared.called.load(Ordering::Relaxed))) >= TURN => {
+            shared.hurry.store(false, Ordering::Release);
+        }
+        _ => {}
+    }
+    true
 }

@@ -1,0 +1,122 @@
+//! A root that broadcasts short messages one after the other: several then leave at once, because a system
+//! call and a pass through the network stack cost the same for one datagram as for dozens.
+//!
+//! The first of them leave at once: somebody may wait for them, and a program that broadcasts a
+//! few parameters does not notice. Only when the calls keep following each other without a pause do
+//! they wait for the next ones, and never longer than [`WAIT_MAX`].
+
+use std::time::Duration;
+
+use fabricast_proto::Time;
+
+/// Calls with less than this between them follow each other without a pause.
+const PAUSE: Duration = Duration::from_micros(10);
+/// So many of them leave at once before the others wait.
+const STREAK: u32 = 8;
+/// So many leave together.
+const TOGETHER: u32 = 64;
+/// So many bytes are enough to leave.
+const ENOUGH: u64 = 48 << 10;
+/// None waits longer: a caller that has stopped calling leaves it to the progress thread.
+pub(super) const WAIT_MAX: Duration = Duration::from_micros(100);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// Broadcasts that followed each other.
+    streak: u32,
+    last: Time,
+    waiting: u32,
+    bytes: u64,
+    /// Since when some wait.
+    pub since: Option<Time>,
+}
+
+impl Stream {
+    /// A short broadcast was started.
+    pub fn add(&mut self, now: Time, len: u64) {
+        self.streak = match now.since(self.last) < PAUSE {
+            true => self.streak.saturating_add(1),
+            false => 1,
+        };
+        self.waiting += 1;
+        self.bytes += len;
+    }
+
+    /// The call returns.
+    pub fn left(&mut self, now: Time) {
+        self.last = now;
+    }
+
+    /// Something else was started.
+    pub fn broken(&mut self) {
+        self.streak = 0;
+    }
+
+    /// Whether what was started last waits for others.
+    pub fn gathers(&mut self, now: Time) -> bool {
+        let since = self.since.unwrap_or(now);
+        let gathers = self.streak > STREAK
+            && self.waiting < TOGETHER
+            && self.bytes < ENOUGH
+            && now.since(since) < WAIT_MAX;
+        if gathers {
+            self.since = Some(since);
+        }
+        gathers
+    }
+
+    /// Everything that waited has been handed on.
+    pub fn sent(&mut self) {
+        (self.waiting, self.bytes, self.since) = (0, 0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(n: u64) -> Time {
+        Time(1000 * n)
+    }
+
+    /// Broadcasts of `len` bytes every `every` microseconds: how many left with each that left.
+    fn run(calls: u64, every: u64, len: u64) -> Vec<u32> {
+        let mut stream = Stream::default();
+        let mut left = Vec::new();
+        for i in 0..calls {
+            let now = us(1000 + i * every);
+            stream.add(now, len);
+            if !stream.gathers(now) {
+                left.push(stream.waiting);
+                stream.sent();
+            }
+            stream.left(now);
+        }
+        left
+    }
+
+    #[test]
+    fn a_few_leave_at_once_and_many_together() {
+        assert_eq!(run(8, 1, 4), [1; 8]);
+        let many = run(8 + 5 * u64::from(TOGETHER), 1, 4);
+        assert_eq!(many, [[1; 8].as_slice(), &[TOGETHER; 5]].concat());
+    }
+
+    #[test]
+    fn with_pauses_none_waits() {
+        assert!(run(100, 11, 4).iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn enough_bytes_leave() {
+        assert!(run(100, 1, 8 << 10)[8..].iter().all(|&n| n == 6));
+        assert!(run(100, 1, ENOUGH).iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn none_waits_long() {
+        let slow = run(100, 9, 4);
+        assert!(slow[8..].iter().all(|&n| n == 13), "{slow:?}");
+    }
+}
