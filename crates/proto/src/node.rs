@@ -90,10 +90,13 @@ impl Group {
         })
     }
 
-    /// The stream of another member.
+    /// The stream of another member that has never gone.
     fn inbound(&mut self, config: &Config, root: NodeId) -> Option<&mut Inbound> {
         if let Some(i) = self.inbound.iter().position(|s| s.root() == root) {
             return self.inbound.get_mut(i);
+        }
+        if root == config.node || self.gone.contains(&root) {
+            return None;
         }
         let at = self.members.binary_search(&root).ok()?;
         let me = self.members.binary_search(&config.node).ok()?;
@@ -363,9 +366,6 @@ impl Node {
         let packets = packets(len, g.chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
-        if root == self.config.node || g.gone.contains(&root) {
-            return Err(Refused::NotMember);
-        }
         let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
         let scheme = &self.config.scheme;
         stream.post(now, scheme, (id, len, packets), &mut self.out)?;
@@ -447,8 +447,7 @@ impl Node {
                     Origin::Source(_) => from,
                     Origin::Root(root) => root,
                 };
-                let known = root != self.config.node && !group.gone.contains(&root);
-                if let Some(stream) = group.inbound(&self.config, root).filter(|_| known) {
+                if let Some(stream) = group.inbound(&self.config, root) {
                     placement = stream.data(now, flight, scheme, f, &mut shared);
                 }
             }
@@ -463,8 +462,7 @@ impl Node {
                 }
             }
             Frame::Sync(f) => {
-                let known = f.root != self.config.node && !group.gone.contains(&f.root);
-                if let Some(stream) = group.inbound(&self.config, f.root).filter(|_| known) {
+                if let Some(stream) = group.inbound(&self.config, f.root) {
                     stream.sync(now, scheme, f.next);
                 }
             }
@@ -752,6 +750,8 @@ impl Node {
                 root.invariants();
             }
             for stream in &group.inbound {
+                let root = stream.root();
+                assert!(root != self.config.node && !group.gone.contains(&root));
                 stream.invariants();
             }
             if let Some(words) = &group.words {

@@ -561,3 +561,36 @@ fn a_probe_for_one_is_answered_by_that_one() {
     }
     assert_eq!(answers, [probe(all, 7), probe(one, 1)]);
 }
+
+/// What a member says of the stream of this node, or of one that is gone, begins none: each takes memory, and a share of the
+/// buffers.
+#[test]
+fn a_stream_that_cannot_be_is_not_begun() {
+    let mut n = node(1, 0, "auto+credits".parse().expect("a scheme"));
+    let gone = Command::PeerRemove(NodeId(2));
+    assert_eq!(n.command(Time(1), gone), Ok(None));
+    add(&mut n, 1);
+    for root in [1, 2].map(NodeId) {
+        let sync = Frame::Sync(wire::Sync {
+            group: GroupId(1),
+            root,
+            next: Seq(5),
+        });
+        let relayed = Frame::Data(wire::Data {
+            group: GroupId(1),
+            origin: wire::Origin::Root(root),
+            seq: Seq(0),
+            flags: 0,
+            payload: &[1; CHUNK as usize],
+        });
+        for frame in [sync, relayed] {
+            n.packet(Time(2), Time(2), &header(0), &frame);
+            assert_eq!(drain(&mut n, Time(2)), [], "of {root:?}");
+        }
+        assert_eq!(
+            post(&mut n, 1, root.0, 10),
+            Err(Refused::NotMember),
+            "{root:?}"
+        );
+    }
+}
