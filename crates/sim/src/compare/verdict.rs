@@ -8,7 +8,7 @@ const EQUAL: f64 = 1.05;
 /// Ours against the best of the others, by one measure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Standing {
-    /// It needs less, or nobody else is as fast.
+    /// It needs as much or less, or nobody else is as fast.
     Better,
     /// It needs at most 5 % more.
     Equal,
