@@ -562,6 +562,50 @@ fn a_probe_for_one_is_answered_by_that_one() {
     assert_eq!(answers, [probe(all, 7), probe(one, 1)]);
 }
 
+/// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever it has said in between, so that the root hears
+/// from one after the other and never from all at once.
+#[test]
+fn receivers_whose_acknowledgements_are_skewed_take_turns() {
+    const EVERY: u32 = 8;
+    for turn in 0..EVERY {
+        let mut n = node(turn + 1, 0, Scheme::acknowledged().skewed(EVERY));
+        let add = Command::GroupAdd {
+            group: GroupId(1),
+            members: (0..=EVERY).map(NodeId).collect(),
+            chunk: CHUNK,
+            start: Seq(0),
+        };
+        assert_eq!(n.command(Time(1), add), Ok(None));
+        assert!(post(&mut n, 1, 0, 90 * u64::from(CHUNK)).is_ok());
+        let told = |outputs: Vec<(Output, Vec<u8>)>| {
+            let told = |o: &(Output, Vec<u8>)| matches!(o.0, Output::Transmit(_));
+            outputs.iter().any(told)
+        };
+        assert!(told(drain(&mut n, Time(2))), "it has posted");
+        for seq in 0..80 {
+            let now = Time::ZERO + Duration::from_micros(10 * u64::from(seq + 1));
+            let Placement::Write(extent) = data(&mut n, 0, seq, CHUNK as usize) else {
+                panic!("packet {seq} is not written");
+            };
+            n.placed(now, extent, Outcome::Ok);
+            let speaks = told(drain(&mut n, now));
+            // Whose turn comes soon after its first word, or the question, leaves it out.
+            let soon = (0..3).contains(&seq) || (41..44).contains(&seq);
+            let its_turn = seq % EVERY == turn && !soon;
+            assert_eq!(speaks, its_turn, "{turn}: {seq}");
+            if seq == 40 {
+                let sync = Frame::Sync(wire::Sync {
+                    group: GroupId(1),
+                    root: NodeId(0),
+                    next: Seq(41),
+                });
+                n.packet(now, now, &header(0), &sync);
+                assert!(told(drain(&mut n, now)), "it was asked");
+            }
+        }
+    }
+}
+
 /// What a member says of the stream of this node, or of one that is gone, begins none: each takes memory, and a share of the
 /// buffers.
 #[test]

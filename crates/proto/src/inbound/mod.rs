@@ -160,8 +160,8 @@ pub struct Inbound {
     received: u32,
     newest: Option<Newest>,
 
-    /// Data packets since the last feedback.
-    count: u32,
+    /// Data packets since the last feedback; with skew since this node's turn, and less than none if that was left out.
+    count: i64,
     due: Option<Time>,
     last_feedback: Option<Time>,
     /// When a gap was last told of because it was due.
@@ -230,10 +230,7 @@ impl Inbound {
             wanted: Vec::new(),
             received: 0,
             newest: None,
-            count: match scheme.feedback.skewed {
-                true => turn % scheme.feedback.every.saturating_mul(stretch),
-                false => 0,
-            },
+            count: 0,
             due: None,
             last_feedback: None,
             last_gap: None,
@@ -719,7 +716,7 @@ impl Inbound {
     fn told(&mut self, now: Time, scheme: &Scheme) {
         self.due = None;
         self.asked = None;
-        self.count = 0;
+        self.count = self.count_from(&scheme.feedback);
         self.last_feedback = Some(now);
         self.last_limit = self.limit();
         let asks = !scheme.detect.by_sender && !scheme.feedback.asked_only;

@@ -2,6 +2,7 @@
 //! many can listen to.
 
 use super::*;
+use crate::scheme::FeedbackRule;
 
 impl Inbound {
     /// Decides when the root is to be told, now that packet `seq` has come.
@@ -40,15 +41,36 @@ impl Inbound {
         if asked {
             self.ask(now + rule.piggyback, scheme, seq + 1);
         }
-        // The first reports come more often, so that the pacer learns fast.
-        let every = rule.every.min(16 + self.received / 16);
         if self.is_pressing() {
             self.plan(now);
-        } else if self.count >= every.saturating_mul(self.stretch) {
+        } else if self.count >= i64::from(self.every(rule)) {
             let soon = self.spaced(now, self.last_feedback, scheme);
             self.plan(soon + rule.piggyback);
         } else {
             self.plan(now + rule.delay_max * self.stretch);
+        }
+    }
+
+    /// Data packets from one report to the next: few at first, so that the pacer learns fast.
+    fn every(&self, rule: &FeedbackRule) -> u32 {
+        let every = rule.every.min(16 + self.received / 16);
+        every.saturating_mul(self.stretch)
+    }
+
+    /// Where the count of data packets begins after a report. With skew it ends at a packet whose number is this node's,
+    /// modulo `every` (P1.6), whatever else it has reported in between; but if that is less than half of
+    /// them away, at the next one.
+    pub(super) fn count_from(&self, rule: &FeedbackRule) -> i64 {
+        let every = rule.every.saturating_mul(self.stretch);
+        if !rule.skewed || self.every(rule) < every {
+            return 0;
+        }
+        let every = i64::from(every);
+        let since = self.gaps.high().from(Seq(self.turn + 1));
+        let since = i64::from(since).rem_euclid(every);
+        match since > every / 2 {
+            true => since - every,
+            false => since,
         }
     }
 

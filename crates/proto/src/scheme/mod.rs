@@ -74,7 +74,7 @@ pub struct FeedbackRule {
     pub asked_only: bool,
     /// After this many data packets (P1.6 "every M").
     pub every: u32,
-    /// Receiver `i` starts its count at `i mod every`, so that they take turns (P1.6 "skewed").
+    /// Receiver `i` speaks after packets whose number is `i` modulo `every`, so that they take turns (P1.6 "skewed").
     pub skewed: bool,
     /// Not more often than this, unless the window is running out.
     pub spacing_min: Duration,

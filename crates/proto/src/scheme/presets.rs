@@ -164,8 +164,8 @@ impl Scheme {
         s
     }
 
-    /// P3.3: receivers ask for holes and are sent them one by one; else they speak only when the
-    /// window runs out and at the end.
+    /// P3.3: receivers ask for holes and are sent them one by one; else they speak when the window runs
+    /// out, at the end, and ever more rarely, for the pacer's sake (which the paper has not).
     pub fn ibrmp() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
@@ -181,7 +181,7 @@ impl Scheme {
         self
     }
 
-    /// P1.6: likewise, and receiver *i* begins its count at *i*.
+    /// P1.6: likewise, and receiver *i* acknowledges packets whose number is *i* modulo `every`.
     pub fn skewed(mut self, every: u32) -> Scheme {
         self.feedback.skewed = true;
         self.aggregate(every)
