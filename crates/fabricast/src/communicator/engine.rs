@@ -182,9 +182,10 @@ impl<O: Object> Engine<O> {
         }
     }
 
-    /// Brings the groups that this process leaves further; says when to look again.
-    fn go_on_leaving(&mut self, now: Time) -> Option<Time> {
+    /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
+    fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut soonest: Option<Time> = None;
+        let mut begun = false;
         let mut done = Vec::new();
         for (&group, leaving) in &mut self.leaving {
             let copies = self.groups.get(&group).map_or(0, |g| g.copies);
@@ -192,7 +193,10 @@ impl<O: Object> Engine<O> {
                 Leaving::Flushing if copies == 0 => {
                     let members = self.groups.get(&group).map_or(0, |g| g.members.len());
                     match self.driver.barrier(now, group, release(members)) {
-                        Ok(op) => *leaving = Leaving::Meeting(op),
+                        Ok(op) => {
+                            *leaving = Leaving::Meeting(op);
+                            begun = true;
+                        }
                         Err(Refused::Busy) => {}
                         Err(_) => done.push(group),
                     }
@@ -212,7 +216,7 @@ impl<O: Object> Engine<O> {
             self.leaving.remove(&group);
             self.remove(now, group);
         }
-        soonest
+        (soonest, begun)
     }
 
     /// Starts a barrier of all members.
@@ -300,7 +304,6 @@ impl<O: Object> Engine<O> {
         step: io::Result<Step>,
     ) -> Result<(Option<Time>, Sending), Error> {
         let step = step.map_err(|e| Error::io("using the network", e))?;
-        let mut met = false;
         while let Some(event) = self.driver.event() {
             let (op, how) = match event {
                 Event::Complete(op) => (op, Ended::Complete),
@@ -325,24 +328,16 @@ impl<O: Object> Engine<O> {
                 .find(|l| **l == Leaving::Meeting(op))
             {
                 *leaving = Leaving::Answering(now);
-                met = true;
             } else if self.pending.contains_key(&op) {
                 self.ended.entry(op).or_insert(how);
             }
         }
         let mut wake = step.wake;
         if !self.leaving.is_empty() {
-            let before = self.leaving.len();
-            let soonest = self.go_on_leaving(now);
+            let (soonest, begun) = self.go_on_leaving(now);
+            // What was begun the driver has not sent yet.
+            let soonest = if begun { Some(now) } else { soonest };
             wake = wake.into_iter().chain(soonest).min();
-            let began = self
-                .leaving
-                .values()
-                .any(|l| matches!(l, Leaving::Meeting(_)));
-            // What was begun or ended is for the driver to send.
-            if met || began || self.leaving.len() < before {
-                wake = None;
-            }
         }
         self.wake = wake;
         Ok((wake, self.udp().sending()))
