@@ -69,8 +69,8 @@ schemes send at one pace, just below the links'. Of several seeds the median cou
 takes 20 times as long as auto, or gives the nodes 3 times as much to do, is given up.
 
 Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes alone \
-that are no slower than auto by more than 5 %: better, within 5 %, or worse. The exit code is 1 if any \
-is worse.";
+that are no slower than auto by more than 5 %: better (or the same), within 5 %, or worse. The exit \
+code is 1 if any is worse.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -329,18 +329,29 @@ pub enum SimCommand {
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
         /// How many
-        #[arg(long, value_name = "N", default_value_t = 1000)]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first
         #[arg(long, value_name = "SEED", default_value_t = 0)]
         from: u64,
         /// How many at once; 0: as many as there are processors
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        threads: usize,
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
+        threads: u16,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
     #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
+}
+
+/// Every run has memory and a thread of its own.
+const THREADS_MAX: i64 = 1024;
+
+/// The simulator keeps a state for each packet at each node.
+fn simulated_size(s: &str) -> Result<u64, String> {
+    match units::size(s)? {
+        n if n <= 1 << 30 => Ok(n),
+        _ => Err("at most 1G can be simulated".into()),
+    }
 }
 
 #[derive(clap::Args, Debug)]
@@ -349,7 +360,7 @@ pub struct Compare {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,1024", value_parser = clap::value_parser!(u32).range(3..=65_536))]
     pub nodes: Vec<u32>,
     /// Sizes of the broadcast
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "4,2K,64K,16M", value_parser = units::size)]
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "4,2K,64K,16M", value_parser = simulated_size)]
     pub sizes: Vec<u64>,
     /// Losses in per cent; 1x8: in bursts of 8 packets on average
     #[arg(
@@ -369,8 +380,8 @@ pub struct Compare {
     #[arg(long, value_name = "BYTES", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(64..=8900))]
     pub chunk: u32,
     /// How many runs at once; 0: as many as there are processors
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub threads: usize,
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
+    pub threads: u16,
     /// Tables as Markdown, with the command that made them
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,

@@ -15,11 +15,7 @@ use crate::{output, units};
 pub fn run(args: &Compare, interrupt: &AtomicBool) -> u8 {
     match compare_all(args, interrupt) {
         Ok(code) => code,
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => exit::OK,
-        Err(e) => {
-            eprintln!("fabricast: writing to standard output: {e}");
-            exit::IO
-        }
+        Err(e) => output::written(Err(e), exit::OK),
     }
 }
 
@@ -38,12 +34,18 @@ fn compare_all(args: &Compare, interrupt: &AtomicBool) -> io::Result<u8> {
     for &cell in &cells {
         let text = format!("{} nodes, {} B, {}", cell.nodes, cell.len, cell.loss);
         bar.set_message(text);
-        let mut tick = || {
-            bar.inc(1);
-            !interrupt.load(Ordering::Relaxed)
-        };
+        let go_on = || !interrupt.load(Ordering::Relaxed);
         let threads = at_once(args.threads);
-        let Some(c) = compare(cell, &schemes(&cell), args.seeds, threads, &mut tick) else {
+        let Some(c) = compare(
+            cell,
+            &schemes(&cell),
+            args.seeds,
+            threads,
+            &go_on,
+            &mut || {
+                bar.inc(1);
+            },
+        ) else {
             break; // interrupted: what is known is told
         };
         if args.json {

@@ -29,7 +29,7 @@ use fabricast::error::exit;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let interrupt = match watch_signals() {
+    let interrupt = match watch_signals(ends_in_order(&args.command)) {
         Ok(interrupt) => interrupt,
         Err(e) => {
             eprintln!("fabricast: cannot watch for signals: {e}");
@@ -47,9 +47,22 @@ fn main() -> ExitCode {
     })
 }
 
-/// The first signal asks for an orderly end, the second one ends the process.
-fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
-    let interrupt = Arc::new(AtomicBool::new(false));
+/// Whether a command that is interrupted has something to tell or to tidy up.
+fn ends_in_order(command: &args::Command) -> bool {
+    use args::{Command, SimCommand};
+    match command {
+        Command::Send(_) | Command::Recv(_) | Command::Demo(_) | Command::Papers(_) => true,
+        Command::Sim(sim) => matches!(
+            sim.command,
+            SimCommand::Soak { .. } | SimCommand::Compare(_)
+        ),
+        Command::Model(_) => false,
+    }
+}
+
+/// The first signal asks for an orderly end, if there is one; the next one ends the process.
+fn watch_signals(in_order: bool) -> std::io::Result<Arc<AtomicBool>> {
+    let interrupt = Arc::new(AtomicBool::new(!in_order));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register_conditional_shutdown(signal, exit::INTERRUPTED.into(), interrupt.clone())?;
         flag::register(signal, interrupt.clone())?;

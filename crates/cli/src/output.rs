@@ -112,6 +112,18 @@ impl Output {
     }
 }
 
+/// The exit code of a command that was to end with `code`, once what it says has been written. A reader that
+/// has gone away (a closed pipe) has read enough.
+pub fn written(result: io::Result<()>, code: u8) -> u8 {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("fabricast: writing to standard output: {e}");
+            exit::IO
+        }
+        _ => code,
+    }
+}
+
 /// The one bar that there is.
 pub fn bar(len: u64) -> ProgressBar {
     let bar =

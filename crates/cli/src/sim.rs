@@ -11,7 +11,7 @@ use fabricast_sim::{run_seed, soak, table};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::{Sim, SimCommand};
-use crate::compare;
+use crate::{compare, output};
 
 /// Runs it; the exit code.
 pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
@@ -20,29 +20,22 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
         SimCommand::Run { seed } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
             let verdict = run_seed(seed, &mut out);
-            let _ = out.flush();
-            code(verdict.result.is_ok())
+            // What could not be written is still in the buffer, and fails again.
+            output::written(out.flush(), code(verdict.result.is_ok()))
         }
         SimCommand::Table { full } => match table::table(full, &mut std::io::stdout().lock()) {
             Ok(holds) => code(holds),
-            Err(e) => {
-                eprintln!("fabricast: writing the table: {e}");
-                exit::IO
-            }
+            Err(e) => output::written(Err(e), exit::OK),
         },
-        SimCommand::Bench { times } => match bench(times, &mut std::io::stdout().lock()) {
-            Ok(()) => exit::OK,
-            Err(e) => {
-                eprintln!("fabricast: {e}");
-                exit::IO
-            }
-        },
+        SimCommand::Bench { times } => {
+            output::written(bench(times, &mut std::io::stdout().lock()), exit::OK)
+        }
         SimCommand::Soak {
             seeds,
             from,
             threads,
         } => {
-            let threads = at_once(threads);
+            let threads = at_once(threads).min(usize::try_from(seeds).unwrap_or(usize::MAX));
             let began = Instant::now();
             let mut told = began;
             let every = match std::io::stderr().is_terminal() {
@@ -62,22 +55,24 @@ pub fn run(args: &Sim, interrupt: Arc<AtomicBool>) -> u8 {
             });
             let seconds = began.elapsed().as_secs_f64();
             let rate = report.events as f64 / seconds / 1e6;
-            println!(
+            let written = writeln!(
+                io::stdout(),
                 "{report} in {seconds:.1} s: {rate:.2} million events/s on {threads} threads, checked"
             );
-            match interrupt.load(Ordering::Relaxed) {
+            let code = match interrupt.load(Ordering::Relaxed) {
                 true => exit::INTERRUPTED,
                 false => code(report.is_clean()),
-            }
+            };
+            output::written(written, code)
         }
     }
 }
 
 /// How many threads are meant; 0: as many as there are processors.
-pub fn at_once(threads: usize) -> usize {
+pub fn at_once(threads: u16) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
-        n => n,
+        n => n.into(),
     }
 }
 

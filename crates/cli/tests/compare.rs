@@ -1,6 +1,10 @@
-//! `fabricast sim compare`: a cell as JSON, as a table, and what it says of mistakes.
+//! `fabricast sim compare`: a cell as JSON, as a table, and what it says of mistakes; and how the other `sim` commands end.
 
-use std::process::{Command, Output};
+use std::fs::File;
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal};
 
 /// The smallest comparison there is, with more options.
 fn compare(args: &[&str]) -> Output {
@@ -55,4 +59,58 @@ fn an_unknown_scheme_is_refused() {
             .unwrap()
             .contains("no scheme 'basics'")
     );
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    for (args, said) in [
+        (["--sizes", "99999999999G"], "at most 1G"),
+        (["--loss", "100"], "at most 50 %"),
+        (["--threads", "100000"], "1024"),
+    ] {
+        let command = ["sim", "compare", args[0], args[1]];
+        assert_refused(&command, said);
+    }
+    assert_refused(&["sim", "soak", "--seeds", "0"], "0 is not in 1");
+}
+
+fn assert_refused(args: &[&str], said: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let out = command.args(args).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
+    for args in [&["run", "3"][..], &["soak", "--seeds", "2"]] {
+        let fabricast = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+            command.arg("sim").args(args).stderr(Stdio::piped());
+            command
+        };
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let out = fabricast().stdout(full).output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{out:?}");
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(text.contains("writing to standard output"), "{text}");
+
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let out = fabricast().stdout(writer).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{out:?}");
+    }
+}
+
+#[test]
+fn a_table_is_left_at_once() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let command = command.args(["sim", "bench", "--times", "1000000"]);
+    let mut run = command.stdout(Stdio::piped()).spawn().unwrap();
+    // Its first words come after signals are watched.
+    let mut word = [0];
+    run.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    rustix::process::kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
 }

@@ -106,6 +106,7 @@ pub struct Cluster<'w> {
     pub(crate) root_done_at: Vec<Time>,
     done_at: Option<u64>,
     watch: Option<Watch<'w>>,
+    go_on: Option<&'w dyn Fn() -> bool>,
 }
 
 /// Called after every event; see [`Cluster::watch`].
@@ -217,6 +218,7 @@ impl<'w> Cluster<'w> {
             root_done_at: vec![Time::ZERO; scenario.streams.len()],
             done_at: None,
             watch: None,
+            go_on: None,
             scenario,
         }
     }
@@ -224,6 +226,17 @@ impl<'w> Cluster<'w> {
     /// Has `watch` called after every event.
     pub fn watch(&mut self, watch: impl FnMut(&View<'_>) + 'w) {
         self.watch = Some(Box::new(watch));
+    }
+
+    /// Ends the run, out of bounds, soon after `go_on` answers `false`.
+    pub fn go_on_while(&mut self, go_on: &'w dyn Fn() -> bool) {
+        self.go_on = Some(go_on);
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Asking costs more than many an event.
+        const EVERY: u64 = 1024;
+        self.events.is_multiple_of(EVERY) && self.go_on.is_some_and(|go_on| !go_on())
     }
 
     /// The hash over everything so far.
@@ -272,6 +285,7 @@ impl<'w> Cluster<'w> {
                     continue;
                 }
                 _ if self.events > self.scenario.events_max => "too many events",
+                _ if self.is_stopped() => "interrupted",
                 _ => continue,
             };
             out_of_bounds = !self.world.broken.get();

@@ -1,5 +1,7 @@
 //! `auto` against the papers' schemes: a subset of the cells of `fabricast sim compare`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use fabricast::proto::wire::DATA_OVERHEAD;
 use fabricast_sim::compare::{Cell, Comparison, Fate, Loss, Named, Standing, compare};
 
@@ -13,7 +15,7 @@ fn cell(nodes: usize, len: u64, loss: &str) -> Cell {
 }
 
 fn compared(cell: Cell, presets: &[Named], threads: usize) -> Comparison {
-    compare(cell, presets, 5, threads, &mut || true).unwrap()
+    compare(cell, presets, 5, threads, &|| true, &mut || ()).unwrap()
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn bursts_and_many_receivers_change_nothing_of_that() {
 #[test]
 fn parity_packets_keep_the_roots_bytes_few() {
     let len = 1 << 20;
-    let c = compare(cell(256, len, "1"), &[], 1, 1, &mut || true).unwrap();
+    let c = compare(cell(256, len, "1"), &[], 1, 1, &|| true, &mut || ()).unwrap();
     let cost = c.auto.fate.cost().copied().expect("it is not given up");
     assert!(cost.root_bytes * 100 < len * 115, "{cost:?}");
 }
@@ -124,5 +126,19 @@ fn losses_are_read_as_they_are_written() {
 #[test]
 fn nothing_is_compared_once_it_is_interrupted() {
     let cell = cell(3, 4, "0");
-    assert_eq!(compare(cell, &cell.presets(), 5, 2, &mut || false), None);
+    let none = compare(cell, &cell.presets(), 5, 2, &|| false, &mut || ());
+    assert_eq!(none, None);
+}
+
+#[test]
+fn a_run_that_has_begun_ends_when_it_is_interrupted() {
+    // Asked so often only by a run, which has not come to its end when it is told to stop.
+    let asked = AtomicU32::new(0);
+    let go_on = || asked.fetch_add(1, Ordering::Relaxed) < 3;
+    let mut ended = 0;
+    let none = compare(cell(64, 1 << 20, "0"), &[], 1, 1, &go_on, &mut || {
+        assert!(asked.load(Ordering::Relaxed) > 3);
+        ended += 1;
+    });
+    assert_eq!((none, ended), (None, 1));
 }

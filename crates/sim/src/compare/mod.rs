@@ -93,7 +93,7 @@ impl FromStr for Loss {
             let n = s.trim().trim_end_matches('%').parse().ok();
             n.filter(|n| range.contains(n)).ok_or_else(|| {
                 format!(
-                    "{text:?} is no loss: write 1 for 1 %, or 1x8 for 1 % in bursts of 8 packets"
+                    "{text:?} is no loss: write 1 for 1 %, or 1x8 for 1 % in bursts of 8 packets; at most 50 %, and bursts of 1 to 1000"
                 )
             })
         };
@@ -228,6 +228,9 @@ pub struct Comparison {
 /// What one seed has come to.
 type Run = Result<Cost, Failure>;
 
+/// Whether to go on; it is asked by all threads.
+pub type GoOn<'a> = dyn Fn() -> bool + Sync + 'a;
+
 /// How far a run may go.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
@@ -236,13 +239,14 @@ struct Bounds {
 }
 
 /// Runs `auto` and each of `presets` in a cell, for the seeds `1 ..= seeds`, on `threads` threads. After each run
-/// `done` is called; no more begin when it answers `false`, and then there is no comparison.
+/// `done` is called. When `go_on` answers `false` all end, and then there is no comparison.
 pub fn compare(
     cell: Cell,
     presets: &[Named],
     seeds: u64,
     threads: usize,
-    done: &mut dyn FnMut() -> bool,
+    go_on: &GoOn,
+    done: &mut dyn FnMut(),
 ) -> Option<Comparison> {
     let mut all = |schemes: &[Named], bounds: Bounds| {
         let mut runs = vec![Vec::new(); schemes.len()];
@@ -260,13 +264,17 @@ pub fn compare(
                 .collect();
             let work = |n: u64| {
                 let (s, seed) = jobs[n as usize];
-                cost(cell.scenario(&schemes[s].scheme, seed), bounds)
+                cost(cell.scenario(&schemes[s].scheme, seed), bounds, go_on)
             };
             let mut results = vec![None; jobs.len()];
             parallel::jobs(jobs.len() as u64, threads, work, |n, run| {
                 results[n as usize] = Some(run);
-                done()
+                done();
+                go_on()
             });
+            if !go_on() {
+                return None;
+            }
             for ((s, _), run) in jobs.into_iter().zip(results) {
                 runs[s].push(run?);
             }
@@ -298,7 +306,7 @@ pub fn compare(
 }
 
 /// Runs a scenario of a warm-up and a broadcast, and reckons what the latter has cost.
-fn cost(mut scenario: Scenario, bounds: Bounds) -> Run {
+fn cost(mut scenario: Scenario, bounds: Bounds, go_on: &GoOn) -> Run {
     const ROOT: usize = 0;
     scenario.faults.heal_at = PAUSE + bounds.within;
     scenario.complete_within = Duration::ZERO;
@@ -308,6 +316,7 @@ fn cost(mut scenario: Scenario, bounds: Bounds) -> Run {
     let (mut bytes, mut feedback) = (0, 0);
     let outcome = {
         let mut cluster = Cluster::new(&scenario, Trace::silent());
+        cluster.go_on_while(go_on);
         cluster.watch(|view| {
             if view.now() < begins {
                 let up = view.fabric().uplink(ROOT as u32);
