@@ -1,7 +1,7 @@
 //! `fabricast papers`: the papers' experiments in the simulator, and what has become of their claims.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -77,7 +77,21 @@ fn prepare(args: &Papers) -> Result<(), Error> {
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     }
-    args.html.as_ref().map_or(Ok(()), |file| put(file, ""))
+    let Some(file) = &args.html else {
+        return Ok(());
+    };
+    // An older report stays as it is until there is a new one.
+    let is_new = !file.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    opened
+        .and_then(|_| {
+            if is_new {
+                fs::remove_file(file)
+            } else {
+                Ok(())
+            }
+        })
+        .map_err(|e| Error::io(format!("writing {}", file.display()), e))
 }
 
 fn write(args: &Papers, studies: &[Study], text: &str) -> Result<(), Error> {

@@ -82,3 +82,16 @@ fn mistakes_are_told() {
     let no_dir = said(&["--out", "/dev/null/x"], 1);
     assert!(no_dir.contains("/dev/null/x"), "{no_dir}");
 }
+
+#[test]
+fn a_run_that_fails_leaves_the_older_report() {
+    let scratch = Scratch::new();
+    let (older, dir) = (scratch.path("older.html"), scratch.path("plots"));
+    fs::write(&older, "older").unwrap();
+    // Where another report is to be written first, it cannot be.
+    fs::create_dir_all(dir.join("report.html")).unwrap();
+    let [older_name, dir] = [&older, &dir].map(|p| p.to_str().unwrap());
+    let out = papers(&["p4", "--quick", "--html", older_name, "--out", dir]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert_eq!(fs::read_to_string(&older).unwrap(), "older");
+}
