@@ -191,26 +191,28 @@ static void place_group(MPI_Comm comm, struct place *place) {
         pthread_mutex_unlock(&shim.lock);
     }
     /* Until all have claimed one number: another thread may be about to take the same. */
+    uint64_t id;
     do {
+        id = vote.next;
         pthread_mutex_lock(&shim.lock);
-        int mine = vote.next >= shim.next;
+        int mine = id >= shim.next;
         if (mine)
-            shim.next = (uint32_t)vote.next + 1;
-        uint64_t id = vote.next;
-        vote = (struct vote){.scope = !mine, .next = shim.next};
+            shim.next = (uint32_t)id + 1;
+        vote = (struct vote){.no = !mine, .next = shim.next};
         pthread_mutex_unlock(&shim.lock);
-        if (mine && fabricast_group_create(scope->context, (uint32_t)id, (const uint32_t *)members,
-                                           (size_t)place->size, &place->group) != FABRICAST_OK) {
-            say("a communicator of %d ranks is left to the MPI library: %s", place->size,
-                fabricast_last_error());
-            vote.no = 1;
-        }
         agree(comm, &vote);
-        if ((vote.no || vote.scope) && place->group) {
-            fabricast_group_destroy(place->group);
-            place->group = NULL;
-        }
-    } while (!vote.no && vote.scope);
+    } while (vote.no);
+    if (fabricast_group_create(scope->context, (uint32_t)id, (const uint32_t *)members,
+                               (size_t)place->size, &place->group) != FABRICAST_OK) {
+        say("a communicator of %d ranks is left to the MPI library: %s", place->size,
+            fabricast_last_error());
+        vote.no = 1;
+    }
+    agree(comm, &vote);
+    if (vote.no && place->group) {
+        fabricast_group_abandon(place->group);
+        place->group = NULL;
+    }
     place->scope = scope;
 out:
     free(members);

@@ -174,6 +174,12 @@ int fabricast_group_create(const struct fabricast_context *context,
 // `group` came from [`fabricast_group_create`] and is used no more.
 int fabricast_group_destroy(struct fabricast_group *group);
 
+// Removes a group that nobody has used, and that not all members could create. Null is allowed.
+//
+// # Safety
+// `group` came from [`fabricast_group_create`] and is used no more.
+int fabricast_group_abandon(struct fabricast_group *group);
+
 // Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to all others, who
 // call it with the same root and length, in the same order. At the root a short buffer is copied and the call returns at
 // once; else it returns when everybody has everything.

@@ -223,6 +223,22 @@ pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) ->
     })
 }
 
+/// Removes a group that nobody has used, and that not all members could create. Null is allowed.
+///
+/// # Safety
+/// `group` came from [`fabricast_group_create`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) -> c_int {
+    call(|| {
+        if !group.is_null() {
+            // SAFETY: the caller's promise.
+            let fabricast_group { inner, group } = *unsafe { Box::from_raw(group) };
+            inner.context.abandon(group);
+        }
+        Ok(())
+    })
+}
+
 /// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to all others, who
 /// call it with the same root and length, in the same order. At the root a short buffer is copied and the call returns at
 /// once; else it returns when everybody has everything.

@@ -182,6 +182,10 @@ impl<O: Object> Engine<O> {
         }
     }
 
+    pub fn abandon(&mut self, now: Time, group: GroupId) {
+        self.end(now, group);
+    }
+
     /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
     fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut soonest: Option<Time> = None;

@@ -171,6 +171,12 @@ impl<O: Object + Send + 'static> Context<O> {
         self.left(engine);
     }
 
+    /// Removes a group that nobody has used, because not all of its members have it.
+    pub fn abandon(&self, group: Group) {
+        let now = self.shared.clock.now();
+        self.shared.lock().abandon(now, group.id);
+    }
+
     /// Starts a broadcast of member `root` (an index into the group's members): at the root `object` is sent, elsewhere it is
     /// received into. At the root a short one is copied and the request is over at once.
     pub fn bcast(
