@@ -404,6 +404,8 @@ pub enum Calibrated {
 pub enum Paper {
     /// Broadcast over InfiniBand's multicast
     P1,
+    /// The n-way dissemination barrier
+    P2,
     /// LA-MPI's broadcast over Quadrics
     P4,
 }

@@ -26,6 +26,7 @@ pub fn run(args: &Papers, interrupt: Arc<AtomicBool>) -> u8 {
     }
     let testbed = args.paper.map(|paper| match paper {
         Paper::P1 => Testbed::P1,
+        Paper::P2 => Testbed::P2,
         Paper::P4 => Testbed::P4,
     });
     let chosen = experiments(testbed);

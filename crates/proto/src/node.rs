@@ -45,7 +45,7 @@ pub struct Node {
     acks: VecDeque<(NodeId, Probe)>,
     /// Groups that may have something to do now, and when others will have.
     ready: VecDeque<usize>,
-    /// An entry that is not its group's `timer` has been overtaken by an earlier one.
+    /// An entry that is not its group's `timer` has been overtaken by an earlier one, or is not needed any more.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
 }
@@ -562,6 +562,7 @@ impl Node {
                 return output;
             }
             let Some(&at) = self.ready.front() else {
+                self.ring(now); // what was set for groups that wait for nothing any more is no timer
                 return Output::Wait(self.timers.peek().map(|t| t.0.0));
             };
             if let Some(output) = self.poll_group(now, at, head) {
@@ -596,13 +597,16 @@ impl Node {
             return;
         };
         group.queued = false;
-        if let Some(t) = group.wake(now, &self.config) {
-            debug_assert!(t > now, "a wake-up must lie in the future");
-            let t = t.max(Time(now.0 + 1));
-            if group.timer.is_none_or(|set| t < set) {
-                group.timer = Some(t);
-                self.timers.push(Reverse((t, at)));
+        match group.wake(now, &self.config) {
+            Some(t) => {
+                debug_assert!(t > now, "a wake-up must lie in the future");
+                let t = t.max(Time(now.0 + 1));
+                if group.timer.is_none_or(|set| t < set) {
+                    group.timer = Some(t);
+                    self.timers.push(Reverse((t, at)));
+                }
             }
+            None => group.timer = None,
         }
         if self.timers.len() > timers_max(self.groups.len()) {
             self.timers.clear();

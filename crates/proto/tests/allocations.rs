@@ -1,9 +1,16 @@
 //! The data path does not allocate: neither at the root nor at a receiver, once their queues have
-//! grown, with losses, feedback and coded repairs.
+//! grown, with losses, feedback and coded repairs. Nor does a barrier.
 
 mod cable;
 
+use std::time::Duration;
+
 use cable::Plan;
+use fabricast_proto::wire::{Frame, Header, Word};
+use fabricast_proto::{
+    Barrier, Command, Config, Event, GroupId, Node, NodeId, Output, Reached, Scheme, Seq, Session,
+    Time,
+};
 
 /// Data packets before which allocations are not counted, and all of them.
 const WARM: u64 = 20_000;
@@ -40,4 +47,70 @@ fn nothing_is_allocated_on_the_data_path() {
         at_receivers, 0,
         "allocations in {receivers} steps of receivers"
     );
+}
+
+/// Rank 1 of a group of three, with the dissemination barrier of two ways: one round, in which it tells both and hears both.
+#[test]
+fn nothing_is_allocated_for_a_barrier() {
+    let (group, algorithm) = (GroupId(1), Barrier::Dissemination { ways: 2 });
+    let config = Config {
+        node: NodeId(1),
+        session: Session(7),
+        scheme: Scheme::auto(),
+        hold: 0,
+        backlog: 64,
+        rate: None,
+        patience: Duration::from_secs(60),
+    };
+    let mut node = Node::new(config, 1);
+    let add = Command::GroupAdd {
+        group,
+        members: (0..3).map(NodeId).collect(),
+        chunk: 64,
+        start: Seq(0),
+    };
+    node.command(Time::ZERO, add).expect("a new node");
+    let mut head = Vec::with_capacity(4096);
+    let (mut complete, mut allocations) = (0, 0);
+    for count in 1..1000 {
+        let now = Time(u64::from(count) * 1000);
+        let measured = allocation_counter::measure(|| {
+            node.command(now, Command::Barrier { group, algorithm })
+                .expect("there is room");
+            for source in [0, 2].map(NodeId) {
+                let header = Header {
+                    flight: 0,
+                    source,
+                    session: Session(7),
+                };
+                let at = Reached {
+                    count: Seq(count),
+                    round: 0,
+                };
+                let word = Word {
+                    group,
+                    at,
+                    heard: Some(Reached {
+                        count: Seq(count - 1),
+                        ..at
+                    }),
+                    barrier: Some(algorithm),
+                    flags: 0,
+                };
+                node.packet(now, now, &header, &Frame::Word(word));
+                loop {
+                    head.clear();
+                    match node.poll(now, &mut head) {
+                        Output::Wait(_) => break,
+                        Output::Event(Event::Complete(_)) => complete += 1,
+                        _ => {}
+                    }
+                }
+            }
+        });
+        if count > 100 {
+            allocations += measured.count_total;
+        }
+    }
+    assert_eq!((complete, allocations), (999, 0));
 }

@@ -10,6 +10,7 @@ use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Config, GroupId, Node, NodeId, Seq, Session, Time};
 use fabricast::transport::{Caps, Transport};
 
+use crate::barrier::{Crossing, FirstWords, Watchman};
 use crate::check::{GROUP_FIRST, Judge};
 use crate::fabric::{Fabric, Happening, Target};
 use crate::fault::{Blocked, LinkFaults};
@@ -54,6 +55,8 @@ pub struct Outcome {
     pub host_done_at: Vec<Time>,
     /// When each host had received the last of what it receives (the start, if that is nothing).
     pub received_at: Vec<Time>,
+    /// The barriers of each plan, in their order.
+    pub crossings: Vec<Vec<Crossing>>,
     /// Datagrams that each host sent.
     pub sent: Vec<u64>,
     /// Bytes on the wire that each host sent.
@@ -92,6 +95,9 @@ pub struct Cluster<'w> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) world: Rc<World>,
     pub(crate) judge: Option<Judge>,
+    pub(crate) watchman: Option<Watchman>,
+    pub(crate) first_words: FirstWords,
+    pub(crate) crossings: Vec<Vec<Crossing>>,
     pub(crate) numbering: Numbering,
     pub(crate) trace: Trace<'w>,
     pub(crate) hostile: Hostile,
@@ -201,11 +207,17 @@ impl<'w> Cluster<'w> {
         let judge = scenario
             .judged
             .then(|| Judge::new(&scenario, numbering, session, Rc::clone(&world)));
+        let watchman = scenario
+            .judged
+            .then(|| Watchman::new(&scenario, Rc::clone(&world)));
         Cluster {
             fabric,
             hosts,
             world,
             judge,
+            watchman,
+            first_words: FirstWords::default(),
+            crossings: Vec::new(),
             numbering,
             trace,
             hostile: Hostile::new(session, rng.bits()),
@@ -311,6 +323,7 @@ impl<'w> Cluster<'w> {
             root_done_at: self.root_done_at.clone(),
             host_done_at: self.host_done_at.clone(),
             received_at: self.received_at.clone(),
+            crossings: self.crossings.clone(),
             sent: self.hosts.iter().map(|h| h.sent).collect(),
             sent_bytes: (0..self.hosts.len() as u32).map(wire).collect(),
             corrupt: self.hosts.iter().map(|h| h.driver.counters().corrupt).sum(),
@@ -340,6 +353,14 @@ impl<'w> Cluster<'w> {
                         "host {h} as {what} of stream {}: {} of {all} over, {} begun",
                         role.stream, role.over, role.begun
                     ));
+                }
+            }
+        }
+        for (h, host) in self.hosts.iter().enumerate().filter(|(_, h)| !h.dead) {
+            for entrant in &host.entrants {
+                let rest = entrant.rest(&self.scenario.barriers);
+                if rest > 0 {
+                    out.push(format!("host {h}: {rest} barriers not left"));
                 }
             }
         }
@@ -429,6 +450,7 @@ impl<'w> Cluster<'w> {
         }
         self.scenario.groups = groups;
         self.start_baseline();
+        self.start_barriers();
         for h in 0..self.hosts.len() {
             self.step_when_free(h);
         }
@@ -519,6 +541,9 @@ impl<'w> Cluster<'w> {
                         let all = self.scenario.streams[role.stream].lens.len();
                         self.left -= all - role.over;
                     }
+                }
+                for entrant in &host.entrants {
+                    self.left -= entrant.rest(&self.scenario.barriers);
                 }
                 for stream in 0..self.scenario.streams.len() {
                     self.admit_last(stream);

@@ -198,6 +198,8 @@ pub struct Faults {
     /// Mean time between two datagrams that nobody of this session sent, or that come again long
     /// after they were sent.
     pub hostile_every: Option<Duration>,
+    /// The first transmission of every word of a barrier is lost.
+    pub first_words: bool,
     /// Hosts receive their own multicast.
     pub echo: bool,
     /// Hosts that stand still.
@@ -223,6 +225,7 @@ impl Faults {
             up: LinkFaults::NONE,
             trunk: LinkFaults::NONE,
             hostile_every: None,
+            first_words: false,
             echo: false,
             pauses: Vec::new(),
             crashes: Vec::new(),

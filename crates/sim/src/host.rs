@@ -11,6 +11,7 @@ use fabricast::proto::scheme::Told;
 use fabricast::proto::{Command, Dest, Event, OpId, Reach, Refused, Time};
 use fabricast::transport::Transport;
 
+use crate::barrier::Entrant;
 use crate::baseline::Relay;
 use crate::check::GROUP_FIRST;
 use crate::cluster::{Cluster, alarm, group_id};
@@ -69,6 +70,8 @@ impl Role {
 pub(crate) struct Host {
     pub(crate) driver: Driver<SimTransport, Box<PatternObject>>,
     pub(crate) roles: Vec<Role>,
+    /// Its parts in barriers.
+    pub(crate) entrants: Vec<Entrant>,
     /// Its part in a baseline, which drives the roles.
     pub(crate) relay: Option<Box<Relay>>,
     ops: BTreeMap<OpId, Op>,
@@ -78,7 +81,7 @@ pub(crate) struct Host {
     pub(crate) to_remove: Vec<u32>,
     pub(crate) parted: Vec<u32>,
     pub(crate) bell: Rc<Cell<u64>>,
-    rng: Rng,
+    pub(crate) rng: Rng,
     pub(crate) dead: bool,
     pub(crate) paused_until: u64,
     cpu_free: u64,
@@ -98,6 +101,7 @@ impl Host {
         Host {
             driver,
             roles: Vec::new(),
+            entrants: Vec::new(),
             relay: None,
             ops: BTreeMap::new(),
             returning: Vec::new(),
@@ -118,10 +122,23 @@ impl Host {
         }
     }
 
+    /// When the processor is done with what the last step received.
+    pub(crate) fn received_until(&self) -> u64 {
+        self.received_until
+    }
+
     /// Asks the driver for the objects of operations that are over.
     pub(crate) fn take_back(&mut self) {
         let driver = &mut self.driver;
         self.returning.retain(|&op| driver.take(op).is_none());
+    }
+}
+
+/// How long a host thinks, if it is at most so long: in nanoseconds.
+pub(crate) fn think(rng: &mut Rng, most: Duration) -> u64 {
+    match ns(most) {
+        0 => 0,
+        most => rng.below(most),
     }
 }
 
@@ -213,6 +230,7 @@ impl Cluster<'_> {
                 None => self.work(h),
                 Some(_) => self.relay(h),
             };
+            let later = later.min(self.enter(h));
             let (at, again) = self.round(h);
             packets += self.hosts[h].driver.transport().received().0 as u64;
             wake = at.min(later);
@@ -290,6 +308,9 @@ impl Cluster<'_> {
         let now = self.now();
         let costs = self.scenario.costs;
         let mut outbox = std::mem::take(self.hosts[h].driver.transport().outbox());
+        if !outbox.is_empty() {
+            cpu += ns(costs.start);
+        }
         for d in outbox.drain(..) {
             let cost = costs.of(d.kind);
             cpu += cost.send_ns(d.bytes.len() as u64);
@@ -310,6 +331,10 @@ impl Cluster<'_> {
             }
             self.hosts[h].sent += 1;
             let Some(to) = d.to else { continue };
+            let first = self.scenario.faults.first_words;
+            if first && self.first_words.loses(h as u32, d.dest, &d.bytes) {
+                continue;
+            }
             let packet = Rc::new(Packet {
                 from: h as u32,
                 to,
@@ -349,6 +374,9 @@ impl Cluster<'_> {
                 });
             if let Some(judge) = &mut self.judge {
                 judge.removed(h as u32, peer);
+            }
+            if let Some(watchman) = &mut self.watchman {
+                watchman.removed(h, peer as usize);
             }
         }
     }
@@ -480,6 +508,9 @@ impl Cluster<'_> {
 
     fn heed(&mut self, h: usize, event: Event) {
         let now = self.now();
+        if self.leave(h, event) {
+            return;
+        }
         let host = &mut self.hosts[h];
         let about = match event {
             Event::Complete(op) | Event::Failed(op) | Event::Mismatch(op) => {
@@ -563,10 +594,9 @@ impl Cluster<'_> {
         if role.root {
             self.root_done_at[role.stream] = Time(now);
         } else {
-            let think = ns(plan.posting.think_max);
-            if think > 0 {
-                role.not_before = role.not_before.max(now + host.rng.below(think));
-            }
+            let most = plan.posting.think_max;
+            let thinks = think(&mut host.rng, most);
+            role.not_before = role.not_before.max(now + thinks);
         }
         let (stream, receives) = (role.stream, !role.root);
         if !role.ended {

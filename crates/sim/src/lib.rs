@@ -1,6 +1,7 @@
 //! A simulated cluster that runs the same protocol code under virtual time and judges it.
 #![forbid(unsafe_code)]
 
+pub mod barrier;
 pub mod baseline;
 pub mod bench;
 pub mod calibration;

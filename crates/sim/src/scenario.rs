@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use fabricast::proto::Scheme;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::scheme::{Checksum, How, Told};
+use fabricast::proto::{Barrier, Scheme};
 
 use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
 use crate::object::Disk;
 use crate::topology::{LinkSpec, Topology};
-use crate::workload::{Cost, Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan};
+use crate::workload::{
+    BarrierPlan, Cost, Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan,
+};
 
 /// What the root does about a member that is reported as slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +50,8 @@ pub struct Scenario {
     pub groups: Vec<GroupPlan>,
     /// Streams; at most one for each group and root.
     pub streams: Vec<StreamPlan>,
+    /// Barriers.
+    pub barriers: Vec<BarrierPlan>,
     /// Its schedule drives the streams, which follow from it; see [`Scenario::baseline`].
     pub baseline: Option<Baseline>,
     /// Hosts with disks of their own kind.
@@ -92,6 +96,7 @@ impl Scenario {
             numbering: (0, 1),
             groups: Vec::new(),
             streams: Vec::new(),
+            barriers: Vec::new(),
             baseline: None,
             special: Vec::new(),
             prove: None,
@@ -225,6 +230,7 @@ impl Draw {
         }
         s.scheme.credits = self.rarely(6);
         s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
+        self.barriers(&mut s);
         // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;
@@ -357,6 +363,43 @@ impl Draw {
                 start,
             });
         }
+    }
+
+    /// Barriers of some of the groups, beside their broadcasts.
+    fn barriers(&mut self, s: &mut Scenario) {
+        for group in 0..s.groups.len() {
+            if !self.rarely(3) {
+                continue;
+            }
+            let count = self.one(&[1, 3, 10, 40]);
+            let same = self.rarely(2).then(|| self.algorithm());
+            let algorithms = (0..count).map(|_| same.unwrap_or_else(|| self.algorithm()));
+            let mut plan = BarrierPlan::new(group, algorithms.collect());
+            plan.start = us(self.one(&[0, 0, 300, 20_000]));
+            plan.think_max = us(self.one(&[0, 0, 10, 1000, 20_000]));
+            plan.ahead = self.one(&[1, 1, 2, 100]);
+            if self.rarely(3) {
+                let host = self.one(&s.groups[group].members);
+                plan.late.push((host, ms(self.between(1, 400))));
+            }
+            s.barriers.push(plan);
+        }
+    }
+
+    fn algorithm(&mut self) -> Barrier {
+        let (ways, fanout) = (self.one(&[1, 1, 2, 3, 7, 40]), self.one(&[2, 3, 4, 8, 40]));
+        self.one(&[
+            Barrier::Dissemination { ways },
+            Barrier::Dissemination { ways },
+            Barrier::Central,
+            Barrier::CombiningTree { fanout },
+            Barrier::Mcs,
+            Barrier::Tournament,
+            Barrier::Bst,
+            Barrier::Butterfly,
+            Barrier::Release { fanout },
+            Barrier::Release { fanout },
+        ])
     }
 
     fn posting(&mut self, members: &[usize], root: usize) -> Posting {

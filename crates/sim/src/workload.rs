@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fabricast::proto::Barrier;
+
 use crate::object::{Disk, packets_of};
 
 /// Hosts that receive each other's multicasts.
@@ -91,6 +93,37 @@ impl StreamPlan {
     }
 }
 
+/// Barriers of a group, one after another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BarrierPlan {
+    /// Which group, by its place in the scenario; at most one plan for each.
+    pub group: usize,
+    /// How each is made.
+    pub algorithms: Vec<Barrier>,
+    /// When all members enter the first ...
+    pub start: Duration,
+    /// ... but for these hosts, which enter it then.
+    pub late: Vec<(usize, Duration)>,
+    /// A host thinks up to so long between leaving one and asking for the next.
+    pub think_max: Duration,
+    /// A host asks for the next as soon as fewer than this many are under way.
+    pub ahead: usize,
+}
+
+impl BarrierPlan {
+    /// Back to back from the start.
+    pub fn new(group: usize, algorithms: Vec<Barrier>) -> BarrierPlan {
+        BarrierPlan {
+            group,
+            algorithms,
+            start: Duration::ZERO,
+            late: Vec::new(),
+            think_max: Duration::ZERO,
+            ahead: 1,
+        }
+    }
+}
+
 /// What datagrams cost the hosts, by their kind: networks have different means for them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Costs {
@@ -105,6 +138,8 @@ pub struct Costs {
     /// Without a payload, to one host: feedback and questions, which on InfiniBand are one-sided writes of a
     /// word (P1.11).
     pub word: Cost,
+    /// Datagrams that leave together, once (LoP's: P2.5).
+    pub start: Duration,
 }
 
 /// What one datagram costs.
@@ -143,6 +178,7 @@ impl Costs {
             long_from: u64::MAX,
             group: cost,
             word: cost,
+            start: Duration::ZERO,
         }
     }
 

@@ -29,6 +29,7 @@ fn datagrams_cost_what_their_kind_costs() {
         long_from: 500,
         group: cost(1, 20, 300),
         word: cost(0, 5000, 0),
+        start: Duration::ZERO,
     };
     let completed = |hosts, bytes: u64| {
         let mut s = Scenario::bulk(hosts, bytes, 1024);

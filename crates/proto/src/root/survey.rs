@@ -25,7 +25,7 @@ impl Root {
         let Some(rtt) = self.rtt else {
             return detect.ask_min;
         };
-        let there_and_back = rtt * 2 + self.rtt_var * 4;
+        let there_and_back = (rtt * 2 + self.rtt_var * 4).min(detect.ask_max);
         let turns = scheme.feedback.turn * self.members.len() as u32;
         match self.has_sent_all() {
             true => there_and_back.max(detect.tail_min) + turns,

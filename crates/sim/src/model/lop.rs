@@ -84,6 +84,18 @@ pub fn partners(nodes: u64, ways: u64) -> impl Iterator<Item = u64> {
     })
 }
 
+/// The line nearest to some points by least squares: its value at zero and its slope.
+pub fn fit_line(points: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let points: Vec<_> = points.collect();
+    let n = points.len() as f64;
+    let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let square: f64 = points.iter().map(|p| (p.0 - x) * (p.0 - x)).sum();
+    let product: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    let slope = product / square;
+    (y - slope * x, slope)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +120,17 @@ mod tests {
         assert!((LOP.round_us(3) - 8.5).abs() < 1e-12);
         assert_eq!(LOP.barrier_us(64, 1), 6.0 * 5.5);
         assert!((LOP.barrier_us(64, 3) - 3.0 * 8.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn lop_is_found_again_in_its_round_trips() {
+        let points = (1..=64).map(|p| (p as f64, LOP.round_trip_us(p)));
+        let (once, each) = fit_line(points);
+        assert!((each - 1.5).abs() < 1e-9, "{each}");
+        assert!(
+            (once - (2.0 * (1.0 + 4.0) + 0.5 - 1.0)).abs() < 1e-9,
+            "{once}"
+        );
     }
 
     #[test]

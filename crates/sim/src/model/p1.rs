@@ -180,6 +180,7 @@ impl P1 {
                     receive: micros(t.pack_us),
                     byte_ps: 0,
                 },
+                start: Duration::ZERO,
             },
             topology: fat_tree(host, self.switch_us, down, self.switch_top, levels),
             payload_bytes: self.payload_bytes as u32,

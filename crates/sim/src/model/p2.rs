@@ -1,9 +1,17 @@
 //! P2's testbed: barriers, beside the barrier of the library that it was compared with.
 
+use std::time::Duration;
+
 use crate::calibration::Calibration;
+use crate::topology::{LinkSpec, Topology};
+use crate::workload::{Cost, Costs};
 
 use super::lop::partners;
-use super::{Loggp, Lop};
+use super::p1::micros;
+use super::{Loggp, Lop, Simulated};
+
+/// Bytes per second at which the bytes of a word take no time.
+const RATE: u64 = 1_000_000_000_000;
 
 /// What P2's cluster costs.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,6 +44,37 @@ impl P2 {
     pub fn library_us(&self, nodes: u64) -> f64 {
         let rounds = partners(nodes, 1).count();
         self.lop.barrier_us(nodes, 1) + rounds as f64 * self.setup_us
+    }
+
+    /// The testbed for the simulator. Words meet at the receiver: each takes `congestion` there, the first as part of its
+    /// latency. Nothing was measured of multicasts: one costs what a word does (assumed).
+    pub fn simulated(&self) -> Simulated {
+        let word = Cost {
+            send: micros(self.lop.send_us),
+            way: micros((self.lop.latency_us - self.lop.congestion_us).max(0.0)),
+            receive: micros(self.lop.congestion_us),
+            byte_ps: 0,
+        };
+        let wire = LinkSpec {
+            rate: RATE,
+            delay: Duration::ZERO,
+            queue: 1 << 30,
+        };
+        Simulated {
+            costs: Costs {
+                start: micros(self.lop.start_us),
+                ..Costs::all(word)
+            },
+            topology: Topology::single(wire),
+            payload_bytes: 64,
+        }
+    }
+
+    /// The same for the library, which finds its partners in each round before it sends.
+    pub fn simulated_library(&self) -> Simulated {
+        let mut simulated = self.simulated();
+        simulated.costs.start += micros(self.setup_us);
+        simulated
     }
 
     /// LogP with the overhead and latency of a single message, and `g` no shorter than that overhead,

@@ -3,6 +3,8 @@
 //!
 //! P4 has no equations; these put its description (sections 4.3, 5 and 6) into arithmetic.
 
+use std::time::Duration;
+
 use crate::calibration::Calibration;
 use crate::topology::LinkSpec;
 use crate::workload::{Cost, Costs};
@@ -214,6 +216,7 @@ impl P4 {
                 long_from: u64::MAX,
                 group: cost(self.broadcast_us + reliable_us, self.recv_us, copy_byte_ns),
                 word: cost(word_us / 2.0, word_us / 2.0, 0.0),
+                start: Duration::ZERO,
             },
             topology: fat_tree(host, self.switch_us, down, self.switch_top, levels),
             payload_bytes: self.payload_bytes as u32,

@@ -1,4 +1,4 @@
-//! How the papers measure, in virtual time: P1.12's tests and P4.11's, on a testbed as calibrated.
+//! How the papers measure, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed as calibrated.
 //!
 //! Nothing is lost in them, so that time-outs are long and the rate is fixed far above what processors
 //! can do: what is measured is what messages cost, and what a scheme makes wait for what.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabricast::collective::Algorithm;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{Scheme, Time};
+use fabricast::proto::{Barrier, Scheme, Time};
 
 use crate::baseline::{Baseline, Timing, measure};
 use crate::cluster::{Cluster, Failure};
@@ -16,7 +16,7 @@ use crate::model::Simulated;
 use crate::model::rounds;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
-use crate::workload::{After, Cost, GroupPlan, StreamPlan};
+use crate::workload::{After, BarrierPlan, Cost, GroupPlan, StreamPlan};
 
 /// Bytes per second at which a pacer lets pass whatever processors send.
 const RATE: u64 = 40_000_000_000;
@@ -24,7 +24,7 @@ const RATE: u64 = 40_000_000_000;
 const TIME_OUT: Duration = Duration::from_secs(10);
 /// When the root begins: all others have posted by then.
 const START: Duration = Duration::from_millis(100);
-/// Broadcasts before those that are timed (P4.11).
+/// Broadcasts or barriers before those that are timed (P4.11).
 pub const WARM_UPS: usize = 20;
 /// Bytes of an application's acknowledgement (P1.12).
 const ANSWER: u64 = 4;
@@ -129,6 +129,26 @@ impl Bed {
     /// The same by messages.
     pub fn original_each(&self, bytes: u64, count: usize) -> Result<f64, Failure> {
         steady(count, 1, |n| self.binomial(bytes, n))
+    }
+
+    /// Barriers back to back, after warm-ups: the time of each, in microseconds, by the last to leave (P2 section 4.1).
+    pub fn barrier_each(&self, barrier: Barrier, count: usize) -> Result<f64, Failure> {
+        let mut s = self.equip(Scenario::new(self.hosts));
+        s.sends_at_once = usize::MAX; // what leaves together costs less
+        s.groups.push(GroupPlan {
+            members: (0..self.hosts).collect(),
+            chunk: self.simulated.payload_bytes,
+            start: 0,
+        });
+        let mut plan = BarrierPlan::new(0, vec![barrier; WARM_UPS + count]);
+        plan.start = START;
+        s.barriers.push(plan);
+        let outcome = Cluster::new(&s, Trace::silent()).run()?;
+        let left = |n: usize| outcome.crossings[0][n - 1].left.iter().max().copied();
+        let took = left(WARM_UPS + count)
+            .unwrap_or_default()
+            .since(left(WARM_UPS).unwrap_or_default());
+        Ok(us(took) / count as f64)
     }
 
     /// P1.12: after a barrier the root broadcasts at once, each receiver up to `skew` later: the mean time that a

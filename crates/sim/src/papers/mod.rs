@@ -2,7 +2,7 @@
 //!
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
 //! [`Findings`]: tables, plots, and what it found of claims. All run the same protocol code and the same
-//! schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods, `p1` and `p4`
+//! schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods, `p1`, `p2` and `p4`
 //! the experiments, `verdict` sets what they found beside the paper and its model, `plot` and `html` show it.
 //! The papers are at hand as texts: of their plots only the numbers in the text can be compared.
 
@@ -15,6 +15,7 @@ use crate::parallel;
 pub mod html;
 pub mod lab;
 mod p1;
+mod p2;
 mod p4;
 pub mod plot;
 pub mod verdict;
@@ -109,8 +110,10 @@ pub struct Study {
 
 /// The experiments of a paper, or of all.
 pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
-    let all = p1::EXPERIMENTS.iter().chain(p4::EXPERIMENTS);
-    all.filter(|e| testbed.is_none_or(|t| t == e.testbed))
+    let all = [p1::EXPERIMENTS, p2::EXPERIMENTS, p4::EXPERIMENTS];
+    all.into_iter()
+        .flatten()
+        .filter(|e| testbed.is_none_or(|t| t == e.testbed))
         .collect()
 }
 
@@ -198,7 +201,6 @@ mod tests {
             );
             assert!(e.name.starts_with(e.testbed.key()), "{}", e.name);
         }
-        assert_eq!(experiments(Some(Testbed::P2)).len(), 0, "not yet");
     }
 
     /// Simulations are deterministic, so that every ruling is known; whoever changes one says why.
@@ -223,6 +225,8 @@ mod tests {
             "p1-latency-8",
             "p1-throughput",
             "p1-groups-1024",
+            "p2-40",
+            "p2-logp",
             "p4-channels-2",
             "p4-channels-16",
             "p4-synchronisation",
@@ -238,7 +242,7 @@ mod tests {
             "p4-generic",
         ];
         assert_eq!(ruled(Ruling::NotHeld), not_held);
-        assert_eq!(ruled(Ruling::Open), ["p4-libraries"]);
+        assert_eq!(ruled(Ruling::Open), ["p2-curves", "p4-libraries"]);
         for verdict in &all {
             let explained = verdict.ruling == Ruling::Held || !verdict.remark.is_empty();
             let silent = ["p1-throughput", "p4-channels-16", "p4-reliability"];
@@ -247,7 +251,7 @@ mod tests {
                 "{verdict:?}"
             );
         }
-        for testbed in [Testbed::P1, Testbed::P4] {
+        for testbed in Testbed::ALL {
             for claim in claims(testbed) {
                 let of_it = |f: &&Found| f.claim == claim.id;
                 let found = studies.iter().flat_map(|s| &s.findings.found);
