@@ -1,0 +1,26 @@
+/* MPI_Barrier, back to back (P2): each rank's mean; the slowest is the largest. */
+#include "measure.h"
+
+#include <stdio.h>
+
+enum { WARM = 20 };
+
+int main(int argc, char **argv)
+{
+    static const size_t none[] = {1, 0};
+    start(argc, argv, none, 500);
+    int count = iterations_of(0);
+    double began = 0;
+    for (int i = -WARM; i < count; i++) {
+        if (i == 0)
+            began = now_us();
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    double own = (now_us() - began) / count;
+    head("MPI_Barrier", "");
+    line(0, own, 1, own, count);
+    if (rank == 0)
+        printf("\n");
+    MPI_Finalize();
+    return 0;
+}
