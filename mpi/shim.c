@@ -47,7 +47,6 @@ static struct {
     int keyval;
     int rank;           /* in MPI_COMM_WORLD */
     MPI_Comm world;     /* ours alone */
-    MPI_Comm self;      /* for progress */
     struct scope *scopes;
     uint32_t next;      /* number of the next group */
     uint64_t served_bcast, handed_bcast;
@@ -81,12 +80,13 @@ static int allgather(void *comm, const void *mine, void *all, size_t bytes) {
     return PMPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, *(MPI_Comm *)comm);
 }
 
-/* Lets the MPI library go on with what is under way, while we block (its progress rule). */
+/* Lets the MPI library go on with what is under way, while we block (its progress rule). In a communicator with
+ * others: for one of this rank alone MPICH asks no network. */
 static void progress(void *unused) {
     (void)unused;
     int flag;
     inside++;
-    PMPI_Iprobe(MPI_ANY_SOURCE, 0, shim.self, &flag, MPI_STATUS_IGNORE);
+    PMPI_Iprobe(MPI_ANY_SOURCE, 0, shim.world, &flag, MPI_STATUS_IGNORE);
     inside--;
 }
 
@@ -394,7 +394,6 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
         scope_destroy(s);
     }
     PMPI_Comm_free(&shim.world);
-    PMPI_Comm_free(&shim.self);
     inside--;
     return MPI_SUCCESS;
 }
@@ -414,7 +413,6 @@ void fabricast_initialized(void) {
     if (scope || size == 1) {
         int end;
         PMPI_Comm_dup(MPI_COMM_WORLD, &shim.world);
-        PMPI_Comm_dup(MPI_COMM_SELF, &shim.self);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, place_delete, &shim.keyval, NULL);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &end, NULL);
         PMPI_Comm_set_attr(MPI_COMM_SELF, end, NULL);
