@@ -79,7 +79,7 @@ fn loss_costs_no_more_than_promised() {
         for (loss, bursty) in [(0.0, false), (0.01, false), (0.05, false), (0.05, true)] {
             match goodput(link, 8, loss, bursty, 2.0) {
                 Ok(t) => assert!(
-                    t.holds(loss),
+                    t.holds(loss, bursty),
                     "{} at {loss}, bursty {bursty}: {t:?}",
                     link.name
                 ),
