@@ -106,6 +106,11 @@ typedef struct fabricast_statistics {
   uint64_t dropped_by_kernel;
   // Datagrams dropped on purpose (`inject_loss`).
   uint64_t dropped_on_purpose;
+  // How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
+  uint64_t unreached;
+  // Groups of this process that are not over yet: those that it has destroyed count until nobody can ask for
+  // anything any more that was sent in them.
+  uint64_t groups;
 } fabricast_statistics;
 
 #ifdef __cplusplus
@@ -131,10 +136,12 @@ int fabricast_context_create(const struct fabricast_options *options,
                              struct fabricast_context **context);
 
 // Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]), and all
-// others must know that nobody will ask any more (a barrier of the caller's own). Null is allowed.
+// others must know that nobody will ask any more (a barrier of the caller's own, or that
+// `groups` of the statistics has become 0). It is really over when its groups and requests are destroyed or
+// over too, before or after this. Null is allowed.
 //
 // # Safety
-// `context` came from [`fabricast_context_create`], is used no more, and neither are its groups and requests.
+// `context` came from [`fabricast_context_create`] and is used no more.
 int fabricast_context_destroy(struct fabricast_context *context);
 
 // Waits until everybody has what this process has sent.
@@ -143,7 +150,8 @@ int fabricast_context_destroy(struct fabricast_context *context);
 // `context` is valid.
 int fabricast_flush(const struct fabricast_context *context);
 
-// The rank of the first process that was lost, or -1.
+// The rank of the first process that was lost, or -1. How that was noticed is then what
+// [`fabricast_last_error`] says.
 //
 // # Safety
 // `context` is valid.

@@ -9,6 +9,7 @@
 mod call;
 mod lent;
 mod options;
+mod signals;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;
@@ -104,6 +105,7 @@ pub unsafe extern "C" fn fabricast_context_create(
         let (options, context) = unsafe { (fabricast_options::read(options)?, given(context)?) };
         let job = Job::new(&options)?;
         let meanwhile = job.meanwhile();
+        let _kept = signals::Kept::new();
         let inner = Inner {
             context: Context::new(&options.chosen()?, &mut { job })?,
             meanwhile,
@@ -116,10 +118,12 @@ pub unsafe extern "C" fn fabricast_context_create(
 }
 
 /// Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]), and all
-/// others must know that nobody will ask any more (a barrier of the caller's own). Null is allowed.
+/// others must know that nobody will ask any more (a barrier of the caller's own, or that
+/// `groups` of the statistics has become 0). It is really over when its groups and requests are destroyed or
+/// over too, before or after this. Null is allowed.
 ///
 /// # Safety
-/// `context` came from [`fabricast_context_create`], is used no more, and neither are its groups and requests.
+/// `context` came from [`fabricast_context_create`] and is used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_context_destroy(context: *mut fabricast_context) -> c_int {
     call(|| {
@@ -144,7 +148,8 @@ pub unsafe extern "C" fn fabricast_flush(context: *const fabricast_context) -> c
     })
 }
 
-/// The rank of the first process that was lost, or -1.
+/// The rank of the first process that was lost, or -1. How that was noticed is then what
+/// [`fabricast_last_error`] says.
 ///
 /// # Safety
 /// `context` is valid.
@@ -154,8 +159,13 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
     call(|| {
         // SAFETY: the caller's promise.
         let inner = unsafe { &given(context.cast_mut())?.inner };
-        rank = inner.context.lost().map_or(-1, |(rank, _)| rank.into());
-        Ok(())
+        match inner.context.lost() {
+            None => Ok(()),
+            Some((lost, how)) => {
+                rank = lost.into();
+                Err(Error::PeerLost(format!("rank {lost} is lost: {how}")))
+            }
+        }
     });
     rank
 }

@@ -195,6 +195,11 @@ pub struct fabricast_statistics {
     pub dropped_by_kernel: u64,
     /// Datagrams dropped on purpose (`inject_loss`).
     pub dropped_on_purpose: u64,
+    /// How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
+    pub unreached: u64,
+    /// Groups of this process that are not over yet: those that it has destroyed count until nobody can ask for
+    /// anything any more that was sent in them.
+    pub groups: u64,
 }
 
 impl fabricast_statistics {
@@ -213,6 +218,8 @@ impl fabricast_statistics {
             losses: s.node.losses.count(),
             dropped_by_kernel: s.udp.dropped_by_kernel,
             dropped_on_purpose: s.faults.send_lost + s.faults.receive_lost,
+            unreached: s.unreached,
+            groups: s.groups,
         }
     }
 

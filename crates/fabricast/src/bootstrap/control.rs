@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
-use super::{plain, tune};
+use super::{UNREACHABLE, plain, tune};
 use crate::bell::Bell;
 
 /// One attempt to connect lasts no longer than this.
@@ -52,7 +52,7 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::R
 
 impl Control {
     fn new(stream: TcpStream, bell: Bell) -> io::Result<Control> {
-        tune(&stream)?;
+        tune(&stream, UNREACHABLE)?;
         stream.set_write_timeout(Some(WRITE))?;
         let mut input = stream.try_clone()?;
         // Small: a sender that talks without being asked is held back by TCP.

@@ -39,15 +39,16 @@ pub const PORT: u16 = 7640;
 /// answers.)
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// Makes the kernel notice a host or a link that is gone, and send small messages at once.
-pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
+/// Makes the kernel notice a host or a link that is gone, `unreachable` after its last answer, and send small messages
+/// at once.
+pub(crate) fn tune(stream: &TcpStream, unreachable: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(3))
-        .with_interval(Duration::from_secs(2))
+        .with_time(unreachable * 3 / 10)
+        .with_interval(unreachable / 5)
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(UNREACHABLE))?;
+    socket.set_tcp_user_timeout(Some(unreachable))?;
     socket.set_tcp_nodelay(true)
 }
 

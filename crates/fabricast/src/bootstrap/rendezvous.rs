@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::frame;
 use super::message::{ToReceiver, ToSender};
 use super::peer::{Gone, Peer};
-use super::{plain, tune};
+use super::{UNREACHABLE, plain, tune};
 use crate::bell::Bell;
 use crate::object::Content;
 
@@ -425,7 +425,7 @@ impl Server {
         }
         let set_up = || -> io::Result<SocketAddr> {
             stream.set_nonblocking(true)?;
-            tune(&stream)?;
+            tune(&stream, UNREACHABLE)?;
             stream.local_addr()
         };
         let Ok(local) = set_up() else {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Seq, Time};
+use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Reach, Refused, Seq, Time};
 
 use std::net::SocketAddr;
 
@@ -54,6 +54,10 @@ pub struct Statistics {
     pub received_bytes: u64,
     /// Barriers that this process entered.
     pub barriers: u64,
+    /// How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
+    pub unreached: u64,
+    /// Groups that are not over yet, those among them that this process has left and others have not.
+    pub groups: u64,
 }
 
 /// What is known of a group.
@@ -173,10 +177,12 @@ impl<O: Object> Engine<O> {
         1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
     }
 
-    pub fn leave(&mut self, group: GroupId) {
+    pub fn leave(&mut self, now: Time, group: GroupId) {
         match self.groups.get(&group) {
             Some(state) if state.members.len() > 1 => {
                 self.leaving.insert(group, Leaving::Flushing);
+                // Whoever steps next begins with it, and nobody may call again.
+                self.wake = Some(now);
             }
             _ => _ = self.groups.remove(&group),
         }
@@ -193,8 +199,9 @@ impl<O: Object> Engine<O> {
         let mut done = Vec::new();
         for (&group, leaving) in &mut self.leaving {
             let copies = self.groups.get(&group).map_or(0, |g| g.copies);
+            let busy = copies > 0 || self.pending.values().any(|g| *g == group);
             match *leaving {
-                Leaving::Flushing if copies == 0 => {
+                Leaving::Flushing if !busy => {
                     let members = self.groups.get(&group).map_or(0, |g| g.members.len());
                     match self.driver.barrier(now, group, release(members)) {
                         Ok(op) => {
@@ -319,7 +326,11 @@ impl<O: Object> Engine<O> {
                     }
                     continue;
                 }
-                Event::Path { .. } | Event::Proven(_) | Event::Slow { .. } => continue,
+                Event::Path { reach, .. } => {
+                    self.statistics.unreached += u64::from(reach != Reach::Multicast);
+                    continue;
+                }
+                Event::Proven(_) | Event::Slow { .. } => continue,
             };
             if let Some((group, len)) = self.copies.remove(&op) {
                 self.copied -= len;
@@ -420,6 +431,7 @@ impl<O: Object> Engine<O> {
             driver: self.driver.counters(),
             udp: self.udp().counters(),
             faults: self.driver.net().counters(),
+            groups: self.groups.len() as u64,
             ..self.statistics
         }
     }

@@ -167,7 +167,7 @@ impl<O: Object + Send + 'static> Context<O> {
     /// sent is still brought to the others.
     pub fn leave(&self, group: Group) {
         let mut engine = self.shared.lock();
-        engine.leave(group.id);
+        engine.leave(self.shared.clock.now(), group.id);
         self.left(engine);
     }
 
@@ -367,8 +367,12 @@ impl<O: Object + Send + 'static> Context<O> {
     }
 
     fn loss(&self) -> Error {
-        let (rank, how) = self.peers.lost().unwrap_or_default();
-        Error::PeerLost(format!("rank {rank} is lost: {how}"))
+        match self.peers.lost() {
+            Some((rank, how)) => Error::PeerLost(format!("rank {rank} is lost: {how}")),
+            None => Error::Usage(
+                "the group has ended, for its members did not call the same operation".into(),
+            ),
+        }
     }
 }
 

@@ -22,6 +22,9 @@ use crate::error::Error;
 const JOIN: Duration = Duration::from_secs(20);
 /// A stranger at rank 0's port has so long to say who it is.
 const HELLO: Duration = Duration::from_secs(2);
+/// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks need some time
+/// after it.
+const UNREACHABLE: Duration = Duration::from_secs(6);
 /// A peer that does not take five bytes for so long is as good as gone.
 const WRITE: Duration = Duration::from_secs(2);
 
@@ -151,7 +154,7 @@ impl Peers {
         let fails = |e: io::Error| Error::io("watching the other processes", e);
         for line in &lines {
             let set_up = || {
-                tune(&line.stream)?;
+                tune(&line.stream, UNREACHABLE)?;
                 line.stream.set_write_timeout(Some(WRITE))?;
                 line.stream.set_nonblocking(true)
             };

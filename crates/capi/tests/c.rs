@@ -1,0 +1,93 @@
+//! The library as C programs use it: `api.c`, compiled against the committed header and run as processes of its own.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The directory with the library; cargo does not build it for a test, for nothing in Rust can be linked with it.
+fn built() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let here = test.ancestors().nth(2).unwrap().to_path_buf();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "fabricast-capi",
+    ]);
+    cargo.arg("--target-dir").arg(here.parent().unwrap());
+    if here.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success());
+    here
+}
+
+fn compile(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = built();
+    let program = library.join(format!("fabricast-capi-{name}"));
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-pthread"])
+        .args(flags)
+        .arg(format!("-DVERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
+        .arg("-I")
+        .arg(root)
+        .arg("-o")
+        .arg(&program)
+        .arg(root.join("tests/api.c"))
+        .arg("-L")
+        .arg(&library)
+        .arg("-lfabricast")
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .output()
+        .unwrap_or_else(|e| panic!("{compiler}: {e}"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    program
+}
+
+#[test]
+fn a_program_in_c() {
+    let program = compile("cc", "c11", &["-std=c11"]);
+    let cases = [
+        "words",
+        "alone",
+        "misuse",
+        "sizes",
+        "blocking",
+        "nonblocking",
+        "mismatch",
+        "order",
+        "child",
+        "lost",
+    ];
+    for case in cases {
+        let output = Command::new(&program).arg(case).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{case}: {said}");
+    }
+}
+
+#[test]
+fn the_header_is_one_of_older_and_newer_c_and_of_cpp() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (compiler, flags) in [
+        ("cc", ["-std=c99", "-xc"]),
+        ("cc", ["-std=c17", "-xc"]),
+        ("c++", ["-std=c++11", "-xc++"]),
+    ] {
+        let output = Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+            .args(flags)
+            .arg(root.join("fabricast.h"))
+            .output()
+            .unwrap_or_else(|e| panic!("{compiler}: {e}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{compiler} {}: {said}", flags[0]);
+    }
+}
