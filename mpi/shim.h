@@ -1,20 +1,125 @@
-/* What the C and the Fortran entry points share. */
+/* What the parts of the shim share. Only the entry points are seen from outside.
+ *
+ *   shim      the calls of C, the beginning and the end        fortran   the calls of Fortran
+ *   place     what is known of a communicator                  elements  datatypes as bytes
+ *   scope     contexts: processes that know each other         watch     those that are lost
+ *   tally     what is counted, and told at the end
+ */
 #ifndef FABRICAST_SHIM_H
 #define FABRICAST_SHIM_H
 
 #include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
 
-/* The MPI library's own function of this name. */
-void *fabricast_library(const char *name);
+#include "fabricast.h"
 
+#define ENTRY __attribute__((visibility("default")))
+
+/* Processes that have made themselves known to each other. */
+struct scope {
+    struct scope *next;
+    uint64_t name;             /* the same at all its members, and different from other scopes' */
+    fabricast_context *context;
+    MPI_Group group;
+    int places;                /* that use it; MPI_COMM_WORLD's scope stays without any */
+};
+
+/* Why a call is the library's. */
+enum reason { SERVED, EMPTY, INVALID, INTER, NO_GROUP, REASONS };
+
+/* What is known of a communicator; an attribute of it. */
+struct place {
+    struct place *next, **before;
+    MPI_Comm comm;
+    fabricast_group *group;    /* none: the library serves it */
+    struct scope *scope;
+    enum reason why;           /* there is none */
+    int rank, size;
+    char name[32];             /* as it was at the first use, for people */
+    unsigned said;             /* reasons that were told, a bit each */
+    uint64_t bcasts, bytes, barriers, handed;
+};
+
+struct shim {
+    pthread_mutex_t lock;      /* of the lists and of `next` */
+    int on;                    /* whether anything is served; never in a child after fork */
+    int verbose;
+    int rank;                  /* in MPI_COMM_WORLD */
+    int keyval;                /* of places */
+    MPI_Comm world, self;      /* ours alone; `self` returns errors */
+    int stats;                 /* whether they are told at the end */
+    struct scope *world_scope; /* the first of the scopes, unless MPI_COMM_WORLD is one process */
+    struct scope *scopes;
+    struct scope *retired;     /* that no communicator uses and that end soon */
+    struct place *places;
+    uint32_t next;             /* number of the next group */
+    uint64_t handed[REASONS];  /* calls left to the library, counted by rank 0 of each communicator */
+    fabricast_statistics ended; /* of contexts that are no more */
+};
+extern struct shim shim;
+
+/* Set while the MPI library works for us: what it calls is its own business. */
+extern __thread int inside;
+
+/* A line on standard error. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* shim.c */
 /* MPI has been initialised in this process. */
-void fabricast_initialized(void);
+void shim_begin(void);
+/* Whether the call was served; then `status` is what it answers. */
+int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm, int *status);
+int serve_barrier(MPI_Comm comm, int *status);
 
-/* Whether the broadcast was served; then `status` is what the call answers. */
-int fabricast_serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
-                          int *status);
+/* place.c */
+/* What is known of the communicator, found out at its first use by all its ranks. NULL: nothing is served. */
+struct place *place_of(MPI_Comm comm);
+int place_delete(MPI_Comm comm, int keyval, void *value, void *extra);
+/* This process is done with all groups. */
+void places_leave(void);
 
-/* Whether the barrier was served; then `status` is what the call answers. */
-int fabricast_serve_barrier(MPI_Comm comm, int *status);
+/* scope.c */
+/* Lets the MPI library go on with what is under way. */
+void progress(void *unused);
+/* Makes the processes of `comm` known to each other: on all of them, or NULL on all, with a reason told. */
+struct scope *scope_create(MPI_Comm comm);
+/* One in which all of `group` are, held for a place; `members` becomes which they are there. */
+struct scope *scope_find(MPI_Group group, int size, int *members);
+void scope_add(struct scope *scope);
+void scope_release(struct scope *scope);
+/* Whether one more may be made. */
+int scope_room(void);
+int scope_members(const struct scope *scope, MPI_Group group, int size, int *members);
+/* Ends those retired ones that others need no more. */
+void scopes_sweep(void);
+/* Waits until all scopes can end. Whether they can: not if a process was lost. */
+int scopes_flush(void);
+/* The first process that was lost, or -1; fabricast_last_error says how. */
+int64_t scopes_lost(void);
+void scopes_destroy(void);
+
+/* watch.c */
+void watch_begin(void);
+void watch_end(void);
+
+/* tally.c */
+/* The library serves a call, and why. The place is none if nothing needed to be known of the communicator. */
+void tally_handed(struct place *place, MPI_Comm comm, enum reason why);
+/* A communicator goes. */
+void tally_place(const struct place *place);
+/* A context goes. */
+void tally_context(const fabricast_context *context);
+/* Tells what was counted on all ranks together; all call it, while MPI works. */
+void tally_tell(void);
+
+/* elements.c */
+/* Whether the library would take it; what it says of one that it does not, it is to say itself. */
+int elements_are_usable(MPI_Datatype type);
+/* Whether elements lie one after the other in memory in the order in which they are sent. */
+int elements_are_plain(MPI_Datatype type, MPI_Count size);
+/* Packs `count` elements of `size` bytes each into `bytes`, or unpacks them. */
+int elements_move(int pack, void *elements, MPI_Count count, MPI_Datatype type, MPI_Count size, char *bytes,
+                  MPI_Comm self);
 
 #endif

@@ -1,0 +1,130 @@
+/* What was served, and what not and why: told once, at the end, by rank 0 for all.
+ *
+ * A communicator is counted by its rank 0 alone; those of one name and size are one row.
+ */
+#include "shim.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { ROWS = 32 };
+
+struct row {
+    char name[32];
+    uint64_t size, communicators, bcasts, bytes, barriers, handed;
+};
+
+/* Of this process; those that find no row are added to the last. */
+static struct row rows[ROWS];
+
+static const char *const reasons[REASONS] = {
+    [EMPTY] = "without bytes",
+    [INVALID] = "with arguments that make no sense",
+    [INTER] = "on inter-communicators",
+    [NO_GROUP] = "on communicators without a group of ours",
+};
+
+static void add(const struct row *more) {
+    int i = 0;
+    while (i < ROWS - 1 && rows[i].communicators &&
+           (strcmp(rows[i].name, more->name) != 0 || rows[i].size != more->size))
+        i++;
+    struct row *row = &rows[i];
+    if (!row->communicators) {
+        memcpy(row->name, more->name, sizeof row->name);
+        row->size = more->size;
+    } else if (strcmp(row->name, more->name) != 0 || row->size != more->size) {
+        strcpy(row->name, "(others)");
+        row->size = 0;
+    }
+    row->communicators += more->communicators;
+    row->bcasts += more->bcasts;
+    row->bytes += more->bytes;
+    row->barriers += more->barriers;
+    row->handed += more->handed;
+}
+
+void tally_handed(struct place *place, MPI_Comm comm, enum reason why) {
+    int rank;
+    PMPI_Comm_rank(comm, &rank);
+    if (rank != 0 || (place && place->size == 1))
+        return;
+    __atomic_fetch_add(&shim.handed[why], 1, __ATOMIC_RELAXED);
+    if (!place)
+        return;
+    place->handed++;
+    if (!shim.verbose || place->said & 1u << why)
+        return;
+    place->said |= 1u << why;
+    say("leaves to the MPI library: calls %s (%s, %d ranks)", reasons[why], place->name, place->size);
+}
+
+void tally_place(const struct place *place) {
+    if (place->rank != 0 || !(place->bcasts || place->barriers || place->handed))
+        return;
+    struct row row = {.size = (uint64_t)place->size, .communicators = 1, .bcasts = place->bcasts,
+                      .bytes = place->bytes, .barriers = place->barriers, .handed = place->handed};
+    memcpy(row.name, place->name, sizeof row.name);
+    add(&row);
+}
+
+/* Behind the size, statistics are a row of numbers. */
+enum { COUNTERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t) };
+
+static uint64_t *counters(fabricast_statistics *statistics) {
+    return (uint64_t *)((char *)statistics + sizeof(size_t));
+}
+
+void tally_context(const fabricast_context *context) {
+    fabricast_statistics now = {.struct_size = sizeof now};
+    fabricast_context_statistics(context, &now);
+    for (int i = 0; i < COUNTERS; i++)
+        counters(&shim.ended)[i] += counters(&now)[i];
+}
+
+static void tell_rows(void) {
+    say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "of them", "broadcasts", "bytes", "barriers",
+        "by library", "served by");
+    for (int i = 0; i < ROWS && rows[i].communicators; i++) {
+        const struct row *r = &rows[i];
+        int served = r->bcasts || r->barriers;
+        say("%-31s %6" PRIu64 " %7" PRIu64 " %11" PRIu64 " %15" PRIu64 " %11" PRIu64 " %11" PRIu64 "  %s", r->name,
+            r->size, r->communicators, r->bcasts, r->bytes, r->barriers, r->handed,
+            !served ? "the MPI library" : r->size == 2 ? "unicast" : "multicast");
+    }
+}
+
+void tally_tell(void) {
+    int rank, size;
+    PMPI_Comm_rank(shim.world, &rank);
+    PMPI_Comm_size(shim.world, &size);
+    fabricast_statistics sum = {0};
+    for (struct scope *s = shim.scopes; s; s = s->next)
+        tally_context(s->context);
+    for (struct scope *s = shim.retired; s; s = s->next)
+        tally_context(s->context);
+    uint64_t handed[REASONS];
+    PMPI_Reduce(counters(&shim.ended), counters(&sum), COUNTERS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
+    PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
+    if (rank != 0) {
+        PMPI_Send(rows, sizeof rows, MPI_BYTE, 0, 0, shim.world);
+        return;
+    }
+    struct row theirs[ROWS];
+    for (int from = 1; from < size; from++) {
+        PMPI_Recv(theirs, sizeof theirs, MPI_BYTE, from, 0, shim.world, MPI_STATUS_IGNORE);
+        for (int i = 0; i < ROWS; i++)
+            if (theirs[i].communicators)
+                add(&theirs[i]);
+    }
+    tell_rows();
+    say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64 " to groups, %" PRIu64
+        " to one rank each",
+        sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
+    say("losses noticed and mended: %" PRIu64 "; dropped by kernels: %" PRIu64 ", on purpose: %" PRIu64, sum.losses,
+        sum.dropped_by_kernel, sum.dropped_on_purpose);
+    say("ranks that multicast did not reach, or no more, and that are served by unicast: %" PRIu64, sum.unreached);
+    for (int why = EMPTY; why < REASONS; why++)
+        if (handed[why])
+            say("left to the MPI library: %" PRIu64 " calls %s", handed[why], reasons[why]);
+}

@@ -1,0 +1,81 @@
+/* Who waits inside a call of ours learns there that a process is lost. This thread is for those who do not: they
+ * compute, or wait inside the MPI library for a message that never comes.
+ *
+ * Where errors are fatal, as MPI has it by default, the job has failed with the process, and who has not come to a
+ * call of ours for a while ends here. Where a program has set another error handler for MPI_COMM_WORLD it goes
+ * on, and its next call of ours that needs the lost process answers with an error.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* It looks so often, ... */
+enum { LOOK_MS = 250, GRACE_MS = 2000 }; /* ... and gives a rank so long to end by itself. */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    int runs, over;
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .rung = PTHREAD_COND_INITIALIZER};
+
+/* Asked when the job has failed already: what the program might do to its handler at this moment is no worse. */
+static int errors_are_fatal(void) {
+    MPI_Errhandler handler;
+    if (PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler) != MPI_SUCCESS)
+        return 1;
+#ifdef MPI_ERRORS_ABORT
+    if (handler == MPI_ERRORS_ABORT)
+        return 1;
+#endif
+    return handler == MPI_ERRORS_ARE_FATAL;
+}
+
+static void *run(void *unused) {
+    int waited_ms = 0;
+    struct timespec at;
+    pthread_mutex_lock(&watch.lock);
+    while (!watch.over) {
+        clock_gettime(CLOCK_REALTIME, &at);
+        at.tv_nsec += LOOK_MS * 1000000;
+        at.tv_sec += at.tv_nsec / 1000000000;
+        at.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&watch.rung, &watch.lock, &at);
+        scopes_sweep();
+        if (scopes_lost() < 0)
+            continue;
+        waited_ms += LOOK_MS;
+        if (waited_ms != GRACE_MS || !errors_are_fatal())
+            continue;
+        say("%s; this rank ends, for errors are fatal in this job", fabricast_last_error());
+        _exit(EXIT_FAILURE);
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return unused;
+}
+
+void watch_begin(void) {
+    /* The program's signals are for its own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    watch.runs = pthread_create(&watch.thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!watch.runs)
+        say("no thread to watch for lost processes: a rank that waits elsewhere may wait for ever");
+}
+
+void watch_end(void) {
+    if (!watch.runs)
+        return;
+    pthread_mutex_lock(&watch.lock);
+    watch.over = 1;
+    pthread_cond_signal(&watch.rung);
+    pthread_mutex_unlock(&watch.lock);
+    pthread_join(watch.thread, NULL);
+    watch.runs = 0;
+}
