@@ -1,5 +1,6 @@
 //! The command line, as people see it with `--help`.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ Examples:
   fabricast send image.iso                 offer a file; prints what to run on the receivers
   fabricast recv . --from 10.0.0.5         receive it there, on as many hosts as you like
   fabricast demo                           see it work on this machine alone: no root, no network
+  fabricast run -- mpirun -n 8 ./program   an MPI program's broadcasts and barriers
 
 Exit codes:
   0 every receiver has verified the file    6 the data are not those that were sent
@@ -116,6 +118,38 @@ Examples:
   fabricast model --set t_pp_us=5 --set switch_us=0.1
       what if; --values lists the names";
 
+const RUN_LONG: &str = "\
+Start an MPI program whose MPI_Bcast and MPI_Barrier are Fabricast's. The program is not changed, \
+whether it is C, Fortran or Python (mpi4py).
+
+Behind -- comes the launcher's command as it would be without Fabricast: mpirun, mpiexec or srun, \
+of Open MPI or MPICH. Each rank is made to preload a library, which `mpi/build` builds for every MPI \
+that is here: it is looked for beside this program and in ../lib, on all hosts at the same path. Every \
+variable whose name begins with FABRICAST goes to the ranks, too.
+
+What Fabricast cannot serve (inter-communicators, broadcasts without bytes, a communicator that all \
+ranks cannot agree on) the MPI library does as ever.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  fabricast run -- mpirun -n 8 ./program
+      as `mpirun -n 8 ./program`, with Fabricast
+  fabricast run --stats -- mpiexec -n 8 python3 train.py
+      and tell at the end what was served: communicators, bytes, losses, repairs
+  fabricast run --interface eth1 --verbose -- mpirun -n 8 --hostfile hosts ./program
+      by this interface of every host, and say what is left to the MPI library
+  FABRICAST_MPI=openmpi fabricast run -- srun -n 64 ./program
+      Slurm starts programs of any MPI, so say which
+  fabricast run --dry-run -- mpirun -n 8 ./program
+      print the command that would be started
+
+Environment:
+  FABRICAST=on|off|verbose      on by default; off: the MPI library does everything
+  FABRICAST_STATS=1             as --stats
+  FABRICAST_INTERFACE=IF|ADDR   as --interface
+  FABRICAST_MPI=openmpi|mpich   whose launcher it is, if that cannot be seen
+  FABRICAST_LIB=DIRECTORY       where the libraries are";
+
 /// Sends a file from one host to many, once, on the multicast that the network already has.
 #[derive(Parser, Debug)]
 #[command(name = "fabricast", version, after_help = EXAMPLES, max_term_width = 100)]
@@ -134,6 +168,9 @@ pub enum Command {
     Recv(Recv),
     /// Show it on this machine: one sender, seven receivers, lost packets; no root, no network
     Demo(Demo),
+    /// Start an MPI program whose broadcasts and barriers are Fabricast's
+    #[command(long_about = RUN_LONG, after_help = RUN_EXAMPLES)]
+    Run(Run),
     /// Run the protocol in the simulator
     Sim(Sim),
     /// Print what the papers' models predict, and what they were calibrated with
@@ -283,6 +320,37 @@ pub struct Recv {
     pub inject_damage: u64,
     #[command(flatten)]
     pub net: Net,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Run {
+    /// Let the MPI library do everything, as without Fabricast
+    #[arg(long, conflicts_with = "verbose")]
+    pub off: bool,
+    /// Say what is left to the MPI library, and why
+    #[arg(long)]
+    pub verbose: bool,
+    /// Tell at the end what was served, and what that took
+    #[arg(long)]
+    pub stats: bool,
+    /// Interface for the data, on every host: its name or its address [default: that by which the
+    /// host sends multicasts]
+    #[arg(long, value_name = "IF|ADDR")]
+    pub interface: Option<OsString>,
+    /// Drop this share of datagrams on purpose, both ways, to see the repair at work
+    #[arg(long, value_name = "PCT", value_parser = units::percent)]
+    pub inject_loss: Option<f64>,
+    /// Print the command instead of starting it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The launcher's command
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "LAUNCHER"
+    )]
+    pub command: Vec<OsString>,
 }
 
 #[derive(clap::Args, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
 //! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own. `sim`, `model` and `papers` need no network: what runs, what is reckoned, and both beside what
+//! of their own. `run` becomes an MPI launcher. `sim`, `model` and `papers` need no network: what runs, what is reckoned, and both beside what
 //! the papers measured.
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod model;
 mod output;
 mod papers;
 mod recv;
+mod run;
 mod send;
 mod sim;
 mod units;
@@ -29,17 +30,26 @@ use fabricast::error::exit;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let interrupt = match watch_signals(ends_in_order(&args.command)) {
+    // A launcher is to find this process as it was started.
+    let launches = matches!(args.command, args::Command::Run(_));
+    let watched = match launches {
+        true => Ok(Arc::default()),
+        false => watch_signals(ends_in_order(&args.command)),
+    };
+    let interrupt = match watched {
         Ok(interrupt) => interrupt,
         Err(e) => {
             eprintln!("fabricast: cannot watch for signals: {e}");
             return ExitCode::from(exit::IO);
         }
     };
-    raise_descriptor_limit();
+    if !launches {
+        raise_descriptor_limit();
+    }
     ExitCode::from(match args.command {
         args::Command::Send(a) => send::run(&a, interrupt),
         args::Command::Recv(a) => recv::run(&a, interrupt),
+        args::Command::Run(a) => run::run(&a),
         args::Command::Demo(a) => demo::run(&a, interrupt),
         args::Command::Sim(a) => sim::run(&a, interrupt),
         args::Command::Model(a) => model::run(&a),
@@ -56,7 +66,7 @@ fn ends_in_order(command: &args::Command) -> bool {
             sim.command,
             SimCommand::Soak { .. } | SimCommand::Compare(_)
         ),
-        Command::Model(_) => false,
+        Command::Model(_) | Command::Run(_) => false,
     }
 }
 

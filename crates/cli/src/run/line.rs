@@ -1,0 +1,283 @@
+//! A launcher's command line in, one with our variables out; nothing else in it changes.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub const PRELOAD: &str = "LD_PRELOAD";
+
+/// How a launcher hands a variable to all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Export {
+    /// `-x NAME=VALUE`: Open MPI's.
+    X,
+    /// `-genv NAME VALUE`: MPICH's.
+    Genv,
+    /// `--export=ALL,NAME=VALUE,...`: Slurm's.
+    Slurm,
+}
+
+/// What is put into a command line.
+pub struct Line {
+    pub export: Export,
+    pub variables: Vec<(OsString, OsString)>,
+    /// The library that the ranks are to preload.
+    pub preload: Option<PathBuf>,
+    /// What would be preloaded without us.
+    pub inherited: Option<OsString>,
+}
+
+impl Line {
+    /// `given` with our variables right behind the launcher, so that what it says itself comes later and counts; and with
+    /// our library behind whatever else it preloads.
+    pub fn with(&self, given: &[OsString]) -> Vec<OsString> {
+        let ours = self.ours();
+        let mut command = vec![given[0].clone()];
+        command.extend_from_slice(&ours);
+        let mut words = given[1..].iter();
+        while let Some(word) = words.next() {
+            match self.export {
+                Export::X if is(word, "-x") => {
+                    command.push(word.clone());
+                    command.extend(words.next().map(|value| self.behind_assigned(value)));
+                }
+                Export::Genv if is(word, "-genv") || is(word, "-env") => {
+                    command.push(word.clone());
+                    let name = words.next();
+                    command.extend(name.map(|name| self.behind_assigned(name)));
+                    if name.is_some_and(|name| name == PRELOAD) {
+                        command.extend(words.next().map(|value| self.behind(Some(value))));
+                    }
+                }
+                Export::Slurm if word == "--export" => {
+                    let list = words.next().map(|list| exported(list, &self.list()));
+                    command.extend(list);
+                }
+                Export::Slurm => match word.as_bytes().strip_prefix(b"--export=") {
+                    Some(list) => command.push(exported(OsStr::from_bytes(list), &self.list())),
+                    None => command.push(word.clone()),
+                },
+                _ => command.push(word.clone()),
+            }
+            // Behind a colon another program has flags of its own, but for MPICH's global ones.
+            if word == ":" && self.export != Export::Genv {
+                command.extend_from_slice(&ours);
+            }
+        }
+        command
+    }
+
+    /// Variables and library.
+    fn all(&self) -> Vec<(OsString, OsString)> {
+        let mut all = self.variables.clone();
+        if self.preload.is_some() {
+            all.push((PRELOAD.into(), self.behind(self.inherited.as_deref())));
+        }
+        all
+    }
+
+    /// The words that hand them on.
+    fn ours(&self) -> Vec<OsString> {
+        let all = self.all();
+        match self.export {
+            _ if all.is_empty() => Vec::new(),
+            Export::X => {
+                let flags = all
+                    .iter()
+                    .map(|(name, value)| ["-x".into(), assigned(name, value)]);
+                flags.flatten().collect()
+            }
+            Export::Genv => {
+                let flags = all
+                    .into_iter()
+                    .map(|(name, value)| ["-genv".into(), name, value]);
+                flags.flatten().collect()
+            }
+            Export::Slurm => vec![exported("ALL".as_ref(), &self.list())],
+        }
+    }
+
+    /// As Slurm takes them.
+    fn list(&self) -> OsString {
+        let all = self.all();
+        let all: Vec<OsString> = all
+            .iter()
+            .map(|(name, value)| assigned(name, value))
+            .collect();
+        all.join(OsStr::new(","))
+    }
+
+    /// Our library behind what else is preloaded.
+    fn behind(&self, value: Option<&OsStr>) -> OsString {
+        let library = self.preload.as_deref().map(Path::as_os_str);
+        let both: Vec<&OsStr> = value.into_iter().chain(library).collect();
+        both.join(OsStr::new(":"))
+    }
+
+    /// The same in `NAME=VALUE`, or in a name alone, whose value is then what the environment has.
+    fn behind_assigned(&self, word: &OsStr) -> OsString {
+        let value = word.as_bytes().strip_prefix(b"LD_PRELOAD=");
+        match value.map(OsStr::from_bytes) {
+            _ if self.preload.is_none() => word.into(),
+            Some(value) => assigned(PRELOAD.as_ref(), &self.behind(Some(value))),
+            None if word == PRELOAD && self.export == Export::X => {
+                assigned(PRELOAD.as_ref(), &self.behind(self.inherited.as_deref()))
+            }
+            None => word.into(),
+        }
+    }
+}
+
+/// Launchers take their flags with one dash or two.
+fn is(word: &OsStr, flag: &str) -> bool {
+    word == flag || word.as_bytes().strip_prefix(b"-") == Some(flag.as_bytes())
+}
+
+fn assigned(name: &OsStr, value: &OsStr) -> OsString {
+    [name, value].join(OsStr::new("="))
+}
+
+/// Slurm's flag for what is exported already, with more.
+fn exported(list: &OsStr, more: &OsStr) -> OsString {
+    let mut flag = OsString::from("--export=");
+    if list != "NONE" && list != "NIL" {
+        flag.push(list);
+        flag.push(",");
+    }
+    flag.push(more);
+    flag
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%^".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(export: Export) -> Line {
+        Line {
+            export,
+            variables: vec![("FABRICAST_STATS".into(), "1".into())],
+            preload: Some("/lib/ours.so".into()),
+            inherited: None,
+        }
+    }
+
+    /// One command line becomes the other.
+    fn becomes(line: &Line, given: &str, expected: &str) {
+        let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
+        let command = line.with(&given).join(OsStr::new(" "));
+        assert_eq!(command.to_str(), Some(expected));
+    }
+
+    #[test]
+    fn variables_come_right_behind_the_launcher() {
+        becomes(
+            &line(Export::X),
+            "mpirun -n 4 --mca btl tcp ./program -x -genv :x",
+            "mpirun -x FABRICAST_STATS=1 -x LD_PRELOAD=/lib/ours.so -n 4 --mca btl tcp ./program -x -genv :x",
+        );
+        becomes(
+            &line(Export::Genv),
+            "mpiexec -n 4 ./program -x LD_PRELOAD=a",
+            "mpiexec -genv FABRICAST_STATS 1 -genv LD_PRELOAD /lib/ours.so -n 4 ./program -x LD_PRELOAD=a",
+        );
+        becomes(
+            &line(Export::Slurm),
+            "srun -n 4 ./program",
+            "srun --export=ALL,FABRICAST_STATS=1,LD_PRELOAD=/lib/ours.so -n 4 ./program",
+        );
+    }
+
+    #[test]
+    fn every_program_of_a_job_gets_them() {
+        becomes(
+            &line(Export::X),
+            "mpirun -n 1 ./a : -n 2 ./b",
+            "mpirun -x FABRICAST_STATS=1 -x LD_PRELOAD=/lib/ours.so -n 1 ./a : \
+             -x FABRICAST_STATS=1 -x LD_PRELOAD=/lib/ours.so -n 2 ./b",
+        );
+        becomes(
+            &line(Export::Genv),
+            "mpiexec -n 1 ./a : -n 2 ./b",
+            "mpiexec -genv FABRICAST_STATS 1 -genv LD_PRELOAD /lib/ours.so -n 1 ./a : -n 2 ./b",
+        );
+    }
+
+    #[test]
+    fn what_is_preloaded_already_stays_before_ours() {
+        let open = Line {
+            inherited: Some("tool.so".into()),
+            ..line(Export::X)
+        };
+        let head = "mpirun -x FABRICAST_STATS=1 -x LD_PRELOAD=tool.so:/lib/ours.so";
+        becomes(&open, "mpirun ./a", &format!("{head} ./a"));
+        becomes(
+            &open,
+            "mpirun -x LD_PRELOAD=b.so ./a",
+            &format!("{head} -x LD_PRELOAD=b.so:/lib/ours.so ./a"),
+        );
+        becomes(
+            &open,
+            "mpirun --x LD_PRELOAD ./a",
+            &format!("{head} --x LD_PRELOAD=tool.so:/lib/ours.so ./a"),
+        );
+        let head = "mpiexec -genv FABRICAST_STATS 1 -genv LD_PRELOAD /lib/ours.so";
+        becomes(
+            &line(Export::Genv),
+            "mpiexec -genv LD_PRELOAD a.so -env LD_PRELOAD b.so -env LD_PRELOAD=c.so -env A b ./a",
+            &format!(
+                "{head} -genv LD_PRELOAD a.so:/lib/ours.so -env LD_PRELOAD b.so:/lib/ours.so \
+                 -env LD_PRELOAD=c.so:/lib/ours.so -env A b ./a"
+            ),
+        );
+    }
+
+    #[test]
+    fn what_slurm_exports_already_is_kept() {
+        let ours = "FABRICAST_STATS=1,LD_PRELOAD=/lib/ours.so";
+        let head = format!("srun --export=ALL,{ours}");
+        for (given, becoming) in [
+            ("--export=A,B=1", format!("--export=A,B=1,{ours}")),
+            ("--export A", format!("--export=A,{ours}")),
+            ("--export=NONE", format!("--export={ours}")),
+        ] {
+            becomes(
+                &line(Export::Slurm),
+                &format!("srun {given} ./a"),
+                &format!("{head} {becoming} ./a"),
+            );
+        }
+    }
+
+    #[test]
+    fn turned_off_it_preloads_nothing() {
+        let off = Line {
+            variables: Vec::new(),
+            preload: None,
+            ..line(Export::X)
+        };
+        let command = "mpirun -x LD_PRELOAD=b.so -x LD_PRELOAD ./a : ./b";
+        becomes(&off, command, command);
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, text) in [
+            ("-n", "-n"),
+            ("a b", "'a b'"),
+            ("", "''"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(word.as_ref()), text);
+        }
+    }
+}
