@@ -76,6 +76,11 @@ static void settle(MPI_Comm comm, struct place *place) {
             scope_members(scope, group, place->size, members);
         }
     }
+    if (scope && scope_is_one_host(scope, members, place->size)) {
+        place->why = ONE_HOST;
+        scope_release(scope);
+        scope = NULL;
+    }
     place->scope = scope;
     if (scope)
         create(comm, place, members, claim(comm, vote.next));

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +27,31 @@ void progress(void *unused) {
     inside--;
 }
 
+/* The same number on all processes of a host, and another elsewhere: of its name, and of when it started, for names
+ * are not always different.
+ */
+static uint64_t this_host(void) {
+    char text[256] = "";
+    gethostname(text, sizeof text / 2);
+    size_t len = strnlen(text, sizeof text / 2);
+    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (boot) {
+        len += fread(text + len, 1, sizeof text - len, boot);
+        fclose(boot);
+    }
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+    return hash;
+}
+
+int scope_is_one_host(const struct scope *scope, const int *members, int size) {
+    for (int i = 1; i < size; i++)
+        if (scope->hosts[members[i]] != scope->hosts[members[0]])
+            return 0;
+    return 1;
+}
+
 struct scope *scope_create(MPI_Comm comm) {
     int rank, size;
     PMPI_Comm_rank(comm, &rank);
@@ -44,7 +70,9 @@ struct scope *scope_create(MPI_Comm comm) {
     };
     struct scope *scope = calloc(1, sizeof *scope);
     fabricast_context *context = NULL;
-    int made = fabricast_context_create(&options, &context) == FABRICAST_OK && scope;
+    if (scope)
+        scope->hosts = calloc((size_t)size, sizeof *scope->hosts);
+    int made = fabricast_context_create(&options, &context) == FABRICAST_OK && scope && scope->hosts;
     /* What only one lacks, a thread for instance, the others do not know. */
     int mine = made ? size : rank, first;
     PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
@@ -52,9 +80,13 @@ struct scope *scope_create(MPI_Comm comm) {
         if (rank == first)
             say("leaves %d ranks to the MPI library: %s", size, fabricast_last_error());
         fabricast_context_destroy(context);
+        if (scope)
+            free(scope->hosts);
         free(scope);
         return NULL;
     }
+    uint64_t here = this_host();
+    PMPI_Allgather(&here, 1, MPI_UINT64_T, scope->hosts, 1, MPI_UINT64_T, comm);
     scope->context = context;
     scope->places = 1;
     PMPI_Comm_group(comm, &scope->group);
@@ -66,6 +98,7 @@ struct scope *scope_create(MPI_Comm comm) {
 static void scope_destroy(struct scope *scope) {
     tally_context(scope->context);
     fabricast_context_destroy(scope->context);
+    free(scope->hosts);
     free(scope);
 }
 

@@ -22,11 +22,12 @@ struct scope {
     uint64_t name;             /* the same at all its members, and different from other scopes' */
     fabricast_context *context;
     MPI_Group group;
+    uint64_t *hosts;           /* on which host each of them is */
     int places;                /* that use it; MPI_COMM_WORLD's scope stays without any */
 };
 
 /* Why a call is the library's. */
-enum reason { SERVED, EMPTY, INVALID, INTER, NO_GROUP, REASONS };
+enum reason { SERVED, EMPTY, INVALID, INTER, ONE_HOST, NO_GROUP, REASONS };
 
 /* What is known of a communicator; an attribute of it. */
 struct place {
@@ -90,6 +91,8 @@ void scope_add(struct scope *scope);
 void scope_release(struct scope *scope);
 /* Whether one more may be made. */
 int scope_room(void);
+/* Whether these of its processes are on one host. */
+int scope_is_one_host(const struct scope *scope, const int *members, int size);
 int scope_members(const struct scope *scope, MPI_Group group, int size, int *members);
 /* Ends those retired ones that others need no more. */
 void scopes_sweep(void);

@@ -21,6 +21,7 @@ static const char *const reasons[REASONS] = {
     [EMPTY] = "without bytes",
     [INVALID] = "with arguments that make no sense",
     [INTER] = "on inter-communicators",
+    [ONE_HOST] = "between ranks of one host, who share its memory",
     [NO_GROUP] = "on communicators without a group of ours",
 };
 

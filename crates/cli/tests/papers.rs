@@ -74,8 +74,8 @@ fn mistakes_are_told() {
         assert_eq!(out.status.code(), Some(code), "{out:?}");
         String::from_utf8(out.stderr).unwrap()
     };
-    let paper = said(&["p2"], 2);
-    assert!(paper.contains("p1, p4"), "{paper}");
+    let paper = said(&["p3"], 2);
+    assert!(paper.contains("p1, p2, p4"), "{paper}");
     // Before anything is simulated.
     let nowhere = said(&["--html", "/dev/null/report.html"], 1);
     assert!(nowhere.contains("/dev/null/report.html"), "{nowhere}");
