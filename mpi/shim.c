@@ -50,7 +50,6 @@ static void make_code_of_loss(void) {
     char text[MPI_MAX_ERROR_STRING], known[MPI_MAX_ERROR_STRING];
     int code, class, len;
     snprintf(text, sizeof text, "fabricast: %s", fabricast_last_error());
-    say("%s", fabricast_last_error());
     if (PMPI_Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS || PMPI_Add_error_string(code, text) != MPI_SUCCESS)
         return;
     /* MPICH takes such codes for others, unless their class is new as well. */
@@ -60,17 +59,28 @@ static void make_code_of_loss(void) {
         code_of_loss = code;
 }
 
+/* Says why a call has failed, but not again and again. */
+static void say_why(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[256];
+    pthread_mutex_lock(&lock);
+    if (strncmp(last, fabricast_last_error(), sizeof last - 1) != 0) {
+        snprintf(last, sizeof last, "%s", fabricast_last_error());
+        say("%s", last);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* An operation has failed for good: MPI's error handler of the communicator decides what comes of it. */
 static int fail(MPI_Comm comm, int status) {
     static pthread_once_t lost = PTHREAD_ONCE_INIT;
     int code = MPI_ERR_OTHER;
+    say_why();
     if (status == FABRICAST_ERR_PEER_LOST) {
         pthread_once(&lost, make_code_of_loss);
         code = code_of_loss;
-    } else {
-        say("%s", fabricast_last_error());
-        if (status == FABRICAST_ERR_ARGUMENT)
-            code = MPI_ERR_TRUNCATE; /* what the library answers to another length than the root's */
+    } else if (status == FABRICAST_ERR_ARGUMENT) {
+        code = MPI_ERR_TRUNCATE; /* what the library answers to another length than the root's */
     }
     PMPI_Comm_call_errhandler(comm, code);
     return code;

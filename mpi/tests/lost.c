@@ -1,0 +1,84 @@
+/*
+ * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|wait|return`: each rank
+ * writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), or waits for
+ * what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it.
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void compute(void)
+{
+    volatile double sum = 0;
+    for (time_t end = time(NULL) + 60; time(NULL) < end;)
+        sum += 1;
+}
+
+/* The error names the victim, for as long as one asks, and those that are left can still broadcast. */
+static void goes_on(MPI_Comm left, int victim)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int class, len, word = 0, me;
+    for (int i = 0; i < 3; i++) {
+        int error = MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Error_class(error, &class);
+        MPI_Error_string(error, text, &len);
+        fprintf(stderr, "barrier %d: class %s, %s\n", i, class == MPI_ERR_OTHER ? "OTHER" : "else", text);
+    }
+    MPI_Comm_rank(left, &me);
+    if (me == 0)
+        word = 4711 + victim;
+    MPI_Bcast(&word, 1, MPI_INT, 0, left);
+    MPI_Barrier(left);
+    if (word == 4711 + victim)
+        fprintf(stderr, "goes on\n");
+    /* MPI_Finalize would wait for the dead. */
+    sleep(2);
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks, word;
+    char path[4096];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 4)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    int victim = atoi(argv[2]), returns = strcmp(argv[3], "return") == 0;
+    snprintf(path, sizeof path, "%s/%d", argv[1], rank);
+    if (!freopen(path, "w", stderr))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    setvbuf(stderr, NULL, _IONBF, 0);
+    MPI_Comm left;
+    MPI_Comm_split(MPI_COMM_WORLD, rank == victim ? MPI_UNDEFINED : 0, rank, &left);
+    if (left != MPI_COMM_NULL)
+        MPI_Barrier(left);
+    MPI_Barrier(MPI_COMM_WORLD);
+    fprintf(stderr, "process %d\n", getpid());
+    if (rank == victim) {
+        sleep(1);
+        if (strcmp(argv[3], "wait") != 0)
+            raise(SIGKILL);
+        pause();
+    }
+    if (returns) {
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        goes_on(left, victim);
+    }
+    /* In a call of Fabricast's, in one of the library's own, in none. */
+    int place = (rank - victim + ranks) % ranks % 3;
+    if (place == 1)
+        MPI_Barrier(MPI_COMM_WORLD);
+    else if (place == 2)
+        MPI_Recv(&word, 1, MPI_INT, victim, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+        compute();
+    fprintf(stderr, "went on as if nothing had happened\n");
+    return 1;
+}
