@@ -10,7 +10,7 @@ use fabricast_proto::scheme::UnknownScheme;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
 use serde::{Deserialize, Serialize};
 
-use super::engine::{ADDRESSES, COPY_MAX, Engine};
+use super::engine::{ADDRESSES, Engine};
 use super::peers::{Listener, Peers};
 use super::{Bootstrap, Options};
 use crate::driver::Driver;
@@ -27,6 +27,8 @@ const VERSION: u32 = 1;
 /// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
 /// is less than a file has.
 const WINDOW: u32 = 2048;
+/// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
+const COPY_MAX: u32 = 256 << 10;
 /// Packets of each stream that are kept for a broadcast that has not been called here yet.
 const HOLD: u32 = 512;
 /// Longest reason that fits a card.

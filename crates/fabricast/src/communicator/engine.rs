@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Reach, Refused, Seq, Time};
-
-use std::net::SocketAddr;
 
 use super::Group;
 use super::stream::Stream;
@@ -18,8 +17,6 @@ use crate::transport::Transport;
 use crate::transport::fault::FaultCounters;
 use crate::transport::udp::{Sending, Udp, UdpCounters};
 
-/// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
-pub(super) const COPY_MAX: u32 = 256 << 10;
 /// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
 const COPIES_MAX: u64 = 4 << 20;
 /// IP groups that a context uses.
@@ -188,21 +185,19 @@ impl<O: Object> Engine<O> {
         }
     }
 
-    pub fn abandon(&mut self, now: Time, group: GroupId) {
-        self.end(now, group);
-    }
-
     /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
     fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut soonest: Option<Time> = None;
         let mut begun = false;
         let mut done = Vec::new();
         for (&group, leaving) in &mut self.leaving {
-            let copies = self.groups.get(&group).map_or(0, |g| g.copies);
-            let busy = copies > 0 || self.pending.values().any(|g| *g == group);
             match *leaving {
-                Leaving::Flushing if !busy => {
-                    let members = self.groups.get(&group).map_or(0, |g| g.members.len());
+                Leaving::Flushing => {
+                    let state = self.groups.get(&group);
+                    let (members, copies) = state.map_or((0, 0), |g| (g.members.len(), g.copies));
+                    if copies > 0 || self.pending.values().any(|g| *g == group) {
+                        continue;
+                    }
                     match self.driver.barrier(now, group, release(members)) {
                         Ok(op) => {
                             *leaving = Leaving::Meeting(op);
@@ -212,7 +207,7 @@ impl<O: Object> Engine<O> {
                         Err(_) => done.push(group),
                     }
                 }
-                Leaving::Flushing | Leaving::Meeting(_) => {}
+                Leaving::Meeting(_) => {}
                 Leaving::Answering(since) => {
                     let quiet = self.driver.node().is_quiet(now, group);
                     let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
@@ -254,25 +249,22 @@ impl<O: Object> Engine<O> {
         object: O,
     ) -> Result<Option<OpId>, (Refused, O)> {
         let len = object.len();
-        let copy = len <= u64::from(COPY_MAX) && self.copied + len <= COPIES_MAX;
-        let op = match root == self.rank {
+        let sends = root == self.rank;
+        let short = len <= u64::from(self.driver.node().scheme().copied);
+        let copy = sends && short && self.copied + len <= COPIES_MAX;
+        let op = match sends {
             true if copy => self.driver.bcast(now, group, object)?,
             true => self.driver.lend(now, group, object)?,
             false => self.driver.post(now, group, root, object)?,
         };
-        let (count, bytes) = match root == self.rank {
-            true => (&mut self.statistics.sent, &mut self.statistics.sent_bytes),
-            false => (
-                &mut self.statistics.received,
-                &mut self.statistics.received_bytes,
-            ),
+        let s = &mut self.statistics;
+        let (count, bytes) = match sends {
+            true => (&mut s.sent, &mut s.sent_bytes),
+            false => (&mut s.received, &mut s.received_bytes),
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
-        match root == self.rank && copy {
-            true => self.stream.add(now, len),
-            false => self.stream.broken(),
-        }
-        if root == self.rank && copy {
+        if copy {
+            self.stream.add(now, len);
             let lent = self.driver.take(op);
             debug_assert!(lent.is_some() || len == 0, "it was copied");
             self.copies.insert(op, (group, len));
@@ -282,6 +274,7 @@ impl<O: Object> Engine<O> {
             }
             return Ok(None);
         }
+        self.stream.broken();
         self.pending.insert(op, group);
         Ok(Some(op))
     }
@@ -411,7 +404,7 @@ impl<O: Object> Engine<O> {
     }
 
     /// Ends a group, and what is under way in it.
-    fn end(&mut self, now: Time, group: GroupId) {
+    pub fn end(&mut self, now: Time, group: GroupId) {
         self.remove(now, group);
         self.leaving.remove(&group);
         let hit = self.pending.iter().filter(|(_, g)| **g == group);

@@ -174,7 +174,7 @@ impl<O: Object + Send + 'static> Context<O> {
     /// Removes a group that nobody has used, because not all of its members have it.
     pub fn abandon(&self, group: Group) {
         let now = self.shared.clock.now();
-        self.shared.lock().abandon(now, group.id);
+        self.shared.lock().end(now, group.id);
     }
 
     /// Starts a broadcast of member `root` (an index into the group's members): at the root `object` is sent, elsewhere it is
