@@ -47,13 +47,7 @@ fn numbered(hosts: usize) -> impl Iterator<Item = Barrier> {
 }
 
 fn presets(hosts: usize) -> Vec<Barrier> {
-    let mut all = vec![
-        Barrier::Central,
-        Barrier::Mcs,
-        Barrier::Tournament,
-        Barrier::Bst,
-        Barrier::Butterfly,
-    ];
+    let mut all = Barrier::UNNUMBERED.to_vec();
     for fanout in [2, 3, 4, 8, hosts as u16] {
         all.push(Barrier::CombiningTree { fanout });
         all.push(Barrier::Release { fanout });

@@ -69,6 +69,14 @@ impl Reached {
 }
 
 impl Barrier {
+    /// Every algorithm that has no number of ways or children.
+    pub const UNNUMBERED: [Barrier; 5] = [
+        Barrier::Central,
+        Barrier::Mcs,
+        Barrier::Tournament,
+        Barrier::Bst,
+        Barrier::Butterfly,
+    ];
     /// The most ways or children that there can be.
     pub const MOST: u16 = u16::MAX;
 

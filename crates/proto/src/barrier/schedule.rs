@@ -262,13 +262,7 @@ mod tests {
     /// Every algorithm, and every number that means something else for so many ranks.
     fn all(size: u32) -> Vec<Barrier> {
         let most = size.max(3) as u16 - 1;
-        let mut all = vec![
-            Barrier::Central,
-            Barrier::Mcs,
-            Barrier::Tournament,
-            Barrier::Bst,
-            Barrier::Butterfly,
-        ];
+        let mut all = Barrier::UNNUMBERED.to_vec();
         all.extend((1..=most).map(|ways| Barrier::Dissemination { ways }));
         all.extend((2..=most).map(|fanout| Barrier::CombiningTree { fanout }));
         all.extend((2..=most).map(|fanout| Barrier::Release { fanout }));
