@@ -15,7 +15,7 @@ use crate::net::Net;
 use crate::object::Object;
 use crate::transport::Transport;
 use crate::transport::fault::FaultCounters;
-use crate::transport::udp::{Sending, Udp, UdpCounters};
+use crate::transport::udp::{Ready, Sending, Sleeper, Udp, UdpCounters};
 
 /// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
 const COPIES_MAX: u64 = 4 << 20;
@@ -132,6 +132,16 @@ impl<O: Object> Engine<O> {
 
     pub fn udp(&self) -> &Udp {
         self.driver.net().inner()
+    }
+
+    /// Something that one thread sleeps in until there is something to step for.
+    pub fn sleeper(&mut self) -> io::Result<Sleeper> {
+        self.driver.transport().inner_mut().sleeper()
+    }
+
+    /// What a sleep has seen: the next step reads these sockets alone.
+    pub fn heed(&mut self, ready: &Ready) {
+        self.driver.transport().inner_mut().heed(ready);
     }
 
     /// Adds a group, and joins the IP group that it shares with others.

@@ -33,7 +33,7 @@ use crate::config::NetOptions;
 use crate::error::Error;
 use crate::net::Clock;
 use crate::object::Object;
-use crate::transport::udp::{Sending, Sleeper};
+use crate::transport::udp::{Ready, Sending, Sleeper};
 
 pub use self::card::CARD;
 pub use self::engine::Statistics;
@@ -131,10 +131,10 @@ impl<O: Object + Send + 'static> Context<O> {
     /// Makes the processes of a job known to each other and opens the network. All call it at
     /// once, and either all succeed or all are told the same reason.
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
-        let (engine, peers) = card::introduce(options, bootstrap)?;
+        let (mut engine, peers) = card::introduce(options, bootstrap)?;
         let udp = |e| Error::io("watching the sockets", e);
-        let sleeper = engine.udp().sleeper().map_err(udp)?;
-        let own = engine.udp().sleeper().map_err(udp)?;
+        let sleeper = engine.sleeper().map_err(udp)?;
+        let own = engine.sleeper().map_err(udp)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             clock: Clock(Instant::now()),
@@ -304,9 +304,13 @@ impl<O: Object + Send + 'static> Context<O> {
     ) -> Result<R, Error> {
         let mut inside = None;
         let mut looked = Time::ZERO;
+        let mut ready = None;
         loop {
             let mut engine = self.shared.lock();
             self.heed_lost(&mut engine);
+            if let Some(ready) = ready.take() {
+                engine.heed(&ready);
+            }
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
                 return Ok(answer);
@@ -322,7 +326,7 @@ impl<O: Object + Send + 'static> Context<O> {
                 inside = Some(Inside::new(self));
                 looked = now;
             }
-            self.sleep(now, wake, sending)?;
+            ready = self.sleep(now, wake, sending)?;
             if now.since(looked) >= LOOK {
                 looked = now;
                 meanwhile();
@@ -330,13 +334,20 @@ impl<O: Object + Send + 'static> Context<O> {
         }
     }
 
-    fn sleep(&self, now: Time, wake: Option<Time>, sending: Sending) -> Result<(), Error> {
+    /// `None`: there was no time to.
+    fn sleep(
+        &self,
+        now: Time,
+        wake: Option<Time>,
+        sending: Sending,
+    ) -> Result<Option<Ready>, Error> {
         let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
         if timeout.is_zero() {
-            return Ok(());
+            return Ok(None);
         }
-        self.sleeper
-            .sleep(sending, Some(timeout))
+        let ready = self.sleeper.sleep(sending, Some(timeout));
+        ready
+            .map(Some)
             .map_err(|e| Error::io("waiting for the network", e))
     }
 

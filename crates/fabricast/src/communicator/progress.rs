@@ -62,6 +62,7 @@ impl Progress {
 
 fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
     let mut turn = TURN;
+    let mut ready = None;
     while !over.load(Ordering::Acquire) {
         if shared.hurry.load(Ordering::Acquire) {
             if sleeper.rest(WAIT_MAX).is_err() || !send_on(shared) {
@@ -86,14 +87,23 @@ fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
         turn = TURN;
         // From here on a caller that leaves work behind must ring.
         shared.dozing.store(true, Ordering::Release);
-        let stepped = shared.lock().step(now);
+        let stepped = {
+            let mut engine = shared.lock();
+            if let Some(ready) = ready.take() {
+                engine.heed(&ready);
+            }
+            engine.step(now)
+        };
         let Ok((wake, sending)) = stepped else {
             // Whoever calls next is told why.
             return;
         };
         let timeout = wake.map(|at| at.since(shared.clock.now()));
-        if timeout.is_none_or(|t| !t.is_zero()) && sleeper.sleep(sending, timeout).is_err() {
-            return;
+        if timeout.is_none_or(|t| !t.is_zero()) {
+            let Ok(slept) = sleeper.sleep(sending, timeout) else {
+                return;
+            };
+            ready = Some(slept);
         }
         shared.dozing.store(false, Ordering::Release);
     }

@@ -23,7 +23,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
-pub use self::sleep::{Sending, Sleeper};
+pub use self::sleep::{Ready, Sending, Sleeper};
 
 use self::interface::because;
 use super::{Caps, Claims, Outgoing, Transport};
@@ -138,8 +138,8 @@ pub struct Udp {
     family: Family,
     local: SocketAddr,
     socket: Socket,
-    /// This one and the inputs'.
-    sockets: sleep::Sockets,
+    /// The epoll descriptors of threads that sleep until datagrams wait.
+    sleepers: Vec<Arc<OwnedFd>>,
     inputs: Vec<Input>,
     nodes: HashMap<NodeId, Destination>,
     groups: HashMap<GroupId, Group>,
@@ -255,10 +255,9 @@ impl Udp {
             #[cfg(test)]
             script: send::Script::default(),
             device,
-            sockets: sleep::Sockets::new()?,
+            sleepers: Vec::new(),
             socket,
         };
-        udp.sockets.add(udp.socket.as_fd())?;
         udp.set_up_sending(config)?;
         udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
         set_stamps(&udp.socket);
@@ -463,7 +462,7 @@ impl Transport for Udp {
                 Some(at) => at,
                 None => {
                     let input = self.listen(address)?;
-                    self.sockets.add(input.socket.as_fd())?;
+                    self.watch(&input.socket)?;
                     self.inputs.push(input);
                     self.inputs.len() - 1
                 }

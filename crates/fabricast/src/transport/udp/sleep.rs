@@ -1,37 +1,29 @@
 //! Waiting for datagrams without owning the transport: while one thread sleeps, another may use it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::io::Errno;
 
 use super::interface::because;
-use super::{Blocked, STARVED, Udp, sharpen_timers, sys};
+use super::{Blocked, STARVED, Udp, receive, sharpen_timers, sys};
 
-/// All sockets at which datagrams arrive, as one descriptor.
-pub(super) struct Sockets(Arc<OwnedFd>);
-
-impl Sockets {
-    pub fn new() -> io::Result<Sockets> {
-        let fd = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|e| because(e.into(), "cannot make an epoll descriptor"))?;
-        Ok(Sockets(Arc::new(fd)))
-    }
-
-    /// From now on this socket is one of them, until it is closed.
-    pub fn add(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let number = EventData::new_u64(socket.as_raw_fd() as u64);
-        epoll::add(&*self.0, socket, number, EventFlags::IN)
-            .map_err(|e| because(e.into(), "cannot watch a socket"))
-    }
-}
+/// Sockets that one sleep reports; further ones are reported by the next.
+const READY_MAX: usize = 16;
+/// What stands for a sleeper's bell, where sockets have their descriptors.
+const BELL: u64 = u64::MAX;
+/// What stands for the socket that sends.
+const SENDER: u64 = u64::MAX - 1;
 
 /// Sleeps until datagrams wait. Any number of threads may, each with one of its own.
 pub struct Sleeper {
-    sockets: Arc<OwnedFd>,
-    /// The socket that sends.
+    /// All sockets at which datagrams arrive, the one that sends, and the bell.
+    watched: Arc<OwnedFd>,
     sender: OwnedFd,
     bell: Arc<sys::Bell>,
 }
@@ -47,14 +39,65 @@ pub enum Sending {
     Starved,
 }
 
+/// The sockets at which datagrams waited when a sleep ended.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Ready {
+    sockets: [RawFd; READY_MAX],
+    count: usize,
+}
+
+impl Ready {
+    fn has(&self, socket: BorrowedFd<'_>) -> bool {
+        self.sockets[..self.count].contains(&socket.as_raw_fd())
+    }
+}
+
 impl Udp {
     /// A sleeper of its own for one thread.
-    pub fn sleeper(&self) -> io::Result<Sleeper> {
-        Ok(Sleeper {
-            sockets: self.sockets.0.clone(),
+    pub fn sleeper(&mut self) -> io::Result<Sleeper> {
+        let watched = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| because(e.into(), "cannot make an epoll descriptor"))?;
+        let sleeper = Sleeper {
+            watched: Arc::new(watched),
             sender: self.socket.as_fd().try_clone_to_owned()?,
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
-        })
+        };
+        let inputs = self.inputs.iter().map(|i| i.socket.as_fd());
+        for socket in inputs.chain([self.socket.as_fd()]) {
+            watch(
+                &sleeper.watched,
+                socket,
+                socket.as_raw_fd() as u64,
+                EventFlags::IN,
+            )?;
+        }
+        let Sleeper {
+            watched,
+            sender,
+            bell,
+        } = &sleeper;
+        watch(watched, bell.fd(), BELL, EventFlags::IN)?;
+        watch(watched, sender.as_fd(), SENDER, EventFlags::empty())?;
+        self.sleepers.push(sleeper.watched.clone());
+        Ok(sleeper)
+    }
+
+    /// From now on datagrams at this socket end the sleepers' sleep, until it is closed.
+    pub(super) fn watch(&self, socket: &impl AsFd) -> io::Result<()> {
+        let socket = socket.as_fd();
+        let mut sleepers = self.sleepers.iter();
+        sleepers.try_for_each(|s| watch(s, socket, socket.as_raw_fd() as u64, EventFlags::IN))
+    }
+
+    /// What a sleep has seen: for some calls only these sockets are read.
+    pub fn heed(&mut self, ready: &Ready) {
+        let groups = self.inputs.iter().map(|i| i.socket.as_fd());
+        let sockets = [self.socket.as_fd()].into_iter().chain(groups);
+        let empty = sockets
+            .enumerate()
+            .filter(|(_, socket)| !ready.has(*socket));
+        self.empty = empty.fold(0, |bits, (at, _)| bits | receive::bit(at));
+        self.relied = 0;
     }
 
     /// What keeps the last `send` from taking more.
@@ -67,31 +110,66 @@ impl Udp {
     }
 }
 
+fn watch(sleeper: &OwnedFd, fd: BorrowedFd<'_>, name: u64, flags: EventFlags) -> io::Result<()> {
+    epoll::add(sleeper, fd, EventData::new_u64(name), flags)
+        .map_err(|e| because(e.into(), "cannot watch a socket"))
+}
+
 impl Sleeper {
     /// Blocks until a datagram waits, sending may go on, [`super::Waker::wake`] was called on this
     /// sleeper's waker, or `timeout` has passed.
-    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Ready> {
         sharpen_timers();
-        let entry = |fd, events| libc::pollfd {
-            fd,
-            events,
-            revents: 0,
+        let timeout = match sending {
+            Sending::Starved => Some(timeout.unwrap_or(STARVED).min(STARVED)),
+            Sending::Full | Sending::Idle => timeout,
         };
-        let mut set = [
-            entry(self.bell.raw(), libc::POLLIN),
-            entry(self.sockets.as_raw_fd(), libc::POLLIN),
-            entry(self.sender.as_raw_fd(), libc::POLLOUT),
-        ];
-        let (set, timeout) = match sending {
-            Sending::Idle => (&mut set[..2], timeout),
-            Sending::Full => (&mut set[..], timeout),
-            Sending::Starved => (&mut set[..2], Some(timeout.unwrap_or(STARVED).min(STARVED))),
-        };
-        sys::poll(set, timeout).map_err(|e| because(e, "cannot wait for datagrams"))?;
-        if set[0].revents != 0 {
-            self.bell.hush();
+        if sending == Sending::Full {
+            self.heed_sender(EventFlags::OUT)?;
         }
-        Ok(())
+        let ready = self.wait(timeout);
+        if sending == Sending::Full {
+            self.heed_sender(EventFlags::empty())?;
+        }
+        ready.map_err(|e| because(e.into(), "cannot wait for datagrams"))
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> rustix::io::Result<Ready> {
+        let limit = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let mut room = [MaybeUninit::<Event>::uninit(); READY_MAX];
+        let waited = match epoll::wait(&*self.watched, &mut room, limit.as_ref()) {
+            // Linux before 5.11 counts in milliseconds.
+            Err(Errno::NOSYS) => {
+                let limit = timeout.map(|t| Duration::from_millis(t.as_millis() as u64 + 1));
+                let limit = limit.and_then(|t| Timespec::try_from(t).ok());
+                epoll::wait(&*self.watched, &mut room, limit.as_ref())
+            }
+            waited => waited,
+        };
+        let events = match waited {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(e) => return Err(e),
+        };
+        let mut ready = Ready::default();
+        for event in events {
+            match event.data.u64() {
+                BELL => self.bell.hush(),
+                SENDER => {}
+                socket => {
+                    ready.sockets[ready.count] = socket as RawFd;
+                    ready.count += 1;
+                }
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Whether room in the send buffer ends the sleep.
+    fn heed_sender(&self, flags: EventFlags) -> io::Result<()> {
+        let name = EventData::new_u64(SENDER);
+        epoll::modify(&*self.watched, &self.sender, name, flags)
+            .map_err(|e| because(e.into(), "cannot watch a socket"))
     }
 
     /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives.
