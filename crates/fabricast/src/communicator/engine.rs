@@ -15,7 +15,7 @@ use crate::net::Net;
 use crate::object::Object;
 use crate::transport::Transport;
 use crate::transport::fault::FaultCounters;
-use crate::transport::udp::{Ready, Sending, Sleeper, Udp, UdpCounters};
+use crate::transport::udp::{Ready, Sending, Sleeper, Udp, UdpCounters, Waker};
 
 /// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
 const COPIES_MAX: u64 = 4 << 20;
@@ -99,6 +99,8 @@ pub(super) struct Engine<O: Object> {
     copies: BTreeMap<OpId, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
+    /// Callers that sleep: what wakes them, and until which operation ends; none: any.
+    asleep: Vec<(Waker, Option<OpId>)>,
     stream: Stream,
     wake: Option<Time>,
     statistics: Statistics,
@@ -124,6 +126,7 @@ impl<O: Object> Engine<O> {
             copies: BTreeMap::new(),
             copied: 0,
             gone: BTreeSet::new(),
+            asleep: Vec::new(),
             stream: Stream::default(),
             wake: None,
             statistics: Statistics::default(),
@@ -326,6 +329,7 @@ impl<O: Object> Engine<O> {
                     if let Some(&group) = self.pending.get(&op) {
                         self.ended.insert(op, Ended::Mismatch);
                         self.end(now, group);
+                        self.ring(op);
                     }
                     continue;
                 }
@@ -349,6 +353,7 @@ impl<O: Object> Engine<O> {
             } else if self.pending.contains_key(&op) {
                 self.ended.entry(op).or_insert(how);
             }
+            self.ring(op);
         }
         let mut wake = step.wake;
         if !self.leaving.is_empty() {
@@ -370,6 +375,21 @@ impl<O: Object> Engine<O> {
             let _ = self.driver.command(now, Command::GroupRemove(group));
             self.driver.transport().leave(group);
         }
+    }
+
+    /// From now on its caller sleeps: whoever ends the operation (none: any) for it is to wake it.
+    pub fn falls_asleep(&mut self, waker: &Waker, until: Option<OpId>) {
+        self.asleep.push((waker.clone(), until));
+    }
+
+    pub fn is_awake(&mut self, waker: &Waker) {
+        self.asleep.retain(|(w, _)| w != waker);
+    }
+
+    fn ring(&self, ended: OpId) {
+        let waits = |until: Option<OpId>| until.is_none_or(|op| op == ended);
+        let hit = self.asleep.iter().filter(|(_, until)| waits(*until));
+        hit.for_each(|(waker, _)| waker.wake());
     }
 
     /// How the operation has ended, and its object; once.

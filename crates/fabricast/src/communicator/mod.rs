@@ -8,8 +8,8 @@
 //! A [`Context`] is one process's end: its sockets, its node, its connection to the process that
 //! watches all of them ([`peers`]). A [`Group`] is an ordered set of processes that all name it by one number. A
 //! blocked caller steps the engine itself, and between steps lets the runtime above make progress
-//! of its own; when no caller is inside, the [`progress`] thread answers what others ask and repairs
-//! what they lost. Nobody sleeps with the lock.
+//! of its own; whoever ends another's operation wakes it. When no caller is inside, the [`progress`]
+//! thread answers what others ask and repairs what they lost. Nobody sleeps with the lock.
 
 mod card;
 mod engine;
@@ -33,7 +33,7 @@ use crate::config::NetOptions;
 use crate::error::Error;
 use crate::net::Clock;
 use crate::object::Object;
-use crate::transport::udp::{Ready, Sending, Sleeper};
+use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
 
 pub use self::card::CARD;
 pub use self::engine::Statistics;
@@ -78,8 +78,8 @@ pub type Meanwhile<'a> = &'a mut dyn FnMut();
 /// One process's end.
 pub struct Context<O: Object + Send + 'static> {
     shared: Arc<Shared<O>>,
-    /// For callers; the progress thread has its own.
-    sleeper: Sleeper,
+    /// Callers that block take one each; as many as ever blocked at once.
+    sleepers: Mutex<Vec<Sleeper>>,
     progress: Progress,
     peers: Peers,
 }
@@ -146,7 +146,7 @@ impl<O: Object + Send + 'static> Context<O> {
         let progress = Progress::start(shared.clone(), own)?;
         Ok(Context {
             shared,
-            sleeper,
+            sleepers: Mutex::new(vec![sleeper]),
             progress,
             peers,
         })
@@ -238,7 +238,7 @@ impl<O: Object + Send + 'static> Context<O> {
         let Some(op) = request.op else {
             return Ok(None);
         };
-        let ended = self.until(meanwhile, |engine| engine.ended(op))?;
+        let ended = self.until(Some(op), meanwhile, |engine| engine.ended(op))?;
         self.outcome(ended)
     }
 
@@ -254,7 +254,7 @@ impl<O: Object + Send + 'static> Context<O> {
 
     /// Waits until everybody has what this process has sent.
     pub fn flush(&self, meanwhile: Meanwhile<'_>) -> Result<(), Error> {
-        self.until(meanwhile, |engine| engine.is_flushed().then_some(()))
+        self.until(None, meanwhile, |engine| engine.is_flushed().then_some(()))
     }
 
     /// The first process that was lost, as far as is known here, and how that was noticed.
@@ -280,7 +280,7 @@ impl<O: Object + Send + 'static> Context<O> {
         }
         // Where many are under way, there is room when one ends.
         let mut given = Some(given);
-        let started = self.until(meanwhile, |engine| {
+        let started = self.until(None, meanwhile, |engine| {
             if !engine.has(group.id) {
                 return Some(Err(self.loss()));
             }
@@ -296,17 +296,21 @@ impl<O: Object + Send + 'static> Context<O> {
         Ok(Request { op: started?? })
     }
 
-    /// Drives the engine until it answers.
+    /// Drives the engine until it answers, which it may as soon as `op` ends (none: any operation).
     fn until<R>(
         &self,
+        op: Option<OpId>,
         meanwhile: Meanwhile<'_>,
         mut answer: impl FnMut(&mut Engine<O>) -> Option<R>,
     ) -> Result<R, Error> {
-        let mut inside = None;
+        let mut inside: Option<Inside<'_, O>> = None;
         let mut looked = Time::ZERO;
         let mut ready = None;
         loop {
             let mut engine = self.shared.lock();
+            if let Some(inside) = &inside {
+                engine.is_awake(&inside.waker);
+            }
             self.heed_lost(&mut engine);
             if let Some(ready) = ready.take() {
                 engine.heed(&ready);
@@ -321,34 +325,21 @@ impl<O: Object + Send + 'static> Context<O> {
                 self.left(engine);
                 return Ok(answer);
             }
+            let inside = match &mut inside {
+                Some(inside) => inside,
+                none => {
+                    looked = now;
+                    none.insert(Inside::new(self, &mut engine)?)
+                }
+            };
+            engine.falls_asleep(&inside.waker, op);
             drop(engine);
-            if inside.is_none() {
-                inside = Some(Inside::new(self));
-                looked = now;
-            }
-            ready = self.sleep(now, wake, sending)?;
+            ready = inside.sleep(now, wake, sending)?;
             if now.since(looked) >= LOOK {
                 looked = now;
                 meanwhile();
             }
         }
-    }
-
-    /// `None`: there was no time to.
-    fn sleep(
-        &self,
-        now: Time,
-        wake: Option<Time>,
-        sending: Sending,
-    ) -> Result<Option<Ready>, Error> {
-        let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
-        if timeout.is_zero() {
-            return Ok(None);
-        }
-        let ready = self.sleeper.sleep(sending, Some(timeout));
-        ready
-            .map(Some)
-            .map_err(|e| Error::io("waiting for the network", e))
     }
 
     /// A caller goes: what is still to be done is the progress thread's.
@@ -377,6 +368,10 @@ impl<O: Object + Send + 'static> Context<O> {
         }
     }
 
+    fn sleepers(&self) -> MutexGuard<'_, Vec<Sleeper>> {
+        self.sleepers.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     fn loss(&self) -> Error {
         match self.peers.lost() {
             Some((rank, how)) => Error::PeerLost(format!("rank {rank} is lost: {how}")),
@@ -398,18 +393,46 @@ impl<O: Object + Send + 'static> Drop for Context<O> {
 struct Inside<'a, O: Object + Send + 'static> {
     context: &'a Context<O>,
     since: Time,
+    /// `None` when it goes.
+    sleeper: Option<Sleeper>,
+    waker: Waker,
 }
 
 impl<'a, O: Object + Send + 'static> Inside<'a, O> {
-    fn new(context: &'a Context<O>) -> Inside<'a, O> {
+    fn new(context: &'a Context<O>, engine: &mut Engine<O>) -> Result<Inside<'a, O>, Error> {
+        let idle = context.sleepers().pop();
+        let sleeper = idle.map_or_else(|| engine.sleeper(), Ok);
+        let sleeper = sleeper.map_err(|e| Error::io("watching the sockets", e))?;
         context.shared.inside.fetch_add(1, Ordering::AcqRel);
-        let since = context.shared.clock.now();
-        Inside { context, since }
+        Ok(Inside {
+            context,
+            since: context.shared.clock.now(),
+            waker: sleeper.waker(),
+            sleeper: Some(sleeper),
+        })
+    }
+
+    /// `None`: there was no time to.
+    fn sleep(
+        &self,
+        now: Time,
+        wake: Option<Time>,
+        sending: Sending,
+    ) -> Result<Option<Ready>, Error> {
+        let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
+        match &self.sleeper {
+            Some(sleeper) if !timeout.is_zero() => sleeper
+                .sleep(sending, Some(timeout))
+                .map(Some)
+                .map_err(|e| Error::io("waiting for the network", e)),
+            _ => Ok(None),
+        }
     }
 }
 
 impl<O: Object + Send + 'static> Drop for Inside<'_, O> {
     fn drop(&mut self) {
+        self.context.sleepers().extend(self.sleeper.take());
         let shared = &self.context.shared;
         shared.inside.fetch_sub(1, Ordering::AcqRel);
         // The progress thread has begun to look seldom.

@@ -155,6 +155,42 @@ fn nobody_leaves_a_barrier_before_the_last_has_entered() {
 }
 
 #[test]
+fn whoever_ends_anothers_operation_wakes_it() {
+    let heard = job(2, 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let groups = [1, 2].map(|id| context.group(id, &[0, 1]).unwrap());
+        let enter = |group| context.barrier(group, None, &mut || ()).unwrap();
+        let mut heard = Vec::new();
+        if rank == 0 {
+            // Two callers sleep, each until its own barrier ends; a third comes and goes.
+            let mut entered = groups.each_ref().map(enter);
+            let asleep = entered.each_ref().map(|request| {
+                let mut engine = context.shared.lock();
+                let sleeper = engine.sleeper().unwrap();
+                engine.falls_asleep(&sleeper.waker(), request.op);
+                sleeper
+            });
+            let mut listen =
+                || heard.push(asleep.each_ref().map(|s| s.rest(Duration::ZERO).unwrap()));
+            while context.test(&mut entered[0]).unwrap().is_none() {}
+            listen();
+            ranks.allgather(&[]).unwrap();
+            let [_, second] = entered;
+            context.wait(second, &mut || ()).unwrap();
+            listen();
+        } else {
+            context.wait(enter(&groups[0]), &mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+            context.wait(enter(&groups[1]), &mut || ()).unwrap();
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        heard
+    });
+    assert_eq!(heard[0], [[true, false], [false, true]]);
+}
+
+#[test]
 fn who_is_lost_is_named() {
     let errors = job(3, 0.0, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();

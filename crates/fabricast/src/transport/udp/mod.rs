@@ -177,6 +177,13 @@ pub struct Udp {
 #[derive(Clone)]
 pub struct Waker(Arc<sys::Bell>);
 
+impl PartialEq for Waker {
+    /// Whether both wake the same.
+    fn eq(&self, other: &Waker) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Waker {
     /// The wait under way, or else the next one, returns at once.
     pub fn wake(&self) {

@@ -172,18 +172,19 @@ impl Sleeper {
             .map_err(|e| because(e.into(), "cannot watch a socket"))
     }
 
-    /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives.
-    pub fn rest(&self, timeout: Duration) -> io::Result<()> {
+    /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives. Whether it was rung.
+    pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         sharpen_timers();
         let mut set = [libc::pollfd {
             fd: self.bell.raw(),
             events: libc::POLLIN,
             revents: 0,
         }];
-        if sys::poll(&mut set, Some(timeout))? > 0 {
+        let rung = sys::poll(&mut set, Some(timeout))? > 0;
+        if rung {
             self.bell.hush();
         }
-        Ok(())
+        Ok(rung)
     }
 
     /// What ends this sleeper's sleep.
