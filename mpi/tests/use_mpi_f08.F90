@@ -1,9 +1,10 @@
-! use mpi_f08: broadcasts from every root, with and without ierror, of array sections where the library takes
-! them, on handles of the new types, and barriers.
+! use mpi_f08: broadcasts from every root, with and without ierror, on handles of the new types, and barriers; where
+! the library takes arrays by descriptor (-DDESCRIPTORS), of strided sections and of arrays of assumed type, too.
 program use_mpi_f08
   use mpi_f08
   implicit none
   integer, parameter :: n = 20000
+  character(len=*), parameter :: binding = 'use mpi_f08'
   integer :: rank, ranks, root, i, ierr
   integer, allocatable :: ints(:), wide(:)
   type(MPI_Comm) :: half
@@ -25,12 +26,10 @@ program use_mpi_f08
     call check(ierr == MPI_SUCCESS .and. ints(1) == root .and. all(ints(2:) == -1), 'one integer')
     call MPI_Barrier(MPI_COMM_WORLD, ierr)
     call check(ierr == MPI_SUCCESS, 'barrier')
-    if (MPI_SUBARRAYS_SUPPORTED) then
-      wide = -1
-      if (rank == root) wide(1:3 * n:3) = [(i + root, i = 1, n)]
-      call MPI_Bcast(wide(1:3 * n:3), n, MPI_INTEGER, root, MPI_COMM_WORLD)
-      call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), 'array section')
-    end if
+#ifdef DESCRIPTORS
+    call check(MPI_SUBARRAYS_SUPPORTED, 'what the library says of sections')
+    call sections
+#endif
   end do
 
   call MPI_Type_vector(n, 1, 3, MPI_INTEGER, every_third)
@@ -54,12 +53,35 @@ program use_mpi_f08
 
 contains
 
-  subroutine check(right, what)
-    logical, intent(in) :: right
-    character(len=*), intent(in) :: what
-    if (right) return
-    print '(a,i0,3a)', 'FAIL rank ', rank, ': fortran, use mpi_f08, ', what, ' wrong'
-    call MPI_Abort(MPI_COMM_WORLD, 1)
+  include 'check.inc'
+
+#ifdef DESCRIPTORS
+  subroutine sections
+    integer :: table(60, 80), part(20, 27)
+    wide = -1
+    if (rank == root) wide(1:3 * n:3) = [(i + root, i = 1, n)]
+    call MPI_Bcast(wide(1:3 * n:3), n, MPI_INTEGER, root, MPI_COMM_WORLD)
+    call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), 'array section')
+    ! In two dimensions, whose type is not known where MPI is called; the others receive them contiguous.
+    table = -1
+    part = -1
+    if (rank == root) table(1::3, ::3) = reshape([(i * 5 + root, i = 1, size(part))], shape(part))
+    if (rank == root) then
+      call of_any_type(table(1::3, ::3), size(part))
+      part = table(1::3, ::3)
+      call check(count(table /= -1) == size(part), 'beside the section')
+    else
+      call of_any_type(part, size(part))
+    end if
+    call check(all(reshape(part, [size(part)]) == [(i * 5 + root, i = 1, size(part))]), 'array of assumed type')
   end subroutine
+
+  subroutine of_any_type(array, items)
+    type(*), dimension(..) :: array
+    integer, intent(in) :: items
+    call MPI_Bcast(array, items, MPI_INTEGER, root, MPI_COMM_WORLD, ierr)
+    call check(ierr == MPI_SUCCESS, 'assumed type: ierror')
+  end subroutine
+#endif
 
 end program
