@@ -263,7 +263,7 @@ impl<O: Object> Engine<O> {
     ) -> Result<Option<OpId>, (Refused, O)> {
         let len = object.len();
         let sends = root == self.rank;
-        let short = len <= u64::from(self.driver.node().scheme().copied);
+        let short = !self.driver.node().scheme().is_awaited(len);
         let copy = sends && short && self.copied + len <= COPIES_MAX;
         let op = match sends {
             true if copy => self.driver.bcast(now, group, object)?,

@@ -641,6 +641,8 @@ impl Inbound {
             } else if scheme.detect.by_sender && rule.every > 1 {
                 // One acknowledgement may cover several broadcasts (P1.6).
                 self.plan(now + rule.piggyback + rule.delay_max);
+            } else if !scheme.detect.by_sender && !scheme.is_awaited(len) {
+                self.plan(now + rule.piggyback + rule.unhurried);
             } else {
                 self.plan(now + rule.piggyback + rule.turn * self.turn);
             }

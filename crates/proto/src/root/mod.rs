@@ -614,7 +614,7 @@ impl Root {
                 full || !l.window.has_room() || l.limit == Some(last)
             }
             // Acknowledgements come unasked.
-            (false, _) => last == end && !self.by_sender,
+            (false, _) => last == end && !self.by_sender && scheme.is_awaited(op.len),
         };
         let ask = if asks { flag::ASK } else { 0 };
         let flight = flight as u16;

@@ -27,8 +27,12 @@ impl Root {
         };
         let there_and_back = (rtt * 2 + self.rtt_var * 4).min(detect.ask_max);
         let turns = scheme.feedback.turn * self.members.len() as u32;
+        let unhurried = match self.ops.back() {
+            Some(op) if !scheme.is_awaited(op.len) => scheme.feedback.unhurried,
+            _ => Duration::ZERO,
+        };
         match self.has_sent_all() {
-            true => there_and_back.max(detect.tail_min) + turns,
+            true => there_and_back.max(detect.tail_min) + turns + unhurried,
             false => there_and_back.max(detect.ask_min),
         }
     }

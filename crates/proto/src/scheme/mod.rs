@@ -86,6 +86,10 @@ pub struct FeedbackRule {
     /// What need not be said at once waits so long for a datagram that goes to the same node, or to a
     /// group in which that is, before it is sent by itself (P1.6 "piggyback"); zero: not at all.
     pub piggyback: Duration,
+    /// A broadcast that was copied ([`Scheme::copied`]) nobody waits for: its last packet asks nothing, and who has it
+    /// waits so long before it says so, for one acknowledgement then covers those that have come meanwhile. (Where
+    /// receivers notice losses, and speak unasked.)
+    pub unhurried: Duration,
     /// In a group of more receivers than this, counts and times are so much longer that the root
     /// hears as much as from so many.
     pub crowd: u32,
@@ -157,6 +161,7 @@ impl Scheme {
                 delay_max: Duration::from_millis(20),
                 turn: Duration::from_micros(2),
                 piggyback: Duration::ZERO,
+                unhurried: Duration::from_millis(1),
                 crowd: 64,
             },
             detect: Detect {
@@ -179,6 +184,11 @@ impl Scheme {
         }
     }
 
+    /// Whether somebody waits until everybody has a broadcast of `len` bytes; else it was copied.
+    pub fn is_awaited(&self, len: u64) -> bool {
+        len > u64::from(self.copied)
+    }
+
     /// What a data or coded packet adds to its payload, in bytes.
     pub fn data_overhead(&self) -> usize {
         let check = match self.checksum {
@@ -199,6 +209,7 @@ impl Scheme {
         feedback.crowd = feedback.crowd.max(1);
         feedback.turn = feedback.turn.min(LATE);
         feedback.piggyback = feedback.piggyback.min(LATE);
+        feedback.unhurried = feedback.unhurried.min(LATE);
         self.repair.gather = self.repair.gather.min(LATE);
         for t in [
             &mut feedback.spacing_min,
