@@ -95,7 +95,10 @@ const PAPERS_EXAMPLES: &str = "\
 Examples:
   fabricast papers                         everything: half a minute or so
   fabricast papers p4 --quick              a look at P4's, in seconds
-  fabricast papers --html report.html      verdicts, plots, methods and calibration in one file";
+  fabricast papers --html report.html      verdicts, plots, methods and calibration in one file
+  fabricast papers --answer 10.0.0.1       on 10.0.0.2 and 10.0.0.3; then, on 10.0.0.1:
+  fabricast papers p2 --live 10.0.0.2,10.0.0.3
+                                           P2's round trips on this network beside the simulated ones";
 
 const MODEL_LONG: &str = "\
 Print what the papers' models say about broadcasts and barriers, without simulating anything.
@@ -503,6 +506,13 @@ pub struct Model {
     #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
     pub calibration: Calibrated,
     /// Numbers of nodes [default: those that the paper looks at]
+    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of which
+    /// `fabricast papers --answer` runs
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
+    pub live: Vec<IpAddr>,
+    /// Instead of all that: answer the host with this address, that runs --live, until interrupted
+    #[arg(long, value_name = "ADDR", exclusive = true)]
+    pub answer: Option<IpAddr>,
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     pub nodes: Vec<u64>,
     /// Sizes, e.g. 4,2K,1M (p1, p4) [default: those that the paper looks at]

@@ -12,6 +12,7 @@ mod demo;
 mod model;
 mod output;
 mod papers;
+mod pingpong;
 mod recv;
 mod run;
 mod send;

@@ -17,13 +17,20 @@ use serde_json::json;
 
 use crate::args::{Paper, Papers};
 use crate::output;
+use crate::pingpong;
 use crate::sim::at_once;
 
 /// Runs it; the exit code.
 pub fn run(args: &Papers, interrupt: Arc<AtomicBool>) -> u8 {
-    if let Err(e) = prepare(args) {
-        return fail(&e);
+    let go_on = || !interrupt.load(Ordering::Relaxed);
+    if let Some(asker) = args.answer {
+        return pingpong::answer(asker, &go_on).map_or_else(|e| fail(&e), |()| exit::OK);
     }
+    let prepared = prepare(args).and_then(|()| pingpong::ask(&args.live));
+    let live = match prepared {
+        Ok(live) => live,
+        Err(e) => return fail(&e),
+    };
     let testbed = args.paper.map(|paper| match paper {
         Paper::P1 => Testbed::P1,
         Paper::P2 => Testbed::P2,
@@ -37,7 +44,8 @@ pub fn run(args: &Papers, interrupt: Arc<AtomicBool>) -> u8 {
     let effort = Effort {
         quick: args.quick,
         threads: at_once(0),
-        go_on: &|| !interrupt.load(Ordering::Relaxed),
+        go_on: &go_on,
+        live: &live,
     };
     let mut begun = 0;
     let studies = run_all(&chosen, &effort, &mut |name| {
@@ -75,6 +83,10 @@ fn put(path: &Path, text: &str) -> Result<(), Error> {
 
 /// Nobody is to learn only at the end that there is no place for the report.
 fn prepare(args: &Papers) -> Result<(), Error> {
+    if !args.live.is_empty() && matches!(args.paper, Some(Paper::P1 | Paper::P4)) {
+        let text = "--live is of an experiment of P2: `fabricast papers p2 --live ADDR,…`";
+        return Err(Error::Usage(text.into()));
+    }
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     }

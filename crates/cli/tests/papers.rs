@@ -79,6 +79,10 @@ fn mistakes_are_told() {
     // Before anything is simulated.
     let nowhere = said(&["--html", "/dev/null/report.html"], 1);
     assert!(nowhere.contains("/dev/null/report.html"), "{nowhere}");
+    let other = said(&["p4", "--live", "127.0.0.1"], 2);
+    assert!(other.contains("p2 --live"), "{other}");
+    let both = said(&["p2", "--answer", "127.0.0.1"], 2);
+    assert!(both.contains("--answer"), "{both}");
     let no_dir = said(&["--out", "/dev/null/x"], 1);
     assert!(no_dir.contains("/dev/null/x"), "{no_dir}");
 }

@@ -15,5 +15,6 @@ pub mod driver;
 pub mod error;
 mod net;
 pub mod object;
+pub mod pingpong;
 pub mod transfer;
 pub mod transport;

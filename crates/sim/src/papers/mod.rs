@@ -49,6 +49,21 @@ pub struct Effort<'a> {
     pub threads: usize,
     /// Asked after each simulation.
     pub go_on: &'a dyn Fn() -> bool,
+    /// Round trips of a real network, by rising numbers of peers, to be set beside the simulated ones; there may be none.
+    pub live: &'a [Live],
+}
+
+/// Round trips to a number of peers at once, on a real network (P2.5).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Live {
+    /// The peers.
+    pub peers: u64,
+    /// The shortest, in microseconds.
+    pub min_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+    /// The mean of what sending to all of them took.
+    pub sending_us: f64,
 }
 
 /// Why there are no findings.
@@ -210,6 +225,7 @@ mod tests {
             quick: true,
             threads: 2,
             go_on: &|| true,
+            live: &[],
         };
         let studies = run(&experiments(None), &effort, &mut |_| ()).unwrap();
         for table in studies.iter().flat_map(|s| &s.findings.tables) {
@@ -267,6 +283,7 @@ mod tests {
             quick: true,
             threads: 2,
             go_on: &|| false,
+            live: &[],
         };
         let stopped = run(&experiments(None), &effort, &mut |_| ());
         assert!(matches!(stopped, Err((_, Stopped::Interrupted))));

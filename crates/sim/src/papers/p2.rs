@@ -9,7 +9,9 @@ use crate::model::P2;
 use crate::model::lop::fit_line;
 
 use super::lab::Bed;
-use super::{Effort, Experiment, Findings, Found, Plot, Points, Stopped, Table, column, curve};
+use super::{
+    Effort, Experiment, Findings, Found, Live, Plot, Points, Stopped, Table, column, curve,
+};
 
 /// P2's experiments, in the paper's order.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -108,18 +110,14 @@ fn ping_pong(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         &["", "calibrated", "fitted"],
     );
     let lop = p.lop;
-    fit.row(
-        "send + congestion, µs a peer",
-        [lop.send_us + lop.congestion_us, slope],
-    );
+    fit.row(EACH, [lop.send_us + lop.congestion_us, slope]);
     let once = 2.0 * (lop.start_us + lop.latency_us) + lop.send_us - lop.congestion_us;
-    fit.row(
-        "2 (start + latency) + send - congestion, µs",
-        [once, intercept],
-    );
+    fit.row(ONCE, [once, intercept]);
     let at = |n| rows[peers.iter().position(|&m| m == n).unwrap_or(0)];
+    let mut tables = vec![table, fit];
+    tables.extend(live(effort.live));
     Ok(Findings {
-        tables: vec![table, fit],
+        tables,
         plots: vec![Plot {
             name: "p2-ping-pong",
             title: "A message among P: RTT(P) / P (P2 figures 2 and 3)".into(),
@@ -147,6 +145,42 @@ fn ping_pong(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             ),
         ],
     })
+}
+
+/// What of LoP a line through round trips shows: its slope and its value at zero.
+const EACH: &str = "send + congestion, µs a peer";
+const ONCE: &str = "2 (start + latency) + send - congestion, µs";
+
+/// The same of a real network.
+fn live(trips: &[Live]) -> Vec<Table> {
+    let [one, _, ..] = trips else {
+        return Vec::new();
+    };
+    let line = |of: fn(&Live) -> f64| fit_line(trips.iter().map(|t| (t.peers as f64, of(t))));
+    let (least, mean) = (line(|t| t.min_us), line(|t| t.mean_us));
+    let mut table = Table::new(
+        "live, µs; o(P) is what sending takes for each peer, LogP goes on from one",
+        &[
+            "P",
+            "minimum",
+            "RTT(P)",
+            "RTT(P) / P",
+            "o(P)",
+            "LogP",
+            "line fitted",
+        ],
+    );
+    for t in trips {
+        let peers = t.peers as f64;
+        let logp = one.mean_us + (peers - 1.0) * one.sending_us;
+        let fitted = mean.0 + mean.1 * peers;
+        let (each, sending) = (t.mean_us / peers, t.sending_us / peers);
+        table.row(t.peers, [t.min_us, t.mean_us, each, sending, logp, fitted]);
+    }
+    let mut fit = Table::new("LoP, live", &["", "by minima", "by means"]);
+    fit.row(EACH, [least.1, mean.1]);
+    fit.row(ONCE, [least.0, mean.0]);
+    vec![table, fit]
 }
 
 /// Numbers of ways that are tried.
@@ -298,4 +332,27 @@ fn beside_others(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         tables: vec![table],
         ..Findings::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_live_is_fitted_likewise() {
+        let trip = |peers: u64| Live {
+            peers,
+            min_us: 20.0 + 3.0 * peers as f64,
+            mean_us: 30.0 + 4.0 * peers as f64,
+            sending_us: 5.0 + peers as f64,
+        };
+        assert!(live(&[]).is_empty() && live(&[trip(1)]).is_empty());
+        let tables = live(&[trip(1), trip(2), trip(5)]);
+        assert_eq!(
+            tables[0].rows[2],
+            ["5", "35.00", "50.00", "10.00", "2.00", "58.00", "50.00"]
+        );
+        assert_eq!(tables[1].rows[0][1..], ["3.00", "4.00"]);
+        assert_eq!(tables[1].rows[1][1..], ["20.00", "30.00"]);
+    }
 }

@@ -1,0 +1,208 @@
+//! The 1:P and P:1 ping-pong of P2 section 2.1 (P2.5), over any transport: a node sends one byte to each of P others, all at
+//! once, and each answers at once with the same.
+//!
+//! It shows what a network costs below everything that the protocol does: how much less a message costs when
+//! several leave together.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Dest, NodeId};
+
+use crate::net::Clock;
+use crate::transport::{Outgoing, Transport};
+
+/// Who asks; those who answer are 1, 2, ...
+pub const ASKER: NodeId = NodeId(0);
+
+/// Round trips that are not counted: the first ones find caches cold and neighbours unknown.
+const WARM: u32 = 10;
+/// A round trip that has not ended after so long has lost something and is made again.
+const LOST: Duration = Duration::from_millis(100);
+/// So many in a row are lost only if somebody is not there.
+const LOST_MAX: u32 = 30;
+
+/// Round trips to a number of others, of all of them together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RoundTrips {
+    /// The others.
+    pub peers: u32,
+    /// The shortest.
+    pub min: Duration,
+    /// The mean of all.
+    pub mean: Duration,
+    /// The mean of what sending to all took the asker.
+    pub sending: Duration,
+    /// Round trips that were made again, for something was lost.
+    pub lost: u32,
+}
+
+/// Makes `count` round trips, one after the other, to the nodes 1 to `peers`, which the transport knows.
+pub fn ask<T: Transport>(net: &mut T, peers: u32, count: u32) -> io::Result<RoundTrips> {
+    let clock = Clock(Instant::now());
+    let mut found = RoundTrips {
+        peers,
+        min: Duration::MAX,
+        mean: Duration::ZERO,
+        sending: Duration::ZERO,
+        lost: 0,
+    };
+    let (mut made, mut lost_in_a_row) = (0, 0);
+    for mark in (0..=u8::MAX).cycle() {
+        if made == WARM + count {
+            break;
+        }
+        let Some((sending, whole)) = round_trip(net, clock, peers, mark)? else {
+            found.lost += 1;
+            lost_in_a_row += 1;
+            if lost_in_a_row == LOST_MAX {
+                let text = "somebody does not answer";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            continue;
+        };
+        lost_in_a_row = 0;
+        made += 1;
+        if made > WARM {
+            found.min = found.min.min(whole);
+            found.mean += whole;
+            found.sending += sending;
+        }
+    }
+    found.mean /= count;
+    found.sending /= count;
+    Ok(found)
+}
+
+/// How long sending took, and all of it; `None`: something was lost. `mark` tells it from those before.
+fn round_trip<T: Transport>(
+    net: &mut T,
+    clock: Clock,
+    peers: u32,
+    mark: u8,
+) -> io::Result<Option<(Duration, Duration)>> {
+    let began = clock.now();
+    send(net, clock, (1..=peers).map(NodeId), mark)?;
+    let sending = clock.now().since(began);
+    let mut missing = peers;
+    loop {
+        let now = clock.now();
+        let some = net.recv(now, &mut |_, bytes| {
+            missing = missing.saturating_sub(u32::from(bytes == [mark]));
+        })?;
+        let spent = clock.now().since(began);
+        if missing == 0 {
+            return Ok(Some((sending, spent)));
+        }
+        if spent >= LOST {
+            return Ok(None);
+        }
+        if some == 0 {
+            net.wait(Some(LOST - spent))?;
+        }
+    }
+}
+
+/// Answers what [`ASKER`] asks, for as long as `go_on` says so; that is looked at several times a second.
+pub fn answer<T: Transport>(net: &mut T, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+    let clock = Clock(Instant::now());
+    let mut marks = Vec::new();
+    while go_on() {
+        let some = net.recv(clock.now(), &mut |_, bytes| {
+            marks.extend(bytes.first().filter(|_| bytes.len() == 1));
+        })?;
+        for mark in marks.drain(..) {
+            send(net, clock, std::iter::once(ASKER), mark)?;
+        }
+        if some == 0 {
+            net.wait(Some(LOST))?;
+        }
+    }
+    Ok(())
+}
+
+fn send<T: Transport>(
+    net: &mut T,
+    clock: Clock,
+    to: impl Iterator<Item = NodeId>,
+    mark: u8,
+) -> io::Result<()> {
+    let head = [mark];
+    let datagram = |to| Outgoing {
+        to: Dest::Node(to),
+        head: &head,
+        body: &[],
+    };
+    let batch: Vec<_> = to.map(datagram).collect();
+    let mut sent = 0;
+    while sent < batch.len() {
+        sent += net.send(clock.now(), &batch[sent..])?;
+        if sent < batch.len() {
+            net.wait(Some(LOST))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::transport::fault::{Fault, Faults};
+    use crate::transport::udp::{Interface, Udp, UdpConfig};
+
+    fn open(loss: f64) -> (Fault<Udp>, std::net::SocketAddr) {
+        let config = UdpConfig {
+            interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+            ..UdpConfig::default()
+        };
+        let udp = Udp::new(&config).unwrap();
+        let address = udp.local_addr();
+        (Fault::new(udp, Faults::loss(1, loss)), address)
+    }
+
+    fn job(loss: f64, peers: u32) -> Vec<io::Result<RoundTrips>> {
+        let over = AtomicBool::new(false);
+        let (mut asker, address) = open(loss);
+        thread::scope(|scope| {
+            for peer in 1..=3 {
+                let (mut net, here) = open(0.0);
+                net.peer(ASKER, address);
+                asker.peer(NodeId(peer), here);
+                let over = &over;
+                scope.spawn(move || answer(&mut net, &|| !over.load(Ordering::Relaxed)).unwrap());
+            }
+            let all = (1..=peers).map(|peers| ask(&mut asker, peers, 20));
+            let all = all.collect();
+            over.store(true, Ordering::Relaxed);
+            all
+        })
+    }
+
+    #[test]
+    fn all_answer() {
+        for (peers, found) in (1..).zip(job(0.0, 3)) {
+            let found = found.unwrap();
+            assert_eq!((found.peers, found.lost), (peers, 0));
+            assert!(found.min <= found.mean && found.sending <= found.mean);
+            assert!(found.min > Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_made_again() {
+        let found = job(0.02, 3);
+        let lost: u32 = found.iter().map(|f| f.as_ref().unwrap().lost).sum();
+        assert!(lost > 0);
+    }
+
+    #[test]
+    fn who_is_not_there_is_noticed() {
+        let found = job(0.0, 4);
+        let error = found[3].as_ref().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}
