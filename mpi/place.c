@@ -113,8 +113,10 @@ static struct place *place_create(MPI_Comm comm) {
     if (!inter && place->size > 1)
         settle(comm, place);
     inside--;
-    if (place->group)
+    if (place->group) {
         place->why = SERVED;
+        tune_choose(place);
+    }
     pthread_mutex_lock(&shim.lock);
     place->next = shim.places;
     place->before = &shim.places;

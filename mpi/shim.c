@@ -143,6 +143,11 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
         return 0;
     }
     uint64_t bytes = (uint64_t)size * (uint64_t)count;
+    const struct measured *by = choice_bcast(&place->choice, bytes);
+    if (by && verdict_is_lost(by)) {
+        tally_faster(place, by);
+        return 0;
+    }
     place->bcasts++;
     place->bytes += bytes;
     if (elements_are_plain(type, size)) {
@@ -160,6 +165,11 @@ int serve_barrier(MPI_Comm comm, int *status) {
         return 0;
     if (place->why != SERVED) {
         tally_handed(place, comm, place->why);
+        return 0;
+    }
+    const struct measured *by = place->choice.barrier;
+    if (by && verdict_is_lost(by)) {
+        tally_faster(place, by);
         return 0;
     }
     place->barriers++;
@@ -202,28 +212,33 @@ ENTRY int MPI_Barrier(MPI_Comm comm) {
 
 /* --- The beginning and the end ------------------------------------------------------------- */
 
-/* A barrier of the library's. Whether it came about: not if a process was lost. */
-static int meet(void) {
-    MPI_Request request;
+int await(MPI_Request *request) {
     int done = 0;
-    PMPI_Ibarrier(shim.world, &request);
-    while (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
+    long pause_ns = 20000;
+    while (PMPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
         if (scopes_lost() >= 0)
             return 0;
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+        pause_ns = pause_ns < 1000000 ? 2 * pause_ns : pause_ns;
     }
     return done;
+}
+
+static int meet(void) {
+    MPI_Request request;
+    PMPI_Ibarrier(shim.world, &request);
+    return await(&request);
 }
 
 /* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, the last one set first, while MPI still works. */
 static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     (void)comm, (void)keyval, (void)value, (void)extra;
+    if (!shim.on)
+        return MPI_SUCCESS;
+    tune_end();
     pthread_mutex_lock(&shim.lock);
-    int on = shim.on;
     shim.on = 0;
     pthread_mutex_unlock(&shim.lock);
-    if (!on)
-        return MPI_SUCCESS;
     places_leave();
     /* The watch goes on when a process is lost, for what the library does from here on may wait for it. */
     if (!scopes_flush() || !meet())
@@ -289,6 +304,7 @@ void shim_begin(void) {
     pthread_atfork(NULL, NULL, forked);
     shim.on = 1;
     watch_begin();
+    tune_begin();
     if (shim.verbose && shim.rank == 0)
         say("serves MPI_Bcast and MPI_Barrier of %d ranks", size);
 out:

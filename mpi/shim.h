@@ -3,7 +3,7 @@
  *   shim      the calls of C, the beginning and the end        fortran   the calls of Fortran
  *   place     what is known of a communicator                  elements  datatypes as bytes
  *   scope     contexts: processes that know each other         watch     those that are lost
- *   tally     what is counted, and told at the end
+ *   tally     what is counted, and told at the end         tune      who is faster (verdict: how it is kept)
  */
 #ifndef FABRICAST_SHIM_H
 #define FABRICAST_SHIM_H
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "fabricast.h"
+#include "verdict.h"
 
 #define ENTRY __attribute__((visibility("default")))
 
@@ -27,7 +28,7 @@ struct scope {
 };
 
 /* Why a call is the library's. */
-enum reason { SERVED, EMPTY, INVALID, INTER, ONE_HOST, NO_GROUP, REASONS };
+enum reason { SERVED, EMPTY, INVALID, INTER, ONE_HOST, NO_GROUP, FASTER, REASONS };
 
 /* What is known of a communicator; an attribute of it. */
 struct place {
@@ -37,6 +38,7 @@ struct place {
     struct scope *scope;
     enum reason why;           /* there is none */
     int rank, size;
+    struct choice choice;      /* what is served all the same by the library */
     char name[32];             /* as it was at the first use, for people */
     unsigned said;             /* reasons that were told, a bit each */
     uint64_t bcasts, bytes, barriers, handed;
@@ -67,6 +69,8 @@ extern __thread int inside;
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* shim.c */
+/* Waits for an operation of the library's between all processes. Whether it came about: not if one was lost. */
+int await(MPI_Request *request);
 /* MPI has been initialised in this process. */
 void shim_begin(void);
 /* Whether the call was served; then `status` is what it answers. */
@@ -102,6 +106,16 @@ int scopes_flush(void);
 int64_t scopes_lost(void);
 void scopes_destroy(void);
 
+/* tune.c */
+/* Gets what there is to go by to all ranks, or measures it if somebody asks for that. */
+void tune_begin(void);
+/* Measures for later jobs, if there was nothing to go by. */
+void tune_end(void);
+/* What follows for a communicator that has a group. */
+void tune_choose(struct place *place);
+/* By what it was judged. */
+void tune_tell(void);
+
 /* watch.c */
 void watch_begin(void);
 void watch_end(void);
@@ -109,6 +123,8 @@ void watch_end(void);
 /* tally.c */
 /* The library serves a call, and why. The place is none if nothing needed to be known of the communicator. */
 void tally_handed(struct place *place, MPI_Comm comm, enum reason why);
+/* The same, because the library is faster, as was measured. */
+void tally_faster(struct place *place, const struct measured *by);
 /* A communicator goes. */
 void tally_place(const struct place *place);
 /* A context goes. */

@@ -5,6 +5,7 @@
 #include "shim.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ROWS = 32 };
@@ -23,6 +24,7 @@ static const char *const reasons[REASONS] = {
     [INTER] = "on inter-communicators",
     [ONE_HOST] = "between ranks of one host, who share its memory",
     [NO_GROUP] = "on communicators without a group of ours",
+    [FASTER] = "in which it is faster, as was measured",
 };
 
 static void add(const struct row *more) {
@@ -45,19 +47,36 @@ static void add(const struct row *more) {
     row->handed += more->handed;
 }
 
+/* Whether the call is to be told as well: once for each reason, a bit. */
+static int count_handed(struct place *place, enum reason why, unsigned bit) {
+    __atomic_fetch_add(&shim.handed[why], 1, __ATOMIC_RELAXED);
+    if (!place)
+        return 0;
+    place->handed++;
+    int told = !shim.verbose || place->said & bit;
+    place->said |= bit;
+    return !told;
+}
+
 void tally_handed(struct place *place, MPI_Comm comm, enum reason why) {
     int rank;
     PMPI_Comm_rank(comm, &rank);
-    if (rank != 0 || (place && place->size == 1))
+    if (rank != 0 || (place && place->size == 1) || !count_handed(place, why, 1u << why))
         return;
-    __atomic_fetch_add(&shim.handed[why], 1, __ATOMIC_RELAXED);
-    if (!place)
-        return;
-    place->handed++;
-    if (!shim.verbose || place->said & 1u << why)
-        return;
-    place->said |= 1u << why;
     say("leaves to the MPI library: calls %s (%s, %d ranks)", reasons[why], place->name, place->size);
+}
+
+void tally_faster(struct place *place, const struct measured *by) {
+    int at = 0;
+    while (at < place->choice.points && place->choice.of[at].by != by)
+        at++; /* behind the last: the barrier */
+    if (place->rank != 0 || !count_handed(place, FASTER, 1u << (REASONS + at)))
+        return;
+    char what[64] = "barriers";
+    if (by->bytes)
+        snprintf(what, sizeof what, "broadcasts of about %" PRIu32 " bytes", by->bytes);
+    say("leaves to the MPI library: %s (%s, %d ranks), for it is faster: %.1f against %.1f us between %" PRIu32 " ranks", what,
+        place->name, place->size, (double)by->library_ns * 1e-3, (double)by->ours_ns * 1e-3, by->ranks);
 }
 
 void tally_place(const struct place *place) {
@@ -119,6 +138,7 @@ void tally_tell(void) {
                 add(&theirs[i]);
     }
     tell_rows();
+    tune_tell();
     say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64 " to groups, %" PRIu64
         " to one rank each",
         sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);

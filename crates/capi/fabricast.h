@@ -164,6 +164,12 @@ int64_t fabricast_lost(const struct fabricast_context *context);
 int fabricast_context_statistics(const struct fabricast_context *context,
                                  struct fabricast_statistics *statistics);
 
+// The name of the network interface in use, into `room` bytes at `name`, its end included.
+//
+// # Safety
+// `context` is valid, and `name` for `room` bytes.
+int fabricast_context_interface(const struct fabricast_context *context, char *name, size_t room);
+
 // The processes `members` (ranks of the context, `count` of them, in an order that all use) as a group. All
 // of them name it by the same `id`, which none of them uses for another group, now or later.
 //
@@ -187,6 +193,14 @@ int fabricast_group_destroy(struct fabricast_group *group);
 // # Safety
 // `group` came from [`fabricast_group_create`] and is used no more.
 int fabricast_group_abandon(struct fabricast_group *group);
+
+// How the group's barriers are made from the next one on, the same at all members: `dissemination(N)`, `release(N)`,
+// `combining(N)`, `central`, `mcs`, `tournament`, `bst` or `butterfly`; null: as suits the group's size.
+//
+// # Safety
+// `group` is valid, no operation is being started in it, and `name` is null or ends with a zero byte.
+int fabricast_group_set_barrier(struct fabricast_group *group,
+                                const char *name);
 
 // Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to all others, who
 // call it with the same root and length, in the same order. At the root a short buffer is copied and the call returns at

@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 use fabricast_lib::communicator::{Context, Group, Request};
 use fabricast_lib::error::Error;
+use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
 use self::call::{call, given, wrong};
 use self::lent::Lent;
-use self::options::{Job, Meanwhile};
+use self::options::{Job, Meanwhile, text, write_text};
 
 pub use self::options::{fabricast_options, fabricast_statistics};
 
@@ -53,6 +54,8 @@ struct Inner {
 pub struct fabricast_group {
     inner: Arc<Inner>,
     group: Group,
+    /// How its barriers are made, if not as suits it.
+    barrier: Option<Barrier>,
 }
 
 /// An operation that was started and not yet found to be over.
@@ -188,6 +191,24 @@ pub unsafe extern "C" fn fabricast_context_statistics(
     })
 }
 
+/// The name of the network interface in use, into `room` bytes at `name`, its end included.
+///
+/// # Safety
+/// `context` is valid, and `name` for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_interface(
+    context: *const fabricast_context,
+    name: *mut c_char,
+    room: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        // SAFETY: likewise.
+        unsafe { write_text(&inner.context.interface(), name, room) }
+    })
+}
+
 /// The processes `members` (ranks of the context, `count` of them, in an order that all use) as a group. All
 /// of them name it by the same `id`, which none of them uses for another group, now or later.
 ///
@@ -211,7 +232,13 @@ pub unsafe extern "C" fn fabricast_group_create(
         let members = unsafe { slice::from_raw_parts(members, count) };
         let inner = context.inner.clone();
         let group = inner.context.group(id, members)?;
-        *out = Box::into_raw(Box::new(fabricast_group { inner, group }));
+        let barrier = None;
+        let created = fabricast_group {
+            inner,
+            group,
+            barrier,
+        };
+        *out = Box::into_raw(Box::new(created));
         Ok(())
     })
 }
@@ -226,7 +253,7 @@ pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) ->
     call(|| {
         if !group.is_null() {
             // SAFETY: the caller's promise.
-            let fabricast_group { inner, group } = *unsafe { Box::from_raw(group) };
+            let fabricast_group { inner, group, .. } = *unsafe { Box::from_raw(group) };
             inner.context.leave(group);
         }
         Ok(())
@@ -242,9 +269,30 @@ pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) ->
     call(|| {
         if !group.is_null() {
             // SAFETY: the caller's promise.
-            let fabricast_group { inner, group } = *unsafe { Box::from_raw(group) };
+            let fabricast_group { inner, group, .. } = *unsafe { Box::from_raw(group) };
             inner.context.abandon(group);
         }
+        Ok(())
+    })
+}
+
+/// How the group's barriers are made from the next one on, the same at all members: `dissemination(N)`, `release(N)`,
+/// `combining(N)`, `central`, `mcs`, `tournament`, `bst` or `butterfly`; null: as suits the group's size.
+///
+/// # Safety
+/// `group` is valid, no operation is being started in it, and `name` is null or ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_set_barrier(
+    group: *mut fabricast_group,
+    name: *const c_char,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let group = unsafe { given(group)? };
+        let named = text(name)?.map(str::parse);
+        group.barrier = named
+            .transpose()
+            .map_err(|e: UnknownBarrier| wrong(&e.to_string()))?;
         Ok(())
     })
 }
@@ -354,7 +402,7 @@ fn start_barrier(group: &fabricast_group) -> Result<Request, Error> {
     let inner = &group.inner;
     inner
         .context
-        .barrier(&group.group, None, &mut || inner.meanwhile.call())
+        .barrier(&group.group, group.barrier, &mut || inner.meanwhile.call())
 }
 
 /// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over

@@ -82,15 +82,32 @@ impl fabricast_options {
     }
 }
 
-fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Error> {
+/// A caller's string, if there is one.
+pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Error> {
     if at.is_null() {
         return Ok(None);
     }
-    // SAFETY: whoever makes a context promises that its strings end.
+    // SAFETY: whoever gives us strings promises that they end.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str()
         .map(Some)
         .map_err(|_| wrong("a string is not UTF-8"))
+}
+
+/// Writes a string with its end.
+///
+/// # Safety
+/// `to` is null or valid for `room` bytes.
+pub(crate) unsafe fn write_text(text: &str, to: *mut c_char, room: usize) -> Result<(), Error> {
+    if to.is_null() || text.len() >= room {
+        return Err(wrong("there is no room for a string"));
+    }
+    // SAFETY: the caller's promise; the end is one byte more.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        *to.add(text.len()) = 0;
+    }
+    Ok(())
 }
 
 /// The caller's job.

@@ -18,6 +18,7 @@ enum { PROCESSES = 4, ROOM = 1 << 16 };
 
 static struct shared {
     pthread_barrier_t barrier;
+    int entered;
     unsigned char bytes[PROCESSES][ROOM];
 } *shared;
 
@@ -194,6 +195,39 @@ static void nonblocking(void) {
     CHECK(done == 1);
     end(context);
     OK(fabricast_group_destroy(group));
+}
+
+static void schedules(void) {
+    static const char *const names[] = {"dissemination(1)", "dissemination(3)", "release(2)",  "combining(2)", "central",
+                                        "mcs",              "tournament",       "butterfly", "bst",          NULL};
+    enum { NAMES = sizeof names / sizeof *names, EACH = 10 };
+    fabricast_context *context = context_of(options());
+    fabricast_group *group = group_of(context, 1);
+    for (int i = 0; i < NAMES * EACH; i++) {
+        if (i % EACH == 0)
+            OK(fabricast_group_set_barrier(group, names[i / EACH]));
+        __atomic_fetch_add(&shared->entered, 1, __ATOMIC_SEQ_CST);
+        OK(fabricast_barrier(group));
+        CHECK(__atomic_load_n(&shared->entered, __ATOMIC_SEQ_CST) >= PROCESSES * (i + 1));
+    }
+    /* What it refuses changes nothing. */
+    FAILS(FABRICAST_ERR_ARGUMENT, "unknown barrier", fabricast_group_set_barrier(group, "dissemination"));
+    FAILS(FABRICAST_ERR_ARGUMENT, "UTF-8", fabricast_group_set_barrier(group, "\xff"));
+    FAILS(FABRICAST_ERR_ARGUMENT, "null", fabricast_group_set_barrier(NULL, "central"));
+    OK(fabricast_barrier(group));
+    end(context);
+    OK(fabricast_group_destroy(group));
+}
+
+static void interface(void) {
+    fabricast_context *context = context_of(options());
+    char name[16] = "";
+    OK(fabricast_context_interface(context, name, sizeof name));
+    CHECK(strcmp(name, "lo") == 0);
+    FAILS(FABRICAST_ERR_ARGUMENT, "room", fabricast_context_interface(context, name, 2));
+    FAILS(FABRICAST_ERR_ARGUMENT, "room", fabricast_context_interface(context, NULL, 16));
+    FAILS(FABRICAST_ERR_ARGUMENT, "null", fabricast_context_interface(NULL, name, 16));
+    end(context);
 }
 
 static int refuses(void *user, const void *mine, void *all, size_t bytes) {
@@ -468,7 +502,7 @@ static const struct {
 } cases[] = {
     {"blocking", blocking}, {"nonblocking", nonblocking}, {"misuse", misuse}, {"sizes", sizes},
     {"mismatch", mismatch}, {"order", order},             {"lost", lost},     {"child", child},
-    {"alone", alone},       {"words", words},
+    {"alone", alone},       {"words", words},             {"schedules", schedules}, {"interface", interface},
 };
 
 int main(int argc, char **argv) {

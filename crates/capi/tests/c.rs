@@ -63,6 +63,8 @@ fn a_program_in_c() {
         "nonblocking",
         "mismatch",
         "order",
+        "schedules",
+        "interface",
         "child",
         "lost",
     ];

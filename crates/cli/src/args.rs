@@ -131,7 +131,8 @@ that is here: it is looked for beside this program and in ../lib, on all hosts a
 variable whose name begins with FABRICAST goes to the ranks, too.
 
 What Fabricast cannot serve (inter-communicators, broadcasts without bytes, a communicator that all \
-ranks cannot agree on) the MPI library does as ever.";
+ranks cannot agree on) the MPI library does as ever, and also what it does faster: the first job of so many \
+ranks on so many hosts measures that when it ends, for later jobs of the same shape.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -139,6 +140,8 @@ Examples:
       as `mpirun -n 8 ./program`, with Fabricast
   fabricast run --stats -- mpiexec -n 8 python3 train.py
       and tell at the end what was served: communicators, bytes, losses, repairs
+  fabricast run --tune -- mpirun -n 8 ./program
+      and measure first which broadcasts and barriers the MPI library does faster: those are left to it
   fabricast run --interface eth1 --verbose -- mpirun -n 8 --hostfile hosts ./program
       by this interface of every host, and say what is left to the MPI library
   FABRICAST_MPI=openmpi fabricast run -- srun -n 64 ./program
@@ -150,6 +153,8 @@ Environment:
   FABRICAST=on|off|verbose      on by default; off: the MPI library does everything
   FABRICAST_STATS=1             as --stats
   FABRICAST_INTERFACE=IF|ADDR   as --interface
+  FABRICAST_TUNE=on|off|now     when it is measured who is faster; now: as --tune
+  FABRICAST_CACHE=DIR|off       where that is kept [default: fabricast in the user's cache directory]
   FABRICAST_MPI=openmpi|mpich   whose launcher it is, if that cannot be seen
   FABRICAST_LIB=DIRECTORY       where the libraries are";
 
@@ -336,6 +341,9 @@ pub struct Run {
     /// Tell at the end what was served, and what that took
     #[arg(long)]
     pub stats: bool,
+    /// Measure at the start who is faster, Fabricast or the MPI library, even if an earlier job has
+    #[arg(long, conflicts_with = "off")]
+    pub tune: bool,
     /// Interface for the data, on every host: its name or its address [default: that by which the
     /// host sends multicasts]
     #[arg(long, value_name = "IF|ADDR")]
@@ -498,6 +506,13 @@ pub struct Papers {
     /// Tables and verdicts as JSON, one line each
     #[arg(long)]
     pub json: bool,
+    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of which
+    /// `fabricast papers --answer` runs
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
+    pub live: Vec<IpAddr>,
+    /// Instead of all that: answer the host with this address, that runs --live, until interrupted
+    #[arg(long, value_name = "ADDR", exclusive = true)]
+    pub answer: Option<IpAddr>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -506,13 +521,6 @@ pub struct Model {
     #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
     pub calibration: Calibrated,
     /// Numbers of nodes [default: those that the paper looks at]
-    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of which
-    /// `fabricast papers --answer` runs
-    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
-    pub live: Vec<IpAddr>,
-    /// Instead of all that: answer the host with this address, that runs --live, until interrupted
-    #[arg(long, value_name = "ADDR", exclusive = true)]
-    pub answer: Option<IpAddr>,
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     pub nodes: Vec<u64>,
     /// Sizes, e.g. 4,2K,1M (p1, p4) [default: those that the paper looks at]

@@ -195,6 +195,9 @@ fn variables(
     if args.stats {
         set("FABRICAST_STATS", "1".as_ref());
     }
+    if args.tune {
+        set("FABRICAST_TUNE", "now".as_ref());
+    }
     if let Some(interface) = &args.interface {
         set("FABRICAST_INTERFACE", interface);
     }
@@ -272,6 +275,7 @@ mod tests {
         let args = options(&[
             "--verbose",
             "--stats",
+            "--tune",
             "--inject-loss",
             "2",
             "--interface",
@@ -293,6 +297,7 @@ mod tests {
                 "FABRICAST_SCHEME=auto",
                 "FABRICAST=verbose",
                 "FABRICAST_STATS=1",
+                "FABRICAST_TUNE=now",
                 "FABRICAST_INTERFACE=eth1",
                 "FABRICAST_INJECT_LOSS=0.02"
             ]

@@ -262,6 +262,11 @@ impl<O: Object + Send + 'static> Context<O> {
         self.peers.lost()
     }
 
+    /// The name of the network interface in use.
+    pub fn interface(&self) -> String {
+        self.shared.lock().udp().device().name.clone()
+    }
+
     /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.shared.lock().statistics()

@@ -1,0 +1,327 @@
+/* Whose broadcast and whose barrier is the faster one, and which barrier is the fastest of ours, is measured (P2.4),
+ * once for each shape of a job, and kept in a file (verdict.c). Nobody waits for that when a communicator is made.
+ *
+ *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it from rank 0
+ *   first use     of a communicator: what follows for as many ranks as it has
+ *   MPI_Finalize  of a job that found nothing, and made use of us: measures, for later jobs
+ *
+ * With FABRICAST_TUNE=now MPI_Init measures. What counts is the slowest rank's time; that of every sample all
+ * ranks know, and so agree on how many there are and when it has been enough.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Of a job: its calls of ours; fewer are not worth the measuring. */
+enum { WORTH_CALLS = 48 };
+/* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for it. */
+static const uint64_t end_ns = 1000000000, now_ns = 3000000000;
+/* A median of so many samples, each of this part of that, or of so many operations. */
+enum { SAMPLES = 5, SAMPLE_PART = 300, OPERATIONS_MAX = 200 };
+
+static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};
+enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1 << 20 };
+
+enum when { NEVER, AT_THE_END, AT_ONCE };
+
+/* As rank 0 has it. */
+static struct {
+    uint64_t when;
+    uint64_t kept;             /* read from a file */
+    struct verdict verdict;
+} tune;
+/* Rank 0's. */
+static char shape[SHAPE_MAX], path[PATH_MAX];
+
+/* --- What there is to go by ----------------------------------------------------------------- */
+
+static long number_of(const char *interface, const char *what) {
+    char name[128];
+    long number = 0;
+    snprintf(name, sizeof name, "/sys/class/net/%s/%s", interface, what);
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%ld", &number) != 1)
+        number = 0;
+    fclose(file);
+    return number;
+}
+
+/* How many hosts there are; how many ranks the fullest has. */
+static int hosts_of(const struct scope *scope, int size, int *fullest) {
+    int hosts = 0;
+    *fullest = 0;
+    for (int i = 0; i < size; i++) {
+        int before = 0, all = 0;
+        for (int j = 0; j < size; j++) {
+            int same = scope->hosts[j] == scope->hosts[i];
+            before += same && j < i;
+            all += same;
+        }
+        hosts += before == 0;
+        *fullest = all > *fullest ? all : *fullest;
+    }
+    return hosts;
+}
+
+/* All that decides what is measured, as far as it is known. */
+static void describe(int size, int hosts, int fullest) {
+    char library[MPI_MAX_LIBRARY_VERSION_STRING], interface[64] = "";
+    int len;
+    PMPI_Get_library_version(library, &len);
+    library[strcspn(library, ",\n")] = '\0';
+    char *colon = strstr(library, ":\t"); /* MPICH's */
+    if (colon) {
+        memmove(colon, colon + 1, strlen(colon));
+        *colon = ' ';
+    }
+    fabricast_context_interface(shim.world_scope->context, interface, sizeof interface);
+    const char *scheme = getenv("FABRICAST_SCHEME");
+    snprintf(shape, sizeof shape, "%.60s, %d ranks on %d hosts, %d on the fullest, %s of MTU %ld and %ld Mbit/s, Fabricast %s%s%.40s",
+             library, size, hosts, fullest, interface, number_of(interface, "mtu"), number_of(interface, "speed"),
+             fabricast_version(), scheme ? ", " : "", scheme ? scheme : "");
+}
+
+/* Rank 0 alone. */
+static void decide(void) {
+    const char *wanted = getenv("FABRICAST_TUNE");
+    wanted = wanted && *wanted ? wanted : "on";
+    int place = verdict_path(shape, path, sizeof path);
+    if (!place)
+        *path = '\0';
+    if (strcmp(wanted, "now") == 0)
+        tune.when = AT_ONCE;
+    else if (strcmp(wanted, "on") == 0)
+        tune.when = place && !getenv("FABRICAST_INJECT_LOSS") ? AT_THE_END : NEVER;
+    else if (strcmp(wanted, "off") != 0)
+        say("FABRICAST_TUNE is on, off or now, not '%s': off", wanted);
+    if (!place || tune.when == AT_ONCE)
+        return;
+    const char *why = verdict_load(path, shape, &tune.verdict);
+    tune.kept = !why;
+    if (!why)
+        tune.when = NEVER;
+    if (shim.verbose)
+        say("%s: %s", path, why ? why : "this is who is faster, as an earlier job has measured it");
+}
+
+/* --- Measuring ------------------------------------------------------------------------------ */
+
+/* Some of the ranks, the first ones, in a communicator and a group of their own. */
+struct field {
+    MPI_Comm comm;
+    struct place *place;
+    uint64_t begun, spent, budget;
+    struct verdict *found;
+};
+
+enum { ENTRANTS_MAX = 8 };
+
+/* Of those that are compared. */
+struct entrant {
+    int ours;
+    const char *schedule;      /* of our barrier */
+    uint64_t ns;
+};
+
+static unsigned char buffer[LARGEST];
+
+static uint64_t now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static int once(const struct field *f, const struct entrant *e, uint32_t bytes) {
+    if (!e->ours)
+        return (bytes ? PMPI_Bcast(buffer, (int)bytes, MPI_BYTE, 0, f->comm) : PMPI_Barrier(f->comm)) == MPI_SUCCESS;
+    return (bytes ? fabricast_bcast(f->place->group, buffer, bytes, 0) : fabricast_barrier(f->place->group)) == FABRICAST_OK;
+}
+
+/* Nanoseconds for each of COUNT operations, back to back, at this rank. 0: one has failed. */
+static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t bytes, uint64_t count) {
+    /* What is still on its way belongs to the one before. */
+    int good = fabricast_flush(f->place->scope->context) == FABRICAST_OK;
+    if (e->schedule)
+        good &= fabricast_group_set_barrier(f->place->group, e->schedule) == FABRICAST_OK;
+    PMPI_Barrier(f->comm);
+    uint64_t begun = now();
+    for (uint64_t i = 0; i < count && good; i++)
+        good = once(f, e, bytes);
+    return good ? (now() - begun) / count + 1 : 0;
+}
+
+/* A sample of each, so that what disturbs one disturbs the others as well: of the slowest rank. Whether to go on, the
+ * same on all ranks. */
+static int turn(struct field *f, const struct entrant *entrants, int count, uint32_t bytes, uint64_t operations, uint64_t *ns) {
+    uint64_t numbers[ENTRANTS_MAX + 2] = {0};
+    for (int e = 0; e < count; e++) {
+        numbers[e] = sample(f, &entrants[e], bytes, operations);
+        numbers[count] |= numbers[e] == 0;
+    }
+    numbers[count + 1] = now() - f->begun;
+    PMPI_Allreduce(MPI_IN_PLACE, numbers, count + 2, MPI_UINT64_T, MPI_MAX, f->comm);
+    memcpy(ns, numbers, (size_t)count * sizeof *ns);
+    f->spent = numbers[count + 1];
+    return !numbers[count] && f->spent < f->budget;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Measures all of them. Whether there was time for it. */
+static int compete(struct field *f, struct entrant *entrants, int count, uint32_t bytes) {
+    uint64_t slowest = 1, sum = 0, ns[SAMPLES][ENTRANTS_MAX];
+    for (uint64_t warm = 1; warm <= 2; warm++)
+        if (!turn(f, entrants, count, bytes, warm, ns[0]))
+            return 0;
+    for (int e = 0; e < count; e++) {
+        sum += ns[0][e];
+        slowest = ns[0][e] > slowest ? ns[0][e] : slowest;
+    }
+    uint64_t operations = f->budget / SAMPLE_PART / slowest + 1;
+    if (operations > OPERATIONS_MAX)
+        operations = OPERATIONS_MAX;
+    if (f->spent + sum * operations * SAMPLES > f->budget)
+        return 0;
+    for (int s = 0; s < SAMPLES; s++)
+        if (!turn(f, entrants, count, bytes, operations, ns[s]))
+            return 0;
+    for (int e = 0; e < count; e++) {
+        uint64_t of[SAMPLES];
+        for (int s = 0; s < SAMPLES; s++)
+            of[s] = ns[s][e];
+        qsort(of, SAMPLES, sizeof *of, by_value);
+        entrants[e].ns = of[SAMPLES / 2];
+    }
+    return 1;
+}
+
+static void add(struct field *f, const struct entrant *ours, const struct entrant *library, uint32_t bytes) {
+    if (f->found->count == ROWS_MAX)
+        return;
+    struct measured *row = &f->found->rows[f->found->count++];
+    *row = (struct measured){.ranks = (uint32_t)f->place->size, .bytes = bytes, .ours_ns = ours->ns, .library_ns = library->ns};
+    if (ours->schedule)
+        strcpy(row->schedule, ours->schedule);
+}
+
+/* A barrier of ours for so many ranks or more. */
+static const struct { int ranks; const char *schedule; } barriers[] = {
+    {2, "release(32)"},     {10, "release(8)"},      {2, "dissemination(1)"},
+    {3, "dissemination(2)"}, {4, "dissemination(3)"}, {8, "dissemination(7)"},
+};
+enum { BARRIERS = sizeof barriers / sizeof *barriers };
+_Static_assert(1 + BARRIERS <= ENTRANTS_MAX, "they are compared with the library's");
+
+static void measure_in(struct field *f) {
+    struct entrant entrants[ENTRANTS_MAX] = {{.ours = 0}};
+    int count = 1;
+    for (int b = 0; b < BARRIERS; b++)
+        if (f->place->size >= barriers[b].ranks)
+            entrants[count++] = (struct entrant){.ours = 1, .schedule = barriers[b].schedule};
+    if (compete(f, entrants, count, 0))
+        for (int e = 1; e < count; e++)
+            add(f, &entrants[e], &entrants[0], 0);
+    for (int s = 0; s < SIZES; s++) {
+        struct entrant two[2] = {{.ours = 0}, {.ours = 1}};
+        if (compete(f, two, 2, sizes[s]))
+            add(f, &two[1], &two[0], sizes[s]);
+    }
+}
+
+/* For how many ranks, from all of them down to two. */
+static int fewer(int ranks) {
+    int power = 1;
+    while (2 * power < ranks)
+        power *= 2;
+    return power;
+}
+
+/* Then all have what was found, unless a process was lost. */
+static void measure(uint64_t budget) {
+    enum { FIELDS_MAX = 33 };
+    static struct verdict found;
+    MPI_Comm comms[FIELDS_MAX];
+    int rank, size, fields = 0;
+    PMPI_Comm_rank(shim.world, &rank);
+    PMPI_Comm_size(shim.world, &size);
+    inside++;
+    for (int ranks = size; ranks > 1; ranks = fewer(ranks))
+        PMPI_Comm_split(shim.world, rank < ranks ? 0 : MPI_UNDEFINED, rank, &comms[fields++]);
+    struct field f = {.begun = now(), .budget = budget, .found = &found};
+    for (int i = 0; i < fields && comms[i] != MPI_COMM_NULL; i++) {
+        f.comm = comms[i];
+        f.place = place_of(f.comm);
+        if (f.place->group)
+            measure_in(&f);
+        PMPI_Comm_free(&f.comm);
+    }
+    MPI_Request request;
+    PMPI_Ibcast(&found, sizeof found, MPI_BYTE, 0, shim.world, &request);
+    int done = await(&request);
+    inside--;
+    if (!done)
+        return;
+    tune.verdict = found;
+    if (shim.rank != 0)
+        return;
+    const char *why = *path ? verdict_save(path, shape, &found) : "it is not to be kept";
+    if (shim.verbose)
+        say("measured in %d ms who is faster in jobs of this shape: %s%s%s", (int)(f.spent / 1000000), path, why ? ": " : "",
+            why ? why : "");
+}
+
+/* --- What the others call ------------------------------------------------------------------- */
+
+void tune_begin(void) {
+    int size, fullest;
+    PMPI_Comm_size(shim.world, &size);
+    int hosts = shim.world_scope ? hosts_of(shim.world_scope, size, &fullest) : 1;
+    if (hosts == 1)
+        return;
+    if (shim.rank == 0) {
+        describe(size, hosts, fullest);
+        decide();
+    }
+    PMPI_Bcast(&tune, sizeof tune, MPI_BYTE, 0, shim.world);
+    if (tune.when == AT_ONCE)
+        measure(now_ns);
+}
+
+void tune_end(void) {
+    if (tune.when != AT_THE_END)
+        return;
+    fabricast_statistics s = {.struct_size = sizeof s};
+    fabricast_context_statistics(shim.world_scope->context, &s);
+    uint64_t calls = s.sent + s.received + s.barriers;
+    MPI_Request request;
+    PMPI_Iallreduce(MPI_IN_PLACE, &calls, 1, MPI_UINT64_T, MPI_MAX, shim.world, &request);
+    if (await(&request) && calls >= WORTH_CALLS)
+        measure(end_ns);
+}
+
+void tune_choose(struct place *place) {
+    /* Others may have measured something else, or nothing: where it began all know the same. */
+    if (place->scope != shim.world_scope)
+        return;
+    verdict_choose(&tune.verdict, (uint32_t)place->size, &place->choice);
+    const struct measured *barrier = place->choice.barrier;
+    /* One that there is not is refused on all ranks. */
+    if (barrier)
+        fabricast_group_set_barrier(place->group, barrier->schedule);
+}
+
+void tune_tell(void) {
+    static const char none[] = "nothing: Fabricast's is taken";
+    const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : none;
+    say("who is faster is judged by %s", by);
+}
