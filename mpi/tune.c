@@ -21,11 +21,14 @@
 enum { WORTH_CALLS = 48 };
 /* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for it. */
 static const uint64_t end_ns = 1000000000, now_ns = 3000000000;
-/* A median of so many samples, each of this part of that, or of so many operations. */
-enum { SAMPLES = 5, SAMPLE_PART = 300, OPERATIONS_MAX = 200 };
+/* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or of so many operations. */
+enum { WARM_PART = 12, SAMPLES = 5, SAMPLE_PART = 300, OPERATIONS_MAX = 200 };
 
 static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1 << 20 };
+
+/* For so long MPI_Init waits for the end of groups in which it has measured. */
+enum { GONE_NS = 1000000000 };
 
 enum when { NEVER, AT_THE_END, AT_ONCE };
 
@@ -231,7 +234,12 @@ static void measure_in(struct field *f) {
     if (compete(f, entrants, count, 0))
         for (int e = 1; e < count; e++)
             add(f, &entrants[e], &entrants[0], 0);
-    for (int s = 0; s < SIZES; s++) {
+    /* A pace begins slowly, and is found while it is made use of. */
+    struct entrant ours = {.ours = 1};
+    uint64_t until = f->spent + f->budget / WARM_PART, unused;
+    while (f->spent < until && turn(f, &ours, 1, LARGEST, 4, &unused))
+        ;
+    for (int s = SIZES - 1; s >= 0; s--) {
         struct entrant two[2] = {{.ours = 0}, {.ours = 1}};
         if (compete(f, two, 2, sizes[s]))
             add(f, &two[1], &two[0], sizes[s]);
@@ -293,8 +301,16 @@ void tune_begin(void) {
         decide();
     }
     PMPI_Bcast(&tune, sizeof tune, MPI_BYTE, 0, shim.world);
-    if (tune.when == AT_ONCE)
-        measure(now_ns);
+    if (tune.when != AT_ONCE)
+        return;
+    measure(now_ns);
+    /* Groups end a moment after they were left; until then all that comes is looked at for them, too. */
+    fabricast_statistics s = {.struct_size = sizeof s};
+    uint64_t until = now() + GONE_NS;
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        fabricast_context_statistics(shim.world_scope->context, &s);
+    } while (s.groups > 0 && now() < until);
 }
 
 void tune_end(void) {
