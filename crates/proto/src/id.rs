@@ -42,8 +42,71 @@ impl Extent {
     }
 }
 
-/// Number of packets that an object of `len` bytes takes; one even if it has none.
-pub fn packets(len: u64, chunk: u32) -> Option<u32> {
-    let n = len.div_ceil(u64::from(chunk)).max(1);
-    (n < 1 << 31).then_some(n as u32)
+/// Longer objects fill a message by themselves.
+const EQUAL_MAX: u32 = 12;
+
+/// How an object is cut into packets, the same at its root and at its receivers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// Their number; one even if there are no bytes.
+    pub packets: u32,
+    /// Payload of each in bytes, but of the last one, which may be shorter.
+    pub chunk: u32,
+}
+
+impl Cut {
+    /// An object of `len` bytes where a packet has room for `chunk`; `None`: it has too many packets.
+    pub fn new(len: u64, chunk: u32) -> Option<Cut> {
+        let n = len.div_ceil(u64::from(chunk)).max(1);
+        let packets = u32::try_from(n).ok().filter(|n| n >> 31 == 0)?;
+        Some(Cut { packets, chunk })
+    }
+
+    /// The same, but a short object is cut into equal parts if it takes no more than a third more packets: then many,
+    /// one after the other, are packets of one length, which networks take as one message.
+    pub fn equal(len: u64, chunk: u32) -> Option<Cut> {
+        let whole = Cut::new(len, chunk)?;
+        let n = whole.packets;
+        let even = |n: &u32| len.is_multiple_of(2 * u64::from(*n));
+        let parts = match n {
+            2..=EQUAL_MAX => (n..=n + n / 3).find(even),
+            _ => None,
+        };
+        let equal = |packets| Cut {
+            packets,
+            chunk: (len / u64::from(packets)) as u32,
+        };
+        Some(parts.map_or(whole, equal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(len: u64) -> (u32, u32) {
+        let cut = Cut::equal(len, 1448).unwrap();
+        (cut.packets, cut.chunk)
+    }
+
+    #[test]
+    fn short_objects_have_packets_of_one_length() {
+        assert_eq!(
+            [cut(2048), cut(4096), cut(8192)],
+            [(2, 1024), (4, 1024), (8, 1024)]
+        );
+        // No third more packets for it, and only if it comes out even.
+        assert_eq!([cut(2900), cut(2049)], [(3, 1448), (2, 1448)]);
+        assert_eq!(
+            [cut(0), cut(1), cut(1448), cut(64 << 10)],
+            [(1, 1448), (1, 1448), (1, 1448), (46, 1448)]
+        );
+    }
+
+    #[test]
+    fn no_object_has_more_packets_than_numbers_tell_apart() {
+        assert_eq!(Cut::new(u64::MAX, 1448), None);
+        assert_eq!(Cut::new((1 << 31) * 64, 64), None);
+        assert!(Cut::new((1 << 31) * 64 - 64, 64).is_some());
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::block::Parity;
 use crate::border::Dest;
-use crate::id::{Extent, NodeId, OpId};
+use crate::id::{Cut, Extent, NodeId, OpId};
 use crate::pace::Pacer;
 use crate::seq::Seq;
 use crate::sum::{Sources, Sum};
@@ -16,8 +16,8 @@ pub struct Op {
     pub id: OpId,
     /// Number of its first packet.
     pub base: Seq,
-    /// How many it has.
-    pub packets: u32,
+    /// How many it has, and how long they are.
+    pub cut: Cut,
     /// Its bytes.
     pub len: u64,
     /// Transmissions that the transport has not finished.
@@ -29,12 +29,13 @@ pub struct Op {
 impl Op {
     /// Number of the first packet after it.
     pub fn end(&self) -> Seq {
-        self.base + self.packets
+        self.base + self.cut.packets
     }
 
-    /// The bytes of packet `seq`, which is one of it, in payloads of `chunk` bytes.
-    pub fn extent(&self, seq: Seq, chunk: u32) -> Extent {
-        Extent::packet(self.id, seq.from(self.base) as u32, self.len, chunk)
+    /// The bytes of packet `seq`, which is one of it.
+    pub fn extent(&self, seq: Seq) -> Extent {
+        let index = seq.from(self.base) as u32;
+        Extent::packet(self.id, index, self.len, self.cut.chunk)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::border::{
 };
 use crate::datagram::{self, Start};
 use crate::hierarchy::Hierarchy;
-use crate::id::{Extent, GroupId, NodeId, OpId, Token, packets};
+use crate::id::{Extent, GroupId, NodeId, OpId, Token};
 use crate::inbound::{Inbound, Place, Ride, Shared};
 use crate::limits;
 use crate::prove::Prover;
@@ -349,11 +349,13 @@ impl Node {
     }
 
     fn bcast(&mut self, now: Time, group: GroupId, len: u64) -> Result<OpId, Refused> {
-        let (at, _) = self.group(group)?;
+        let (at, g) = self.group(group)?;
+        let chunk = g.chunk;
+        let cut = self.config.scheme.cut(len, chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         if let Some(group) = self.groups[at].as_mut() {
             let root = group.root(&self.config);
-            root.bcast(now, id, len, &mut self.out)?;
+            root.bcast(now, (id, len, cut), &mut self.out)?;
         }
         self.ops.insert(id, (at, self.config.node));
         self.op = id.0;
@@ -363,12 +365,13 @@ impl Node {
 
     fn post(&mut self, now: Time, group: GroupId, root: NodeId, len: u64) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
-        let packets = packets(len, g.chunk).ok_or(Refused::TooLong)?;
+        let chunk = g.chunk;
+        let cut = self.config.scheme.cut(len, chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         let stream = g.inbound(&self.config, root).ok_or(Refused::NotMember)?;
         let scheme = &self.config.scheme;
-        stream.post(now, scheme, (id, len, packets), &mut self.out)?;
+        stream.post(now, scheme, (id, len, cut), &mut self.out)?;
         self.ops.insert(id, (at, root));
         self.op = id.0;
         self.touch(at);

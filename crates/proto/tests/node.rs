@@ -57,12 +57,16 @@ fn drain_paced(node: &mut Node) -> Vec<(Output, Vec<u8>)> {
 }
 
 fn data(node: &mut Node, from: u32, seq: u32, len: usize) -> Placement {
+    flagged(node, from, seq, len, 0)
+}
+
+fn flagged(node: &mut Node, from: u32, seq: u32, len: usize, flags: u8) -> Placement {
     let (header, payload) = (header(from), vec![1; len]);
     let frame = Frame::Data(wire::Data {
         group: GroupId(1),
         origin: wire::Origin::Source(Seq(0)),
         seq: Seq(seq),
-        flags: 0,
+        flags,
         payload: &payload,
     });
     node.packet(Time(2), Time(2), &header, &frame)
@@ -206,13 +210,14 @@ fn of_a_packet_that_comes_again_only_the_wrong_part_is_placed_again() {
         .expect("posted")
         .expect("an operation");
     let part = |offset, len| Extent { op, offset, len };
+    let only = |n: &mut Node| flagged(n, 0, 0, CHUNK as usize, flag::LAST);
     let complete = Output::Event(Event::Complete(op));
     let whole = Placement::Write(part(0, CHUNK));
-    assert_eq!(data(&mut n, 0, 0, CHUNK as usize), whole);
+    assert_eq!(only(&mut n), whole);
     n.placed(Time(2), part(0, 32), Outcome::Ok);
     n.placed(Time(2), part(32, 32), Outcome::Corrupt);
     assert!(!drain(&mut n, Time(2)).iter().any(|o| o.0 == complete));
-    assert_eq!(data(&mut n, 0, 0, CHUNK as usize), whole);
+    assert_eq!(only(&mut n), whole);
     n.placed(Time(2), part(32, 32), Outcome::Ok);
     assert!(drain(&mut n, Time(2)).iter().any(|o| o.0 == complete));
 }
@@ -288,6 +293,26 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
 }
 
 #[test]
+fn who_expects_more_or_less_than_the_root_sends_is_told() {
+    // Packets of one length, as of objects that are cut into equal parts: their number alone differs.
+    for (packets, flags) in [(1, 0), (2, flag::LAST)] {
+        for posted_first in [true, false] {
+            let mut n = node(1, 4, Scheme::auto());
+            add(&mut n, 1);
+            let mut op = None;
+            let mut go = |n: &mut Node, posts: bool| match posts {
+                true => op = post(n, 1, 0, packets * u64::from(CHUNK)).expect("posted"),
+                false => _ = flagged(n, 0, 0, CHUNK as usize, flags),
+            };
+            go(&mut n, posted_first);
+            go(&mut n, !posted_first);
+            let told = Output::Event(Event::Mismatch(op.expect("an operation")));
+            assert!(drain(&mut n, Time(2)).iter().any(|o| o.0 == told));
+        }
+    }
+}
+
+#[test]
 fn what_asks_is_flagged() {
     let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
@@ -307,7 +332,7 @@ fn what_asks_is_flagged() {
             _ => None,
         })
         .collect();
-    assert_eq!(flags, [0, 0, flag::ASK]);
+    assert_eq!(flags, [0, 0, flag::ASK | flag::LAST]);
 }
 
 #[test]

@@ -36,8 +36,9 @@ struct Receiver {
 #[derive(Debug)]
 struct Stream {
     root: u32,
-    chunk: u32,
     lens: Vec<u64>,
+    /// Payload of the packets of each operation.
+    chunks: Vec<u32>,
     /// Packets before each operation, and of all.
     starts: Rc<[u64]>,
     /// Operations that the root has been told to send.
@@ -105,9 +106,11 @@ impl Judge {
         for plan in &scenario.streams {
             let group = &scenario.groups[plan.group];
             of_group[plan.group].push(streams.len());
-            let mut starts = vec![0];
+            let (mut starts, mut chunks) = (vec![0], Vec::new());
             for &len in &plan.lens {
-                starts.push(starts[starts.len() - 1] + packets_of(len, group.chunk));
+                let chunk = scenario.chunk(plan.group, len);
+                starts.push(starts[starts.len() - 1] + packets_of(len, chunk));
+                chunks.push(chunk);
             }
             let mut receivers = Vec::new();
             let mut place = vec![None; scenario.hosts];
@@ -124,7 +127,7 @@ impl Judge {
             }
             streams.push(Stream {
                 root: plan.root as u32,
-                chunk: group.chunk,
+                chunks,
                 lens: plan.lens.clone(),
                 starts: starts.into(),
                 begun: 0,
@@ -279,8 +282,14 @@ impl Judge {
                 format!("data of packet {index} under an operation at {start}")
             });
         }
-        let offset = (index - start) * u64::from(s.chunk);
-        let len = (s.lens[op] - offset).min(u64::from(s.chunk));
+        let chunk = u64::from(s.chunks[op]);
+        let offset = (index - start) * chunk;
+        let len = (s.lens[op] - offset).min(chunk);
+        if (d.flags & flag::LAST != 0) != (index + 1 == s.starts[op + 1]) {
+            return self.wrong(host, || {
+                format!("packet {index} is wrongly said to be the last")
+            });
+        }
         if d.payload.len() as u64 != len {
             let n = d.payload.len();
             return self.wrong(host, || {
@@ -302,7 +311,8 @@ impl Judge {
         };
         let s = &self.streams[i];
         let (first, last) = (s.index(c.sources.first()), s.index(c.sources.last()));
-        let (op, chunk) = (s.op_of(first), s.chunk);
+        let op = s.op_of(first);
+        let chunk = s.chunks[op];
         if op >= s.begun || op != s.op_of(last) || c.payload.len() as u32 != chunk {
             return self.wrong(host, || format!("an impossible sum of {first} to {last}"));
         }
@@ -322,7 +332,7 @@ impl Judge {
         let (last, op) = (first + packets - 1, s.op_of(first));
         let begins = (first - s.starts[op]).is_multiple_of(u64::from(BLOCK_PACKETS));
         let ends = packets == u64::from(BLOCK_PACKETS) || last + 1 == s.starts[op + 1];
-        let fits = begins && ends && p.payload.len() as u32 == s.chunk;
+        let fits = begins && ends && p.payload.len() as u32 == s.chunks[op];
         if op >= s.begun || op != s.op_of(last) || !fits || dest != Dest::Group(p.group) {
             return self.wrong(host, || format!("impossible parity of {first} to {last}"));
         }

@@ -435,7 +435,7 @@ impl Cluster<'_> {
         let plan = &self.scenario.streams[role.stream];
         let (number, len) = (role.begun, plan.lens[role.begun]);
         let group = group_id(plan.group);
-        let chunk = self.scenario.groups[plan.group].chunk;
+        let chunk = self.scenario.chunk(plan.group, len);
         let place = Place {
             world: Rc::clone(&self.world),
             bell: Rc::clone(&host.bell),

@@ -125,6 +125,12 @@ impl Scenario {
         s
     }
 
+    /// Payload of the packets of a broadcast of `len` bytes in a group.
+    pub fn chunk(&self, group: usize, len: u64) -> u32 {
+        let room = self.groups[group].chunk;
+        self.scheme.cut(len, room).map_or(room, |cut| cut.chunk)
+    }
+
     /// Largest datagram that its groups need.
     pub fn datagram_max(&self) -> usize {
         let chunk = self.groups.iter().map(|g| g.chunk).max().unwrap_or(0);

@@ -13,6 +13,8 @@ use fabricast_proto::Time;
 const PAUSE: Duration = Duration::from_micros(10);
 /// So many of them leave at once before the others wait.
 const STREAK: u32 = 8;
+/// However long it has lasted, two pauses and the next ones leave at once again; one alone is the scheduler's.
+const STREAK_MAX: u32 = 4 * STREAK;
 /// So many leave together.
 const TOGETHER: u32 = 64;
 /// So many bytes are enough to leave.
@@ -36,8 +38,8 @@ impl Stream {
     /// A short broadcast was started.
     pub fn add(&mut self, now: Time, len: u64) {
         self.streak = match now.since(self.last) < PAUSE {
-            true => self.streak.saturating_add(1),
-            false => 1,
+            true => (self.streak + 1).min(STREAK_MAX),
+            false => self.streak / 2 + 1,
         };
         self.waiting += 1;
         self.bytes += len;

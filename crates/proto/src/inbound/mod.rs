@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Counters, Dest, Event, Outcome, Output, Placement, Refused};
 use crate::gaps::{Gaps, Seen};
-use crate::id::{Extent, GroupId, NodeId, OpId, Token};
+use crate::id::{Cut, Extent, GroupId, NodeId, OpId, Token};
 use crate::lane::Send;
 use crate::limits;
 use crate::mutant::{self, Mutant};
@@ -41,7 +41,7 @@ const FLIGHT_AGE: Duration = Duration::from_millis(200);
 struct Posted {
     id: OpId,
     base: Seq,
-    packets: u32,
+    cut: Cut,
     len: u64,
     placed: u32,
     mismatch: bool,
@@ -51,12 +51,16 @@ struct Posted {
 
 impl Posted {
     fn end(&self) -> Seq {
-        self.base + self.packets
+        self.base + self.cut.packets
+    }
+
+    fn is_last(&self, seq: Seq) -> bool {
+        seq + 1 == self.end()
     }
 
     /// The extent of packet `index`.
-    fn extent(&self, index: u32, chunk: u32) -> Extent {
-        Extent::packet(self.id, index, self.len, chunk)
+    fn extent(&self, index: u32) -> Extent {
+        Extent::packet(self.id, index, self.len, self.cut.chunk)
     }
 }
 
@@ -66,6 +70,7 @@ struct Held {
     seq: Seq,
     op: Seq,
     len: u32,
+    last: bool,
     token: Token,
 }
 
@@ -267,22 +272,26 @@ impl Inbound {
         self.held.len()
     }
 
-    /// Takes the next operation, of `len` bytes in `packets` packets.
+    /// Takes the next operation, of `len` bytes, cut so.
     pub fn post(
         &mut self,
         now: Time,
         scheme: &Scheme,
-        (id, len, packets): (OpId, u64, u32),
+        (id, len, cut): (OpId, u64, Cut),
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
-        let span = self.ops.iter().map(|o| u64::from(o.packets)).sum::<u64>();
-        if self.ops.len() >= limits::OPS_MAX || span + u64::from(packets) >= 1 << 31 {
+        let span = self
+            .ops
+            .iter()
+            .map(|o| u64::from(o.cut.packets))
+            .sum::<u64>();
+        if self.ops.len() >= limits::OPS_MAX || span + u64::from(cut.packets) >= 1 << 31 {
             return Err(Refused::Busy);
         }
         let mut op = Posted {
             id,
             base: self.end,
-            packets,
+            cut,
             len,
             placed: 0,
             mismatch: false,
@@ -295,8 +304,8 @@ impl Inbound {
                 kept.push_back(h);
                 continue;
             }
-            let extent = op.extent(h.seq.from(op.base) as u32, self.chunk);
-            if h.op == op.base && h.len == extent.len {
+            let extent = op.extent(h.seq.from(op.base) as u32);
+            if h.op == op.base && h.len == extent.len && h.last == op.is_last(h.seq) {
                 out.push_back(Output::Place(h.token, extent));
             } else {
                 out.push_back(Output::Discard(h.token));
@@ -310,7 +319,7 @@ impl Inbound {
         self.held = kept;
         self.ops.push_back(op);
         if let Below::Serves(relay) = &mut self.below {
-            relay.bcast(now, id, len, out)?;
+            relay.bcast(now, (id, len, cut), out)?;
         }
         if self.last_feedback.is_none() {
             // All may post at the same time.
@@ -349,13 +358,13 @@ impl Inbound {
     fn op_at(&mut self, seq: Seq) -> Option<&mut Posted> {
         // As a rule it is of the first operation.
         let first = self.ops.front();
-        let i = match first.is_some_and(|op| seq.within(op.base, op.packets)) {
+        let i = match first.is_some_and(|op| seq.within(op.base, op.cut.packets)) {
             true => 0,
             false => self.ops.partition_point(|op| !seq.before(op.end())),
         };
         self.ops
             .get_mut(i)
-            .filter(|op| seq.within(op.base, op.packets))
+            .filter(|op| seq.within(op.base, op.cut.packets))
     }
 
     /// A data packet of this stream; `flight`: its number, and when the packet arrived.
@@ -420,18 +429,18 @@ impl Inbound {
 
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
     fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
-        let (chunk, sources) = (self.chunk, &coded.sources);
+        let sources = &coded.sources;
         // It is made of what receivers asked for, and what is not posted is not asked for.
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
             return Placement::Discard;
         };
-        if sources.first().before(op.base) || coded.payload.len() as u32 != chunk {
+        if sources.first().before(op.base) || coded.payload.len() as u32 != op.cut.chunk {
             node.counters.foreign += 1;
             return Placement::Discard;
         }
-        let extent = |seq: Seq| op.extent(seq.from(op.base) as u32, chunk);
+        let extent = |seq: Seq| op.extent(seq.from(op.base) as u32);
         let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
         let (first, more) = (missing.next(), missing.next());
         // What was held and is posted now may still be on its way into the object.
@@ -459,6 +468,7 @@ impl Inbound {
     fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
+        let last = data.flags & flag::LAST != 0;
         if !data.seq.before(self.room()) {
             counters.duplicates += 1;
             return Placement::Discard;
@@ -472,9 +482,9 @@ impl Inbound {
                 counters.duplicates += 1;
                 return Placement::Discard;
             }
-            let extent = op.extent(data.seq.from(op.base) as u32, chunk);
+            let extent = op.extent(data.seq.from(op.base) as u32);
             let other = matches!(data.origin, Origin::Source(base) if base != op.base);
-            if other || len != extent.len {
+            if other || len != extent.len || last != op.is_last(data.seq) {
                 counters.foreign += 1;
                 if !op.mismatch {
                     op.mismatch = true;
@@ -508,6 +518,7 @@ impl Inbound {
                 seq: data.seq,
                 op,
                 len,
+                last,
                 token,
             });
             Placement::Hold(token)
@@ -590,7 +601,8 @@ impl Inbound {
         let Some(i) = self.ops.iter().position(|op| op.id == extent.op) else {
             return;
         };
-        let (chunk, op) = (u64::from(self.chunk), &self.ops[i]);
+        let op = &self.ops[i];
+        let chunk = u64::from(op.cut.chunk);
         let (base, len) = (op.base, op.len);
         if self.ops[i].failed {
             return;
@@ -628,7 +640,7 @@ impl Inbound {
             self.plan(now + scheme.repair.gather);
         }
         self.carry(now, out);
-        if self.ops[i].placed == self.ops[i].packets {
+        if self.ops[i].placed == self.ops[i].cut.packets {
             out.push_back(Output::Event(Event::Complete(extent.op)));
             // A co-root may still have to send it.
             if !matches!(self.below, Below::Serves(_)) {

@@ -52,7 +52,7 @@ impl Inbound {
     }
 
     fn keep(&mut self, parity: &wire::Parity<'_>, node: &mut Shared<'_>) -> Placement {
-        let (chunk, first, packets) = (self.chunk, parity.first, u32::from(parity.packets));
+        let (first, packets) = (parity.first, u32::from(parity.packets));
         let end = first + packets;
         // It is made of what receivers asked for, and what is not posted is not asked for.
         let room = self.room();
@@ -62,14 +62,15 @@ impl Inbound {
             return Placement::Discard;
         };
         let index = first.from(op.base) as u32;
-        let whole = (op.packets - index).min(BLOCK_PACKETS);
+        let whole = (op.cut.packets - index).min(BLOCK_PACKETS);
         if !index.is_multiple_of(BLOCK_PACKETS)
             || packets != whole
-            || parity.payload.len() as u32 != chunk
+            || parity.payload.len() as u32 != op.cut.chunk
         {
             node.counters.foreign += 1;
             return Placement::Discard;
         }
+        let chunk = op.cut.chunk;
         let block = Block::at(op.id, index, op.len, chunk);
         // All of a block is sent before its parity packets.
         self.gaps.announce(end);
@@ -161,7 +162,7 @@ impl Inbound {
             if block.op != corrupt.op || block_end <= corrupt.offset || end <= block.offset {
                 continue;
             }
-            let first = base + (block.offset / u64::from(self.chunk)) as u32;
+            let first = base + (block.offset / u64::from(block.chunk)) as u32;
             for i in positions(lacking) {
                 self.gaps.reopen(first + i);
             }

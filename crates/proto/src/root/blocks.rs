@@ -60,7 +60,7 @@ impl Root {
         let index = seq.from(op.base) as u32 / BLOCK_PACKETS * BLOCK_PACKETS;
         Some(Part {
             first: op.base + index,
-            packets: (op.packets - index).min(BLOCK_PACKETS),
+            packets: (op.cut.packets - index).min(BLOCK_PACKETS),
             which: 0,
         })
     }
@@ -133,12 +133,13 @@ impl Root {
         counters: &mut Counters,
         (first, index, last): (Seq, u8, bool),
     ) -> Option<Send> {
-        let flight = self.depart(now, GROUP_LANE, self.chunk, scheme)?;
         let at = self.op_at(first);
+        let chunk = self.ops.get(at)?.cut.chunk;
+        let flight = self.depart(now, GROUP_LANE, chunk, scheme)?;
         let op = self.ops.get_mut(at)?;
         op.out += 1;
         let at = first.from(op.base) as u32;
-        let block = Block::at(op.id, at, op.len, self.chunk);
+        let block = Block::at(op.id, at, op.len, chunk);
         self.demand.as_mut()?.sent(now, first, flight);
         counters.repairs_multicast += 1;
         counters.repairs_coded += 1;

@@ -28,7 +28,7 @@ use crate::border::{Config, Counters, Dest, Event, MemberStatus, Output, Reach, 
 use crate::demand::Demand;
 use crate::flights::{Flight, Flights};
 use crate::hierarchy::Hierarchy;
-use crate::id::{GroupId, NodeId, OpId, packets};
+use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::lane::{Lane, Op, Send};
 use crate::limits;
 use crate::member::{GROUP_LANE, Member};
@@ -75,7 +75,6 @@ pub struct Root {
     broadcasts: u32,
     /// Members that are co-roots.
     coroots: Vec<u32>,
-    chunk: u32,
     window: u32,
     rate: Option<u64>,
     /// A fixed rate holds for all lanes together.
@@ -129,7 +128,6 @@ impl Root {
             by_sender: config.scheme.detect.by_sender,
             broadcasts: config.scheme.broadcasts,
             coroots: coroots.map(|(i, _)| i).collect(),
-            chunk,
             window,
             rate: config.rate,
             total: config.rate.map(|r| Pacer::new(Some(r))),
@@ -210,24 +208,26 @@ impl Root {
         })
     }
 
-    /// A new broadcast of `len` bytes.
+    /// A new broadcast of `len` bytes, cut so.
     pub fn bcast(
         &mut self,
         now: Time,
-        id: OpId,
-        len: u64,
+        (id, len, cut): (OpId, u64, Cut),
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
-        let packets = packets(len, self.chunk).ok_or(Refused::TooLong)?;
         // All that is under way must stay comparable.
-        let span = self.ops.iter().map(|o| u64::from(o.packets)).sum::<u64>();
-        if self.ops.len() >= limits::OPS_MAX || span + u64::from(packets) >= 1 << 31 {
+        let span = self
+            .ops
+            .iter()
+            .map(|o| u64::from(o.cut.packets))
+            .sum::<u64>();
+        if self.ops.len() >= limits::OPS_MAX || span + u64::from(cut.packets) >= 1 << 31 {
             return Err(Refused::Busy);
         }
         let op = Op {
             id,
             base: self.end,
-            packets,
+            cut,
             len,
             out: 0,
             complete: false,
@@ -582,9 +582,9 @@ impl Root {
         };
         let coded = sources.count() > 1;
         let to = if coded { dest } else { to };
-        let extent = op.extent(seq, self.chunk);
+        let extent = op.extent(seq);
         // Of several packets the first is a full one.
-        let len = if coded { self.chunk } else { extent.len };
+        let len = if coded { op.cut.chunk } else { extent.len };
         let flight = self.depart(now, at, len, scheme)?;
         let l = self.lanes[at].as_mut()?;
         let op = self.ops.get_mut(at_op)?;
@@ -621,7 +621,7 @@ impl Root {
         let send = if coded {
             let mut sum = Sum::new(op.id);
             for seq in sources.iter() {
-                sum.push(op.extent(seq, self.chunk));
+                sum.push(op.extent(seq));
             }
             Send::Coded {
                 to,
@@ -631,16 +631,15 @@ impl Root {
                 sum,
             }
         } else {
+            let set = |is: bool, flag: u8| if is { flag } else { 0 };
             Send::Data {
                 to,
                 flight,
                 origin: self.relay.map_or(Origin::Source(op.base), Origin::Root),
                 seq,
-                flags: if repair.is_some() {
-                    ask | flag::REPAIR
-                } else {
-                    ask
-                },
+                flags: ask
+                    | set(repair.is_some(), flag::REPAIR)
+                    | set(last == op.end(), flag::LAST),
                 extent,
             }
         };

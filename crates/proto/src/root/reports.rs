@@ -94,9 +94,10 @@ impl Root {
         for op in &self.ops {
             let (a, b) = (from.max(op.base), to.min(op.end()));
             if a.before(b) {
-                let bytes = u64::from(b.from(a) as u32) * u64::from(self.chunk);
+                let chunk = u64::from(op.cut.chunk);
+                let bytes = u64::from(b.from(a) as u32) * chunk;
                 placed += if b == op.end() {
-                    op.len - (u64::from(a.from(op.base) as u32) * u64::from(self.chunk)).min(op.len)
+                    op.len - (u64::from(a.from(op.base) as u32) * chunk).min(op.len)
                 } else {
                     bytes
                 };

@@ -5,6 +5,7 @@
 
 use core::time::Duration;
 
+use crate::id::Cut;
 use crate::limits;
 use crate::wire::{CHECK_LEN, DATA_OVERHEAD};
 
@@ -187,6 +188,14 @@ impl Scheme {
     /// Whether somebody waits until everybody has a broadcast of `len` bytes; else it was copied.
     pub fn is_awaited(&self, len: u64) -> bool {
         len > u64::from(self.copied)
+    }
+
+    /// How a broadcast of `len` bytes is cut where a packet has room for `chunk`; `None`: it has too many packets.
+    pub fn cut(&self, len: u64, chunk: u32) -> Option<Cut> {
+        match self.is_awaited(len) {
+            true => Cut::new(len, chunk),
+            false => Cut::equal(len, chunk),
+        }
     }
 
     /// What a data or coded packet adds to its payload, in bytes.

@@ -75,6 +75,8 @@ pub mod flag {
     pub const REPAIR: u8 = 2;
     /// Data: sent again by another node than the stream's root.
     pub const RELAYED: u8 = 4;
+    /// Data: the operation's last packet.
+    pub const LAST: u8 = 8;
     /// Feedback: data has been received, so that the fields about the newest flight mean something.
     pub const FLIGHT: u8 = 1;
     /// Feedback: it rides on a datagram that others receive, too.
@@ -155,7 +157,7 @@ pub struct Data<'a> {
     pub origin: Origin,
     /// Sequence number of this packet; its bytes start at `(seq - op) * chunk`.
     pub seq: Seq,
-    /// [`flag::ASK`], [`flag::REPAIR`], [`flag::RELAYED`].
+    /// [`flag::ASK`], [`flag::REPAIR`], [`flag::RELAYED`], [`flag::LAST`].
     pub flags: u8,
     /// The bytes.
     pub payload: &'a [u8],
