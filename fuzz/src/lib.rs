@@ -109,8 +109,9 @@ fn busy() -> Node {
     let barrier = Command::Barrier {
         group,
         algorithm: BARRIER,
+        held: false,
     };
-    let bcast = Command::Bcast { group, len: LEN };
+    let bcast = Command::Bcast { group, len: LEN, awaited: true };
     for command in [add, prove, bcast, post, barrier.clone(), barrier] {
         node.command(Time(1), command).expect("there is room");
     }

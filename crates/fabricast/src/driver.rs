@@ -126,7 +126,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     ) -> Result<OpId, (Refused, O)> {
         let small = (1..=u64::from(self.node.scheme().copied)).contains(&object.len());
         let copy = small.then(|| Stored::copy(&mut object)).flatten();
-        let op = self.lend(now, group, object)?;
+        let op = self.lend(now, group, object, copy.is_none())?;
         if let Some(copy) = copy
             && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
         {
@@ -135,10 +135,22 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(op)
     }
 
-    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until everybody has it.
-    pub fn lend(&mut self, now: Time, group: GroupId, object: O) -> Result<OpId, (Refused, O)> {
+    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until everybody has it, for which
+    /// somebody waits or not.
+    pub fn lend(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        object: O,
+        awaited: bool,
+    ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
-        self.start(now, Command::Bcast { group, len }, object)
+        let command = Command::Bcast {
+            group,
+            len,
+            awaited,
+        };
+        self.start(now, command, object)
     }
 
     /// Takes the next object of `root` into `object`, which has its length.
@@ -160,10 +172,27 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         algorithm: Barrier,
     ) -> Result<OpId, Refused> {
-        match self
-            .node
-            .command(now, Command::Barrier { group, algorithm })?
-        {
+        self.enter(now, group, algorithm, false)
+    }
+
+    /// Likewise, but it stops before its last round, which [`Event::Gathered`] says, until [`Command::Proceed`].
+    pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
+        self.enter(now, group, algorithm, true)
+    }
+
+    fn enter(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        algorithm: Barrier,
+        held: bool,
+    ) -> Result<OpId, Refused> {
+        let command = Command::Barrier {
+            group,
+            algorithm,
+            held,
+        };
+        match self.node.command(now, command)? {
             Some(op) => Ok(op),
             None => unreachable!("barriers are numbered"),
         }

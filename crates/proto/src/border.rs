@@ -74,6 +74,9 @@ pub enum Command {
         group: GroupId,
         /// Bytes.
         len: u64,
+        /// Whether somebody waits until everybody has it: then its last packet asks for acknowledgements, else they may take
+        /// their time.
+        awaited: bool,
     },
     /// Take the next object of `root`; it has `len` bytes.
     Post {
@@ -92,7 +95,13 @@ pub enum Command {
         group: GroupId,
         /// How it is made.
         algorithm: Barrier,
+        /// Whether it stops before its last round, if it has several: [`Event::Gathered`] says that it has, and
+        /// [`Command::Proceed`] lets it go on. The rank that releases the others thus learns that they have entered, and
+        /// can keep them until others elsewhere have, too.
+        held: bool,
     },
+    /// The barrier of a group that has stopped goes on.
+    Proceed(GroupId),
 }
 
 /// Why a command was refused; nothing has changed.
@@ -193,6 +202,8 @@ pub enum Event {
     /// A broadcast has been placed by every receiver that counts (root), or here (receiver). Every member has
     /// entered a barrier.
     Complete(OpId),
+    /// A barrier that is held has come to its last round.
+    Gathered(OpId),
     /// A broadcast cannot complete here: its bytes could not be placed. A barrier never will, nor any other
     /// of its group: a member is gone, or has found that algorithms differ.
     Failed(OpId),

@@ -20,6 +20,8 @@ pub struct Op {
     pub cut: Cut,
     /// Its bytes.
     pub len: u64,
+    /// Whether somebody waits until everybody has it.
+    pub awaited: bool,
     /// Transmissions that the transport has not finished.
     pub out: u32,
     /// Everybody who counts has it.

@@ -216,9 +216,18 @@ impl Node {
                 multicast,
                 unicast,
             } => self.prove(now, group, [multicast, unicast]).map(|()| None),
-            Command::Bcast { group, len } => self.bcast(now, group, len).map(Some),
+            Command::Bcast {
+                group,
+                len,
+                awaited,
+            } => self.bcast(now, group, (len, awaited)).map(Some),
             Command::Post { group, root, len } => self.post(now, group, root, len).map(Some),
-            Command::Barrier { group, algorithm } => self.barrier(group, algorithm).map(Some),
+            Command::Barrier {
+                group,
+                algorithm,
+                held,
+            } => self.barrier(group, algorithm, held).map(Some),
+            Command::Proceed(group) => self.proceed(group).map(|()| None),
         }
     }
 
@@ -348,14 +357,14 @@ impl Node {
         Ok(())
     }
 
-    fn bcast(&mut self, now: Time, group: GroupId, len: u64) -> Result<OpId, Refused> {
+    fn bcast(&mut self, now: Time, group: GroupId, (len, awaited): (u64, bool)) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
         let chunk = g.chunk;
         let cut = self.config.scheme.cut(len, chunk).ok_or(Refused::TooLong)?;
         let id = OpId(self.op.wrapping_add(1));
         if let Some(group) = self.groups[at].as_mut() {
             let root = group.root(&self.config);
-            root.bcast(now, (id, len, cut), &mut self.out)?;
+            root.bcast(now, (id, len, cut), awaited, &mut self.out)?;
         }
         self.ops.insert(id, (at, self.config.node));
         self.op = id.0;
@@ -378,15 +387,24 @@ impl Node {
         Ok(id)
     }
 
-    fn barrier(&mut self, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
+    fn barrier(&mut self, group: GroupId, algorithm: Barrier, held: bool) -> Result<OpId, Refused> {
         let (at, _) = self.group(group)?;
         let id = OpId(self.op.wrapping_add(1));
         let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         let words = group.words(&self.config).ok_or(Refused::NotMember)?;
-        words.begin(id, algorithm)?;
+        words.begin(id, algorithm, held)?;
         self.op = id.0;
         self.touch(at);
         Ok(id)
+    }
+
+    fn proceed(&mut self, group: GroupId) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        if let Some(words) = self.groups[at].as_mut().and_then(|g| g.words.as_mut()) {
+            words.proceed();
+        }
+        self.touch(at);
+        Ok(())
     }
 
     fn group(&self, group: GroupId) -> Result<(usize, &Group), Refused> {

@@ -75,8 +75,15 @@ fn nothing_is_allocated_for_a_barrier() {
     for count in 1..1000 {
         let now = Time(u64::from(count) * 1000);
         let measured = allocation_counter::measure(|| {
-            node.command(now, Command::Barrier { group, algorithm })
-                .expect("there is room");
+            node.command(
+                now,
+                Command::Barrier {
+                    group,
+                    algorithm,
+                    held: false,
+                },
+            )
+            .expect("there is room");
             for source in [0, 2].map(NodeId) {
                 let header = Header {
                     flight: 0,

@@ -33,6 +33,8 @@ struct Net {
     /// Which datagrams are lost.
     lose: Lose,
     sent: usize,
+    /// Who holds barriers before their last round.
+    held: Option<usize>,
 }
 
 impl Net {
@@ -65,6 +67,7 @@ impl Net {
             events: vec![Vec::new(); size as usize],
             lose: Box::new(|_, _, _| false),
             sent: 0,
+            held: None,
         }
     }
 
@@ -72,11 +75,18 @@ impl Net {
         let command = Command::Barrier {
             group: GROUP,
             algorithm,
+            held: self.held == Some(i),
         };
         let op = self.nodes[i].command(self.now, command);
         let op = op.expect("there is room").expect("barriers are numbered");
         self.drain(i);
         op
+    }
+
+    fn proceed(&mut self, i: usize) {
+        let done = self.nodes[i].command(self.now, Command::Proceed(GROUP));
+        assert_eq!(done, Ok(None));
+        self.drain(i);
     }
 
     fn drain(&mut self, i: usize) {
@@ -332,6 +342,38 @@ fn the_barriers_of_two_who_have_parted_fail_at_all_others_too() {
 }
 
 #[test]
+fn who_holds_a_barrier_keeps_the_others_in_it() {
+    let gathered = |net: &Net| net.count(|e| matches!(e, Event::Gathered(_)));
+    for algorithm in [
+        CENTRAL,
+        Barrier::Release { fanout: 3 },
+        Barrier::Release { fanout: 2 },
+    ] {
+        for size in 2..=5 {
+            let mut net = Net::new(size);
+            let n = size as usize;
+            net.held = Some(0);
+            for round in 1..=3 {
+                net.enter(0, algorithm);
+                (2..n).for_each(|i| _ = net.enter(i, algorithm));
+                // Too early: it has not come so far.
+                net.proceed(0);
+                net.run(net.now + Duration::from_millis(20));
+                assert_eq!(gathered(&net)[0], round - 1);
+                net.enter(1, algorithm);
+                net.run(net.now + Duration::from_millis(20));
+                assert_eq!(gathered(&net)[0], round);
+                assert_eq!(net.completed(), vec![round - 1; n], "{algorithm} of {size}");
+                net.proceed(0);
+                net.silence();
+                assert_eq!(net.completed(), vec![round; n], "{algorithm} of {size}");
+            }
+            assert_eq!(gathered(&net)[1..], vec![0; n - 1]);
+        }
+    }
+}
+
+#[test]
 fn so_many_may_be_outstanding() {
     let mut net = Net::new(3);
     for _ in 0..limits::BARRIERS_MAX {
@@ -340,6 +382,7 @@ fn so_many_may_be_outstanding() {
     let command = Command::Barrier {
         group: GROUP,
         algorithm: CENTRAL,
+        held: false,
     };
     assert_eq!(
         net.nodes[0].command(net.now, command.clone()),

@@ -112,7 +112,14 @@ fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
 
 fn bcast(node: &mut Node, group: u32, len: u64) -> OpId {
     let group = GroupId(group);
-    let op = node.command(Time(1), Command::Bcast { group, len });
+    let op = node.command(
+        Time(1),
+        Command::Bcast {
+            group,
+            len,
+            awaited: true,
+        },
+    );
     op.expect("a group").expect("an operation")
 }
 

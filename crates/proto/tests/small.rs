@@ -75,7 +75,14 @@ impl Net {
 
     fn bcast(&mut self, root: usize, bytes: Vec<u8>) -> OpId {
         let len = bytes.len() as u64;
-        let op = self.nodes[root].command(self.now, Command::Bcast { group: GROUP, len });
+        let op = self.nodes[root].command(
+            self.now,
+            Command::Bcast {
+                group: GROUP,
+                len,
+                awaited: true,
+            },
+        );
         let op = op.unwrap().unwrap();
         self.sources.insert((root, op), bytes);
         op

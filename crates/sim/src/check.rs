@@ -488,7 +488,7 @@ impl Judge {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }
             }
-            Event::Proven(_) => {}
+            Event::Proven(_) | Event::Gathered(_) => {}
         }
     }
 

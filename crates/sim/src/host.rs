@@ -536,6 +536,7 @@ impl Cluster<'_> {
                 3 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2 ^ reach as u64
             }
             Event::Proven(group) => 4 << 33 | u64::from(group.0),
+            Event::Gathered(op) => 6 << 33 | u64::from(op.0),
             Event::Slow { group, node } => {
                 5 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
             }

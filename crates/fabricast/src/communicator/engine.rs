@@ -267,7 +267,7 @@ impl<O: Object> Engine<O> {
         let copy = sends && short && self.copied + len <= COPIES_MAX;
         let op = match sends {
             true if copy => self.driver.bcast(now, group, object)?,
-            true => self.driver.lend(now, group, object)?,
+            true => self.driver.lend(now, group, object, true)?,
             false => self.driver.post(now, group, root, object)?,
         };
         let s = &mut self.statistics;

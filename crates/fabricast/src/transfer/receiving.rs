@@ -387,7 +387,9 @@ impl<'a> Receiving<'a> {
                 None => Error::Integrity("more bytes came than were announced".into()),
             }),
             Event::Mismatch(_) => Err(strange()),
-            Event::Proven(_) | Event::Path { .. } | Event::Slow { .. } => Ok(()),
+            Event::Proven(_) | Event::Gathered(_) | Event::Path { .. } | Event::Slow { .. } => {
+                Ok(())
+            }
         }
     }
 

@@ -242,7 +242,7 @@ impl<'a> Sending<'a> {
             // An object that cannot be read: nobody will have the file.
             Event::Failed(_) => return Err(self.content.error()),
             // Whether all is well is for the receivers to say.
-            Event::Complete(_) | Event::Mismatch(_) => {}
+            Event::Complete(_) | Event::Gathered(_) | Event::Mismatch(_) => {}
         }
         Ok(())
     }

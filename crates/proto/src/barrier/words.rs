@@ -65,7 +65,7 @@ pub struct Words {
     /// What the last barrier that was entered was.
     barrier: Option<Barrier>,
     /// Barriers that are entered when the current one is left.
-    queue: VecDeque<(OpId, Barrier)>,
+    queue: VecDeque<(OpId, Barrier, bool)>,
     ended: bool,
     /// Words of the barrier before, and of the current one, that are not covered.
     open: [u32; 2],
@@ -81,6 +81,10 @@ struct Current {
     /// Words of this round that have gone out, and waits that are over.
     sent: usize,
     waited: usize,
+    /// It stops before its last round, until it may go on ...
+    held: bool,
+    /// ... and has come so far, and said so.
+    stopped: bool,
 }
 
 /// What is known of another member.
@@ -151,13 +155,21 @@ impl Words {
         }
     }
 
-    /// The next barrier: it is entered when all before it have been left.
-    pub fn begin(&mut self, op: OpId, barrier: Barrier) -> Result<(), Refused> {
+    /// The next barrier: it is entered when all before it have been left. If it is `held`, it stops before its last round
+    /// until [`Words::proceed`].
+    pub fn begin(&mut self, op: OpId, barrier: Barrier, held: bool) -> Result<(), Refused> {
         if self.queue.len() + usize::from(self.current.is_some()) >= limits::BARRIERS_MAX {
             return Err(Refused::Busy);
         }
-        self.queue.push_back((op, barrier.bounded()));
+        self.queue.push_back((op, barrier.bounded(), held));
         Ok(())
+    }
+
+    /// A barrier that has stopped goes on.
+    pub fn proceed(&mut self) {
+        if let Some(current) = self.current.as_mut().filter(|c| c.stopped) {
+            current.held = false;
+        }
     }
 
     /// Whether a rank is sent by unicast what goes to all.
@@ -179,7 +191,7 @@ impl Words {
             }));
         }
         let waiting = self.queue.drain(..);
-        out.extend(waiting.map(|(op, _)| Output::Event(Event::Failed(op))));
+        out.extend(waiting.map(|(op, ..)| Output::Event(Event::Failed(op))));
         // Whoever lacks a word asks, and is told.
         self.left = self.at.count + 1;
         self.open = [0; 2];
@@ -360,6 +372,12 @@ impl Words {
             }
             current.waited += 1;
         }
+        if current.held && self.at.round + 2 == rounds {
+            if !core::mem::replace(&mut current.stopped, true) {
+                out.push_back(Output::Event(Event::Gathered(current.op)));
+            }
+            return false;
+        }
         self.at.round += 1;
         (current.sent, current.waited) = (0, 0);
         self.be_patient(now);
@@ -368,7 +386,7 @@ impl Words {
 
     /// Enters the next barrier, if one waits.
     fn enter(&mut self, now: Time, out: &mut VecDeque<Output>) -> bool {
-        let Some((op, barrier)) = self.queue.pop_front() else {
+        let Some((op, barrier, held)) = self.queue.pop_front() else {
             return false;
         };
         if self.ended {
@@ -391,6 +409,8 @@ impl Words {
             barrier,
             sent: 0,
             waited: 0,
+            held,
+            stopped: false,
         });
         self.be_patient(now);
         true

@@ -319,7 +319,7 @@ impl Inbound {
         self.held = kept;
         self.ops.push_back(op);
         if let Below::Serves(relay) = &mut self.below {
-            relay.bcast(now, (id, len, cut), out)?;
+            relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
         }
         if self.last_feedback.is_none() {
             // All may post at the same time.

@@ -208,11 +208,12 @@ impl Root {
         })
     }
 
-    /// A new broadcast of `len` bytes, cut so.
+    /// A new broadcast of `len` bytes, cut so, for which somebody waits or not.
     pub fn bcast(
         &mut self,
         now: Time,
         (id, len, cut): (OpId, u64, Cut),
+        awaited: bool,
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
         // All that is under way must stay comparable.
@@ -229,6 +230,7 @@ impl Root {
             base: self.end,
             cut,
             len,
+            awaited,
             out: 0,
             complete: false,
         };
@@ -614,7 +616,7 @@ impl Root {
                 full || !l.window.has_room() || l.limit == Some(last)
             }
             // Acknowledgements come unasked.
-            (false, _) => last == end && !self.by_sender && scheme.is_awaited(op.len),
+            (false, _) => last == end && !self.by_sender && op.awaited,
         };
         let ask = if asks { flag::ASK } else { 0 };
         let flight = flight as u16;

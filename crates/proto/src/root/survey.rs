@@ -28,7 +28,7 @@ impl Root {
         let there_and_back = (rtt * 2 + self.rtt_var * 4).min(detect.ask_max);
         let turns = scheme.feedback.turn * self.members.len() as u32;
         let unhurried = match self.ops.back() {
-            Some(op) if !scheme.is_awaited(op.len) => scheme.feedback.unhurried,
+            Some(op) if !op.awaited => scheme.feedback.unhurried,
             _ => Duration::ZERO,
         };
         match self.has_sent_all() {

@@ -64,7 +64,11 @@ impl Plan {
             start: Seq(0u32.wrapping_sub(self.packets / 2)), // the numbers wrap on the way
         };
         let work = match i {
-            0 => Command::Bcast { group: GROUP, len },
+            0 => Command::Bcast {
+                group: GROUP,
+                len,
+                awaited: true,
+            },
             _ => Command::Post {
                 group: GROUP,
                 root: NodeId(0),
