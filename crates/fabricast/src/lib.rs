@@ -2,7 +2,7 @@
 //!
 //! The protocol itself is in [`proto`]; here it meets the world: [`transport`]s that carry
 //! datagrams, [`object`]s that hold bytes, and the [`driver`] that joins them to one node.
-#![deny(unsafe_code)] // allowed again, with reasons, in `transport::udp::sys` alone
+#![deny(unsafe_code)] // allowed again, with reasons, in `transport::udp::sys` and `transport::shm::segment` alone
 
 pub use fabricast_proto as proto;
 

@@ -6,6 +6,8 @@
 
 pub mod fault;
 #[cfg(target_os = "linux")]
+pub mod shm;
+#[cfg(target_os = "linux")]
 pub mod udp;
 
 use std::io;

@@ -1,0 +1,360 @@
+//! Datagrams between the processes of one host, through memory that they share.
+//!
+//! Each process writes all that it sends, to groups and to nodes alike, once, into a [`ring`] of its own, which all
+//! others read; each takes what is for it. A process that falls a whole ring behind has lost
+//! datagrams, and who sleeps is woken by a [`doorbell`]. Whoever has the memory is of the job: what
+//! stands in it can be wrong, which harms nobody's memory, but not forged.
+//!
+//! ```text
+//!   ring 0  ▓▓▓▓▓▓▓▓▓▓─►  written by process 0, read by 1, 2, ...        one [`segment`]
+//!   ring 1  ▓▓▓▓─►
+//! ```
+
+mod doorbell;
+mod ring;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fabricast_proto::{Dest, GroupId, NodeId, Time};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::doorbell::{Sleepers, wants_ring};
+use self::ring::{Found, Reader, Ring, Writer};
+use self::segment::{PROCESSES_MAX, Segment};
+use super::{Caps, Outgoing, Transport};
+
+pub use self::doorbell::Doorbell;
+
+/// Words of a ring: a megabyte, which most processors keep in a cache.
+const RING: usize = 1 << 17;
+/// Datagrams that one call hands up at most, and that are taken from one ring before the next has its turn.
+const RECEIVE_MAX: usize = 64;
+const TURN_MAX: usize = 16;
+/// Who makes the memory has so long to hand it over.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Counters of a [`Shm`], all since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ShmCounters {
+    /// Datagrams written, each once however many processes it was for ...
+    pub datagrams_sent: u64,
+    /// ... and their bytes.
+    pub bytes_sent: u64,
+    /// Datagrams taken.
+    pub datagrams_received: u64,
+    /// Processes that had to be woken.
+    pub rings: u64,
+    /// How often this process had fallen a whole ring behind another one.
+    pub overruns: u64,
+}
+
+/// What a process shares with its own threads that sleep.
+struct Place {
+    segment: Segment,
+    me: usize,
+    bell: Doorbell,
+    sleepers: Sleepers,
+    /// How far each ring has been read.
+    read: Vec<AtomicU64>,
+}
+
+impl Place {
+    fn state(&self) -> &AtomicU64 {
+        self.segment.state(self.me)
+    }
+
+    /// Whether something was written that nobody here has looked at.
+    fn has_news(&self) -> bool {
+        let mut others = (0..).zip(&self.read).filter(|(i, _)| *i != self.me);
+        others.any(|(i, read)| {
+            let head = self.segment.ring(i).head.load(Ordering::Relaxed);
+            head != read.load(Ordering::Relaxed)
+        })
+    }
+}
+
+/// One process's end of the memory that a host's processes share.
+pub struct Shm {
+    place: Arc<Place>,
+    bells: Vec<SocketAddr>,
+    writer: Writer,
+    /// By process; this one's own is not used.
+    readers: Vec<Reader>,
+    turn: usize,
+    nodes: HashMap<NodeId, usize>,
+    groups: HashMap<GroupId, Group>,
+    /// Processes for which something was written in this call.
+    told: Vec<bool>,
+    drained: bool,
+    counters: ShmCounters,
+}
+
+struct Group {
+    processes: Vec<usize>,
+    receive: bool,
+}
+
+/// How the processes of a host come by their memory: the first makes it and hands it to the others.
+pub struct Meeting<'a> {
+    /// The names of all bells, in the order of processes.
+    pub bells: &'a [u64],
+    /// Which of them is this process.
+    pub me: usize,
+    /// A number that only they know.
+    pub key: u64,
+}
+
+impl Meeting<'_> {
+    /// Makes the memory and hands it over: the first process does this before the others [`Meeting::join`].
+    pub fn create(&self, bell: Doorbell) -> io::Result<Shm> {
+        let others = &self.bells[1..];
+        let made = match self.bells.len() <= PROCESSES_MAX {
+            true => Segment::create(self.key, self.bells.len(), RING),
+            false => Err(io::Error::other("too many processes on one host")),
+        };
+        let (segment, fd) = match made {
+            Ok(made) => made,
+            Err(e) => {
+                others.iter().for_each(|&name| _ = bell.hand(name, None));
+                return Err(e);
+            }
+        };
+        for &name in others {
+            bell.hand(name, Some(fd.as_fd()))?;
+        }
+        self.end(bell, segment)
+    }
+
+    /// Takes the memory that the first process makes.
+    pub fn join(&self, bell: Doorbell) -> io::Result<Shm> {
+        let fd = bell.take(self.bells[0], PATIENCE)?;
+        let segment = Segment::open(fd.as_fd(), self.key, self.bells.len(), RING)?;
+        self.end(bell, segment)
+    }
+
+    fn end(&self, bell: Doorbell, segment: Segment) -> io::Result<Shm> {
+        let processes = segment.processes();
+        let bells: io::Result<_> = self.bells.iter().map(|&b| doorbell::address(b)).collect();
+        Ok(Shm {
+            place: Arc::new(Place {
+                segment,
+                me: self.me,
+                bell,
+                sleepers: Sleepers::default(),
+                read: (0..processes).map(|_| AtomicU64::new(0)).collect(),
+            }),
+            bells: bells?,
+            writer: Writer::new(),
+            readers: (0..processes).map(|_| Reader::new()).collect(),
+            turn: 0,
+            nodes: HashMap::new(),
+            groups: HashMap::new(),
+            told: vec![false; processes],
+            drained: false,
+            counters: ShmCounters::default(),
+        })
+    }
+}
+
+impl Shm {
+    /// For a thread that sleeps while another one may use the transport.
+    pub fn doze(&self) -> Doze {
+        Doze(self.place.clone())
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> ShmCounters {
+        self.counters
+    }
+
+    /// Wakes those processes that sleep and for which something was written.
+    fn ring(&mut self) {
+        let Place {
+            segment, me, bell, ..
+        } = &*self.place;
+        for (process, told) in self.told.iter_mut().enumerate() {
+            if std::mem::take(told) && process != *me && wants_ring(segment.state(process)) {
+                bell.ring(&self.bells[process]);
+                self.counters.rings += 1;
+            }
+        }
+    }
+}
+
+impl Transport for Shm {
+    /// Which of the host's processes: of a node one, of a group its members.
+    type Address = Vec<usize>;
+
+    fn caps(&self) -> Caps {
+        Caps {
+            datagram_max: Ring::datagram_max(RING),
+            receive_buffer: RING * size_of::<u64>(),
+        }
+    }
+
+    fn peer(&mut self, node: NodeId, address: Vec<usize>) {
+        if let [process] = address[..] {
+            self.nodes.insert(node, process);
+        }
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    fn join(&mut self, group: GroupId, processes: Vec<usize>, receive: bool) -> io::Result<()> {
+        self.groups.insert(group, Group { processes, receive });
+        Ok(())
+    }
+
+    fn leave(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+    }
+
+    fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        let ring = self.place.segment.ring(self.place.me);
+        for datagram in batch {
+            let one;
+            let to = match datagram.to {
+                Dest::Group(group) => match self.groups.get(&group) {
+                    Some(group) => &group.processes[..],
+                    None => continue,
+                },
+                Dest::Node(node) => match self.nodes.get(&node) {
+                    Some(&process) => {
+                        one = [process];
+                        &one
+                    }
+                    None => continue,
+                },
+            };
+            for &process in to {
+                if let Some(told) = self.told.get_mut(process) {
+                    *told = true;
+                }
+            }
+            self.writer
+                .write(ring, datagram.to, datagram.head, datagram.body);
+            self.counters.datagrams_sent += 1;
+            self.counters.bytes_sent += datagram.len() as u64;
+        }
+        self.ring();
+        Ok(batch.len())
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+        let place = &*self.place;
+        place.sleepers.look(place.state());
+        let (groups, nodes) = (&self.groups, &self.nodes);
+        let wanted = |to| match to {
+            Dest::Group(group) => groups.get(&group).is_some_and(|g| g.receive),
+            Dest::Node(node) => nodes.get(&node) == Some(&place.me),
+        };
+        let processes = self.readers.len();
+        let mut given = 0;
+        self.drained = true;
+        for step in 0..processes {
+            let at = (self.turn + step) % processes;
+            if at == place.me {
+                continue;
+            }
+            let ring = place.segment.ring(at);
+            let mut taken = 0;
+            loop {
+                if taken == TURN_MAX {
+                    self.drained = false;
+                    break;
+                }
+                match self.readers[at].read(ring, wanted) {
+                    Found::Datagram(bytes) => sink(now, bytes),
+                    Found::Lost => {
+                        self.counters.overruns += 1;
+                        self.drained = false;
+                        break;
+                    }
+                    Found::Nothing => break,
+                }
+                taken += 1;
+            }
+            place.read[at].store(self.readers[at].at(), Ordering::Relaxed);
+            given += taken;
+            if given >= RECEIVE_MAX {
+                // Whoever had to wait is the first one next time.
+                self.turn = (at + 1) % processes;
+                self.drained = false;
+                break;
+            }
+        }
+        self.counters.datagrams_received += given as u64;
+        Ok(given)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let doze = self.doze();
+        let Some(asleep) = doze.begin() else {
+            return Ok(());
+        };
+        let timeout = timeout.map(|t| {
+            Timespec::try_from(t).unwrap_or(Timespec {
+                tv_sec: i64::MAX,
+                tv_nsec: 0,
+            })
+        });
+        let mut set = [PollFd::new(&doze, PollFlags::IN)];
+        let polled = poll(&mut set, timeout.as_ref());
+        if !set[0].revents().is_empty() {
+            asleep.woken();
+        }
+        match polled {
+            Err(e) if e != rustix::io::Errno::INTR => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a thread needs in order to sleep: its descriptor is readable when the bell was rung.
+pub struct Doze(Arc<Place>);
+
+impl Doze {
+    /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something to look at.
+    pub fn begin(&self) -> Option<Asleep<'_>> {
+        self.0.sleepers.begin(self.0.state());
+        let asleep = Asleep(&self.0);
+        (!self.0.has_news()).then_some(asleep)
+    }
+}
+
+impl AsFd for Doze {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+}
+
+/// A thread that sleeps, for as long as this lives.
+pub struct Asleep<'a>(&'a Place);
+
+impl Asleep<'_> {
+    /// The bell was rung.
+    pub fn woken(&self) {
+        self.0.bell.hush();
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.end();
+    }
+}

@@ -1,0 +1,177 @@
+//! Processes of one host, as threads.
+
+use std::thread;
+
+use super::*;
+
+/// The ends of so many processes.
+fn host(processes: usize) -> Vec<Shm> {
+    let random = || crate::net::random().unwrap();
+    let bells: Vec<Doorbell> = (0..processes)
+        .map(|_| Doorbell::hang(random()).unwrap())
+        .collect();
+    let (names, key): (Vec<u64>, _) = (bells.iter().map(Doorbell::name).collect(), random());
+    let ends = bells.into_iter().enumerate().map(|(me, bell)| {
+        let meeting = Meeting {
+            bells: &names,
+            me,
+            key,
+        };
+        let mut end = match me {
+            0 => meeting.create(bell),
+            _ => meeting.join(bell),
+        }
+        .unwrap();
+        for other in 0..processes {
+            end.peer(NodeId(10 + other as u32), vec![other]);
+        }
+        end
+    });
+    ends.collect()
+}
+
+const ALL: Dest = Dest::Group(GroupId(1));
+
+fn put(end: &mut Shm, to: Dest, bytes: &[u8]) {
+    let (head, body) = bytes.split_at(bytes.len() / 3);
+    let sent = end.send(Time::ZERO, &[Outgoing { to, head, body }]);
+    assert_eq!(sent.unwrap(), 1);
+}
+
+fn got(end: &mut Shm) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    while end
+        .recv(Time::ZERO, &mut |_, bytes| all.push(bytes.to_vec()))
+        .unwrap()
+        > 0
+    {}
+    all
+}
+
+#[test]
+fn everybody_takes_what_is_for_it() {
+    let mut ends = host(3);
+    for end in &mut ends {
+        end.join(GroupId(1), vec![0, 1, 2], true).unwrap();
+    }
+    ends[2].join(GroupId(2), vec![1, 2], true).unwrap();
+    put(&mut ends[0], ALL, b"to all");
+    put(&mut ends[0], Dest::Node(NodeId(12)), b"to one");
+    put(&mut ends[0], Dest::Node(NodeId(99)), b"to nobody");
+    put(
+        &mut ends[1],
+        Dest::Group(GroupId(2)),
+        b"to no group of mine",
+    );
+    assert_eq!(ends[1].counters().datagrams_sent, 0);
+    ends[1].join(GroupId(2), vec![1, 2], false).unwrap();
+    put(&mut ends[1], Dest::Group(GroupId(2)), b"to a group");
+    assert_eq!(got(&mut ends[0]), Vec::<Vec<u8>>::new());
+    assert_eq!(got(&mut ends[1]), [b"to all"]);
+    assert_eq!(
+        got(&mut ends[2]),
+        [&b"to all"[..], b"to one", b"to a group"]
+    );
+    ends[2].leave(GroupId(1));
+    put(&mut ends[0], ALL, &[7; 10_000]);
+    assert_eq!(got(&mut ends[1]), [[7; 10_000]]);
+    assert_eq!(got(&mut ends[2]), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
+    let mut ends = host(2);
+    for end in &mut ends {
+        end.join(GroupId(1), vec![0, 1], true).unwrap();
+    }
+    let largest = vec![1; ends[0].caps().datagram_max];
+    for _ in 0..3 {
+        put(&mut ends[0], ALL, &largest);
+    }
+    assert_eq!(got(&mut ends[1]), [&largest[..]; 3]);
+    for _ in 0..9 {
+        put(&mut ends[0], ALL, &largest);
+    }
+    assert_eq!(got(&mut ends[1]), Vec::<Vec<u8>>::new());
+    assert_eq!(ends[1].counters().overruns, 1);
+    put(&mut ends[0], ALL, b"again");
+    assert_eq!(got(&mut ends[1]), [b"again"]);
+}
+
+/// Two processes that answer each other and sleep in between: a bell that is not heard would be for ever.
+#[test]
+fn who_sleeps_is_woken() {
+    let mut ends = host(2);
+    let mut second = ends.pop().unwrap();
+    let mut first = ends.pop().unwrap();
+    const TURNS: u32 = 20_000;
+    let play = |end: &mut Shm, to: u32, begins: bool| {
+        let mut next = u32::from(!begins);
+        let mut say = begins;
+        while next < TURNS || say {
+            if say {
+                put(end, Dest::Node(NodeId(10 + to)), &next.to_be_bytes());
+                (next, say) = (next + 2, false);
+                continue;
+            }
+            let come = got(end);
+            if let Some(word) = come.first() {
+                assert_eq!(come.len(), 1);
+                let word = u32::from_be_bytes(word[..].try_into().unwrap());
+                assert_eq!(word + 1, next);
+                say = next < TURNS;
+            } else {
+                end.wait(None).unwrap();
+            }
+        }
+        end.counters()
+    };
+    let rung = thread::scope(|scope| {
+        let second = scope.spawn(|| play(&mut second, 0, false));
+        let rung = play(&mut first, 1, true).rings;
+        rung + second.join().unwrap().rings
+    });
+    assert!(rung > 0 && rung <= u64::from(TURNS), "{rung} bells");
+}
+
+#[test]
+fn a_bell_rings_only_for_who_sleeps() {
+    let mut ends = host(2);
+    let word = Dest::Node(NodeId(11));
+    put(&mut ends[0], word, b"1");
+    assert_eq!(ends[0].counters().rings, 0);
+    // What was written before is not slept over.
+    ends[1].wait(None).unwrap();
+    assert_eq!(got(&mut ends[1]), [b"1"]);
+    let doze = ends[1].doze();
+    let asleep = doze.begin().unwrap();
+    put(&mut ends[0], word, b"2");
+    put(&mut ends[0], word, b"3");
+    assert_eq!(ends[0].counters().rings, 1);
+    drop(asleep);
+    assert_eq!(got(&mut ends[1]).len(), 2);
+    put(&mut ends[0], word, b"4");
+    assert_eq!(ends[0].counters().rings, 1);
+}
+
+#[test]
+fn nobody_else_is_let_in() {
+    let (key, ring) = (7, 1024);
+    let (_kept, fd) = Segment::create(key, 2, ring).unwrap();
+    assert!(Segment::open(fd.as_fd(), key, 2, ring).is_ok());
+    for (key, processes, ring) in [(8, 2, ring), (key, 3, ring), (key, 2, 2 * ring)] {
+        assert!(Segment::open(fd.as_fd(), key, processes, ring).is_err());
+    }
+    assert!(
+        rustix::fs::ftruncate(&fd, 0).is_err(),
+        "its length is sealed"
+    );
+    // A stranger's descriptor is not taken for the memory.
+    let bells = [0, 1, 2].map(|_| Doorbell::hang(crate::net::random().unwrap()).unwrap());
+    let [first, second, stranger] = &bells;
+    let file = std::fs::File::open("/dev/null").unwrap();
+    stranger.hand(second.name(), Some(file.as_fd())).unwrap();
+    first.hand(second.name(), None).unwrap();
+    let refused = second.take(first.name(), PATIENCE).unwrap_err();
+    assert!(refused.to_string().contains("cannot"), "{refused}");
+}
