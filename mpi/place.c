@@ -76,7 +76,9 @@ static void settle(MPI_Comm comm, struct place *place) {
             scope_members(scope, group, place->size, members);
         }
     }
-    if (scope && scope_is_one_host(scope, members, place->size)) {
+    int fullest;
+    place->hosts = scope ? scope_hosts(scope, members, place->size, &fullest) : 0;
+    if (place->hosts == 1) {
         place->why = ONE_HOST;
         scope_release(scope);
         scope = NULL;

@@ -45,11 +45,21 @@ static uint64_t this_host(void) {
     return hash;
 }
 
-int scope_is_one_host(const struct scope *scope, const int *members, int size) {
-    for (int i = 1; i < size; i++)
-        if (scope->hosts[members[i]] != scope->hosts[members[0]])
-            return 0;
-    return 1;
+int scope_hosts(const struct scope *scope, const int *members, int size, int *fullest) {
+    int count = 0;
+    *fullest = 0;
+    for (int i = 0; i < size; i++) {
+        int before = 0, same = 0;
+        for (int j = 0; j < size; j++)
+            if (scope->hosts[members ? members[j] : j] == scope->hosts[members ? members[i] : i]) {
+                before += j < i;
+                same++;
+            }
+        count += before == 0;
+        if (same > *fullest)
+            *fullest = same;
+    }
+    return count;
 }
 
 struct scope *scope_create(MPI_Comm comm) {
@@ -85,6 +95,9 @@ struct scope *scope_create(MPI_Comm comm) {
         free(scope);
         return NULL;
     }
+    if (shim.verbose && fabricast_unshared(context))
+        say("shares no memory with other ranks of its host, and speaks to the network by itself: %s",
+            fabricast_unshared(context));
     uint64_t here = this_host();
     PMPI_Allgather(&here, 1, MPI_UINT64_T, scope->hosts, 1, MPI_UINT64_T, comm);
     scope->context = context;

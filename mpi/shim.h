@@ -37,7 +37,7 @@ struct place {
     fabricast_group *group;    /* none: the library serves it */
     struct scope *scope;
     enum reason why;           /* there is none */
-    int rank, size;
+    int rank, size, hosts;
     struct choice choice;      /* what is served all the same by the library */
     char name[32];             /* as it was at the first use, for people */
     unsigned said;             /* reasons that were told, a bit each */
@@ -95,8 +95,8 @@ void scope_add(struct scope *scope);
 void scope_release(struct scope *scope);
 /* Whether one more may be made. */
 int scope_room(void);
-/* Whether these of its processes are on one host. */
-int scope_is_one_host(const struct scope *scope, const int *members, int size);
+/* On how many hosts these of its processes are (NULL: the first ones), and how many on the fullest. */
+int scope_hosts(const struct scope *scope, const int *members, int size, int *fullest);
 int scope_members(const struct scope *scope, MPI_Group group, int size, int *members);
 /* Ends those retired ones that others need no more. */
 void scopes_sweep(void);

@@ -12,7 +12,7 @@ enum { ROWS = 32 };
 
 struct row {
     char name[32];
-    uint64_t size, communicators, bcasts, bytes, barriers, handed;
+    uint64_t size, hosts, communicators, bcasts, bytes, barriers, handed;
 };
 
 /* Of this process; those that find no row are added to the last. */
@@ -36,10 +36,13 @@ static void add(const struct row *more) {
     if (!row->communicators) {
         memcpy(row->name, more->name, sizeof row->name);
         row->size = more->size;
+        row->hosts = more->hosts;
     } else if (strcmp(row->name, more->name) != 0 || row->size != more->size) {
         strcpy(row->name, "(others)");
         row->size = 0;
     }
+    if (row->hosts != more->hosts)
+        row->hosts = 0;
     row->communicators += more->communicators;
     row->bcasts += more->bcasts;
     row->bytes += more->bytes;
@@ -82,7 +85,7 @@ void tally_faster(struct place *place, const struct measured *by) {
 void tally_place(const struct place *place) {
     if (place->rank != 0 || !(place->bcasts || place->barriers || place->handed))
         return;
-    struct row row = {.size = (uint64_t)place->size, .communicators = 1, .bcasts = place->bcasts,
+    struct row row = {.size = (uint64_t)place->size, .hosts = (uint64_t)place->hosts, .communicators = 1, .bcasts = place->bcasts,
                       .bytes = place->bytes, .barriers = place->barriers, .handed = place->handed};
     memcpy(row.name, place->name, sizeof row.name);
     add(&row);
@@ -102,15 +105,23 @@ void tally_context(const fabricast_context *context) {
         counters(&shim.ended)[i] += counters(&now)[i];
 }
 
+/* What its datagrams go by; of communicators of one name that lie differently, the most of it. */
+static const char *served_by(const struct row *r) {
+    if (!r->bcasts && !r->barriers)
+        return "the MPI library";
+    if (r->hosts == r->size)
+        return r->hosts == 2 ? "unicast" : "multicast";
+    return r->hosts == 2 ? "shared memory and unicast" : "shared memory and multicast";
+}
+
 static void tell_rows(void) {
     say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "of them", "broadcasts", "bytes", "barriers",
         "by library", "served by");
     for (int i = 0; i < ROWS && rows[i].communicators; i++) {
         const struct row *r = &rows[i];
-        int served = r->bcasts || r->barriers;
         say("%-31s %6" PRIu64 " %7" PRIu64 " %11" PRIu64 " %15" PRIu64 " %11" PRIu64 " %11" PRIu64 "  %s", r->name,
             r->size, r->communicators, r->bcasts, r->bytes, r->barriers, r->handed,
-            !served ? "the MPI library" : r->size == 2 ? "unicast" : "multicast");
+            served_by(r));
     }
 }
 
@@ -142,6 +153,11 @@ void tally_tell(void) {
     say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64 " to groups, %" PRIu64
         " to one rank each",
         sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
+    if (sum.packets_shared)
+        say("through shared memory: %" PRIu64 " packets, %" PRIu64 " bytes with everything; ranks that fell a whole ring behind: "
+            "%" PRIu64, sum.packets_shared, sum.bytes_shared, sum.overruns_shared);
+    if (sum.unshared)
+        say("ranks that share no memory with others of their hosts, though they are there: %" PRIu64, sum.unshared);
     say("losses noticed and mended: %" PRIu64 "; dropped by kernels: %" PRIu64 ", on purpose: %" PRIu64, sum.losses,
         sum.dropped_by_kernel, sum.dropped_on_purpose);
     say("ranks that multicast did not reach, or no more, and that are served by unicast: %" PRIu64, sum.unreached);

@@ -56,23 +56,6 @@ static long number_of(const char *interface, const char *what) {
     return number;
 }
 
-/* How many hosts there are; how many ranks the fullest has. */
-static int hosts_of(const struct scope *scope, int size, int *fullest) {
-    int hosts = 0;
-    *fullest = 0;
-    for (int i = 0; i < size; i++) {
-        int before = 0, all = 0;
-        for (int j = 0; j < size; j++) {
-            int same = scope->hosts[j] == scope->hosts[i];
-            before += same && j < i;
-            all += same;
-        }
-        hosts += before == 0;
-        *fullest = all > *fullest ? all : *fullest;
-    }
-    return hosts;
-}
-
 /* All that decides what is measured, as far as it is known. */
 static void describe(int size, int hosts, int fullest) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING], interface[64] = "";
@@ -293,7 +276,7 @@ static void measure(uint64_t budget) {
 void tune_begin(void) {
     int size, fullest;
     PMPI_Comm_size(shim.world, &size);
-    int hosts = shim.world_scope ? hosts_of(shim.world_scope, size, &fullest) : 1;
+    int hosts = shim.world_scope ? scope_hosts(shim.world_scope, NULL, size, &fullest) : 1;
     if (hosts == 1)
         return;
     if (shim.rank == 0) {

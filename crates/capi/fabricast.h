@@ -76,6 +76,9 @@ typedef struct fabricast_options {
   const char *scheme;
   // Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
   double inject_loss;
+  // On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
+  // when it started, and its network.
+  const char *host;
 } fabricast_options;
 
 // Counters of a context since it was made.
@@ -111,6 +114,15 @@ typedef struct fabricast_statistics {
   // Groups of this process that are not over yet: those that it has destroyed count until nobody can ask for
   // anything any more that was sent in them.
   uint64_t groups;
+  // Data packets sent through the memory of this host, each once for all who share it.
+  uint64_t packets_shared;
+  // Bytes written there, everything counted.
+  uint64_t bytes_shared;
+  // How often this process had fallen so far behind that it lost what was written there; it was sent again.
+  uint64_t overruns_shared;
+  // Processes that were to share memory with others of their host and cannot: each counts as a host of its own. Told by
+  // each for itself.
+  uint64_t unshared;
 } fabricast_statistics;
 
 #ifdef __cplusplus
@@ -156,6 +168,13 @@ int fabricast_flush(const struct fabricast_context *context);
 // # Safety
 // `context` is valid.
 int64_t fabricast_lost(const struct fabricast_context *context);
+
+// Why this process shares no memory with others of its host although there are any, or null. Valid as long as the
+// context.
+//
+// # Safety
+// `context` is valid.
+const char *fabricast_unshared(const struct fabricast_context *context);
 
 // Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.
 //

@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use fabricast_lib::error::Error;
-use fabricast_lib::object::{Fetch, Object, Written};
+use fabricast_lib::object::{Divisible, Fetch, Object, Written};
 use fabricast_lib::proto::Outcome;
 
 use crate::call::wrong;
@@ -18,6 +18,8 @@ pub struct Lent {
 // SAFETY: whoever lends a buffer leaves it alone until the operation is over, so that it makes no difference which
 // thread touches it.
 unsafe impl Send for Lent {}
+// SAFETY: shared, it is only read.
+unsafe impl Sync for Lent {}
 
 impl Lent {
     /// # Safety
@@ -71,4 +73,22 @@ impl Object for Lent {
     }
 
     fn progress(&mut self, _report: &mut dyn FnMut(u64, u32, Outcome)) {}
+}
+
+impl Divisible for Lent {
+    fn split_off(&mut self, at: u64) -> Lent {
+        let start = self.check(at, 0);
+        let rest = Lent {
+            // SAFETY: it is within the buffer, or its end.
+            at: unsafe { self.at.add(start) },
+            len: self.len - start,
+        };
+        self.len = start;
+        rest
+    }
+
+    fn append(&mut self, rest: Lent) {
+        debug_assert_eq!(self.at.as_ptr().wrapping_add(self.len), rest.at.as_ptr());
+        self.len += rest.len;
+    }
 }

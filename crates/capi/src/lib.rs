@@ -11,7 +11,8 @@ mod lent;
 mod options;
 mod signals;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
@@ -48,6 +49,7 @@ pub struct fabricast_context {
 struct Inner {
     context: Context<Lent>,
     meanwhile: Meanwhile,
+    unshared: Option<CString>,
 }
 
 /// An ordered set of processes that broadcast to each other.
@@ -109,9 +111,12 @@ pub unsafe extern "C" fn fabricast_context_create(
         let job = Job::new(&options)?;
         let meanwhile = job.meanwhile();
         let _kept = signals::Kept::new();
+        let made = Context::new(&options.chosen()?, &mut { job })?;
+        let unshared = made.unshared().and_then(|why| CString::new(why).ok());
         let inner = Inner {
-            context: Context::new(&options.chosen()?, &mut { job })?,
+            context: made,
             meanwhile,
+            unshared,
         };
         *context = Box::into_raw(Box::new(fabricast_context {
             inner: Arc::new(inner),
@@ -171,6 +176,26 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
         }
     });
     rank
+}
+
+/// Why this process shares no memory with others of its host although there are any, or null. Valid as long as the
+/// context.
+///
+/// # Safety
+/// `context` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -> *const c_char {
+    let mut why = ptr::null();
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        why = inner
+            .unshared
+            .as_ref()
+            .map_or(ptr::null(), |why| why.as_ptr());
+        Ok(())
+    });
+    why
 }
 
 /// Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.
@@ -431,7 +456,7 @@ pub unsafe extern "C" fn fabricast_test(
         }
         // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
         drop(unsafe { Box::from_raw(*slot) });
-        *slot = std::ptr::null_mut();
+        *slot = ptr::null_mut();
         tested.map(|_| ())
     })
 }
@@ -450,7 +475,7 @@ pub unsafe extern "C" fn fabricast_wait(request: *mut *mut fabricast_request) ->
         }
         // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
         let fabricast_request { inner, request } = *unsafe { Box::from_raw(*slot) };
-        *slot = std::ptr::null_mut();
+        *slot = ptr::null_mut();
         inner
             .context
             .wait(request, &mut || inner.meanwhile.call())?;

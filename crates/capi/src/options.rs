@@ -40,6 +40,9 @@ pub struct fabricast_options {
     pub scheme: *const c_char,
     /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
     pub inject_loss: f64,
+    /// On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
+    /// when it started, and its network.
+    pub host: *const c_char,
 }
 
 impl fabricast_options {
@@ -78,6 +81,7 @@ impl fabricast_options {
         if let Some(scheme) = text(self.scheme)? {
             chosen.scheme = scheme.into();
         }
+        chosen.host = text(self.host)?.map(String::from);
         Ok(chosen)
     }
 }
@@ -217,6 +221,15 @@ pub struct fabricast_statistics {
     /// Groups of this process that are not over yet: those that it has destroyed count until nobody can ask for
     /// anything any more that was sent in them.
     pub groups: u64,
+    /// Data packets sent through the memory of this host, each once for all who share it.
+    pub packets_shared: u64,
+    /// Bytes written there, everything counted.
+    pub bytes_shared: u64,
+    /// How often this process had fallen so far behind that it lost what was written there; it was sent again.
+    pub overruns_shared: u64,
+    /// Processes that were to share memory with others of their host and cannot: each counts as a host of its own. Told by
+    /// each for itself.
+    pub unshared: u64,
 }
 
 impl fabricast_statistics {
@@ -237,6 +250,10 @@ impl fabricast_statistics {
             dropped_on_purpose: s.faults.send_lost + s.faults.receive_lost,
             unreached: s.unreached,
             groups: s.groups,
+            packets_shared: s.near.data + s.near.data_unicast,
+            bytes_shared: s.shm.bytes_sent,
+            overruns_shared: s.shm.overruns,
+            unshared: s.unshared,
         }
     }
 

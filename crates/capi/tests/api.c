@@ -61,7 +61,11 @@ static void progress(void *user) {
     progressed++;
 }
 
+/* Processes that share a host. */
+static int per_host = 1;
+
 static fabricast_options options(void) {
+    static const char *const hosts[PROCESSES] = {"a", "b", "c", "d"};
     fabricast_options o;
     memset(&o, 0, sizeof o);
     o.struct_size = sizeof o;
@@ -71,6 +75,7 @@ static fabricast_options options(void) {
     o.progress = progress;
     o.user = shared;
     o.interface = "127.0.0.1";
+    o.host = hosts[rank / per_host];
     return o;
 }
 
@@ -157,7 +162,17 @@ static void blocking(void) {
     do /* until nobody can ask for anything any more */
         OK(fabricast_context_statistics(context, &s));
     while (s.groups > 0 && usleep(1000) == 0);
-    CHECK(s.packets_multicast > 0 && (rank != 3 || s.packets_unicast > 0));
+    CHECK(fabricast_unshared(context) == NULL && s.unshared == 0);
+    if (per_host == 1) {
+        CHECK(rank != 3 || s.packets_unicast > 0);
+        CHECK(s.packets_multicast > 0 && s.packets_shared == 0 && s.bytes_shared == 0);
+    } else if (per_host == 2) {
+        /* Of two on a host the first speaks to the network, to the one other. */
+        CHECK(s.packets_multicast == 0 && (s.packets_unicast > 0) == (rank != 1));
+        CHECK(s.packets_shared > 0 && s.bytes_shared > bytes);
+    } else {
+        CHECK(s.packets_multicast == 0 && s.packets_unicast == 0 && s.packets_shared > 0);
+    }
     OK(fabricast_context_destroy(context));
 }
 
@@ -513,12 +528,13 @@ int main(int argc, char **argv) {
     pthread_barrier_init(&shared->barrier, &between, PROCESSES);
     void (*run)(void) = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (argc == 2 && strcmp(argv[1], cases[i].name) == 0)
+        if (argc == 3 && strcmp(argv[1], cases[i].name) == 0)
             run = cases[i].run;
     if (!run) {
         fprintf(stderr, "no such case\n");
         return 2;
     }
+    per_host = atoi(argv[2]);
     pid_t processes[PROCESSES];
     for (rank = 0; rank < PROCESSES; rank++) {
         processes[rank] = fork();

@@ -68,10 +68,16 @@ fn a_program_in_c() {
         "child",
         "lost",
     ];
-    for case in cases {
-        let output = Command::new(&program).arg(case).output().unwrap();
+    // One process on each host, two, and all on one.
+    let hosts = cases.iter().flat_map(|case| ["1", "2"].map(|n| (*case, n)));
+    for (case, per_host) in hosts.chain([("blocking", "4")]) {
+        let output = Command::new(&program)
+            .args([case, per_host])
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{case}: {said}");
+        let status = output.status;
+        assert!(status.success(), "{case}, {per_host} on a host: {said}");
     }
 }
 

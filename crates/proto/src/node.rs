@@ -357,7 +357,12 @@ impl Node {
         Ok(())
     }
 
-    fn bcast(&mut self, now: Time, group: GroupId, (len, awaited): (u64, bool)) -> Result<OpId, Refused> {
+    fn bcast(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        (len, awaited): (u64, bool),
+    ) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
         let chunk = g.chunk;
         let cut = self.config.scheme.cut(len, chunk).ok_or(Refused::TooLong)?;

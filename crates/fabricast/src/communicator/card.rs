@@ -1,7 +1,7 @@
 //! How the processes of a job come to know each other: each gives a card to all.
 //!
 //! Two rounds: the first says where everybody is, the second whether everybody has reached the process
-//! that watches all. Trouble of one is told to all in the round in which it arises, so that either
+//! that watches all, and the memory that it shares with those on its host. Trouble of one is told to all in the round in which it arises, so that either
 //! all go on or none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,14 +10,18 @@ use fabricast_proto::scheme::UnknownScheme;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
 use serde::{Deserialize, Serialize};
 
-use super::engine::{ADDRESSES, Engine};
+use super::engine::{ADDRESSES, Engine, Setting};
+use super::hosts::Hosts;
+use super::near::{self, Mates};
 use super::peers::{Listener, Peers};
+use super::ways::Ways;
 use super::{Bootstrap, Options};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::{self, Net, random};
-use crate::object::Object;
+use crate::object::Divisible;
 use crate::transport::Transport;
+use crate::transport::shm::{Doorbell, Shm};
 use crate::transport::udp;
 
 /// Bytes that each process gives in a round.
@@ -28,7 +32,7 @@ const VERSION: u32 = 1;
 /// is less than a file has.
 const WINDOW: u32 = 2048;
 /// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
-const COPY_MAX: u32 = 256 << 10;
+pub(super) const COPY_MAX: u32 = 256 << 10;
 /// Packets of each stream that are kept for a broadcast that has not been called here yet.
 const HOLD: u32 = 512;
 /// Longest reason that fits a card.
@@ -36,7 +40,7 @@ const REASON: usize = 300;
 
 /// What a process says of itself.
 #[derive(Serialize, Deserialize, Debug)]
-struct Card {
+pub(super) struct Card {
     version: u32,
     /// Of rank 0 it counts.
     session: u64,
@@ -46,23 +50,37 @@ struct Card {
     watch: Option<SocketAddr>,
     /// Largest datagram that its interface takes, in bytes.
     datagram: u32,
+    /// On which host it is, and the name of its bell there; `None`: it cannot share memory.
+    pub host: Option<(u64, u64)>,
+    /// A number that only these processes know.
+    pub key: u64,
 }
 
-fn put(given: &Result<Option<Card>, String>) -> Vec<u8> {
-    let short = given.as_ref().map_err(|reason| {
-        let end = (0..=REASON.min(reason.len())).rev();
-        let end = end.into_iter().find(|&i| reason.is_char_boundary(i));
-        &reason[..end.unwrap_or(0)]
-    });
-    let mut bytes = serde_json::to_vec(&short).unwrap_or_default();
+/// What a process says of itself when it has tried to reach the others.
+#[derive(Serialize, Deserialize, Debug)]
+struct Reached {
+    /// The memory of its host, or why not.
+    near: Result<(), String>,
+}
+
+fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
+    let given = given.as_ref().map_err(|reason| short(reason));
+    let mut bytes = serde_json::to_vec(&given).unwrap_or_default();
     bytes.resize(CARD, b' ');
     bytes
+}
+
+/// As much of a reason as fits a card.
+fn short(reason: &str) -> &str {
+    let end = (0..=REASON.min(reason.len())).rev();
+    let end = end.into_iter().find(|&i| reason.is_char_boundary(i));
+    &reason[..end.unwrap_or(0)]
 }
 
 /// What all gave; an error names the first who could not.
 fn agree<T: for<'a> Deserialize<'a>>(
     bootstrap: &mut dyn Bootstrap,
-    mine: &Result<Option<Card>, String>,
+    mine: &Result<impl Serialize, String>,
 ) -> Result<Vec<T>, Error> {
     let given = bootstrap.allgather(&put(mine))?;
     let read = (0..).zip(&given).map(|(rank, bytes)| {
@@ -78,6 +96,9 @@ struct Opened {
     net: Net,
     listener: Option<Listener>,
     session: u64,
+    key: u64,
+    host: u64,
+    bell: Option<Doorbell>,
     scheme: Scheme,
 }
 
@@ -100,36 +121,77 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         net,
         listener,
         session,
+        key: random()?,
+        host: near::host(options.host.as_deref()),
+        // Who has none shares no memory.
+        bell: Doorbell::hang(random()?).ok(),
         scheme,
     })
 }
 
 /// Opens the network and makes the processes known to each other.
-pub(super) fn introduce<O: Object>(
+pub(super) fn introduce<O: Divisible>(
     options: &Options,
     bootstrap: &mut dyn Bootstrap,
 ) -> Result<(Engine<O>, Peers), Error> {
     let (rank, size) = (bootstrap.rank(), bootstrap.size());
     let opened = open(options, rank);
-    let mine = opened.as_ref().map_err(Error::to_string).map(|o| {
-        Some(Card {
-            version: VERSION,
-            session: o.session,
-            udp: o.net.inner().local_addr(),
-            watch: o.listener.as_ref().map(Listener::address),
-            datagram: o.net.caps().datagram_max as u32,
-        })
+    let mine = opened.as_ref().map_err(Error::to_string).map(|o| Card {
+        version: VERSION,
+        session: o.session,
+        udp: o.net.inner().local_addr(),
+        watch: o.listener.as_ref().map(Listener::address),
+        datagram: o.net.caps().datagram_max as u32,
+        host: o.bell.as_ref().map(|bell| (o.host, bell.name())),
+        key: o.key,
     });
     let cards: Vec<Card> = agree(bootstrap, &mine)?;
     let mut opened = opened?;
     let joined = join(&mut opened, &cards, (rank, size));
-    let said = joined.as_ref().map_err(Error::to_string).map(|_| None);
-    let _: Vec<Option<Card>> = agree(bootstrap, &said)?;
-    let peers = joined?;
-    Ok((engine(opened, &cards, (rank, size))?, peers))
+    let said = joined.as_ref().map_err(Error::to_string);
+    let said = said.map(|(_, near)| Reached {
+        near: near
+            .as_ref()
+            .map(|_| ())
+            .map_err(|reason| short(reason).into()),
+    });
+    let reached: Vec<Reached> = agree(bootstrap, &said)?;
+    let (peers, near) = joined?;
+    let hosts = (0..)
+        .zip(&cards)
+        .zip(&reached)
+        .map(|((rank, card), reached)| {
+            let host = card.host.map(|host| (host.0, reached.near.is_ok()));
+            host.unwrap_or((rank, false))
+        });
+    let hosts = Hosts::new(&hosts.collect::<Vec<_>>());
+    let unshared = unshared(&cards, &reached, rank);
+    let near = near.ok().flatten();
+    let setting = engine(opened, &cards, (rank, size), hosts, near);
+    let engine = Engine::new(Setting {
+        unshared,
+        ..setting
+    });
+    Ok((engine, peers))
 }
 
-fn join(opened: &mut Opened, cards: &[Card], (rank, size): (u32, u32)) -> Result<Peers, Error> {
+/// Why this process shares no memory with others of its host, if there are any.
+fn unshared(cards: &[Card], reached: &[Reached], rank: u32) -> Option<String> {
+    let host = |card: &Card| card.host.map(|host| host.0);
+    let here = host(cards.get(rank as usize)?)?;
+    let mut all = (0..).zip(cards).zip(reached);
+    all.find_map(|((other, card), reached)| match &reached.near {
+        Err(reason) if host(card) == Some(here) => Some(format!("rank {other}: {reason}")),
+        _ => None,
+    })
+}
+
+/// Reaches the process that watches all, and the memory of this host if others are on it.
+fn join(
+    opened: &mut Opened,
+    cards: &[Card],
+    (rank, size): (u32, u32),
+) -> Result<(Peers, Result<Option<Shm>, String>), Error> {
     if cards.len() != size as usize || cards.iter().any(|c| c.version != VERSION) {
         let text = "the processes use different versions of Fabricast";
         return Err(Error::Refused(text.into()));
@@ -140,19 +202,28 @@ fn join(opened: &mut Opened, cards: &[Card], (rank, size): (u32, u32)) -> Result
                     are reached by (FABRICAST_INTERFACE)";
         return Err(Error::Refused(text.into()));
     }
+    let mates = Mates::new(opened.bell.take(), cards, rank);
+    // Who makes the memory does it before it waits for anybody.
+    let first = mates.as_ref().is_some_and(Mates::is_first);
+    let (makes, takes) = if first { (mates, None) } else { (None, mates) };
+    let made = makes.map(Mates::meet);
     let session = cards[0].session;
-    match (opened.listener.take(), cards[0].watch) {
-        (Some(listener), _) => listener.accept(session, size),
-        (None, Some(address)) => Peers::connect(address, session, rank),
-        (None, None) => Err(Error::Refused("rank 0 does not listen".into())),
-    }
+    let peers = match (opened.listener.take(), cards[0].watch) {
+        (Some(listener), _) => listener.accept(session, size)?,
+        (None, Some(address)) => Peers::connect(address, session, rank)?,
+        (None, None) => return Err(Error::Refused("rank 0 does not listen".into())),
+    };
+    let near = made.or_else(|| takes.map(Mates::meet)).transpose();
+    Ok((peers, near))
 }
 
-fn engine<O: Object>(
+fn engine<O: Divisible>(
     opened: Opened,
     cards: &[Card],
     (rank, size): (u32, u32),
-) -> Result<Engine<O>, Error> {
+    hosts: Hosts,
+    near: Option<Shm>,
+) -> Setting<O> {
     let session = cards[0].session;
     let Opened {
         mut net, scheme, ..
@@ -168,9 +239,20 @@ fn engine<O: Object>(
         ..net::node_config(NodeId(rank), session, (scheme, WINDOW), chunk, net.caps())
     };
     let seed = session ^ u64::from(rank);
-    let driver = Driver::new(Node::new(config, seed), net);
-    let addresses = addresses(session, cards[0].udp.is_ipv4());
-    Ok(Engine::new(driver, (NodeId(rank), size), chunk, addresses))
+    let all: Vec<NodeId> = (0..size).map(NodeId).collect();
+    let mates = hosts.mates(NodeId(rank), &all);
+    let near = near.filter(|_| mates.len() > 1);
+    let near = near.map(|shm| near::driver(shm, NodeId(rank), session, &mates));
+    let far = Driver::new(Node::new(config, seed), net);
+    Setting {
+        ways: Ways { far, near },
+        hosts,
+        rank: NodeId(rank),
+        size,
+        chunk: [chunk, near::CHUNK],
+        addresses: addresses(session, cards[0].udp.is_ipv4()),
+        unshared: None,
+    }
 }
 
 /// The IP groups of a job: at random in the range of local scope, at a random port.
@@ -203,17 +285,19 @@ mod tests {
             udp: udp.parse().unwrap(),
             watch: Some(udp.parse().unwrap()),
             datagram: u32::MAX,
+            host: Some((u64::MAX, u64::MAX)),
+            key: u64::MAX,
         };
         for udp in [
             "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",
             "10.0.0.1:1",
         ] {
-            let bytes = put(&Ok(Some(card(udp))));
+            let bytes = put(&Ok(card(udp)));
             assert_eq!(bytes.len(), CARD);
             let read: Result<Card, String> = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(read.unwrap().udp, udp.parse().unwrap());
         }
-        let bytes = put(&Err("ü\"\\\n".repeat(400)));
+        let bytes = put(&Err::<Card, _>("ü\"\\\n".repeat(400)));
         assert!(bytes.len() <= 2 * CARD);
     }
 

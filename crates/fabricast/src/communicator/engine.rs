@@ -1,5 +1,8 @@
 //! What is behind the lock: the driver, what has ended, what is still to be brought to others.
 
+mod barriers;
+mod groups;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -7,20 +10,38 @@ use std::time::Duration;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Reach, Refused, Seq, Time};
 
+use self::barriers::release;
+use self::groups::Leaving;
 use super::Group;
+use super::hosts::{Hosts, Shape};
+use super::joint::{Joints, News, Route};
+use super::part::Part;
+use super::rest::Rest;
 use super::stream::Stream;
-use crate::driver::{self, Driver, Step};
+use super::ways::{Way, Ways};
+use crate::driver::{self, Step};
 use crate::error::Error;
-use crate::net::Net;
-use crate::object::Object;
+use crate::object::Divisible;
 use crate::transport::Transport;
 use crate::transport::fault::FaultCounters;
-use crate::transport::udp::{Ready, Sending, Sleeper, Udp, UdpCounters, Waker};
+use crate::transport::shm::ShmCounters;
+use crate::transport::udp::{Ready, Sending, Udp, UdpCounters, Waker};
 
-/// Bytes of copies that may wait for others to receive them; beyond, the root waits itself.
-const COPIES_MAX: u64 = 4 << 20;
+/// Bytes of copies that may wait for others to receive them, of a root's and again of what is passed on; beyond, callers
+/// wait themselves.
+pub(super) const COPIES_MAX: u64 = 4 << 20;
 /// IP groups that a context uses.
 pub(super) const ADDRESSES: usize = 8;
+
+/// Largest number of passes over both ways in one step.
+const PASSES_MAX: usize = 4;
+
+/// An operation: one of a driver's, or one that is composed of several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Op {
+    Single(Way, OpId),
+    Joint(u32),
+}
 
 /// How an operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +54,12 @@ pub(super) enum Ended {
 /// Counters of a context, all since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Of the protocol.
+    /// Of the protocol, on the network ...
     pub node: fabricast_proto::Counters,
+    /// ... and between processes of this host.
+    pub near: fabricast_proto::Counters,
+    /// Of the memory that they share.
+    pub shm: ShmCounters,
     /// Of the driver.
     pub driver: driver::Counters,
     /// Of the sockets.
@@ -53,6 +78,8 @@ pub struct Statistics {
     pub barriers: u64,
     /// How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
     pub unreached: u64,
+    /// 1 if this process was to share memory with others of its host and does not.
+    pub unshared: u64,
     /// Groups that are not over yet, those among them that this process has left and others have not.
     pub groups: u64,
 }
@@ -60,61 +87,74 @@ pub struct Statistics {
 /// What is known of a group.
 struct State {
     members: Vec<NodeId>,
+    shape: Shape,
     /// Copies on their way.
     copies: u32,
 }
 
-/// How far the end of a group has come. Others may lack something until all have come to a barrier
-/// in it; then only words of that barrier can be lacking, and who lacks one asks soon.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Leaving {
-    /// What was sent is still to be received.
-    Flushing,
-    /// Nothing is; others may not be so far.
-    Meeting(OpId),
-    /// All were so far at this time.
-    Answering(Time),
-}
-
-/// After all have met, a group is there for so long, to answer who lost a word ...
-const ANSWERING: Duration = Duration::from_millis(50);
-/// ... and until nobody owes it an answer, but not beyond this.
-const ANSWERING_MAX: Duration = Duration::from_secs(5);
-
 /// See the module.
-pub(super) struct Engine<O: Object> {
-    driver: Driver<Net, O>,
+pub(super) struct Engine<O: Divisible> {
+    ways: Ways<O>,
+    joints: Joints<O>,
+    hosts: Hosts,
     rank: NodeId,
-    chunk: u32,
+    /// Payload of a data packet, by each way.
+    chunk: [u32; 2],
     /// Everybody, and the addresses that groups share.
     all: Vec<NodeId>,
     addresses: [SocketAddr; ADDRESSES],
     groups: BTreeMap<GroupId, State>,
-    /// Groups that this process is done with.
-    leaving: BTreeMap<GroupId, Leaving>,
+    /// Groups that this process is done with, by each way in which they exist.
+    leaving: BTreeMap<(GroupId, Way), Leaving>,
     /// Operations under way that somebody waits for.
-    pending: BTreeMap<OpId, GroupId>,
-    ended: BTreeMap<OpId, Ended>,
+    pending: BTreeMap<Op, GroupId>,
+    ended: BTreeMap<Op, Ended>,
+    /// Objects of composed operations that have ended.
+    back: BTreeMap<u32, O>,
+    /// Barriers in which this process keeps its mates until the leaders have met: by what, and in which group.
+    held: BTreeMap<OpId, (GroupId, Barrier)>,
+    /// The leaders' barriers for them.
+    meetings: BTreeMap<OpId, GroupId>,
     /// Copies on their way, which nobody waits for, and their bytes.
-    copies: BTreeMap<OpId, (GroupId, u64)>,
+    copies: BTreeMap<Op, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
     /// Callers that sleep: what wakes them, and until which operation ends; none: any.
-    asleep: Vec<(Waker, Option<OpId>)>,
+    asleep: Vec<(Waker, Option<Op>)>,
     stream: Stream,
     wake: Option<Time>,
+    unshared: Option<String>,
     statistics: Statistics,
 }
 
-impl<O: Object> Engine<O> {
-    pub fn new(
-        driver: Driver<Net, O>,
-        (rank, size): (NodeId, u32),
-        chunk: u32,
-        addresses: [SocketAddr; ADDRESSES],
-    ) -> Engine<O> {
+/// What a context begins with.
+pub(super) struct Setting<O: Divisible> {
+    pub ways: Ways<O>,
+    pub hosts: Hosts,
+    pub rank: NodeId,
+    pub size: u32,
+    /// Payload of a data packet over the network, and through shared memory.
+    pub chunk: [u32; 2],
+    pub addresses: [SocketAddr; ADDRESSES],
+    /// Why no memory is shared with others of this host, if there are any.
+    pub unshared: Option<String>,
+}
+
+impl<O: Divisible> Engine<O> {
+    pub fn new(setting: Setting<O>) -> Engine<O> {
+        let Setting {
+            ways,
+            hosts,
+            rank,
+            size,
+            chunk,
+            addresses,
+            unshared,
+        } = setting;
         Engine {
-            driver,
+            ways,
+            joints: Joints::new(),
+            hosts,
             rank,
             chunk,
             all: (0..size).map(NodeId).collect(),
@@ -123,134 +163,38 @@ impl<O: Object> Engine<O> {
             leaving: BTreeMap::new(),
             pending: BTreeMap::new(),
             ended: BTreeMap::new(),
+            back: BTreeMap::new(),
+            held: BTreeMap::new(),
+            meetings: BTreeMap::new(),
             copies: BTreeMap::new(),
             copied: 0,
             gone: BTreeSet::new(),
             asleep: Vec::new(),
             stream: Stream::default(),
             wake: None,
+            unshared,
             statistics: Statistics::default(),
         }
     }
 
+    /// Why no memory is shared with others of this host, if there are any.
+    pub fn unshared(&self) -> Option<&str> {
+        self.unshared.as_deref()
+    }
+
     pub fn udp(&self) -> &Udp {
-        self.driver.net().inner()
+        self.ways.far.net().inner()
     }
 
     /// Something that one thread sleeps in until there is something to step for.
-    pub fn sleeper(&mut self) -> io::Result<Sleeper> {
-        self.driver.transport().inner_mut().sleeper()
+    pub fn sleeper(&mut self) -> io::Result<Rest> {
+        let near = self.ways.near.as_ref().map(|near| near.net().doze());
+        Rest::new(self.ways.far.transport().inner_mut().sleeper()?, near)
     }
 
     /// What a sleep has seen: the next step reads these sockets alone.
     pub fn heed(&mut self, ready: &Ready) {
-        self.driver.transport().inner_mut().heed(ready);
-    }
-
-    /// Adds a group, and joins the IP group that it shares with others.
-    pub fn add(&mut self, group: &Group) -> Result<(), Error> {
-        let mut members = group.members.clone();
-        members.sort_unstable();
-        members.dedup();
-        let known = members.iter().all(|m| self.all.binary_search(m).is_ok());
-        if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
-            return Err(Error::Usage(
-                "a group has different processes of its context, this one among them".into(),
-            ));
-        }
-        if members.len() > 1 {
-            let address = self.addresses[self.address(&members)];
-            let joined = self.driver.transport().join(group.id, address, true);
-            joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
-            let command = Command::GroupAdd {
-                group: group.id,
-                members: members.clone(),
-                chunk: self.chunk,
-                start: Seq(0),
-            };
-            let added = self.driver.command(Time::ZERO, command);
-            added.map_err(|r| Error::Usage(r.to_string()))?;
-        }
-        let copies = 0;
-        self.groups.insert(group.id, State { members, copies });
-        Ok(())
-    }
-
-    /// Which IP group serves these processes: one for everybody's, the others for whoever comes.
-    fn address(&self, members: &[NodeId]) -> usize {
-        if members.len() == self.all.len() {
-            return 0;
-        }
-        // Any function that all members compute alike, and that tells sets apart.
-        let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
-        let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
-    }
-
-    pub fn leave(&mut self, now: Time, group: GroupId) {
-        match self.groups.get(&group) {
-            Some(state) if state.members.len() > 1 => {
-                self.leaving.insert(group, Leaving::Flushing);
-                // Whoever steps next begins with it, and nobody may call again.
-                self.wake = Some(now);
-            }
-            _ => _ = self.groups.remove(&group),
-        }
-    }
-
-    /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
-    fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
-        let mut soonest: Option<Time> = None;
-        let mut begun = false;
-        let mut done = Vec::new();
-        for (&group, leaving) in &mut self.leaving {
-            match *leaving {
-                Leaving::Flushing => {
-                    let state = self.groups.get(&group);
-                    let (members, copies) = state.map_or((0, 0), |g| (g.members.len(), g.copies));
-                    if copies > 0 || self.pending.values().any(|g| *g == group) {
-                        continue;
-                    }
-                    match self.driver.barrier(now, group, release(members)) {
-                        Ok(op) => {
-                            *leaving = Leaving::Meeting(op);
-                            begun = true;
-                        }
-                        Err(Refused::Busy) => {}
-                        Err(_) => done.push(group),
-                    }
-                }
-                Leaving::Meeting(_) => {}
-                Leaving::Answering(since) => {
-                    let quiet = self.driver.node().is_quiet(now, group);
-                    let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
-                    match now >= end {
-                        true => done.push(group),
-                        false => soonest = Some(soonest.map_or(end, |t| t.min(end))),
-                    }
-                }
-            }
-        }
-        for group in done {
-            self.leaving.remove(&group);
-            self.remove(now, group);
-        }
-        (soonest, begun)
-    }
-
-    /// Starts a barrier of all members.
-    pub fn barrier(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        by: Option<Barrier>,
-    ) -> Result<OpId, Refused> {
-        let members = self.groups.get(&group).map_or(0, |g| g.members.len());
-        let algorithm = by.unwrap_or(release(members));
-        let op = self.driver.barrier(now, group, algorithm)?;
-        self.statistics.barriers += 1;
-        self.pending.insert(op, group);
-        Ok(op)
+        self.ways.far.transport().inner_mut().heed(ready);
     }
 
     /// Starts a broadcast; `None`: its caller need not wait.
@@ -260,15 +204,37 @@ impl<O: Object> Engine<O> {
         group: GroupId,
         root: NodeId,
         object: O,
-    ) -> Result<Option<OpId>, (Refused, O)> {
+    ) -> Result<Option<Op>, (Refused, O)> {
+        let Some(state) = self.groups.get(&group) else {
+            return Err((Refused::NoGroup, object));
+        };
         let len = object.len();
         let sends = root == self.rank;
-        let short = !self.driver.node().scheme().is_awaited(len);
+        let short = !self.ways.far.node().scheme().is_awaited(len);
         let copy = sends && short && self.copied + len <= COPIES_MAX;
-        let op = match sends {
-            true if copy => self.driver.bcast(now, group, object)?,
-            true => self.driver.lend(now, group, object, true)?,
-            false => self.driver.post(now, group, root, object)?,
+        let op = if state.shape.mixed {
+            if !self.joints.has_room(group) {
+                return Err((Refused::Busy, object));
+            }
+            let route = Route::new(&self.hosts, &state.shape, root, self.rank);
+            Op::Joint(self.joints.add(group, route, object, copy))
+        } else {
+            let way = if state.shape.is_near() {
+                Way::Near
+            } else {
+                Way::Far
+            };
+            let part = Part::Own(object);
+            let started = match sends {
+                true if copy => self.ways.bcast(way, now, group, part),
+                true => self.ways.lend(way, now, group, part),
+                false => self.ways.post((way, root), now, group, part),
+            };
+            match started {
+                Ok(op) => Op::Single(way, op),
+                Err((refused, Part::Own(object))) => return Err((refused, object)),
+                Err(_) => unreachable!("it is what was given"),
+            }
         };
         let s = &mut self.statistics;
         let (count, bytes) = match sends {
@@ -278,13 +244,11 @@ impl<O: Object> Engine<O> {
         (*count, *bytes) = (*count + 1, *bytes + len);
         if copy {
             self.stream.add(now, len);
-            let lent = self.driver.take(op);
-            debug_assert!(lent.is_some() || len == 0, "it was copied");
-            self.copies.insert(op, (group, len));
-            self.copied += len;
-            if let Some(state) = self.groups.get_mut(&group) {
-                state.copies += 1;
+            if let Op::Single(way, op) = op {
+                let lent = self.ways.take((way, op));
+                debug_assert!(lent.is_some() || len == 0, "it was copied");
             }
+            self.passes(op, group, len);
             return Ok(None);
         }
         self.stream.broken();
@@ -292,10 +256,31 @@ impl<O: Object> Engine<O> {
         Ok(Some(op))
     }
 
-    /// Lets the driver work; says when it wants to again, and what keeps it from sending.
+    /// A copy is on its way.
+    fn passes(&mut self, op: Op, group: GroupId, len: u64) {
+        self.copies.insert(op, (group, len));
+        self.copied += len;
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.copies += 1;
+        }
+    }
+
+    /// It has arrived; false: it was none.
+    fn passed(&mut self, op: Op) -> bool {
+        let Some((group, len)) = self.copies.remove(&op) else {
+            return false;
+        };
+        self.copied -= len;
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.copies -= 1;
+        }
+        true
+    }
+
+    /// Lets the drivers work; says when they want to again, and what keeps them from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         self.stream.sent();
-        let step = self.driver.step(now);
+        let step = self.ways.step(now);
         self.stepped(now, step)
     }
 
@@ -306,7 +291,8 @@ impl<O: Object> Engine<O> {
             return Ok(());
         }
         self.stream.sent();
-        let step = self.driver.advance(now, false);
+        self.joints.advance(now, &mut self.ways);
+        let step = self.ways.advance(now);
         self.stepped(now, step).map(|_| ())
     }
 
@@ -320,40 +306,23 @@ impl<O: Object> Engine<O> {
         now: Time,
         step: io::Result<Step>,
     ) -> Result<(Option<Time>, Sending), Error> {
-        let step = step.map_err(|e| Error::io("using the network", e))?;
-        while let Some(event) = self.driver.event() {
-            let (op, how) = match event {
-                Event::Complete(op) => (op, Ended::Complete),
-                Event::Failed(op) => (op, Ended::Failed),
-                Event::Mismatch(op) => {
-                    if let Some(&group) = self.pending.get(&op) {
-                        self.ended.insert(op, Ended::Mismatch);
-                        self.end(now, group);
-                        self.ring(op);
-                    }
-                    continue;
-                }
-                Event::Path { reach, .. } => {
-                    self.statistics.unreached += u64::from(reach != Reach::Multicast);
-                    continue;
-                }
-                Event::Proven(_) | Event::Slow { .. } => continue,
-            };
-            if let Some((group, len)) = self.copies.remove(&op) {
-                self.copied -= len;
-                if let Some(state) = self.groups.get_mut(&group) {
-                    state.copies -= 1;
-                }
-            } else if let Some(leaving) = self
-                .leaving
-                .values_mut()
-                .find(|l| **l == Leaving::Meeting(op))
-            {
-                *leaving = Leaving::Answering(now);
-            } else if self.pending.contains_key(&op) {
-                self.ended.entry(op).or_insert(how);
+        let fails = |e| Error::io("using the network", e);
+        let mut step = step.map_err(fails)?;
+        for pass in 0.. {
+            let mut begun = self.heed_events(now);
+            begun |= self.joints.advance(now, &mut self.ways);
+            self.heed_joints();
+            if !begun {
+                break;
             }
-            self.ring(op);
+            if pass == PASSES_MAX {
+                step.wake = Some(now);
+                break;
+            }
+            // More may wait to be received, which only the first step could tell.
+            let more = step.wake.filter(|&at| at <= now);
+            step = self.ways.advance(now).map_err(fails)?;
+            step.wake = more.or(step.wake);
         }
         let mut wake = step.wake;
         if !self.leaving.is_empty() {
@@ -366,19 +335,96 @@ impl<O: Object> Engine<O> {
         Ok((wake, self.udp().sending()))
     }
 
-    fn remove(&mut self, now: Time, group: GroupId) {
-        if self
-            .groups
-            .remove(&group)
-            .is_some_and(|g| g.members.len() > 1)
-        {
-            let _ = self.driver.command(now, Command::GroupRemove(group));
-            self.driver.transport().leave(group);
+    /// Takes what the drivers report; says whether something was begun in answer to it.
+    fn heed_events(&mut self, now: Time) -> bool {
+        let mut begun = false;
+        while let Some((way, event)) = self.ways.event() {
+            let (op, how) = match event {
+                Event::Complete(op) => (op, Ended::Complete),
+                Event::Failed(op) => (op, Ended::Failed),
+                Event::Mismatch(op) => (op, Ended::Mismatch),
+                Event::Gathered(op) => {
+                    begun |= self.gathered(now, op);
+                    continue;
+                }
+                Event::Path { reach, .. } => {
+                    self.statistics.unreached += u64::from(reach != Reach::Multicast);
+                    continue;
+                }
+                Event::Proven(_) | Event::Slow { .. } => continue,
+            };
+            if let Some(group) = self.joints.heed((way, op)) {
+                if how != Ended::Complete {
+                    let spoilt = match how {
+                        Ended::Mismatch => self.joints.spoil(now, &mut self.ways, group),
+                        _ => Vec::new(),
+                    };
+                    begun |= !spoilt.is_empty();
+                    self.joints.end(group, how);
+                    self.end_but(now, group, &spoilt);
+                }
+                continue;
+            }
+            if way == Way::Far
+                && let Some(group) = self.meetings.remove(&op)
+            {
+                begun |= self.met(now, group, how);
+                continue;
+            }
+            let op = Op::Single(way, op);
+            self.ring(op);
+            if how == Ended::Mismatch {
+                if let Some(&group) = self.pending.get(&op) {
+                    self.ended.insert(op, Ended::Mismatch);
+                    self.end(now, group);
+                }
+                continue;
+            }
+            if self.passed(op) {
+                continue;
+            }
+            let meets = |l: &&mut Leaving| matches!((op, &**l), (Op::Single(_, op), Leaving::Meeting(m)) if op == *m);
+            let leaving = self.leaving.iter_mut().filter(|((_, w), _)| *w == way);
+            if let Some(leaving) = leaving.map(|(_, l)| l).find(meets) {
+                *leaving = Leaving::Answering(now);
+            } else if self.pending.contains_key(&op) {
+                self.ended.entry(op).or_insert(how);
+            }
+        }
+        begun
+    }
+
+    /// Takes what has become of composed operations.
+    fn heed_joints(&mut self) {
+        while let Some(news) = self.joints.news() {
+            match news {
+                News::Over {
+                    joint,
+                    how,
+                    object,
+                    passes,
+                } => {
+                    let op = Op::Joint(joint);
+                    self.ring(op);
+                    let Some(&group) = self.pending.get(&op) else {
+                        continue;
+                    };
+                    self.ended.entry(op).or_insert(how);
+                    if let Some(bytes) = passes.filter(|_| self.groups.contains_key(&group)) {
+                        self.passes(op, group, bytes);
+                    }
+                    self.back.extend(object.map(|object| (joint, object)));
+                }
+                News::Gone(joint) => {
+                    self.ring(Op::Joint(joint));
+                    self.passed(Op::Joint(joint));
+                }
+            }
         }
     }
 
     /// From now on its caller sleeps: whoever ends the operation (none: any) for it is to wake it.
-    pub fn falls_asleep(&mut self, waker: &Waker, until: Option<OpId>) {
+    pub fn falls_asleep(&mut self, waker: &Waker, until: Option<Op>) {
         self.asleep.push((waker.clone(), until));
     }
 
@@ -386,25 +432,31 @@ impl<O: Object> Engine<O> {
         self.asleep.retain(|(w, _)| w != waker);
     }
 
-    fn ring(&self, ended: OpId) {
-        let waits = |until: Option<OpId>| until.is_none_or(|op| op == ended);
+    fn ring(&self, ended: Op) {
+        let waits = |until: Option<Op>| until.is_none_or(|op| op == ended);
         let hit = self.asleep.iter().filter(|(_, until)| waits(*until));
         hit.for_each(|(waker, _)| waker.wake());
     }
 
     /// How the operation has ended, and its object; once.
-    pub fn ended(&mut self, op: OpId) -> Option<(Ended, Option<O>)> {
+    pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
         let how = *self.ended.get(&op)?;
-        let object = self.driver.take(op);
-        if object.is_none() && self.driver.object(op).is_some() {
-            return None; // it is read until the last datagram has gone
-        }
+        let object = match op {
+            Op::Joint(joint) => self.back.remove(&joint),
+            Op::Single(way, single) => {
+                let part = self.ways.take((way, single));
+                if part.is_none() && self.ways.has((way, single)) {
+                    return None; // it is read until the last datagram has gone
+                }
+                part.and_then(Part::own)
+            }
+        };
         self.ended.remove(&op);
         self.pending.remove(&op);
         Some((how, object))
     }
 
-    /// Whether everybody has what was sent.
+    /// Whether everybody has what was sent, or passed on.
     pub fn is_flushed(&self) -> bool {
         let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
         self.copies.is_empty() && !self.leaving.values().any(waits)
@@ -421,50 +473,18 @@ impl<O: Object> Engine<O> {
         self.groups.contains_key(&group)
     }
 
-    /// A process is lost: its groups end, and what was under way in them.
-    pub fn give_up(&mut self, now: Time, node: NodeId) {
-        if self.gone.insert(node) {
-            let groups = self
-                .groups
-                .iter()
-                .filter(|(_, g)| g.members.contains(&node));
-            let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
-            hit.into_iter().for_each(|group| self.end(now, group));
-        }
-    }
-
-    /// Ends a group, and what is under way in it.
-    pub fn end(&mut self, now: Time, group: GroupId) {
-        self.remove(now, group);
-        self.leaving.remove(&group);
-        let hit = self.pending.iter().filter(|(_, g)| **g == group);
-        for (&op, _) in hit {
-            self.ended.entry(op).or_insert(Ended::Failed);
-        }
-        let copied = &mut self.copied;
-        self.copies.retain(|_, (g, len)| {
-            *copied -= if *g == group { *len } else { 0 };
-            *g != group
-        });
-    }
-
     pub fn statistics(&self) -> Statistics {
+        let near = self.ways.near.as_ref();
         Statistics {
-            node: self.driver.node().counters(),
-            driver: self.driver.counters(),
+            node: self.ways.far.node().counters(),
+            near: near.map(|d| d.node().counters()).unwrap_or_default(),
+            shm: near.map(|d| d.net().counters()).unwrap_or_default(),
+            driver: self.ways.far.counters(),
             udp: self.udp().counters(),
-            faults: self.driver.net().counters(),
+            faults: self.ways.far.net().counters(),
             groups: self.groups.len() as u64,
+            unshared: u64::from(self.unshared.is_some()),
             ..self.statistics
         }
     }
-}
-
-/// The barrier of a group of so many, unless another is asked for: with few, rank 0 hears each itself.
-fn release(members: usize) -> Barrier {
-    let fanout = match members {
-        0..=32 => members as u16,
-        _ => 16,
-    };
-    Barrier::Release { fanout }
 }

@@ -13,27 +13,36 @@
 
 mod card;
 mod engine;
+#[cfg(test)]
+mod host_tests;
+mod hosts;
+mod joint;
+mod near;
+mod part;
 mod peers;
 mod progress;
+mod rest;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Barrier, GroupId, NodeId, OpId, Refused, Time};
+use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
-use self::engine::{Ended, Engine};
+use self::engine::{Ended, Engine, Op};
 use self::peers::Peers;
 use self::progress::Progress;
+use self::rest::Rest;
 use crate::config::NetOptions;
 use crate::error::Error;
 use crate::net::Clock;
-use crate::object::Object;
-use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
+use crate::object::Divisible;
+use crate::transport::udp::{Ready, Sending, Waker};
 
 pub use self::card::CARD;
 pub use self::engine::Statistics;
@@ -48,6 +57,9 @@ pub struct Options {
     pub net: NetOptions,
     /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
     pub scheme: String,
+    /// On which host this process is: those that say the same share its memory, if they can. By default the system's
+    /// name of it, when it started, and its network.
+    pub host: Option<String>,
 }
 
 impl Default for Options {
@@ -55,6 +67,7 @@ impl Default for Options {
         Options {
             net: NetOptions::default(),
             scheme: "auto".into(),
+            host: None,
         }
     }
 }
@@ -76,16 +89,16 @@ pub trait Bootstrap {
 pub type Meanwhile<'a> = &'a mut dyn FnMut();
 
 /// One process's end.
-pub struct Context<O: Object + Send + 'static> {
+pub struct Context<O: Divisible + Send + Sync + 'static> {
     shared: Arc<Shared<O>>,
     /// Callers that block take one each; as many as ever blocked at once.
-    sleepers: Mutex<Vec<Sleeper>>,
+    sleepers: Mutex<Vec<Rest>>,
     progress: Progress,
     peers: Peers,
 }
 
 /// What callers and the progress thread share.
-struct Shared<O: Object> {
+struct Shared<O: Divisible> {
     engine: Mutex<Engine<O>>,
     clock: Clock,
     /// Callers that block.
@@ -98,7 +111,7 @@ struct Shared<O: Object> {
     dozing: AtomicBool,
 }
 
-impl<O: Object> Shared<O> {
+impl<O: Divisible> Shared<O> {
     fn lock(&self) -> MutexGuard<'_, Engine<O>> {
         // A thread that panicked inside has said so; what it left is no worse than a lost datagram.
         self.engine.lock().unwrap_or_else(|e| e.into_inner())
@@ -124,10 +137,10 @@ impl Group {
 #[must_use = "an operation ends only in test or wait"]
 pub struct Request {
     /// `None`: it was over at once.
-    op: Option<OpId>,
+    op: Option<Op>,
 }
 
-impl<O: Object + Send + 'static> Context<O> {
+impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// Makes the processes of a job known to each other and opens the network. All call it at
     /// once, and either all succeed or all are told the same reason.
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
@@ -267,6 +280,12 @@ impl<O: Object + Send + 'static> Context<O> {
         self.shared.lock().udp().device().name.clone()
     }
 
+    /// Why this process shares no memory with others of its host although there are any: then each of them counts as
+    /// a host of its own.
+    pub fn unshared(&self) -> Option<String> {
+        self.shared.lock().unshared().map(String::from)
+    }
+
     /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.shared.lock().statistics()
@@ -278,7 +297,7 @@ impl<O: Object + Send + 'static> Context<O> {
         group: &Group,
         meanwhile: Meanwhile<'_>,
         given: A,
-        start: impl Fn(&mut Engine<O>, Time, A) -> Result<Option<OpId>, (Refused, A)>,
+        start: impl Fn(&mut Engine<O>, Time, A) -> Result<Option<Op>, (Refused, A)>,
     ) -> Result<Request, Error> {
         if group.size() == 1 {
             return Ok(Request { op: None });
@@ -304,7 +323,7 @@ impl<O: Object + Send + 'static> Context<O> {
     /// Drives the engine until it answers, which it may as soon as `op` ends (none: any operation).
     fn until<R>(
         &self,
-        op: Option<OpId>,
+        op: Option<Op>,
         meanwhile: Meanwhile<'_>,
         mut answer: impl FnMut(&mut Engine<O>) -> Option<R>,
     ) -> Result<R, Error> {
@@ -373,7 +392,7 @@ impl<O: Object + Send + 'static> Context<O> {
         }
     }
 
-    fn sleepers(&self) -> MutexGuard<'_, Vec<Sleeper>> {
+    fn sleepers(&self) -> MutexGuard<'_, Vec<Rest>> {
         self.sleepers.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -387,7 +406,7 @@ impl<O: Object + Send + 'static> Context<O> {
     }
 }
 
-impl<O: Object + Send + 'static> Drop for Context<O> {
+impl<O: Divisible + Send + Sync + 'static> Drop for Context<O> {
     fn drop(&mut self) {
         self.progress.stop();
         self.peers.close();
@@ -395,15 +414,15 @@ impl<O: Object + Send + 'static> Drop for Context<O> {
 }
 
 /// A caller that blocks, for as long as it lives.
-struct Inside<'a, O: Object + Send + 'static> {
+struct Inside<'a, O: Divisible + Send + Sync + 'static> {
     context: &'a Context<O>,
     since: Time,
     /// `None` when it goes.
-    sleeper: Option<Sleeper>,
+    sleeper: Option<Rest>,
     waker: Waker,
 }
 
-impl<'a, O: Object + Send + 'static> Inside<'a, O> {
+impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
     fn new(context: &'a Context<O>, engine: &mut Engine<O>) -> Result<Inside<'a, O>, Error> {
         let idle = context.sleepers().pop();
         let sleeper = idle.map_or_else(|| engine.sleeper(), Ok);
@@ -428,14 +447,13 @@ impl<'a, O: Object + Send + 'static> Inside<'a, O> {
         match &self.sleeper {
             Some(sleeper) if !timeout.is_zero() => sleeper
                 .sleep(sending, Some(timeout))
-                .map(Some)
                 .map_err(|e| Error::io("waiting for the network", e)),
             _ => Ok(None),
         }
     }
 }
 
-impl<O: Object + Send + 'static> Drop for Inside<'_, O> {
+impl<O: Divisible + Send + Sync + 'static> Drop for Inside<'_, O> {
     fn drop(&mut self) {
         self.context.sleepers().extend(self.sleeper.take());
         let shared = &self.context.shared;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use fabricast_proto::Time;
 
 use super::Shared;
+use super::rest::Rest;
 use super::stream::WAIT_MAX;
 use crate::error::Error;
-use crate::object::Object;
-use crate::transport::udp::{Sleeper, Waker};
+use crate::object::Divisible;
+use crate::transport::udp::Waker;
 
 /// While callers come and go they do the work; the thread looks after this time whether they
 /// still do ...
@@ -28,9 +29,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub fn start<O: Object + Send + 'static>(
+    pub fn start<O: Divisible + Send + Sync + 'static>(
         shared: Arc<Shared<O>>,
-        sleeper: Sleeper,
+        sleeper: Rest,
     ) -> Result<Progress, Error> {
         let (waker, over) = (sleeper.waker(), Arc::new(AtomicBool::new(false)));
         let until = over.clone();
@@ -60,7 +61,7 @@ impl Progress {
     }
 }
 
-fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
+fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
     let mut turn = TURN;
     let mut ready = None;
     while !over.load(Ordering::Acquire) {
@@ -103,14 +104,14 @@ fn run<O: Object>(shared: &Shared<O>, sleeper: &Sleeper, over: &AtomicBool) {
             let Ok(slept) = sleeper.sleep(sending, timeout) else {
                 return;
             };
-            ready = Some(slept);
+            ready = slept;
         }
         shared.dozing.store(false, Ordering::Release);
     }
 }
 
 /// Sends what has waited long enough for more to go with it. False: the network is gone.
-fn send_on<O: Object>(shared: &Shared<O>) -> bool {
+fn send_on<O: Divisible>(shared: &Shared<O>) -> bool {
     let mut engine = shared.lock();
     let now = shared.clock.now();
     match engine.gathering() {

@@ -10,7 +10,7 @@ use crate::object::testing::pattern;
 use crate::transport::udp::Interface;
 
 /// Threads that give each other what they have.
-struct Ranks {
+pub(super) struct Ranks {
     rank: u32,
     all: Arc<(Mutex<Vec<Vec<u8>>>, Barrier)>,
 }
@@ -43,12 +43,23 @@ fn options(loss: f64) -> Options {
     }
 }
 
-/// Runs `each` as so many ranks, and gives what they return.
+/// Runs `each` as so many ranks, each on a host of its own, and gives what they return.
 fn job<R: Send>(
     size: u32,
     loss: f64,
     each: impl Fn(u32, &mut Ranks, &Options) -> R + Sync,
 ) -> Vec<R> {
+    let hosts: Vec<u32> = (0..size).collect();
+    job_on(&hosts, loss, each)
+}
+
+/// The same, with rank i on host `hosts[i]`.
+pub(super) fn job_on<R: Send>(
+    hosts: &[u32],
+    loss: f64,
+    each: impl Fn(u32, &mut Ranks, &Options) -> R + Sync,
+) -> Vec<R> {
+    let size = hosts.len() as u32;
     let all = Arc::new((
         Mutex::new(vec![Vec::new(); size as usize]),
         Barrier::new(size as usize),
@@ -56,16 +67,27 @@ fn job<R: Send>(
     thread::scope(|scope| {
         let ranks = (0..size).map(|rank| {
             let (each, all) = (&each, all.clone());
-            scope.spawn(move || each(rank, &mut Ranks { rank, all }, &options(loss)))
+            let host = Some(hosts[rank as usize].to_string());
+            let options = Options {
+                host,
+                ..options(loss)
+            };
+            scope.spawn(move || each(rank, &mut Ranks { rank, all }, &options))
         });
         let ranks: Vec<_> = ranks.collect();
         ranks.into_iter().map(|r| r.join().unwrap()).collect()
     })
 }
 
-type Here = Context<Memory>;
+pub(super) type Here = Context<Memory>;
 
-fn bcast(context: &Here, group: &Group, root: u32, me: u32, bytes: &[u8]) -> Result<(), Error> {
+pub(super) fn bcast(
+    context: &Here,
+    group: &Group,
+    root: u32,
+    me: u32,
+    bytes: &[u8],
+) -> Result<(), Error> {
     let object = match me == root {
         true => Memory::new(bytes.to_vec()),
         false => Memory::room(bytes.len()),
@@ -82,10 +104,12 @@ fn bcast(context: &Here, group: &Group, root: u32, me: u32, bytes: &[u8]) -> Res
     Ok(())
 }
 
-fn broadcasts(size: u32, loss: f64, lens: &[usize]) {
+/// Everybody broadcasts messages of these lengths to everybody; gives all ranks' statistics.
+pub(super) fn broadcasts(hosts: &[u32], loss: f64, lens: &[usize]) -> Vec<Statistics> {
     let messages: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len)).collect();
-    job(size, loss, |rank, ranks, options| {
+    job_on(hosts, loss, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();
+        let size = hosts.len() as u32;
         let members: Vec<u32> = (0..size).collect();
         let group = context.group(1, &members).unwrap();
         for root in 0..size {
@@ -96,17 +120,22 @@ fn broadcasts(size: u32, loss: f64, lens: &[usize]) {
         context.flush(&mut || ()).unwrap();
         ranks.allgather(&[]).unwrap();
         assert_eq!(context.lost(), None);
-    });
+        context.statistics()
+    })
 }
 
 #[test]
 fn everybody_broadcasts_to_everybody() {
-    broadcasts(4, 0.0, &[0, 1, 1399, 1400, 1401, 65_536, 1 << 20, 5]);
+    broadcasts(
+        &[0, 1, 2, 3],
+        0.0,
+        &[0, 1, 1399, 1400, 1401, 65_536, 1 << 20, 5],
+    );
 }
 
 #[test]
 fn losses_are_mended_while_the_root_is_away() {
-    broadcasts(3, 0.05, &[1, 4, 30_000, 2, 500_000]);
+    broadcasts(&[0, 1, 2], 0.05, &[1, 4, 30_000, 2, 500_000]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! An object in memory: the bytes of a message, owned.
 
-use super::{Fetch, Object, Written};
+use super::{Divisible, Fetch, Object, Written};
 use fabricast_proto::Outcome;
 
 /// Bytes in memory, sent from or received into.
@@ -54,4 +54,14 @@ impl Object for Memory {
     }
 
     fn progress(&mut self, _report: &mut dyn FnMut(u64, u32, Outcome)) {}
+}
+
+impl Divisible for Memory {
+    fn split_off(&mut self, at: u64) -> Memory {
+        Memory::new(self.bytes.split_off(at as usize))
+    }
+
+    fn append(&mut self, mut rest: Memory) {
+        self.bytes.append(&mut rest.bytes);
+    }
 }

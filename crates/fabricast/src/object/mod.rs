@@ -58,6 +58,15 @@ pub trait Object {
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome));
 }
 
+/// An object whose parts can be received each on its own.
+pub trait Divisible: Object + Sized {
+    /// Takes off everything from `at` on, as an object of its own.
+    fn split_off(&mut self, at: u64) -> Self;
+
+    /// Puts it back.
+    fn append(&mut self, rest: Self);
+}
+
 impl<O: Object + ?Sized> Object for Box<O> {
     fn len(&self) -> u64 {
         (**self).len()

@@ -19,6 +19,8 @@ const READY_MAX: usize = 16;
 const BELL: u64 = u64::MAX;
 /// What stands for the socket that sends.
 const SENDER: u64 = u64::MAX - 1;
+/// What stands for something else that a thread waits for.
+const OTHER: u64 = u64::MAX - 2;
 
 /// Sleeps until datagrams wait. Any number of threads may, each with one of its own.
 pub struct Sleeper {
@@ -44,6 +46,8 @@ pub enum Sending {
 pub struct Ready {
     sockets: [RawFd; READY_MAX],
     count: usize,
+    /// What [`Sleeper::also`] added can be read.
+    pub other: bool,
 }
 
 impl Ready {
@@ -116,6 +120,11 @@ fn watch(sleeper: &OwnedFd, fd: BorrowedFd<'_>, name: u64, flags: EventFlags) ->
 }
 
 impl Sleeper {
+    /// From now on, that `other` can be read ends the sleep, too.
+    pub fn also(&self, other: BorrowedFd<'_>) -> io::Result<()> {
+        watch(&self.watched, other, OTHER, EventFlags::IN)
+    }
+
     /// Blocks until a datagram waits, sending may go on, [`super::Waker::wake`] was called on this
     /// sleeper's waker, or `timeout` has passed.
     pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Ready> {
@@ -156,6 +165,7 @@ impl Sleeper {
             match event.data.u64() {
                 BELL => self.bell.hush(),
                 SENDER => {}
+                OTHER => ready.other = true,
                 socket => {
                     ready.sockets[ready.count] = socket as RawFd;
                     ready.count += 1;

@@ -1,0 +1,70 @@
+//! Barriers: of the processes of a host, of the hosts' leaders, and of both, one within the other.
+
+use super::*;
+
+impl<O: Divisible> Engine<O> {
+    /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their mates in theirs until
+    /// they have met themselves.
+    pub fn barrier(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        by: Option<Barrier>,
+    ) -> Result<Op, Refused> {
+        let shape = self.groups.get(&group).map(|state| &state.shape);
+        let shape = shape.ok_or(Refused::NoGroup)?;
+        let (leaders, mates) = (shape.leaders.len(), shape.mates.len());
+        let far = by.unwrap_or(release(leaders));
+        let op = match (shape.is_near(), shape.is_far()) {
+            (true, true) => {
+                let op = self.ways.hold(now, group, release(mates))?;
+                self.held.insert(op, (group, far));
+                Op::Single(Way::Near, op)
+            }
+            (true, false) => {
+                let near = match leaders {
+                    1 => by.unwrap_or(release(mates)),
+                    _ => release(mates),
+                };
+                Op::Single(Way::Near, self.ways.barrier(Way::Near, now, group, near)?)
+            }
+            (false, _) => Op::Single(Way::Far, self.ways.barrier(Way::Far, now, group, far)?),
+        };
+        self.statistics.barriers += 1;
+        self.pending.insert(op, group);
+        Ok(op)
+    }
+
+    /// All of this host have entered a barrier that goes beyond it: now the leaders meet.
+    pub(super) fn gathered(&mut self, now: Time, op: OpId) -> bool {
+        let Some((group, by)) = self.held.remove(&op) else {
+            return false;
+        };
+        match self.ways.barrier(Way::Far, now, group, by) {
+            Ok(far) => _ = self.meetings.insert(far, group),
+            Err(_) => self.end(now, group),
+        }
+        true
+    }
+
+    /// The leaders have met: those of this host may go.
+    pub(super) fn met(&mut self, now: Time, group: GroupId, how: Ended) -> bool {
+        match how {
+            Ended::Complete => {
+                let proceeds = self.ways.command(Way::Near, now, Command::Proceed(group));
+                debug_assert!(proceeds.is_ok());
+            }
+            Ended::Failed | Ended::Mismatch => self.end(now, group),
+        }
+        true
+    }
+}
+
+/// The barrier of a group of so many, unless another is asked for: with few, rank 0 hears each itself.
+pub(super) fn release(members: usize) -> Barrier {
+    let fanout = match members {
+        0..=32 => members as u16,
+        _ => 16,
+    };
+    Barrier::Release { fanout }
+}

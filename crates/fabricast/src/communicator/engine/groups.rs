@@ -1,0 +1,211 @@
+//! A group's life: it is added, left, or given up.
+
+use super::*;
+
+/// How far the end of a group has come. Others may lack something until all have come to a barrier
+/// in it; then only words of that barrier can be lacking, and who lacks one asks soon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaving {
+    /// What was sent is still to be received.
+    Flushing,
+    /// Nothing is; others may not be so far.
+    Meeting(OpId),
+    /// All were so far at this time.
+    Answering(Time),
+}
+
+/// After all have met, a group is there for so long, to answer who lost a word ...
+const ANSWERING: Duration = Duration::from_millis(50);
+/// ... and until nobody owes it an answer, but not beyond this.
+const ANSWERING_MAX: Duration = Duration::from_secs(5);
+
+impl<O: Divisible> Engine<O> {
+    /// Adds a group: among its leaders on the network, which join an IP group that they share with others, and among
+    /// those of this host.
+    pub fn add(&mut self, group: &Group) -> Result<(), Error> {
+        let mut members = group.members.clone();
+        members.sort_unstable();
+        members.dedup();
+        let known = members.iter().all(|m| self.all.binary_search(m).is_ok());
+        if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
+            return Err(Error::Usage(
+                "a group has different processes of its context, this one among them".into(),
+            ));
+        }
+        let shape = Shape::new(&self.hosts, &members, self.rank);
+        if shape.is_far() {
+            let address = self.addresses[self.address(&shape.leaders)];
+            let far = self.ways.far.transport();
+            let joined = far.join(group.id, address, true);
+            joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
+            self.add_to(Way::Far, group.id, shape.leaders.clone())?;
+        }
+        if shape.is_near() {
+            let places = shape.mates.iter().map(|&m| self.place(m)).collect();
+            if let Some(near) = &mut self.ways.near {
+                let joined = near.transport().join(group.id, places, true);
+                joined.map_err(|e| Error::io("sharing memory", e))?;
+            }
+            self.add_to(Way::Near, group.id, shape.mates.clone())?;
+        }
+        let state = State {
+            members,
+            shape,
+            copies: 0,
+        };
+        self.groups.insert(group.id, state);
+        Ok(())
+    }
+
+    fn add_to(&mut self, way: Way, group: GroupId, members: Vec<NodeId>) -> Result<(), Error> {
+        let command = Command::GroupAdd {
+            group,
+            members,
+            chunk: self.chunk[way as usize],
+            start: Seq(0),
+        };
+        let added = self.ways.command(way, Time::ZERO, command);
+        added.map_err(|r| Error::Usage(r.to_string()))
+    }
+
+    /// Which of its host's processes a mate is.
+    fn place(&self, mate: NodeId) -> usize {
+        let mates = self.hosts.mates(self.rank, &self.all);
+        mates.iter().position(|&m| m == mate).unwrap_or(0)
+    }
+
+    /// Which IP group serves these processes: one for everybody's, the others for whoever comes.
+    fn address(&self, members: &[NodeId]) -> usize {
+        if members.len() == self.all.len() {
+            return 0;
+        }
+        // Any function that all members compute alike, and that tells sets apart.
+        let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
+        let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+        1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
+    }
+
+    pub fn leave(&mut self, now: Time, group: GroupId) {
+        let ways = self.ways_of(group);
+        if ways.is_empty() {
+            self.groups.remove(&group);
+        }
+        for way in ways {
+            self.leaving.insert((group, way), Leaving::Flushing);
+            // Whoever steps next begins with it, and nobody may call again.
+            self.wake = Some(now);
+        }
+    }
+
+    /// The ways in which a group exists here.
+    pub(super) fn ways_of(&self, group: GroupId) -> Vec<Way> {
+        let shape = self.groups.get(&group).map(|state| &state.shape);
+        let near = shape.is_some_and(Shape::is_near).then_some(Way::Near);
+        let far = shape.is_some_and(Shape::is_far).then_some(Way::Far);
+        near.into_iter().chain(far).collect()
+    }
+
+    /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
+    pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
+        let mut soonest: Option<Time> = None;
+        let mut begun = false;
+        let mut done = Vec::new();
+        for (&(group, way), leaving) in &mut self.leaving {
+            match *leaving {
+                Leaving::Flushing => {
+                    let Some(state) = self.groups.get(&group) else {
+                        done.push((group, way));
+                        continue;
+                    };
+                    if state.copies > 0 || self.pending.values().any(|g| *g == group) {
+                        continue;
+                    }
+                    let members = match way {
+                        Way::Far => state.shape.leaders.len(),
+                        Way::Near => state.shape.mates.len(),
+                    };
+                    match self.ways.barrier(way, now, group, release(members)) {
+                        Ok(op) => {
+                            *leaving = Leaving::Meeting(op);
+                            begun = true;
+                        }
+                        Err(Refused::Busy) => {}
+                        Err(_) => done.push((group, way)),
+                    }
+                }
+                Leaving::Meeting(_) => {}
+                Leaving::Answering(since) => {
+                    let quiet = self.ways.is_quiet(way, now, group);
+                    let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
+                    match now >= end {
+                        true => done.push((group, way)),
+                        false => soonest = Some(soonest.map_or(end, |t| t.min(end))),
+                    }
+                }
+            }
+        }
+        for (group, way) in done {
+            self.leaving.remove(&(group, way));
+            self.remove_from(way, now, group);
+            if Way::BOTH
+                .iter()
+                .all(|&way| !self.leaving.contains_key(&(group, way)))
+            {
+                self.groups.remove(&group);
+            }
+        }
+        (soonest, begun)
+    }
+
+    /// Removes a group from one of the ways.
+    fn remove_from(&mut self, way: Way, now: Time, group: GroupId) {
+        // It may be gone already.
+        let _ = self.ways.command(way, now, Command::GroupRemove(group));
+        match (way, &mut self.ways.near) {
+            (Way::Near, Some(near)) => near.transport().leave(group),
+            _ => self.ways.far.transport().leave(group),
+        }
+    }
+
+    /// A process is lost: its groups end, and what was under way in them.
+    pub fn give_up(&mut self, now: Time, node: NodeId) {
+        if self.gone.insert(node) {
+            let groups = self
+                .groups
+                .iter()
+                .filter(|(_, g)| g.members.contains(&node));
+            let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
+            hit.into_iter().for_each(|group| self.end(now, group));
+        }
+    }
+
+    /// Ends a group, and what is under way in it.
+    pub fn end(&mut self, now: Time, group: GroupId) {
+        self.end_but(now, group, &[]);
+    }
+
+    /// Likewise, but by some ways its last words are still told.
+    pub(super) fn end_but(&mut self, now: Time, group: GroupId, tells: &[Way]) {
+        for way in self.ways_of(group) {
+            self.leaving.remove(&(group, way));
+            if !tells.contains(&way) {
+                self.remove_from(way, now, group);
+            }
+        }
+        self.groups.remove(&group);
+        self.held.retain(|_, (g, _)| *g != group);
+        self.meetings.retain(|_, g| *g != group);
+        // These have first to come back from the drivers.
+        self.joints.end(group, Ended::Failed);
+        let hit = self.pending.iter().filter(|(_, g)| **g == group);
+        for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
+            self.ended.entry(op).or_insert(Ended::Failed);
+        }
+        let copied = &mut self.copied;
+        self.copies.retain(|_, (g, len)| {
+            *copied -= if *g == group { *len } else { 0 };
+            *g != group
+        });
+        self.heed_joints();
+    }
+}

@@ -1,0 +1,209 @@
+//! Processes of which some share a host, as threads.
+
+use std::sync::atomic::AtomicU32;
+
+use super::joint::SEGMENT;
+use super::tests::{Here, bcast, broadcasts, job_on};
+use super::*;
+use crate::object::Memory;
+use crate::object::testing::pattern;
+
+const S: usize = SEGMENT as usize;
+/// Two hosts of two, three of two, and uneven ones whose leaders are not the first ranks.
+const HOSTS: [&[u32]; 4] = [
+    &[0, 0, 1, 1],
+    &[0, 1, 2, 0, 1, 2],
+    &[0, 0, 0, 1, 2, 2],
+    &[2, 1, 1, 1],
+];
+
+fn leads(hosts: &[u32], rank: usize) -> bool {
+    hosts[..rank].iter().all(|&h| h != hosts[rank])
+}
+
+#[test]
+fn everybody_broadcasts_to_everybody_and_leaders_alone_use_the_network() {
+    let lens = [0, 1, 1400, 70_000, 200_000, S - 1, S, S + 1, 3 * S + 5, 2];
+    for hosts in HOSTS {
+        let statistics = broadcasts(hosts, 0.0, &lens);
+        for (rank, s) in statistics.iter().enumerate() {
+            let far = s.node.received + s.node.data + s.node.data_unicast;
+            assert_eq!(
+                far > 0,
+                leads(hosts, rank),
+                "rank {rank} of {hosts:?}: {far}"
+            );
+            let mates = hosts.iter().filter(|&&h| h == hosts[rank]).count();
+            assert_eq!(s.near.received > 0, mates > 1, "rank {rank} of {hosts:?}");
+            // Whatever a broadcast is made of, the caller's is one.
+            assert_eq!(s.sent, lens.len() as u64);
+            assert_eq!(s.received, (hosts.len() - 1) as u64 * s.sent);
+        }
+    }
+}
+
+#[test]
+fn losses_on_the_network_are_mended_for_all_of_a_host() {
+    let statistics = broadcasts(HOSTS[1], 0.05, &[1, 4, 30_000, 2, 2 * S + 9, 3]);
+    assert!(statistics.iter().any(|s| s.node.losses.count() > 0));
+}
+
+#[test]
+fn one_host_needs_no_network() {
+    for s in broadcasts(&[5, 5, 5], 0.0, &[0, 1, 50_000, 5 * S + 1]) {
+        assert_eq!(s.node.received + s.node.data + s.node.data_unicast, 0);
+        assert_eq!(s.udp.datagrams_received, 0);
+    }
+}
+
+#[test]
+fn groups_of_every_shape_come_and_go() {
+    let shapes: [&[u32]; 6] = [
+        &[3, 1],
+        &[0, 1, 2, 3],
+        &[2, 0],
+        &[1, 2, 3],
+        &[5, 4, 0],
+        &[4, 5],
+    ];
+    job_on(HOSTS[2], 0.01, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        for id in 1..200u32 {
+            let members = shapes[id as usize % shapes.len()];
+            let Some(me) = members.iter().position(|&m| m == rank) else {
+                continue;
+            };
+            let group = context.group(id, members).unwrap();
+            let root = id % members.len() as u32;
+            bcast(&context, &group, root, me as u32, &pattern(id as usize)).unwrap();
+            let request = context.barrier(&group, None, &mut || ()).unwrap();
+            context.wait(request, &mut || ()).unwrap();
+            context.leave(group);
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_the_last_of_all_hosts_has_entered() {
+    for hosts in HOSTS {
+        let entered = AtomicU32::new(0);
+        let size = hosts.len() as u32;
+        job_on(hosts, 0.05, |rank, ranks, options| {
+            let context = Here::new(options, ranks).unwrap();
+            let members: Vec<u32> = (0..size).collect();
+            let group = context.group(1, &members).unwrap();
+            for i in 0..60 {
+                let by = (i % 3 == 1).then(|| "dissemination(1)".parse().unwrap());
+                if i % 10 == rank {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                entered.fetch_add(1, Ordering::SeqCst);
+                let request = context.barrier(&group, by, &mut || ()).unwrap();
+                context.wait(request, &mut || ()).unwrap();
+                assert!(entered.load(Ordering::SeqCst) >= size * (i + 1));
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}
+
+/// Ranks 0 and 2 lead. Rank 2 has had its broadcasts and calls nothing more until its mate has them, too.
+#[test]
+fn a_leader_that_computes_passes_on_what_it_has_entered() {
+    for len in [9, 100_000, 3 * S + 1] {
+        let message = pattern(len);
+        job_on(HOSTS[0], 0.05, |rank, ranks, options| {
+            let context = Here::new(options, ranks).unwrap();
+            let group = context.group(1, &[0, 1, 2, 3]).unwrap();
+            for root in [0, 1, 0] {
+                if rank == 3 {
+                    ranks.allgather(&[]).unwrap();
+                }
+                bcast(&context, &group, root, rank, &message).unwrap();
+                if rank != 3 {
+                    ranks.allgather(&[]).unwrap();
+                }
+                ranks.allgather(&[]).unwrap();
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}
+
+/// Several broadcasts of several roots are started before any is waited for; their order is that of the calls.
+#[test]
+fn broadcasts_and_barriers_overlap() {
+    let lens = [3, 2 * S, 5, S + 1, 0, 4000];
+    job_on(HOSTS[1], 0.02, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[5, 4, 3, 2, 1, 0]).unwrap();
+        let me = 5 - rank;
+        for _ in 0..3 {
+            let mut requests = Vec::new();
+            for (root, len) in (0..).zip(lens) {
+                let object = match root == me {
+                    true => Memory::new(pattern(len)),
+                    false => Memory::room(len),
+                };
+                let request = context.bcast(&group, root, object, &mut || ()).unwrap();
+                requests.push((Some(root), len, request));
+                let request = context.barrier(&group, None, &mut || ()).unwrap();
+                requests.push((None, 0, request));
+            }
+            for (root, len, request) in requests {
+                let object = context.wait(request, &mut || ()).unwrap();
+                if root.is_some_and(|root| root != me) {
+                    assert!(object.unwrap().as_slice() == pattern(len), "{root:?}");
+                }
+            }
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
+fn a_lost_leader_is_named_and_other_groups_go_on() {
+    let errors = job_on(HOSTS[0], 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let all = context.group(1, &[0, 1, 2, 3]).unwrap();
+        let near = context.group(2, &[0, 1]).ok();
+        bcast(&context, &all, 0, rank, &[7; 9]).unwrap();
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        if rank == 2 {
+            context.peers.abandon();
+            return String::new();
+        }
+        let error = bcast(&context, &all, 3, rank, &pattern(3 * S)).unwrap_err();
+        if let Some(near) = near {
+            bcast(&context, &near, 1, rank, &pattern(S)).unwrap();
+            context.flush(&mut || ()).unwrap();
+        }
+        error.to_string()
+    });
+    for error in [&errors[0], &errors[1], &errors[3]] {
+        assert!(error.contains("rank 2 is lost"), "{error}");
+    }
+}
+
+/// Receivers of another length than the root's are told so, whichever way it reaches them.
+#[test]
+fn another_length_is_an_error() {
+    job_on(HOSTS[0], 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1, 2, 3]).unwrap();
+        let object = match rank {
+            0 => Memory::new(vec![1; 40_000]),
+            _ => Memory::room(30_000),
+        };
+        let request = context.bcast(&group, 0, object, &mut || ()).unwrap();
+        let ended = context.wait(request, &mut || ());
+        assert_eq!(ended.is_err(), rank > 0, "rank {rank}");
+        ranks.allgather(&[]).unwrap();
+    });
+}

@@ -1,0 +1,115 @@
+//! Which processes share the memory of a host, and what that makes of a group.
+
+use fabricast_proto::NodeId;
+
+/// Where processes are.
+pub(super) struct Hosts {
+    /// By rank: the lowest rank with which it shares memory.
+    first: Vec<u32>,
+}
+
+impl Hosts {
+    /// Of processes that say on which host they are, and whether they can reach its memory. One that cannot makes its
+    /// host one without: then each process there is a host of its own.
+    pub fn new(said: &[(u64, bool)]) -> Hosts {
+        let first = (0..).zip(said).map(|(rank, &(host, _))| {
+            let mut mates = (0..).zip(said).filter(|(_, s)| s.0 == host);
+            match mates.clone().all(|(_, s)| s.1) {
+                true => mates.next().map_or(rank, |(first, _)| first),
+                false => rank,
+            }
+        });
+        Hosts {
+            first: first.collect(),
+        }
+    }
+
+    /// Whether two processes share memory.
+    pub fn share(&self, a: NodeId, b: NodeId) -> bool {
+        self.first[a.0 as usize] == self.first[b.0 as usize]
+    }
+
+    /// Of sorted members, those with whom one of them shares memory, itself among them.
+    pub fn mates(&self, of: NodeId, members: &[NodeId]) -> Vec<NodeId> {
+        let mates = members.iter().filter(|&&m| self.share(of, m));
+        mates.copied().collect()
+    }
+
+    /// Of sorted members, the first on each host: its leader.
+    pub fn leaders(&self, members: &[NodeId]) -> Vec<NodeId> {
+        let first = |&m: &NodeId| members.iter().find(|&&o| self.share(m, o)) == Some(&m);
+        members.iter().copied().filter(first).collect()
+    }
+}
+
+/// How a group is served, as one of its members sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Those who speak to the network, one for each host.
+    pub leaders: Vec<NodeId>,
+    /// Those of this host.
+    pub mates: Vec<NodeId>,
+    /// Whether some members share memory and others do not: then broadcasts go through two groups.
+    pub mixed: bool,
+    /// Whether this process is its host's leader.
+    pub leads: bool,
+}
+
+impl Shape {
+    /// Of sorted members, for `me`, who is one of them.
+    pub fn new(hosts: &Hosts, members: &[NodeId], me: NodeId) -> Shape {
+        let (leaders, mates) = (hosts.leaders(members), hosts.mates(me, members));
+        Shape {
+            mixed: leaders.len() > 1 && leaders.len() < members.len(),
+            leads: mates.first() == Some(&me),
+            leaders,
+            mates,
+        }
+    }
+
+    /// Whether this process is in a group on the network.
+    pub fn is_far(&self) -> bool {
+        self.leads && self.leaders.len() > 1
+    }
+
+    /// Whether it is in one that shares memory.
+    pub fn is_near(&self) -> bool {
+        self.mates.len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(ranks: &[u32]) -> Vec<NodeId> {
+        ranks.iter().copied().map(NodeId).collect()
+    }
+
+    #[test]
+    fn a_host_whose_memory_one_process_cannot_reach_is_none() {
+        let hosts = Hosts::new(&[(7, true), (8, true), (7, true), (8, false), (9, true)]);
+        assert_eq!(hosts.first, [0, 1, 0, 3, 4]);
+    }
+
+    #[test]
+    fn groups_have_the_shape_of_their_members() {
+        let hosts = Hosts::new(&[(1, true), (1, true), (2, true), (1, true), (2, true)]);
+        let shape = |members: &[u32], me| Shape::new(&hosts, &nodes(members), NodeId(me));
+        let all = shape(&[0, 1, 2, 3, 4], 3);
+        assert_eq!(
+            (all.leaders, all.mates),
+            (nodes(&[0, 2]), nodes(&[0, 1, 3]))
+        );
+        assert!(all.mixed && !all.leads);
+        let some = shape(&[1, 3, 4], 1);
+        assert_eq!(some.leaders, nodes(&[1, 4]));
+        assert!(some.mixed && some.leads && some.is_far() && some.is_near());
+        let lonely = shape(&[1, 3, 4], 4);
+        assert!(lonely.mixed && lonely.is_far() && !lonely.is_near());
+        let near = shape(&[0, 3], 0);
+        assert!(!near.mixed && !near.is_far() && near.is_near());
+        let far = shape(&[1, 2], 2);
+        assert!(!far.mixed && far.is_far() && !far.is_near());
+    }
+}

@@ -1,0 +1,530 @@
+//! Broadcasts to a group of which some members share a host and others do not: each is composed of one over the
+//! network, among the hosts' leaders, and one over shared memory on each host (P4.9).
+//!
+//! ```text
+//!   root ──near──► its host's leader ──far──► other leaders ──near──► their mates
+//!        └──near──► its other mates
+//! ```
+//! A long one is cut into segments, each a broadcast of its own in either group, so that the network, the
+//! memory and the copies work at the same time. A process receives by one way and sends by the other (a root
+//! by both, if it leads). Segments are posted and sent in the order of the calls, each as soon as it is here: whoever
+//! steps the engine does it, so nothing stops when a leader computes. What comes last is passed on from a copy, so
+//! that the caller need not wait until its mates have it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use fabricast_proto::{GroupId, NodeId, OpId, Refused, Time};
+
+use super::card::COPY_MAX;
+use super::engine::{COPIES_MAX, Ended};
+use super::hosts::{Hosts, Shape};
+use super::part::{Part, Segment};
+use super::ways::{Way, Ways};
+use crate::object::{Divisible, Memory, Object};
+
+/// Bytes of a segment. A message that is copied at its root has but one.
+pub(super) const SEGMENT: u64 = 128 << 10;
+/// So many of the last segments are passed on from copies.
+const TAIL: u32 = 4;
+/// Segments that a group may have under way by each way.
+const SEGMENTS_MAX: u32 = 64;
+/// Broadcasts of a group that are not over.
+const JOINTS_MAX: u32 = 1024;
+
+/// What one process does in a broadcast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Route {
+    /// From where the bytes come; `None` at the root.
+    input: Option<(Way, NodeId)>,
+    near: bool,
+    far: bool,
+}
+
+impl Route {
+    pub fn new(hosts: &Hosts, shape: &Shape, root: NodeId, me: NodeId) -> Route {
+        let here = hosts.share(root, me);
+        let leader = shape.leaders.iter().find(|&&l| hosts.share(l, root));
+        let input = match (here, shape.leads) {
+            _ if root == me => None,
+            (true, _) => Some((Way::Near, root)),
+            (false, true) => leader.map(|&leader| (Way::Far, leader)),
+            (false, false) => shape.mates.first().map(|&leader| (Way::Near, leader)),
+        };
+        Route {
+            input,
+            near: shape.is_near() && (root == me || !here && shape.leads),
+            far: shape.is_far() && here,
+        }
+    }
+
+    fn goes(&self, way: Way) -> bool {
+        match way {
+            Way::Near => self.near,
+            Way::Far => self.far,
+        }
+    }
+
+    fn outputs(&self) -> u32 {
+        u32::from(self.near) + u32::from(self.far)
+    }
+}
+
+/// What has become of a broadcast.
+pub(super) enum News<O> {
+    /// Its caller is done. `passes`: so many bytes of copies have still to reach others.
+    Over {
+        joint: u32,
+        how: Ended,
+        object: Option<O>,
+        passes: Option<u64>,
+    },
+    /// All to whom it was sent have it, or will not.
+    Gone(u32),
+}
+
+/// All of a context's.
+pub(super) struct Joints<O> {
+    next: u32,
+    all: BTreeMap<u32, Joint<O>>,
+    lines: BTreeMap<GroupId, Line>,
+    /// Groups that may have something to begin.
+    ready: BTreeSet<GroupId>,
+    /// Which segment of which broadcast an operation is.
+    under_way: BTreeMap<(Way, OpId), (u32, u32)>,
+    /// Those that are over and whose parts a driver still has.
+    returning: Vec<((Way, OpId), (u32, u32))>,
+    copied: u64,
+    news: VecDeque<News<O>>,
+}
+
+/// What a group has to begin, in the order of the calls.
+#[derive(Default)]
+struct Line {
+    joints: u32,
+    receive: VecDeque<u32>,
+    posted: u32,
+    send: BTreeMap<Way, (VecDeque<u32>, u32)>,
+}
+
+struct Joint<O> {
+    group: GroupId,
+    route: Route,
+    len: u64,
+    segments: u32,
+    bytes: Bytes<O>,
+    posted: u32,
+    sent: BTreeMap<Way, u32>,
+    /// Segments that have still to come or to be received, each way counted.
+    left: u32,
+    /// Operations of drivers.
+    out: u32,
+    /// Segments of the caller's object that are not back with all their bytes, and bytes of copies of others.
+    lacking: u32,
+    copied: u64,
+    /// Somebody waits for it.
+    caller: bool,
+    /// It cannot be completed.
+    failed: Option<Ended>,
+}
+
+/// Where the bytes are.
+enum Bytes<O> {
+    /// At the root: one object, for both ways.
+    Shared(Arc<O>),
+    /// In a copy, and the caller has its object again.
+    Copy(Arc<Memory>),
+    /// In segments.
+    Cut(Vec<Piece<O>>),
+}
+
+/// A segment of an object that is received.
+struct Piece<O> {
+    /// Unless a driver has it.
+    object: Option<O>,
+    /// Its bytes have come.
+    here: bool,
+    /// A copy to be passed on in its place.
+    copy: Option<Arc<Memory>>,
+}
+
+impl<O: Divisible> Joint<O> {
+    /// A segment to be sent, if it is here.
+    fn source(&mut self, segment: u32) -> Option<Part<O>> {
+        let offset = u64::from(segment) * SEGMENT;
+        let len = match self.segments {
+            1 => self.len,
+            _ => (self.len - offset).min(SEGMENT),
+        };
+        match &mut self.bytes {
+            Bytes::Shared(whole) => Some(Part::Shared(whole.clone(), Segment { offset, len })),
+            Bytes::Copy(copy) => Some(Part::Copy(copy.clone(), Segment { offset, len })),
+            Bytes::Cut(pieces) => {
+                let piece = &mut pieces[segment as usize];
+                match &piece.copy {
+                    Some(copy) => Some(Part::Copy(copy.clone(), Segment { offset: 0, len })),
+                    None if piece.here => piece.object.take().map(Part::Own),
+                    None => None,
+                }
+            }
+        }
+    }
+
+    /// Room for a segment.
+    fn room(&mut self, segment: u32) -> Option<Part<O>> {
+        match &mut self.bytes {
+            Bytes::Cut(pieces) => pieces[segment as usize].object.take().map(Part::Own),
+            Bytes::Shared(_) | Bytes::Copy(_) => None,
+        }
+    }
+
+    /// A part comes back from where it could not go.
+    fn put(&mut self, segment: u32, part: Part<O>) {
+        if let (Bytes::Cut(pieces), Some(object)) = (&mut self.bytes, part.own()) {
+            pieces[segment as usize].object = Some(object);
+        }
+    }
+
+    /// A segment has come; if it is one of the last it is passed on from a copy, with `room` for it.
+    fn came(&mut self, segment: u32, part: Part<O>, room: u64) {
+        let passes = self.route.outputs() > 0;
+        let last = segment + TAIL >= self.segments;
+        if let (Bytes::Cut(pieces), Some(object)) = (&mut self.bytes, part.own()) {
+            let piece = &mut pieces[segment as usize];
+            if passes && last && object.len() <= room {
+                piece.copy = Some(Arc::new(copy_of(&object)));
+                self.copied += object.len();
+            }
+            // What is passed on from where it is comes back later.
+            self.lacking -= u32::from(!passes || piece.copy.is_some());
+            (piece.object, piece.here) = (Some(object), true);
+        }
+    }
+
+    /// A segment has been passed on.
+    fn passed(&mut self, segment: u32, part: Part<O>) {
+        if let (Bytes::Cut(pieces), Some(object)) = (&mut self.bytes, part.own()) {
+            pieces[segment as usize].object = Some(object);
+            self.lacking -= 1;
+        }
+    }
+
+    /// The caller's object, if all of it is here.
+    fn whole(&mut self) -> Option<O> {
+        match &mut self.bytes {
+            Bytes::Shared(_) => match std::mem::replace(&mut self.bytes, Bytes::Cut(Vec::new())) {
+                Bytes::Shared(whole) => Arc::into_inner(whole),
+                Bytes::Copy(_) | Bytes::Cut(_) => None,
+            },
+            Bytes::Copy(_) => None,
+            Bytes::Cut(pieces) => {
+                let mut objects = pieces.iter_mut().map(|piece| piece.object.take());
+                let first = objects.next().flatten()?;
+                objects.try_fold(first, |mut whole, object| {
+                    whole.append(object?);
+                    Some(whole)
+                })
+            }
+        }
+    }
+}
+
+impl<O: Divisible> Joints<O> {
+    pub fn new() -> Joints<O> {
+        Joints {
+            next: 0,
+            all: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            returning: Vec::new(),
+            copied: 0,
+            news: VecDeque::new(),
+        }
+    }
+
+    /// Whether the group takes one more.
+    pub fn has_room(&self, group: GroupId) -> bool {
+        let line = self.lines.get(&group);
+        line.is_none_or(|l| l.joints < JOINTS_MAX)
+    }
+
+    /// A broadcast; it begins in [`Joints::advance`]. At the root a `copy` frees the caller at once: no
+    /// [`News::Over`] is told of it.
+    pub fn add(&mut self, group: GroupId, route: Route, object: O, copy: bool) -> u32 {
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        let len = object.len();
+        let segments = match len <= u64::from(COPY_MAX) {
+            true => 1,
+            false => len.div_ceil(SEGMENT) as u32,
+        };
+        let bytes = match route.input {
+            None if copy => Bytes::Copy(Arc::new(copy_of(&object))),
+            None => Bytes::Shared(Arc::new(object)),
+            Some(_) => Bytes::Cut(cut(object, segments)),
+        };
+        let line = self.lines.entry(group).or_default();
+        line.joints += 1;
+        if route.input.is_some() {
+            line.receive.push_back(id);
+        }
+        for way in Way::BOTH.into_iter().filter(|&way| route.goes(way)) {
+            line.send.entry(way).or_default().0.push_back(id);
+        }
+        let joint = Joint {
+            group,
+            route,
+            len,
+            segments,
+            bytes,
+            posted: 0,
+            sent: BTreeMap::new(),
+            left: segments * (u32::from(route.input.is_some()) + route.outputs()),
+            out: 0,
+            lacking: segments,
+            copied: 0,
+            caller: !copy,
+            failed: None,
+        };
+        self.all.insert(id, joint);
+        self.ready.insert(group);
+        id
+    }
+
+    /// A driver reports that an operation is over; whether it is one of these, and of which group.
+    pub fn heed(&mut self, op: (Way, OpId)) -> Option<GroupId> {
+        let whose = self.under_way.remove(&op)?;
+        self.returning.push((op, whose));
+        self.all.get(&whose.0).map(|joint| joint.group)
+    }
+
+    /// Nothing more becomes of a group's broadcasts; their callers are told when drivers have given back what is theirs.
+    pub fn end(&mut self, group: GroupId, how: Ended) {
+        self.lines.remove(&group);
+        self.ready.remove(&group);
+        let mut over = Vec::new();
+        for (&id, joint) in self.all.iter_mut().filter(|(_, j)| j.group == group) {
+            joint.failed.get_or_insert(how);
+            if joint.out == 0 {
+                over.push(id);
+            }
+        }
+        let all = &self.all;
+        let gone = |whose: &(u32, u32)| all.get(&whose.0).is_some_and(|j| j.failed.is_some());
+        let ops: Vec<_> = self
+            .under_way
+            .iter()
+            .filter(|(_, w)| gone(w))
+            .map(|(&op, &w)| (op, w))
+            .collect();
+        for (op, whose) in ops {
+            self.under_way.remove(&op);
+            self.returning.push((op, whose));
+        }
+        over.into_iter().for_each(|id| self.finish(id));
+    }
+
+    /// What a group's next broadcast is to bring does not fit: those to whom it would have been passed on are sent
+    /// something that fits them as little. Says by which ways; nothing else comes there any more.
+    pub fn spoil(&mut self, now: Time, ways: &mut Ways<O>, group: GroupId) -> Vec<Way> {
+        let Some(line) = self.lines.get(&group) else {
+            return Vec::new();
+        };
+        let (next, all) = (line.send.iter(), &self.all);
+        let next = next.filter_map(|(&way, (queue, _))| Some((way, all.get(queue.front()?)?.len)));
+        let mut spoils = |&(way, len): &(Way, u64)| {
+            let len = u64::from(len == 0);
+            let misfit = Memory::room(len as usize);
+            let part = Part::Copy(Arc::new(misfit), Segment { offset: 0, len });
+            ways.lend(way, now, group, part).is_ok()
+        };
+        next.filter(|next| spoils(next))
+            .map(|(way, _)| way)
+            .collect()
+    }
+
+    /// What has happened since the last call.
+    pub fn news(&mut self) -> Option<News<O>> {
+        self.news.pop_front()
+    }
+
+    /// Begins what can be begun; says whether there was anything.
+    pub fn advance(&mut self, now: Time, ways: &mut Ways<O>) -> bool {
+        self.take_back(ways);
+        let mut begun = false;
+        for group in std::mem::take(&mut self.ready) {
+            begun |= self.receive(now, ways, group) | self.send(now, ways, group);
+        }
+        begun
+    }
+
+    /// Posts the next segments of a group.
+    fn receive(&mut self, now: Time, ways: &mut Ways<O>, group: GroupId) -> bool {
+        let mut begun = false;
+        while let Some(line) = self
+            .lines
+            .get_mut(&group)
+            .filter(|l| l.posted < SEGMENTS_MAX)
+            && let Some(&id) = line.receive.front()
+            && let Some(joint) = self.all.get_mut(&id)
+            && let Some(input) = joint.route.input
+            && let Some(room) = joint.room(joint.posted)
+        {
+            match ways.post(input, now, group, room) {
+                Ok(op) => {
+                    self.under_way.insert((input.0, op), (id, joint.posted));
+                    (joint.posted, joint.out) = (joint.posted + 1, joint.out + 1);
+                    line.posted += 1;
+                    if joint.posted == joint.segments {
+                        line.receive.pop_front();
+                    }
+                    begun = true;
+                }
+                Err((refused, part)) => {
+                    joint.put(joint.posted, part);
+                    self.refused(group, refused);
+                    break;
+                }
+            }
+        }
+        begun
+    }
+
+    /// Sends the next segments of a group that are here.
+    fn send(&mut self, now: Time, ways: &mut Ways<O>, group: GroupId) -> bool {
+        let mut begun = false;
+        for way in Way::BOTH {
+            while let Some(line) = self.lines.get_mut(&group)
+                && let Some((queue, sending)) = line.send.get_mut(&way)
+                && *sending < SEGMENTS_MAX
+                && let Some(&id) = queue.front()
+                && let Some(joint) = self.all.get_mut(&id)
+                && let segment = joint.sent.get(&way).copied().unwrap_or(0)
+                && let Some(part) = joint.source(segment)
+            {
+                match ways.lend(way, now, group, part) {
+                    Ok(op) => {
+                        self.under_way.insert((way, op), (id, segment));
+                        joint.sent.insert(way, segment + 1);
+                        joint.out += 1;
+                        *sending += 1;
+                        if segment + 1 == joint.segments {
+                            queue.pop_front();
+                        }
+                        begun = true;
+                    }
+                    Err((refused, part)) => {
+                        joint.put(segment, part);
+                        self.refused(group, refused);
+                        break;
+                    }
+                }
+            }
+        }
+        begun
+    }
+
+    /// A driver has too much to do; with anything else its group is gone, and the end of this one follows.
+    fn refused(&mut self, group: GroupId, refused: Refused) {
+        if refused == Refused::Busy {
+            self.ready.insert(group);
+        }
+    }
+
+    /// Takes the parts of operations that are over.
+    fn take_back(&mut self, ways: &mut Ways<O>) {
+        let mut waiting = std::mem::take(&mut self.returning);
+        waiting.retain(|&(op, (id, segment))| {
+            let Some(part) = ways.take(op) else {
+                return true;
+            };
+            self.returned(op.0, id, segment, part);
+            false
+        });
+        self.returning.append(&mut waiting);
+    }
+
+    fn returned(&mut self, way: Way, id: u32, segment: u32, part: Part<O>) {
+        let Some(joint) = self.all.get_mut(&id) else {
+            return;
+        };
+        let came = joint.route.input.is_some_and(|input| input.0 == way);
+        joint.out -= 1;
+        joint.left -= 1;
+        if came {
+            let before = joint.copied;
+            joint.came(segment, part, COPIES_MAX - self.copied.min(COPIES_MAX));
+            self.copied += joint.copied - before;
+        } else {
+            joint.passed(segment, part);
+        }
+        if joint.failed.is_some() {
+            if joint.out == 0 {
+                self.finish(id);
+            }
+            return;
+        }
+        if let Some(line) = self.lines.get_mut(&joint.group) {
+            match line.send.get_mut(&way) {
+                Some((_, sending)) if !came => *sending -= 1,
+                _ => line.posted -= 1,
+            }
+            self.ready.insert(joint.group);
+        }
+        if joint.left == 0 {
+            self.finish(id);
+        } else if joint.lacking == 0 && joint.caller {
+            joint.caller = false;
+            let object = joint.whole();
+            self.news.push_back(News::Over {
+                joint: id,
+                how: Ended::Complete,
+                object,
+                passes: Some(joint.copied),
+            });
+        }
+    }
+
+    fn finish(&mut self, id: u32) {
+        let Some(mut joint) = self.all.remove(&id) else {
+            return;
+        };
+        if let Some(line) = self.lines.get_mut(&joint.group) {
+            line.joints -= 1;
+        }
+        self.copied -= joint.copied;
+        if !joint.caller {
+            return self.news.push_back(News::Gone(id));
+        }
+        let how = joint.failed.unwrap_or(Ended::Complete);
+        let object = match how {
+            Ended::Complete => joint.whole(),
+            Ended::Failed | Ended::Mismatch => None,
+        };
+        self.news.push_back(News::Over {
+            joint: id,
+            how,
+            object,
+            passes: None,
+        });
+    }
+}
+
+/// A copy of all of its bytes, which are at hand.
+fn copy_of<O: Object>(object: &O) -> Memory {
+    Memory::new(object.bytes(0, object.len() as u32).to_vec())
+}
+
+fn cut<O: Divisible>(mut object: O, segments: u32) -> Vec<Piece<O>> {
+    let piece = |object| Piece {
+        object: Some(object),
+        here: false,
+        copy: None,
+    };
+    let starts = (1..segments).rev().map(|at| u64::from(at) * SEGMENT);
+    let mut pieces: Vec<_> = starts.map(|at| piece(object.split_off(at))).collect();
+    pieces.push(piece(object));
+    pieces.reverse();
+    pieces
+}
