@@ -168,10 +168,11 @@ pub(super) fn introduce<O: Divisible>(
     let unshared = unshared(&cards, &reached, rank);
     let near = near.ok().flatten();
     let setting = engine(opened, &cards, (rank, size), hosts, near);
-    let engine = Engine::new(Setting {
+    let mut engine = Engine::new(Setting {
         unshared,
         ..setting
     });
+    engine.listen()?;
     Ok((engine, peers))
 }
 

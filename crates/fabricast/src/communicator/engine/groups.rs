@@ -19,7 +19,22 @@ const ANSWERING: Duration = Duration::from_millis(50);
 /// ... and until nobody owes it an answer, but not beyond this.
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
+/// Stands for everybody's groups while there are none; no group has this number.
+const EVERYBODY: GroupId = GroupId(u32::MAX);
+
 impl<O: Divisible> Engine<O> {
+    /// Joins the IP group of everybody's groups. Switches need a while to learn of a join, and what is multicast
+    /// meanwhile is lost: so this is done long before the first broadcast.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        let shape = Shape::new(&self.hosts, &self.all, self.rank);
+        if self.all.len() == 1 || !shape.is_far() {
+            return Ok(());
+        }
+        let address = self.addresses[self.address(&shape.leaders)];
+        let joined = self.ways.far.transport().join(EVERYBODY, address, true);
+        joined.map_err(|e| Error::io(format!("joining {address}"), e))
+    }
+
     /// Adds a group: among its leaders on the network, which join an IP group that they share with others, and among
     /// those of this host.
     pub fn add(&mut self, group: &Group) -> Result<(), Error> {
@@ -31,6 +46,10 @@ impl<O: Divisible> Engine<O> {
             return Err(Error::Usage(
                 "a group has different processes of its context, this one among them".into(),
             ));
+        }
+        if group.id == EVERYBODY {
+            let text = format!("{} is no number for a group", EVERYBODY.0);
+            return Err(Error::Usage(text));
         }
         let shape = Shape::new(&self.hosts, &members, self.rank);
         if shape.is_far() {
