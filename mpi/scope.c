@@ -220,6 +220,13 @@ int scopes_flush(void) {
     return 1;
 }
 
+void scopes_forked(void) {
+    struct scope *lists[] = {shim.scopes, shim.retired};
+    for (int i = 0; i < 2; i++)
+        for (struct scope *s = lists[i]; s; s = s->next)
+            fabricast_context_forked(s->context);
+}
+
 void scopes_destroy(void) {
     struct scope **lists[] = {&shim.scopes, &shim.retired};
     for (int i = 0; i < 2; i++)

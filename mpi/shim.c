@@ -253,9 +253,20 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* The child after a fork has none of our threads, and may not use MPI. */
+/* No other thread changes the lists while the process forks. */
+static void before_fork(void) {
+    pthread_mutex_lock(&shim.lock);
+}
+
 static void forked(void) {
+    pthread_mutex_unlock(&shim.lock);
+}
+
+/* The child has none of our threads, and may not use MPI. */
+static void forked_child(void) {
     shim.on = 0;
+    scopes_forked();
+    pthread_mutex_unlock(&shim.lock);
 }
 
 static int is_set(const char *variable) {
@@ -301,7 +312,7 @@ void shim_begin(void) {
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &end, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, end, NULL);
     PMPI_Comm_free_keyval(&end);
-    pthread_atfork(NULL, NULL, forked);
+    pthread_atfork(before_fork, forked, forked_child);
     shim.on = 1;
     watch_begin();
     tune_begin();

@@ -105,6 +105,8 @@ int scopes_flush(void);
 /* The first process that was lost, or -1; fabricast_last_error says how. */
 int64_t scopes_lost(void);
 void scopes_destroy(void);
+/* In a child after a fork: with the lock. */
+void scopes_forked(void);
 
 /* tune.c */
 /* Gets what there is to go by to all ranks, or measures it if somebody asks for that. */

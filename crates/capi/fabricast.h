@@ -176,6 +176,13 @@ int64_t fabricast_lost(const struct fabricast_context *context);
 // `context` is valid.
 const char *fabricast_unshared(const struct fabricast_context *context);
 
+// The only call for the child after a fork, for each context that it has inherited: lets go of what tells the others
+// that the parent has ended, or they would wait for the child to end, too. Safe in a handler of `pthread_atfork`.
+//
+// # Safety
+// `context` is valid, and this is a child in which nothing else of this library is used.
+int fabricast_context_forked(const struct fabricast_context *context);
+
 // Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.
 //
 // # Safety

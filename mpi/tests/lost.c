@@ -1,7 +1,7 @@
 /*
- * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|wait|return`: each rank
- * writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), or waits for
- * what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it.
+ * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return`: each
+ * rank writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), and leaves
+ * a child behind (fork), or waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -41,6 +41,17 @@ static void goes_on(MPI_Comm left, int victim)
     _exit(0);
 }
 
+/* Has whatever its parent had, and does not end with it. */
+static void leave_child(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        sleep(60);
+        _exit(0);
+    }
+    fprintf(stderr, "child %d\n", child);
+}
+
 int main(int argc, char **argv)
 {
     int rank, ranks, word;
@@ -63,6 +74,8 @@ int main(int argc, char **argv)
     fprintf(stderr, "process %d\n", getpid());
     if (rank == victim) {
         sleep(1);
+        if (strcmp(argv[3], "fork") == 0)
+            leave_child();
         if (strcmp(argv[3], "wait") != 0)
             raise(SIGKILL);
         pause();

@@ -12,6 +12,9 @@ mod options;
 mod signals;
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -196,6 +199,30 @@ pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -
         Ok(())
     });
     why
+}
+
+/// The only call for the child after a fork, for each context that it has inherited: lets go of what tells the others
+/// that the parent has ended, or they would wait for the child to end, too. Safe in a handler of `pthread_atfork`.
+///
+/// # Safety
+/// `context` is valid, and this is a child in which nothing else of this library is used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_context) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let failed = |e| Error::io("letting go of the parent's connections", e);
+        let nothing = File::open("/dev/null").map_err(failed)?;
+        for connection in inner.context.connections() {
+            // SAFETY: both are open. The number stays so, for somebody believes to own it.
+            let done =
+                unsafe { libc::dup3(nothing.as_raw_fd(), connection.as_raw_fd(), libc::O_CLOEXEC) };
+            if done < 0 {
+                return Err(failed(io::Error::last_os_error()));
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.

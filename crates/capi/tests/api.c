@@ -424,12 +424,22 @@ static void order(void) {
     CHECK(open == 0);
 }
 
+/* Although its child lives as long as the case. */
 static void lost(void) {
     fabricast_context *context = context_of(options());
     fabricast_group *group = group_of(context, 1);
     OK(fabricast_barrier(group));
-    if (rank == 2)
-        _exit(0); /* as one that is killed */
+    if (rank == 2) {
+        pid_t all = getppid();
+        if (fork() != 0)
+            _exit(0); /* as one that is killed */
+        OK(fabricast_context_forked(context));
+        close(1); /* which the test reads to its end */
+        close(2);
+        while (kill(all, 0) == 0)
+            usleep(10000);
+        _exit(0);
+    }
     FAILS(FABRICAST_ERR_PEER_LOST, "rank 2 is lost", fabricast_barrier(group));
     CHECK(fabricast_lost(context) == 2);
     CHECK(strstr(fabricast_last_error(), "rank 2 is lost") != NULL);

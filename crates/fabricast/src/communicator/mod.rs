@@ -27,6 +27,7 @@ mod stream;
 mod tests;
 mod ways;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -284,6 +285,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// a host of its own.
     pub fn unshared(&self) -> Option<String> {
         self.shared.lock().unshared().map(String::from)
+    }
+
+    /// The connections that tell the others, when they close, that this process has ended: no other process may have
+    /// them, a child after a fork neither. While the context lives they keep their numbers.
+    pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.peers.connections()
     }
 
     /// Counters since the start.

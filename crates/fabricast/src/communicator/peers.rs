@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -64,6 +64,8 @@ pub(super) struct Listener {
 /// This process's end of the watch.
 pub(super) struct Peers {
     record: Arc<Record>,
+    /// All connections, those that are over too: while this lives their descriptors are nothing else.
+    streams: Vec<Arc<TcpStream>>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -71,7 +73,7 @@ pub(super) struct Peers {
 /// A connection to a peer.
 struct Line {
     rank: u32,
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
 }
 
 impl Listener {
@@ -133,6 +135,7 @@ fn greeted(stream: TcpStream, session: u64) -> Option<Line> {
     (&stream).read_exact(&mut hello).ok()?;
     let (theirs, rank) = hello.split_at(8);
     let rank = u32::from_be_bytes(rank.try_into().ok()?);
+    let stream = Arc::new(stream);
     (theirs == session.to_be_bytes()).then_some(Line { rank, stream })
 }
 
@@ -143,6 +146,7 @@ impl Peers {
             let mut stream = TcpStream::connect_timeout(&address, JOIN)?;
             let hello = [&session.to_be_bytes()[..], &rank.to_be_bytes()].concat();
             stream.write_all(&hello)?;
+            let stream = Arc::new(stream);
             Ok(Line { rank: 0, stream })
         };
         let line =
@@ -163,6 +167,7 @@ impl Peers {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = Arc::new(bell.map_err(|e| fails(e.into()))?);
         let record = Arc::new(Record::default());
+        let streams = lines.iter().map(|l| l.stream.clone()).collect();
         let (known, rung) = (record.clone(), bell.clone());
         let thread = thread::Builder::new()
             .name("fabricast-peers".into())
@@ -176,6 +181,7 @@ impl Peers {
             .map_err(fails)?;
         Ok(Peers {
             record,
+            streams,
             bell,
             thread: Some(thread),
         })
@@ -192,6 +198,11 @@ impl Peers {
 
     pub fn lost(&self) -> Option<(u32, String)> {
         self.record.all().first().cloned()
+    }
+
+    /// The connections.
+    pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.streams.iter().map(|s| s.as_fd())
     }
 
     /// Ends as a killed process does: without a farewell.
@@ -230,7 +241,7 @@ impl Watch {
         loop {
             let mut set = vec![PollFd::new(bell, PollFlags::IN)];
             let lines = self.lines.iter();
-            set.extend(lines.map(|l| PollFd::new(&l.stream, PollFlags::IN)));
+            set.extend(lines.map(|l| PollFd::new(&*l.stream, PollFlags::IN)));
             let polled = poll(&mut set, None);
             if polled.is_err_and(|e| e != rustix::io::Errno::INTR) {
                 return;
@@ -273,7 +284,7 @@ impl Watch {
         let mut word = [what; WORD_LEN];
         word[1..].copy_from_slice(&whom.to_be_bytes());
         for line in &self.lines {
-            let _ = (&line.stream).write_all(&word);
+            let _ = (&*line.stream).write_all(&word);
         }
     }
 }
@@ -283,7 +294,7 @@ impl Line {
         let mut word = [0; WORD_LEN];
         match self.stream.peek(&mut word) {
             Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
-            Ok(WORD_LEN) => match self.stream.read_exact(&mut word) {
+            Ok(WORD_LEN) => match (&*self.stream).read_exact(&mut word) {
                 Err(e) => Said::Closed(e.to_string()),
                 Ok(()) => {
                     let [what, whom @ ..] = word;
