@@ -57,7 +57,7 @@ static void with_messages(void)
         int got;
         fill(out, len, i << 8 | (uint64_t)rank);
         MPI(MPI_Irecv(in, (int)len, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &requests[0]));
-        broadcast(MPI_COMM_WORLD, (int)i % ranks, draw(i + 500, 5000), i);
+        broadcast_twice(MPI_COMM_WORLD, (int)i % ranks, draw(i + 500, 5000), i);
         MPI(MPI_Isend(out, (int)len, MPI_BYTE, next, (int)i, MPI_COMM_WORLD, &requests[1]));
         broadcast(MPI_COMM_WORLD, (int)(i + 1) % ranks, draw(i + 900, 5000), i + 1);
         MPI(MPI_Wait(&requests[0], &status));
