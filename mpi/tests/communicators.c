@@ -63,6 +63,7 @@ static void splits(void)
     MPI(MPI_Comm_split(MPI_COMM_WORLD, rank, 0, &comm));
     use_and_free(comm, "split, each rank by itself");
     MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm));
+    MPI(MPI_Comm_set_name(comm, "one host"));
     use_and_free(comm, "split_type, ranks of one host");
     use(MPI_COMM_SELF);
     ok("communicators: MPI_COMM_SELF");
