@@ -111,7 +111,11 @@ fn busy() -> Node {
         algorithm: BARRIER,
         held: false,
     };
-    let bcast = Command::Bcast { group, len: LEN, awaited: true };
+    let bcast = Command::Bcast {
+        group,
+        len: LEN,
+        awaited: true,
+    };
     for command in [add, prove, bcast, post, barrier.clone(), barrier] {
         node.command(Time(1), command).expect("there is room");
     }
