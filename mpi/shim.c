@@ -46,7 +46,9 @@ static void *library_function(const char *name) {
 /* An error code whose text, by MPI_Error_string, is that of the first loss. */
 static int code_of_loss = MPI_ERR_OTHER;
 
-static void make_code_of_loss(void) {
+static void heed_first_loss(void) {
+    /* The first rank that aborts ends the others: they are to have said who is lost, too. */
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     char text[MPI_MAX_ERROR_STRING], known[MPI_MAX_ERROR_STRING];
     int code, class, len;
     snprintf(text, sizeof text, "fabricast: %s", fabricast_last_error());
@@ -77,7 +79,7 @@ static int fail(MPI_Comm comm, int status) {
     int code = MPI_ERR_OTHER;
     say_why();
     if (status == FABRICAST_ERR_PEER_LOST) {
-        pthread_once(&lost, make_code_of_loss);
+        pthread_once(&lost, heed_first_loss);
         code = code_of_loss;
     } else if (status == FABRICAST_ERR_ARGUMENT) {
         code = MPI_ERR_TRUNCATE; /* what the library answers to another length than the root's */
