@@ -1,5 +1,7 @@
 //! Which processes share the memory of a host, and what that makes of a group.
 
+use std::collections::BTreeSet;
+
 use fabricast_proto::NodeId;
 
 /// Where processes are.
@@ -37,7 +39,8 @@ impl Hosts {
 
     /// Of sorted members, the first on each host: its leader.
     pub fn leaders(&self, members: &[NodeId]) -> Vec<NodeId> {
-        let first = |&m: &NodeId| members.iter().find(|&&o| self.share(m, o)) == Some(&m);
+        let mut hosts = BTreeSet::new();
+        let first = |m: &NodeId| hosts.insert(self.first[m.0 as usize]);
         members.iter().copied().filter(first).collect()
     }
 }

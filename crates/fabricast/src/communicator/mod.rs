@@ -51,6 +51,10 @@ pub use self::engine::Statistics;
 /// A blocked caller looks after the runtime above it at least so often, and sees that a peer is lost.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
+/// waits longer hardly notices how long it takes to be woken.
+const SPIN: Duration = Duration::from_millis(1);
+
 /// Choices of a context; every one has a default that works.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -451,9 +455,10 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         sending: Sending,
     ) -> Result<Option<Ready>, Error> {
         let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
+        let spin = SPIN.saturating_sub(now.since(self.since));
         match &self.sleeper {
             Some(sleeper) if !timeout.is_zero() => sleeper
-                .sleep(sending, Some(timeout))
+                .watch(sending, timeout, spin)
                 .map_err(|e| Error::io("waiting for the network", e)),
             _ => Ok(None),
         }

@@ -60,7 +60,13 @@ impl<O: Divisible> Engine<O> {
             self.add_to(Way::Far, group.id, shape.leaders.clone())?;
         }
         if shape.is_near() {
-            let places = shape.mates.iter().map(|&m| self.place(m)).collect();
+            // Which of the host's processes each is.
+            let here = self.hosts.mates(self.rank, &self.all);
+            let places = shape
+                .mates
+                .iter()
+                .filter_map(|m| here.binary_search(m).ok());
+            let places = places.collect();
             if let Some(near) = &mut self.ways.near {
                 let joined = near.transport().join(group.id, places, true);
                 joined.map_err(|e| Error::io("sharing memory", e))?;
@@ -87,15 +93,9 @@ impl<O: Divisible> Engine<O> {
         added.map_err(|r| Error::Usage(r.to_string()))
     }
 
-    /// Which of its host's processes a mate is.
-    fn place(&self, mate: NodeId) -> usize {
-        let mates = self.hosts.mates(self.rank, &self.all);
-        mates.iter().position(|&m| m == mate).unwrap_or(0)
-    }
-
-    /// Which IP group serves these processes: one for everybody's, the others for whoever comes.
+    /// Which IP group serves these leaders: one those of all hosts, the others whoever comes.
     fn address(&self, members: &[NodeId]) -> usize {
-        if members.len() == self.all.len() {
+        if members == self.hosts.leaders(&self.all) {
             return 0;
         }
         // Any function that all members compute alike, and that tells sets apart.

@@ -329,6 +329,16 @@ impl Transport for Shm {
 pub struct Doze(Arc<Place>);
 
 impl Doze {
+    /// Whether there is something to look at.
+    pub fn has_news(&self) -> bool {
+        self.0.has_news()
+    }
+
+    /// The bell was rung, and nobody sleeps.
+    pub fn hush(&self) {
+        self.0.bell.hush();
+    }
+
     /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something to look at.
     pub fn begin(&self) -> Option<Asleep<'_>> {
         self.0.sleepers.begin(self.0.state());

@@ -140,10 +140,16 @@ impl Sleeper {
         if sending == Sending::Full {
             self.heed_sender(EventFlags::empty())?;
         }
-        ready.map_err(|e| because(e.into(), "cannot wait for datagrams"))
+        Ok(ready?.unwrap_or_default())
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> rustix::io::Result<Ready> {
+    /// Looks once, without sleeping; `None`: there is nothing.
+    pub fn look(&self) -> io::Result<Option<Ready>> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    /// `None`: nothing has come.
+    fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
         let limit = timeout.and_then(|t| Timespec::try_from(t).ok());
         let mut room = [MaybeUninit::<Event>::uninit(); READY_MAX];
         let waited = match epoll::wait(&*self.watched, &mut room, limit.as_ref()) {
@@ -157,11 +163,12 @@ impl Sleeper {
         };
         let events = match waited {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(Ready::default()),
-            Err(e) => return Err(e),
+            Err(Errno::INTR) => return Ok(None),
+            Err(e) => return Err(because(e.into(), "cannot wait for datagrams")),
         };
-        let mut ready = Ready::default();
+        let (mut ready, mut any) = (Ready::default(), false);
         for event in events {
+            any = true;
             match event.data.u64() {
                 BELL => self.bell.hush(),
                 SENDER => {}
@@ -172,7 +179,7 @@ impl Sleeper {
                 }
             }
         }
-        Ok(ready)
+        Ok(any.then_some(ready))
     }
 
     /// Whether room in the send buffer ends the sleep.
