@@ -1,5 +1,6 @@
 //! How a thread sleeps until something has come, over the network or through the memory of this host.
 
+use std::cell::Cell;
 use std::io;
 use std::mem;
 use std::os::fd::AsFd;
@@ -12,10 +13,41 @@ use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
 /// A look that takes longer than this was not one alone: somebody else has had the core.
 const LENT: Duration = Duration::from_micros(3);
 
+/// After so many waits it is tried again whether the core is free, at the latest.
+const SKIPS_MAX: u32 = 7;
+
+/// Whether others want the core.
+#[derive(Default)]
+struct Rivals {
+    /// Waits for which that is taken for granted: now, and when it is next found to be so.
+    skips: Cell<u32>,
+    patience: Cell<u32>,
+}
+
+impl Rivals {
+    /// Whether this wait takes it for granted.
+    fn skips(&self) -> bool {
+        let left = self.skips.get();
+        self.skips.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn some(&self) {
+        let patience = (2 * self.patience.get() + 1).min(SKIPS_MAX);
+        self.patience.set(patience);
+        self.skips.set(patience);
+    }
+
+    fn none(&self) {
+        self.patience.set(self.patience.get() / 2);
+    }
+}
+
 /// One thread's.
 pub(super) struct Rest {
     far: Sleeper,
     near: Option<Doze>,
+    rivals: Rivals,
 }
 
 impl Rest {
@@ -23,7 +55,8 @@ impl Rest {
         if let Some(near) = &near {
             far.also(near.as_fd())?;
         }
-        Ok(Rest { far, near })
+        let rivals = Rivals::default();
+        Ok(Rest { far, near, rivals })
     }
 
     /// Sleeps until there is something to look at, sending may go on, the waker was rung, or `timeout` has passed. Says
@@ -43,7 +76,8 @@ impl Rest {
     }
 
     /// Likewise, but for `spin` it looks again and again before it falls asleep: to be woken takes longer than most
-    /// answers. It does so only as long as nobody else wants its core, to whom it is offered each time.
+    /// answers. It does so only as long as nobody else wants its core, to whom it is offered each time; where somebody
+    /// does, the next waits do not even try.
     pub fn watch(
         &self,
         sending: Sending,
@@ -52,19 +86,26 @@ impl Rest {
     ) -> io::Result<Option<Ready>> {
         let began = Instant::now();
         let mut now = began;
-        while sending == Sending::Idle && now - began < spin.min(timeout) {
+        let spin = match self.rivals.skips() || sending != Sending::Idle {
+            true => Duration::ZERO,
+            false => spin.min(timeout),
+        };
+        while now - began < spin {
             if self.near.as_ref().is_some_and(Doze::has_news) {
+                self.rivals.none();
                 return Ok(None);
             }
             if let Some(ready) = self.far.look()? {
                 if let Some(near) = self.near.as_ref().filter(|_| ready.other) {
                     near.hush();
                 }
+                self.rivals.none();
                 return Ok(Some(ready));
             }
             thread::yield_now();
             let before = mem::replace(&mut now, Instant::now());
             if now - before > LENT {
+                self.rivals.some();
                 break;
             }
         }
@@ -79,5 +120,25 @@ impl Rest {
     /// What ends this thread's sleep.
     pub fn waker(&self) -> Waker {
         self.far.waker()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_others_want_is_left_to_them_for_longer_and_longer() {
+        let rivals = Rivals::default();
+        let skipped = || (0..).take_while(|_| rivals.skips()).count();
+        assert_eq!(skipped(), 0);
+        for expected in [1, 3, 7, 7] {
+            rivals.some();
+            assert_eq!(skipped(), expected);
+        }
+        rivals.none();
+        rivals.none();
+        rivals.some();
+        assert_eq!(skipped(), 3);
     }
 }
