@@ -51,7 +51,10 @@ static MPI_Datatype made_from(MPI_Datatype type, struct made m) {
 
 int elements_are_usable(MPI_Datatype type) {
     char none[1];
-    int at = 0;
+    int at = 0, size;
+    /* Asked first: what takes no communicator would call the error handler of MPI_COMM_WORLD or MPI_COMM_SELF. */
+    if (PMPI_Pack_size(0, type, shim.self, &size) != MPI_SUCCESS)
+        return 0;
     return made(type).combiner == MPI_COMBINER_NAMED ||
            PMPI_Pack(none, 0, type, none, 0, &at, shim.self) == MPI_SUCCESS;
 }

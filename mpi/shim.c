@@ -127,13 +127,19 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
     /* Before anything is agreed on: one rank alone may be wrong, and is to be told so at once. (The root of an
      * inter-communicator may be negative.) */
     MPI_Count size = 0;
-    if (count < 0 || root < 0 || buffer == MPI_IN_PLACE || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
-        !elements_are_usable(type)) {
+    if (count < 0 || root < 0 || buffer == MPI_IN_PLACE || type == MPI_DATATYPE_NULL || !elements_are_usable(type) ||
+        PMPI_Type_size_x(type, &size) != MPI_SUCCESS) {
         tally_handed(NULL, comm, INVALID);
         return 0;
     }
     if (count == 0 || size <= 0) {
         tally_handed(NULL, comm, EMPTY);
+        return 0;
+    }
+    int plain = elements_are_plain(type, size);
+    /* Of other types the addresses may be in the type, and this is MPI_BOTTOM. */
+    if (plain && !buffer) {
+        tally_handed(NULL, comm, INVALID);
         return 0;
     }
     struct place *place = place_of(comm);
@@ -152,7 +158,7 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
     }
     place->bcasts++;
     place->bytes += bytes;
-    if (elements_are_plain(type, size)) {
+    if (plain) {
         int done = fabricast_bcast(place->group, buffer, bytes, (uint32_t)root);
         *status = done == FABRICAST_OK ? MPI_SUCCESS : fail(comm, done);
     } else {
