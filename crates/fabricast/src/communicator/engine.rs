@@ -195,6 +195,9 @@ impl<O: Divisible> Engine<O> {
     /// What a sleep has seen: the next step reads these sockets alone.
     pub fn heed(&mut self, ready: &Ready) {
         self.ways.far.transport().inner_mut().heed(ready);
+        if let Some(near) = self.ways.near.as_mut().filter(|_| ready.other) {
+            near.transport().rung();
+        }
     }
 
     /// Starts a broadcast; `None`: its caller need not wait.

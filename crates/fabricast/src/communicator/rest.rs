@@ -65,14 +65,10 @@ impl Rest {
         let Some(near) = &self.near else {
             return self.far.sleep(sending, timeout).map(Some);
         };
-        let Some(asleep) = near.begin() else {
+        let Some(_asleep) = near.begin() else {
             return Ok(None);
         };
-        let ready = self.far.sleep(sending, timeout)?;
-        if ready.other {
-            asleep.woken();
-        }
-        Ok(Some(ready))
+        self.far.sleep(sending, timeout).map(Some)
     }
 
     /// Likewise, but for `spin` it looks again and again before it falls asleep: to be woken takes longer than most
@@ -96,9 +92,6 @@ impl Rest {
                 return Ok(None);
             }
             if let Some(ready) = self.far.look()? {
-                if let Some(near) = self.near.as_ref().filter(|_| ready.other) {
-                    near.hush();
-                }
                 self.rivals.none();
                 return Ok(Some(ready));
             }

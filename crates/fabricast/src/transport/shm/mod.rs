@@ -94,6 +94,8 @@ pub struct Shm {
     groups: HashMap<GroupId, Group>,
     /// Processes for which something was written in this call.
     told: Vec<bool>,
+    /// The bell was heard.
+    rung: bool,
     drained: bool,
     counters: ShmCounters,
 }
@@ -159,6 +161,7 @@ impl Meeting<'_> {
             nodes: HashMap::new(),
             groups: HashMap::new(),
             told: vec![false; processes],
+            rung: false,
             drained: false,
             counters: ShmCounters::default(),
         })
@@ -169,6 +172,12 @@ impl Shm {
     /// For a thread that sleeps while another one may use the transport.
     pub fn doze(&self) -> Doze {
         Doze(self.place.clone())
+    }
+
+    /// A thread's sleep was ended by the bell, which rings on until somebody has received what it rang for: another one
+    /// may have been woken by something else, and not look.
+    pub fn rung(&mut self) {
+        self.rung = true;
     }
 
     /// Counters since the start.
@@ -253,6 +262,10 @@ impl Transport for Shm {
 
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
         let place = &*self.place;
+        // First: the next one may be for what comes after this look.
+        if std::mem::take(&mut self.rung) {
+            place.bell.hush();
+        }
         place.sleepers.look(place.state());
         let (groups, nodes) = (&self.groups, &self.nodes);
         let wanted = |to| match to {
@@ -304,7 +317,7 @@ impl Transport for Shm {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let doze = self.doze();
-        let Some(asleep) = doze.begin() else {
+        let Some(_asleep) = doze.begin() else {
             return Ok(());
         };
         let timeout = timeout.map(|t| {
@@ -315,9 +328,7 @@ impl Transport for Shm {
         });
         let mut set = [PollFd::new(&doze, PollFlags::IN)];
         let polled = poll(&mut set, timeout.as_ref());
-        if !set[0].revents().is_empty() {
-            asleep.woken();
-        }
+        self.rung |= !set[0].revents().is_empty();
         match polled {
             Err(e) if e != rustix::io::Errno::INTR => Err(e.into()),
             _ => Ok(()),
@@ -332,11 +343,6 @@ impl Doze {
     /// Whether there is something to look at.
     pub fn has_news(&self) -> bool {
         self.0.has_news()
-    }
-
-    /// The bell was rung, and nobody sleeps.
-    pub fn hush(&self) {
-        self.0.bell.hush();
     }
 
     /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something to look at.
@@ -355,13 +361,6 @@ impl AsFd for Doze {
 
 /// A thread that sleeps, for as long as this lives.
 pub struct Asleep<'a>(&'a Place);
-
-impl Asleep<'_> {
-    /// The bell was rung.
-    pub fn woken(&self) {
-        self.0.bell.hush();
-    }
-}
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {

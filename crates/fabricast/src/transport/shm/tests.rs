@@ -154,6 +154,28 @@ fn a_bell_rings_only_for_who_sleeps() {
     assert_eq!(ends[0].counters().rings, 1);
 }
 
+/// Of two threads that sleep one is woken, and goes without a look: the other one must not sleep on.
+#[test]
+fn a_bell_rings_until_somebody_looks() {
+    let mut ends = host(2);
+    let word = Dest::Node(NodeId(11));
+    let doze = ends[1].doze();
+    let rings = || {
+        let mut set = [PollFd::new(&doze, PollFlags::IN)];
+        poll(&mut set, Some(&Timespec::default())).unwrap() > 0
+    };
+    for word_of in [b"1", b"2"] {
+        let asleep = doze.begin().unwrap();
+        assert!(!rings());
+        put(&mut ends[0], word, word_of);
+        drop(asleep);
+        assert!(rings());
+        ends[1].rung();
+        assert_eq!(got(&mut ends[1]), [word_of]);
+    }
+    assert!(!rings());
+}
+
 #[test]
 fn nobody_else_is_let_in() {
     let (key, ring) = (7, 1024);
