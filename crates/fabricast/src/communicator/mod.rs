@@ -171,13 +171,19 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// The processes `members` (ranks of this context, in an order that all of them use) as a group. All name it by the
-    /// same number, which none of them uses for another one, now or later.
+    /// same number, which none of them uses for another one, now or later. There is none with a process that is lost.
     pub fn group(&self, id: u32, members: &[u32]) -> Result<Group, Error> {
         let group = Group {
             id: GroupId(id),
             members: members.iter().copied().map(NodeId).collect(),
         };
-        self.shared.lock().add(&group)?;
+        let mut engine = self.shared.lock();
+        // With the lock: whose loss is noticed later ends the group.
+        let mut lost = self.peers.all_lost().into_iter();
+        if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
+            return Err(is_lost(rank, &how));
+        }
+        engine.add(&group)?;
         Ok(group)
     }
 
@@ -409,7 +415,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     fn loss(&self) -> Error {
         match self.peers.lost() {
-            Some((rank, how)) => Error::PeerLost(format!("rank {rank} is lost: {how}")),
+            Some((rank, how)) => is_lost(rank, &how),
             None => Error::Usage(
                 "the group has ended, for its members did not call the same operation".into(),
             ),
@@ -422,6 +428,10 @@ impl<O: Divisible + Send + Sync + 'static> Drop for Context<O> {
         self.progress.stop();
         self.peers.close();
     }
+}
+
+fn is_lost(rank: u32, how: &str) -> Error {
+    Error::PeerLost(format!("rank {rank} is lost: {how}"))
 }
 
 /// A caller that blocks, for as long as it lives.

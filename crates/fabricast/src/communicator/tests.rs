@@ -226,11 +226,19 @@ fn who_is_lost_is_named() {
         let group = context.group(1, &[0, 1, 2]).unwrap();
         if rank == 2 {
             context.peers.abandon();
+            drop(context);
+            ranks.allgather(&[]).unwrap();
             return String::new();
         }
-        bcast(&context, &group, 2, rank, &[0; 9])
-            .unwrap_err()
-            .to_string()
+        let error = bcast(&context, &group, 2, rank, &[0; 9]).unwrap_err();
+        // Nobody waits for it in a group that is made later, and those without it go on.
+        let again = context.group(2, &[2, 1, 0]).unwrap_err();
+        assert_eq!(again.to_string(), error.to_string());
+        let left = context.group(3, &[0, 1]).unwrap();
+        bcast(&context, &left, 1, rank, &[1; 9]).unwrap();
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        error.to_string()
     });
     for error in &errors[..2] {
         assert!(error.contains("rank 2 is lost"), "{error}");
