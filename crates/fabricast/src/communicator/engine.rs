@@ -124,6 +124,8 @@ pub(super) struct Engine<O: Divisible> {
     stream: Stream,
     wake: Option<Time>,
     unshared: Option<String>,
+    /// Why the network is used no more.
+    broken: Option<String>,
     statistics: Statistics,
 }
 
@@ -173,6 +175,7 @@ impl<O: Divisible> Engine<O> {
             stream: Stream::default(),
             wake: None,
             unshared,
+            broken: None,
             statistics: Statistics::default(),
         }
     }
@@ -282,6 +285,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Lets the drivers work; says when they want to again, and what keeps them from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        self.is_whole()?;
         self.stream.sent();
         let step = self.ways.step(now);
         self.stepped(now, step)
@@ -290,6 +294,7 @@ impl<O: Divisible> Engine<O> {
     /// After something was started: the same, but without looking for what has arrived. What belongs to it may be
     /// here already; and of a stream of short broadcasts several are sent at once.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
+        self.is_whole()?;
         if self.stream.gathers(now) {
             return Ok(());
         }
@@ -297,6 +302,23 @@ impl<O: Divisible> Engine<O> {
         self.joints.advance(now, &mut self.ways);
         let step = self.ways.advance(now);
         self.stepped(now, step).map(|_| ())
+    }
+
+    /// The next datagrams over the network are refused, as if its interface were gone.
+    #[cfg(test)]
+    pub fn fail_send(&mut self) {
+        self.ways.far.transport().inner_mut().fail_send();
+    }
+
+    /// Callers are told of an error, and take back what they have lent: from now on nothing is read or written.
+    pub fn breaks(&mut self, why: &Error) {
+        self.broken.get_or_insert_with(|| why.to_string());
+    }
+
+    fn is_whole(&self) -> Result<(), Error> {
+        let broken =
+            |why: &String| Error::io("the network is used no more", io::Error::other(why.clone()));
+        self.broken.as_ref().map_or(Ok(()), |why| Err(broken(why)))
     }
 
     /// Since when something waits to be sent for others to go with it.
@@ -309,8 +331,13 @@ impl<O: Divisible> Engine<O> {
         now: Time,
         step: io::Result<Step>,
     ) -> Result<(Option<Time>, Sending), Error> {
-        let fails = |e| Error::io("using the network", e);
-        let mut step = step.map_err(fails)?;
+        let advanced = self.go_on(now, step);
+        let advanced = advanced.map_err(|e| Error::io("using the network", e));
+        advanced.inspect_err(|e| self.breaks(e))
+    }
+
+    fn go_on(&mut self, now: Time, step: io::Result<Step>) -> io::Result<(Option<Time>, Sending)> {
+        let mut step = step?;
         for pass in 0.. {
             let mut begun = self.heed_events(now);
             begun |= self.joints.advance(now, &mut self.ways);
@@ -324,7 +351,7 @@ impl<O: Divisible> Engine<O> {
             }
             // More may wait to be received, which only the first step could tell.
             let more = step.wake.filter(|&at| at <= now);
-            step = self.ways.advance(now).map_err(fails)?;
+            step = self.ways.advance(now)?;
             step.wake = more.or(step.wake);
         }
         let mut wake = step.wake;

@@ -342,6 +342,16 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         &self,
         op: Option<Op>,
         meanwhile: Meanwhile<'_>,
+        answer: impl FnMut(&mut Engine<O>) -> Option<R>,
+    ) -> Result<R, Error> {
+        let driven = self.drive(op, meanwhile, answer);
+        driven.inspect_err(|e| self.shared.lock().breaks(e))
+    }
+
+    fn drive<R>(
+        &self,
+        op: Option<Op>,
+        meanwhile: Meanwhile<'_>,
         mut answer: impl FnMut(&mut Engine<O>) -> Option<R>,
     ) -> Result<R, Error> {
         let mut inside: Option<Inside<'_, O>> = None;

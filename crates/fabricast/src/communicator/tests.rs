@@ -245,6 +245,35 @@ fn who_is_lost_is_named() {
     }
 }
 
+/// Whoever is told of it has his bytes back: nothing is written to them any more.
+#[test]
+fn a_network_that_has_failed_once_is_used_no_more() {
+    job(2, 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1]).unwrap();
+        let enter = || {
+            let entered = context.barrier(&group, None, &mut || ());
+            entered.and_then(|request| context.wait(request, &mut || ()))
+        };
+        enter().unwrap();
+        ranks.allgather(&[]).unwrap();
+        if rank == 0 {
+            context.shared.lock().fail_send();
+            let error = enter().unwrap_err().to_string();
+            assert!(error.contains("using the network"), "{error}");
+        }
+        ranks.allgather(&[]).unwrap();
+        if rank == 0 {
+            let told = enter().unwrap_err().to_string();
+            assert!(
+                told.contains("used no more") && told.contains("using the network"),
+                "{told}"
+            );
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
 #[test]
 fn one_that_cannot_take_part_is_told_to_all() {
     let errors = job(3, 0.0, |rank, ranks, options| {

@@ -154,6 +154,12 @@ impl Udp {
         self.sending.send(fd, &self.messages[from..to], batch)
     }
 
+    /// The next messages are refused, as if the interface were gone.
+    #[cfg(test)]
+    pub fn fail_send(&mut self) {
+        self.script.next.push_back(libc::ENETDOWN);
+    }
+
     /// What an error at message number `at` means.
     fn refused(&mut self, error: io::Error, at: usize, batch: &[Outgoing<'_>]) -> io::Result<Next> {
         let message = &self.messages[at];
