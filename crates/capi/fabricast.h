@@ -72,7 +72,7 @@ typedef struct fabricast_options {
   void *user;
   // The network interface: a name or an address; null: the one by which the system sends multicasts.
   const char *interface;
-  // How multicast is made reliable; null: `auto`.
+  // How multicast is made reliable, the same at all; null: `auto`.
   const char *scheme;
   // Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
   double inject_loss;

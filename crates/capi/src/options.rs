@@ -36,7 +36,7 @@ pub struct fabricast_options {
     pub user: *mut c_void,
     /// The network interface: a name or an address; null: the one by which the system sends multicasts.
     pub interface: *const c_char,
-    /// How multicast is made reliable; null: `auto`.
+    /// How multicast is made reliable, the same at all; null: `auto`.
     pub scheme: *const c_char,
     /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
     pub inject_loss: f64,

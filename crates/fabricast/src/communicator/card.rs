@@ -35,8 +35,8 @@ const WINDOW: u32 = 2048;
 pub(super) const COPY_MAX: u32 = 256 << 10;
 /// Packets of each stream that are kept for a broadcast that has not been called here yet.
 const HOLD: u32 = 512;
-/// Longest reason that fits a card.
-const REASON: usize = 300;
+/// Bytes of a reason, as it is written on a card.
+const REASON: usize = 400;
 
 /// What a process says of itself.
 #[derive(Serialize, Deserialize, Debug)]
@@ -54,6 +54,8 @@ pub(super) struct Card {
     pub host: Option<(u64, u64)>,
     /// A number that only these processes know.
     pub key: u64,
+    /// Of the scheme's name: all must have the same.
+    scheme: u64,
 }
 
 /// What a process says of itself when it has tried to reach the others.
@@ -72,9 +74,10 @@ fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
 
 /// As much of a reason as fits a card.
 fn short(reason: &str) -> &str {
-    let end = (0..=REASON.min(reason.len())).rev();
-    let end = end.into_iter().find(|&i| reason.is_char_boundary(i));
-    &reason[..end.unwrap_or(0)]
+    let fits = |text: &str| serde_json::to_string(text).is_ok_and(|t| t.len() <= REASON);
+    let ends = (0..=REASON.min(reason.len())).rev();
+    let mut cut = ends.filter_map(|end| reason.get(..end));
+    cut.find(|text| fits(text)).unwrap_or_default()
 }
 
 /// What all gave; an error names the first who could not.
@@ -144,6 +147,7 @@ pub(super) fn introduce<O: Divisible>(
         datagram: o.net.caps().datagram_max as u32,
         host: o.bell.as_ref().map(|bell| (o.host, bell.name())),
         key: o.key,
+        scheme: near::number(options.scheme.as_bytes()),
     });
     let cards: Vec<Card> = agree(bootstrap, &mine)?;
     let mut opened = opened?;
@@ -195,6 +199,10 @@ fn join(
 ) -> Result<(Peers, Result<Option<Shm>, String>), Error> {
     if cards.len() != size as usize || cards.iter().any(|c| c.version != VERSION) {
         let text = "the processes use different versions of Fabricast";
+        return Err(Error::Refused(text.into()));
+    }
+    if cards.iter().any(|c| c.scheme != cards[0].scheme) {
+        let text = "the processes use different schemes (FABRICAST_SCHEME)";
         return Err(Error::Refused(text.into()));
     }
     let families = |card: &Card| card.udp.is_ipv4() == cards[0].udp.is_ipv4();
@@ -288,6 +296,7 @@ mod tests {
             datagram: u32::MAX,
             host: Some((u64::MAX, u64::MAX)),
             key: u64::MAX,
+            scheme: u64::MAX,
         };
         for udp in [
             "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",
@@ -298,8 +307,19 @@ mod tests {
             let read: Result<Card, String> = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(read.unwrap().udp, udp.parse().unwrap());
         }
-        let bytes = put(&Err::<Card, _>("ü\"\\\n".repeat(400)));
-        assert!(bytes.len() <= 2 * CARD);
+        let near = |reason: &str| Reached {
+            near: Err(short(reason).into()),
+        };
+        for letters in ["a", "ü\"\\\n", "\u{1}"] {
+            let reason = letters.repeat(600);
+            let bytes = put(&Err::<Card, _>(reason.clone()));
+            let read: Result<Card, String> = serde_json::from_slice(&bytes).unwrap();
+            let said = read.unwrap_err();
+            assert!(said.len() > 60 && reason.starts_with(&said), "{said}");
+            let bytes = put(&Ok(near(&reason)));
+            let read: Result<Reached, String> = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(read.unwrap().near, Err(said));
+        }
     }
 
     #[test]

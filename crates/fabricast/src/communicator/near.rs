@@ -39,8 +39,13 @@ pub(super) fn host(chosen: Option<&str>) -> u64 {
             told.extend_from_slice(&space.to_be_bytes());
         }
     }
+    number(&told)
+}
+
+/// A number for these bytes, which others hardly have.
+pub(super) fn number(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
-    number.copy_from_slice(&blake3::hash(&told).as_bytes()[..8]);
+    number.copy_from_slice(&blake3::hash(bytes).as_bytes()[..8]);
     u64::from_be_bytes(number)
 }
 

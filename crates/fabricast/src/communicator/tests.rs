@@ -275,6 +275,21 @@ fn a_network_that_has_failed_once_is_used_no_more() {
 }
 
 #[test]
+fn all_use_one_scheme() {
+    let errors = job(3, 0.0, |rank, ranks, options| {
+        let scheme = if rank == 1 { "basic" } else { "auto" };
+        let options = Options {
+            scheme: scheme.into(),
+            ..options.clone()
+        };
+        Here::new(&options, ranks).err().unwrap().to_string()
+    });
+    for error in errors {
+        assert!(error.contains("different schemes"), "{error}");
+    }
+}
+
+#[test]
 fn one_that_cannot_take_part_is_told_to_all() {
     let errors = job(3, 0.0, |rank, ranks, options| {
         let mut options = options.clone();
