@@ -7,6 +7,7 @@ mod line;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -65,7 +66,13 @@ fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
         preload,
         inherited: env::var_os(PRELOAD).filter(|value| !value.is_empty()),
     };
-    Ok(line.with(&args.command))
+    Ok(line.with(&args.command, runs))
+}
+
+/// Whether this is the path of a program.
+fn runs(path: &OsStr) -> bool {
+    let metadata = Path::new(path).metadata();
+    metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// Where the shell would find it.

@@ -29,12 +29,32 @@ pub struct Line {
 
 impl Line {
     /// `given` with our variables right behind the launcher, so that what it says itself comes later and counts; and with
-    /// our library behind whatever else it preloads.
-    pub fn with(&self, given: &[OsString]) -> Vec<OsString> {
+    /// our library behind whatever else it preloads. `runs` says whether a path is that of a program.
+    pub fn with(&self, given: &[OsString], runs: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
         let ours = self.ours();
         let mut command = vec![given[0].clone()];
-        command.extend_from_slice(&ours);
-        let mut words = given[1..].iter();
+        for (i, part) in given[1..].split(|word| word == ":").enumerate() {
+            if i > 0 {
+                command.push(":".into());
+            }
+            // Behind a colon another program has flags of its own, but for MPICH's global ones.
+            if i == 0 || self.export != Export::Genv {
+                command.extend_from_slice(&ours);
+            }
+            let (flags, program) = match self.export {
+                // Programs have flags called `--export`, too.
+                Export::Slurm => part.split_at(flags(part, &runs)),
+                Export::X | Export::Genv => (part, &[][..]),
+            };
+            self.change(flags, &mut command);
+            command.extend_from_slice(program);
+        }
+        command
+    }
+
+    /// Adds words to a command, with our library in what they preload.
+    fn change(&self, words: &[OsString], command: &mut Vec<OsString>) {
+        let mut words = words.iter();
         while let Some(word) = words.next() {
             match self.export {
                 Export::X if is(word, "-x") => {
@@ -59,12 +79,7 @@ impl Line {
                 },
                 _ => command.push(word.clone()),
             }
-            // Behind a colon another program has flags of its own, but for MPICH's global ones.
-            if word == ":" && self.export != Export::Genv {
-                command.extend_from_slice(&ours);
-            }
         }
-        command
     }
 
     /// Variables and library.
@@ -128,6 +143,19 @@ impl Line {
     }
 }
 
+/// How many words are the launcher's flags and their values. A word right behind a flag is its value, unless that has one
+/// behind a `=`, or the word is the path of a program.
+fn flags(words: &[OsString], runs: impl Fn(&OsStr) -> bool) -> usize {
+    let mut may_have_value = false;
+    let program = words.iter().position(|word| {
+        let (bytes, behind_flag) = (word.as_bytes(), may_have_value);
+        may_have_value = bytes.starts_with(b"-") && !bytes.contains(&b'=');
+        let is_path = bytes.contains(&b'/');
+        !bytes.starts_with(b"-") && (!behind_flag || is_path && runs(word))
+    });
+    program.unwrap_or(words.len())
+}
+
 /// Launchers take their flags with one dash or two.
 fn is(word: &OsStr, flag: &str) -> bool {
     word == flag || word.as_bytes().strip_prefix(b"-") == Some(flag.as_bytes())
@@ -174,7 +202,8 @@ mod tests {
     /// One command line becomes the other.
     fn becomes(line: &Line, given: &str, expected: &str) {
         let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
-        let command = line.with(&given).join(OsStr::new(" "));
+        let runs = |path: &OsStr| path == "./a";
+        let command = line.with(&given, runs).join(OsStr::new(" "));
         assert_eq!(command.to_str(), Some(expected));
     }
 
@@ -254,6 +283,21 @@ mod tests {
                 &line(Export::Slurm),
                 &format!("srun {given} ./a"),
                 &format!("{head} {becoming} ./a"),
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_said_to_slurms_program_is_left_alone() {
+        let head = "srun --export=ALL,FABRICAST_STATS=1,LD_PRELOAD=/lib/ours.so";
+        for rest in [
+            "-n 4 -o out/%j.txt python train.py --export model --export=NONE",
+            "--label ./a --export model",
+        ] {
+            becomes(
+                &line(Export::Slurm),
+                &format!("srun {rest}"),
+                &format!("{head} {rest}"),
             );
         }
     }
