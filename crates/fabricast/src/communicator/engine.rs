@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Reach, Refused, Seq, Time};
 
-use self::barriers::release;
+use self::barriers::usual;
 use self::groups::Leaving;
 use super::Group;
 use super::hosts::{Hosts, Shape};

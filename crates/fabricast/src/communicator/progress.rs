@@ -63,6 +63,8 @@ impl Progress {
 
 fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
     let mut turn = TURN;
+    // When a caller was last seen to have gone.
+    let mut gone = Time::ZERO;
     let mut ready = None;
     while !over.load(Ordering::Acquire) {
         if shared.hurry.load(Ordering::Acquire) {
@@ -75,11 +77,12 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
         let inside = shared.inside.load(Ordering::Acquire) > 0;
         let called = Time(shared.called.load(Ordering::Relaxed));
         if inside || now.since(called) < TURN {
-            turn = if inside {
-                (2 * turn).min(TURN_MAX)
-            } else {
-                TURN
+            // Only who has been inside all the time rings when it leaves.
+            turn = match inside && called == gone {
+                true => (2 * turn).min(TURN_MAX),
+                false => TURN,
             };
+            gone = called;
             if sleeper.rest(turn).is_err() {
                 return;
             }

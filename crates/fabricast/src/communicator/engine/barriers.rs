@@ -14,7 +14,7 @@ impl<O: Divisible> Engine<O> {
         let shape = self.groups.get(&group).map(|state| &state.shape);
         let shape = shape.ok_or(Refused::NoGroup)?;
         let (leaders, mates) = (shape.leaders.len(), shape.mates.len());
-        let far = by.unwrap_or(release(leaders));
+        let far = by.unwrap_or(usual(leaders));
         let op = match (shape.is_near(), shape.is_far()) {
             (true, true) => {
                 let op = self.ways.hold(now, group, release(mates))?;
@@ -23,7 +23,8 @@ impl<O: Divisible> Engine<O> {
             }
             (true, false) => {
                 let near = match leaders {
-                    1 => by.unwrap_or(release(mates)),
+                    1 => by.unwrap_or(usual(mates)),
+                    // As the leader holds it.
                     _ => release(mates),
                 };
                 Op::Single(Way::Near, self.ways.barrier(Way::Near, now, group, near)?)
@@ -60,8 +61,16 @@ impl<O: Divisible> Engine<O> {
     }
 }
 
-/// The barrier of a group of so many, unless another is asked for: with few, rank 0 hears each itself.
-pub(super) fn release(members: usize) -> Barrier {
+/// The barrier of a group of so many, unless another is asked for: two tell each other at once.
+pub(super) fn usual(members: usize) -> Barrier {
+    match members {
+        0..=2 => Barrier::Dissemination { ways: 1 },
+        _ => release(members),
+    }
+}
+
+/// Rank 0 releases all the others; with few, it hears each itself.
+fn release(members: usize) -> Barrier {
     let fanout = match members {
         0..=32 => members as u16,
         _ => 16,

@@ -143,7 +143,7 @@ impl<O: Divisible> Engine<O> {
                         Way::Far => state.shape.leaders.len(),
                         Way::Near => state.shape.mates.len(),
                     };
-                    match self.ways.barrier(way, now, group, release(members)) {
+                    match self.ways.barrier(way, now, group, usual(members)) {
                         Ok(op) => {
                             *leaving = Leaving::Meeting(op);
                             begun = true;
