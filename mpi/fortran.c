@@ -19,6 +19,7 @@ static void answer(MPI_Fint *error, int status) {
 }
 
 typedef void init_entry(MPI_Fint *);
+typedef void finalize_entry(MPI_Fint *);
 typedef void init_thread_entry(const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
 typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *);
@@ -54,6 +55,18 @@ typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_F
         answer(error, status);                                                     \
         if (status == MPI_SUCCESS)                                                 \
             shim_begin();                                               \
+    }
+
+#define FINALIZE(name)                              \
+    ENTRY void name(MPI_Fint *error) {              \
+        LIBRARY(finalize_entry, name);              \
+        MPI_Fint status = MPI_SUCCESS;              \
+        if (library)                                \
+            library(&status);                       \
+        else                                        \
+            status = PMPI_Finalize();               \
+        watch_end();                                \
+        answer(error, status);                      \
     }
 
 #define BARRIER(name)                                                   \
@@ -111,6 +124,12 @@ INIT_THREAD(mpi_init_thread__)
 INIT_THREAD(MPI_INIT_THREAD)
 INIT_THREAD(mpi_init_thread_f08_)
 
+FINALIZE(mpi_finalize)
+FINALIZE(mpi_finalize_)
+FINALIZE(mpi_finalize__)
+FINALIZE(MPI_FINALIZE)
+FINALIZE(mpi_finalize_f08_)
+
 BARRIER(mpi_barrier)
 BARRIER(mpi_barrier_)
 BARRIER(mpi_barrier__)
@@ -127,6 +146,7 @@ BCAST(mpi_bcast_f08_)
 
 INIT(mpi_init_f08_)
 INIT_THREAD(mpi_init_thread_f08_)
+FINALIZE(mpi_finalize_f08_)
 BARRIER(mpi_barrier_f08_)
 
 #endif

@@ -249,8 +249,12 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     pthread_mutex_unlock(&shim.lock);
     places_leave();
     /* The watch goes on when a process is lost, for what the library does from here on may wait for it. */
-    if (!scopes_flush() || !meet())
-        return fail(MPI_COMM_WORLD, scopes_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
+    if (!scopes_flush() || !meet()) {
+        int lost = scopes_lost() >= 0;
+        if (lost)
+            watch_finalize();
+        return fail(MPI_COMM_WORLD, lost ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
+    }
     if (shim.stats)
         tally_tell();
     watch_end();
@@ -343,5 +347,12 @@ ENTRY int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) 
     int status = library(argc, argv, required, provided);
     if (status == MPI_SUCCESS)
         shim_begin();
+    return status;
+}
+
+ENTRY int MPI_Finalize(void) {
+    int (*library)(void) = library_function("MPI_Finalize");
+    int status = library();
+    watch_end();
     return status;
 }

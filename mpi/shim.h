@@ -120,6 +120,9 @@ void tune_tell(void);
 
 /* watch.c */
 void watch_begin(void);
+/* MPI_Finalize goes on although a process is lost: should it not come through, this rank ends. */
+void watch_finalize(void);
+/* Once or more often. */
 void watch_end(void);
 
 /* tally.c */

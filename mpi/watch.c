@@ -3,12 +3,14 @@
  *
  * Where errors are fatal, as MPI has it by default, the job has failed with the process, and who has not come to a
  * call of ours for a while ends here. Where a program has set another error handler for MPI_COMM_WORLD it goes
- * on, and its next call of ours that needs the lost process answers with an error.
+ * on, and its next call of ours that needs the lost process answers with an error, until it calls MPI_Finalize, in which the
+ * library may wait for the lost one for ever.
  */
 #define _GNU_SOURCE
 #include "shim.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +23,9 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     int runs, over;
-} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .rung = PTHREAD_COND_INITIALIZER};
+    atomic_int finalizes;      /* this rank, although one is lost */
+    atomic_int waited_ms;      /* since then, or since one was lost */
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Asked when the job has failed already: what the program might do to its handler at this moment is no worse. */
 static int errors_are_fatal(void) {
@@ -36,11 +40,10 @@ static int errors_are_fatal(void) {
 }
 
 static void *run(void *unused) {
-    int waited_ms = 0;
     struct timespec at;
     pthread_mutex_lock(&watch.lock);
     while (!watch.over) {
-        clock_gettime(CLOCK_REALTIME, &at);
+        clock_gettime(CLOCK_MONOTONIC, &at);
         at.tv_nsec += LOOK_MS * 1000000;
         at.tv_sec += at.tv_nsec / 1000000000;
         at.tv_nsec %= 1000000000;
@@ -48,10 +51,11 @@ static void *run(void *unused) {
         scopes_sweep();
         if (scopes_lost() < 0)
             continue;
-        waited_ms += LOOK_MS;
-        if (waited_ms != GRACE_MS || !errors_are_fatal())
+        watch.waited_ms += LOOK_MS;
+        if (watch.waited_ms != GRACE_MS || !(watch.finalizes || errors_are_fatal()))
             continue;
-        say("%s; this rank ends, for errors are fatal in this job", fabricast_last_error());
+        say("%s; this rank ends, for %s", fabricast_last_error(),
+            watch.finalizes ? "MPI_Finalize waits for the lost one" : "errors are fatal in this job");
         _exit(EXIT_FAILURE);
     }
     pthread_mutex_unlock(&watch.lock);
@@ -59,6 +63,12 @@ static void *run(void *unused) {
 }
 
 void watch_begin(void) {
+    /* Whoever sets the date does not change how soon it looks. */
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&watch.rung, &clock);
+    pthread_condattr_destroy(&clock);
     /* The program's signals are for its own threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -67,6 +77,12 @@ void watch_begin(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!watch.runs)
         say("no thread to watch for lost processes: a rank that waits elsewhere may wait for ever");
+}
+
+/* Without the lock, with which the thread may wait for the MPI library. */
+void watch_finalize(void) {
+    watch.waited_ms = 0;
+    watch.finalizes = 1;
 }
 
 void watch_end(void) {

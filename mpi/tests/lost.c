@@ -1,7 +1,8 @@
 /*
- * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return`: each
+ * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return|finalize`: each
  * rank writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), and leaves
- * a child behind (fork), or waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it.
+ * a child behind (fork), or waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it;
+ * those that call MPI_Finalize then (finalize) must end, too.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -61,7 +62,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 4)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    int victim = atoi(argv[2]), returns = strcmp(argv[3], "return") == 0;
+    int victim = atoi(argv[2]), returns = strcmp(argv[3], "return") == 0, finalizes = strcmp(argv[3], "finalize") == 0;
     snprintf(path, sizeof path, "%s/%d", argv[1], rank);
     if (!freopen(path, "w", stderr))
         MPI_Abort(MPI_COMM_WORLD, 2);
@@ -80,9 +81,17 @@ int main(int argc, char **argv)
             raise(SIGKILL);
         pause();
     }
-    if (returns) {
+    if (returns || finalizes)
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (returns)
         goes_on(left, victim);
+    if (finalizes) {
+        fprintf(stderr, "barrier: %s\n", MPI_Barrier(MPI_COMM_WORLD) ? "an error" : "no error");
+        /* The watch has seen by now that errors return. */
+        sleep(3);
+        MPI_Finalize();
+        fprintf(stderr, "finalized\n");
+        return 0;
     }
     /* In a call of Fabricast's, in one of the library's own, in none. */
     int place = (rank - victim + ranks) % ranks % 3;
