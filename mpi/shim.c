@@ -93,6 +93,12 @@ static int is_on(MPI_Comm comm) {
     return shim.on && !inside && comm != MPI_COMM_NULL;
 }
 
+static int is_inter(MPI_Comm comm) {
+    int inter = 0;
+    PMPI_Comm_test_inter(comm, &inter);
+    return inter;
+}
+
 /* Elements that do not lie in memory as they are sent. */
 static int bcast_packed(struct place *place, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Count size,
                         int root) {
@@ -129,7 +135,7 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
     MPI_Count size = 0;
     if (count < 0 || root < 0 || buffer == MPI_IN_PLACE || type == MPI_DATATYPE_NULL || !elements_are_usable(type) ||
         PMPI_Type_size_x(type, &size) != MPI_SUCCESS) {
-        tally_handed(NULL, comm, INVALID);
+        tally_handed(NULL, comm, root < 0 && is_inter(comm) ? INTER : INVALID);
         return 0;
     }
     if (count == 0 || size <= 0) {
