@@ -62,11 +62,20 @@ int scope_hosts(const struct scope *scope, const int *members, int size, int *fu
     return count;
 }
 
+/* Of all datagrams. What is no number at all is taken for no share, and refused as one. */
+static double loss_on_purpose(void) {
+    const char *loss = getenv("FABRICAST_INJECT_LOSS");
+    if (!loss || !*loss)
+        return 0;
+    char *end;
+    double share = strtod(loss, &end);
+    return *end ? -1 : share;
+}
+
 struct scope *scope_create(MPI_Comm comm) {
     int rank, size;
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &size);
-    const char *loss = getenv("FABRICAST_INJECT_LOSS");
     fabricast_options options = {
         .struct_size = sizeof options,
         .rank = (uint32_t)rank,
@@ -76,7 +85,7 @@ struct scope *scope_create(MPI_Comm comm) {
         .user = &comm,
         .interface = getenv("FABRICAST_INTERFACE"),
         .scheme = getenv("FABRICAST_SCHEME"),
-        .inject_loss = loss ? atof(loss) : 0,
+        .inject_loss = loss_on_purpose(),
     };
     struct scope *scope = calloc(1, sizeof *scope);
     fabricast_context *context = NULL;

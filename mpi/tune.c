@@ -269,10 +269,14 @@ static void measure(uint64_t budget) {
     tune.verdict = found;
     if (shim.rank != 0)
         return;
-    const char *why = *path ? verdict_save(path, shape, &found) : "it is not to be kept";
+    const char *why = *path ? verdict_save(path, shape, &found) : NULL;
     if (shim.verbose)
-        say("measured in %d ms who is faster in jobs of this shape: %s%s%s", (int)(f.spent / 1000000), path, why ? ": " : "",
-            why ? why : "");
+        say("measured in %d ms who is faster in jobs of this shape: %s", (int)(f.spent / 1000000),
+            *path ? path : "it is not to be kept");
+    /* Each job pays for it again, so that it is said without being asked for. */
+    if (why)
+        say("who is faster cannot be kept in %s: %s; another FABRICAST_CACHE can, and FABRICAST_TUNE=off does not measure", path,
+            why);
 }
 
 /* --- What the others call ------------------------------------------------------------------- */

@@ -69,7 +69,9 @@ impl fabricast_options {
     pub(crate) fn chosen(&self) -> Result<Options, Error> {
         let mut chosen = Options::default();
         if !(0.0..=1.0).contains(&self.inject_loss) {
-            return Err(wrong("inject_loss is no share from 0 to 1"));
+            return Err(wrong(
+                "the loss on purpose (inject_loss, FABRICAST_INJECT_LOSS) is no share from 0 to 1, such as 0.02",
+            ));
         }
         chosen.net.inject_loss = self.inject_loss;
         if let Some(interface) = text(self.interface)? {
