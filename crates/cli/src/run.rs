@@ -47,7 +47,11 @@ pub fn run(args: &args::Run) -> u8 {
 fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     let launcher = &args.command[0];
     let found = find(launcher).ok_or_else(|| {
-        let why = format!("{}: there is no such command", launcher.display());
+        let here = match Path::new(launcher).is_file() {
+            true => format!("; the file of that name here is ./{}", launcher.display()),
+            false => String::new(),
+        };
+        let why = format!("{}: there is no such command{here}", launcher.display());
         (exit::IO, why)
     })?;
     let variables = variables(args, env::vars_os());
@@ -117,6 +121,14 @@ fn identify(
                  FABRICAST_MPI=mpich"
                     .into(),
             );
+        }
+        // A program in the launcher's place would run if it were asked for its version.
+        None if !any(&["mpirun", "mpiexec", "orterun", "prterun", "hydra"]) => {
+            return Err(format!(
+                "{0} is no launcher that is known: put `mpirun -n RANKS` before a program; if it starts \
+                 programs by itself, say whose by FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
+                launcher.display()
+            ));
         }
         None if any(&["hydra", "mpich"]) => Mpi::Mpich,
         None if any(&["orterun", "prterun", "openmpi"]) => Mpi::Open,
@@ -244,6 +256,15 @@ mod tests {
         }
         let unknown = identified("/opt/bin/mpirun", None, "something else").unwrap_err();
         assert!(unknown.contains("FABRICAST_MPI"), "{unknown}");
+    }
+
+    #[test]
+    fn a_program_without_a_launcher_is_not_asked_what_it_is() {
+        for program in ["./program", "./solver.mpich", "./openmpi-test"] {
+            let never = |_: &Path| -> String { panic!("{program} was run") };
+            let error = identify(Path::new(program), None, never).unwrap_err();
+            assert!(error.contains("mpirun -n"), "{error}");
+        }
     }
 
     #[test]
