@@ -118,6 +118,7 @@ struct Path {
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
+    at: Time,
     fresh: u32,
     bytes: u64,
     received: u32,
@@ -323,6 +324,7 @@ impl Pacer {
             path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
         }
         let here = Mark {
+            at: flight.at,
             fresh: flight.fresh,
             bytes: flight.bytes,
             received,
@@ -366,8 +368,12 @@ impl Pacer {
             false => None,
         };
         let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
+        // A sender that pauses, with no queue before the receiver, shows how much it sends and not how much would arrive.
+        let left_us = flight.at.since(mark.at).as_micros() as f64;
+        let paused = sent * dt < 0.75 * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
         path.delivered = Some(match path.delivered {
             None => delivered,
+            Some(d) if paused && delivered < d => d,
             Some(_) if self.phase == Phase::Startup => delivered,
             Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US)),
         });
@@ -594,6 +600,72 @@ impl Pacer {
             self.rate += self.peak * 0.15 * took;
         } else {
             self.rate *= 1.0 + 1.5 * took;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link, in bytes per second, and a sender that is at a burst of 10 packets of 1000 bytes.
+    struct Bench {
+        pacer: Pacer,
+        link: f64,
+        now: Time,
+        /// When the last packet has arrived.
+        arrived: Time,
+        flight: u32,
+        fresh: u32,
+    }
+
+    impl Bench {
+        const BURST: u32 = 10_000;
+
+        /// Sends as fast as it may for so long.
+        fn send(&mut self, long: Duration) {
+            let end = self.now + long;
+            while self.now < end {
+                self.now = self.now.max(self.pacer.opens_at());
+                let took = Duration::from_secs_f64(f64::from(Bench::BURST) / self.link);
+                self.arrived = (self.now + Duration::from_micros(50)).max(self.arrived + took);
+                let flight = Flight {
+                    at: self.now,
+                    lane: 0,
+                    fresh: self.fresh,
+                    bytes: u64::from(self.fresh) * 1000,
+                };
+                self.flight += 1;
+                let number = self.flight;
+                let (received, at) = (self.fresh, self.arrived);
+                self.fresh += 10;
+                self.pacer.sent(self.now, Bench::BURST);
+                self.pacer
+                    .sample(at, 0, number, &flight, received, at.micros());
+                self.pacer.tick(at, number);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sender_that_pauses_again_and_again_is_not_slowed_down_for_it() {
+        let mut bench = Bench {
+            pacer: Pacer::new(None),
+            link: 100e6,
+            now: Time::ZERO,
+            arrived: Time::ZERO,
+            flight: 0,
+            fresh: 0,
+        };
+        bench.pacer.require(0, true);
+        bench.send(Duration::from_millis(500));
+        for pause in 0..60 {
+            bench.now = bench.now + Duration::from_millis(60);
+            for _ in 0..8 {
+                bench.send(Duration::from_millis(5));
+                let rate = bench.pacer.rate() as f64;
+                assert!(rate > 0.6 * bench.link, "after {pause} pauses: {rate}");
+            }
         }
     }
 }
