@@ -5,6 +5,7 @@
 //! all go on or none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use fabricast_proto::scheme::UnknownScheme;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
@@ -35,6 +36,9 @@ const WINDOW: u32 = 2048;
 pub(super) const COPY_MAX: u32 = 256 << 10;
 /// Packets of each stream that are kept for a broadcast that has not been called here yet.
 const HOLD: u32 = 512;
+/// A packet is not waited for any longer before it counts as lost: what is sent again for nothing costs less than a
+/// program that stands still.
+const REORDER_MAX: Duration = Duration::from_millis(2);
 /// Bytes of a reason, as it is written on a card.
 const REASON: usize = 400;
 
@@ -111,7 +115,9 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         .scheme
         .parse()
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
-    let scheme = scheme.copied(COPY_MAX);
+    let mut scheme = scheme.copied(COPY_MAX);
+    let detect = &mut scheme.detect;
+    detect.reorder_max = REORDER_MAX.max(detect.reorder_min);
     let (_, near) = udp::choose(&options.net.interface, None)
         .map_err(|e| Error::io("choosing a network interface", e))?;
     let session = random()?;
