@@ -18,8 +18,7 @@ static void answer(MPI_Fint *error, int status) {
         *error = status;
 }
 
-typedef void init_entry(MPI_Fint *);
-typedef void finalize_entry(MPI_Fint *);
+typedef void whole_entry(MPI_Fint *);
 typedef void init_thread_entry(const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
 typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *);
@@ -31,18 +30,26 @@ typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_F
     if (!library)               \
     library = (type *)dlsym(RTLD_NEXT, #name)
 
-#define INIT(name)                                  \
-    ENTRY void name(MPI_Fint *error) {                    \
-        LIBRARY(init_entry, name);                  \
+/* MPI_Init or MPI_Finalize: ELSE stands for the library's entry, THEN follows. */
+#define WHOLE(name, ELSE, THEN)                     \
+    ENTRY void name(MPI_Fint *error) {              \
+        LIBRARY(whole_entry, name);                 \
         MPI_Fint status = MPI_SUCCESS;              \
         if (library)                                \
             library(&status);                       \
         else                                        \
-            status = PMPI_Init(NULL, NULL);         \
+            status = ELSE;                          \
         answer(error, status);                      \
-        if (status == MPI_SUCCESS)                  \
-            shim_begin();                \
+        THEN;                                       \
     }
+
+static void begin_after(MPI_Fint status) {
+    if (status == MPI_SUCCESS)
+        shim_begin();
+}
+
+#define INIT(name) WHOLE(name, PMPI_Init(NULL, NULL), begin_after(status))
+#define FINALIZE(name) WHOLE(name, PMPI_Finalize(), watch_end())
 
 #define INIT_THREAD(name)                                                          \
     ENTRY void name(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {     \
@@ -53,20 +60,7 @@ typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_F
         else                                                                       \
             status = PMPI_Init_thread(NULL, NULL, *required, provided);            \
         answer(error, status);                                                     \
-        if (status == MPI_SUCCESS)                                                 \
-            shim_begin();                                               \
-    }
-
-#define FINALIZE(name)                              \
-    ENTRY void name(MPI_Fint *error) {              \
-        LIBRARY(finalize_entry, name);              \
-        MPI_Fint status = MPI_SUCCESS;              \
-        if (library)                                \
-            library(&status);                       \
-        else                                        \
-            status = PMPI_Finalize();               \
-        watch_end();                                \
-        answer(error, status);                      \
+        begin_after(status);                                                       \
     }
 
 #define BARRIER(name)                                                   \

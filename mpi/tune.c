@@ -22,8 +22,8 @@ enum { WORTH_CALLS = 48 };
 /* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for it. */
 static const uint64_t end_ns = 3000000000, now_ns = 6000000000;
 /* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or of so many operations.
- * What follows a pause is slower for a while, and not with all alike: a quarter more goes before those that count. */
-enum { WARM_PART = 12, SAMPLES = 3, SAMPLE_PART = 200, OPERATIONS_MAX = 2000 };
+ * What follows a pause is slower for a while, and not with all alike: this part of a sample more goes before what counts. */
+enum { WARM_PART = 12, SAMPLES = 3, SAMPLE_PART = 200, OPERATIONS_MAX = 2000, BEFORE_PART = 4 };
 
 static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1 << 20 };
@@ -138,7 +138,7 @@ static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t 
     if (e->schedule)
         good &= fabricast_group_set_barrier(f->place->group, e->schedule) == FABRICAST_OK;
     PMPI_Barrier(f->comm);
-    uint64_t warm = count / 4, begun = now();
+    uint64_t warm = count / BEFORE_PART, begun = now();
     for (uint64_t i = 0; i < warm + count && good; i++) {
         if (i == warm)
             begun = now();
@@ -180,7 +180,7 @@ static int compete(struct field *f, struct entrant *entrants, int count, uint32_
     uint64_t operations = f->budget / SAMPLE_PART / slowest + 1;
     if (operations > OPERATIONS_MAX)
         operations = OPERATIONS_MAX;
-    if (f->spent + sum * operations * SAMPLES * 5 / 4 > f->budget)
+    if (f->spent + sum * operations * SAMPLES * (BEFORE_PART + 1) / BEFORE_PART > f->budget)
         return 0;
     for (int s = 0; s < SAMPLES; s++)
         if (!turn(f, entrants, count, bytes, operations, ns[s]))

@@ -25,6 +25,8 @@ const RATE_START: f64 = 8e6;
 const RATE_MIN: f64 = 16e3;
 /// Never faster, in bytes per second.
 const RATE_MAX: f64 = 40e9;
+/// Who sends less than this share of the rate does not use it.
+const USED: f64 = 0.75;
 /// Below this queue (µs) the link has room.
 const QUEUE_LOW_US: f64 = 1_000.0;
 /// The standing queue that cruise aims at, in µs.
@@ -118,9 +120,7 @@ struct Path {
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    at: Time,
-    fresh: u32,
-    bytes: u64,
+    flight: Flight,
     received: u32,
     arrived_us: u32,
 }
@@ -324,9 +324,7 @@ impl Pacer {
             path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
         }
         let here = Mark {
-            at: flight.at,
-            fresh: flight.fresh,
-            bytes: flight.bytes,
+            flight: *flight,
             received,
             arrived_us,
         };
@@ -337,7 +335,7 @@ impl Pacer {
             return;
         };
         let dt = arrived_us.wrapping_sub(mark.arrived_us);
-        let fresh = flight.fresh.wrapping_sub(mark.fresh);
+        let fresh = flight.fresh.wrapping_sub(mark.flight.fresh);
         if !(MEASURE_MIN_US..1 << 31).contains(&dt) || fresh < 16 {
             return;
         }
@@ -348,7 +346,7 @@ impl Pacer {
         }
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
-        let sent = flight.bytes.saturating_sub(mark.bytes) as f64 / dt * 1e6;
+        let sent = flight.bytes.saturating_sub(mark.flight.bytes) as f64 / dt * 1e6;
         let (loss, packets) = (1.0 - got, f64::from(fresh));
         path.learnt += packets;
         let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
@@ -369,8 +367,8 @@ impl Pacer {
         };
         let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not how much would arrive.
-        let left_us = flight.at.since(mark.at).as_micros() as f64;
-        let paused = sent * dt < 0.75 * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
+        let left_us = flight.at.since(mark.flight.at).as_micros() as f64;
+        let paused = sent * dt < USED * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
         path.delivered = Some(match path.delivered {
             None => delivered,
             Some(d) if paused && delivered < d => d,
@@ -443,7 +441,7 @@ impl Pacer {
     /// The control law: one rate from one round's measurements.
     fn set(&mut self, now: Time, queue: f64, cap: f64, excess: bool, sent: f64, took: f64) {
         // Held back by the window or the processor: what was sent says nothing about the link.
-        let limited = sent < 0.75 * self.rate;
+        let limited = sent < USED * self.rate;
         self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
         self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
         if self.draining(now, queue, cap, limited) {

@@ -1,4 +1,5 @@
-//! How a thread sleeps until something has come, over the network or through the memory of this host.
+//! How a thread waits until something has come, over the network or through the memory of this host: it looks again and
+//! again while its core has nothing else to do, or sleeps.
 
 use std::cell::Cell;
 use std::io;

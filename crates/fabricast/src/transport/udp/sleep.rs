@@ -166,9 +166,11 @@ impl Sleeper {
             Err(Errno::INTR) => return Ok(None),
             Err(e) => return Err(because(e.into(), "cannot wait for datagrams")),
         };
-        let (mut ready, mut any) = (Ready::default(), false);
+        if events.is_empty() {
+            return Ok(None);
+        }
+        let mut ready = Ready::default();
         for event in events {
-            any = true;
             match event.data.u64() {
                 BELL => self.bell.hush(),
                 SENDER => {}
@@ -179,7 +181,7 @@ impl Sleeper {
                 }
             }
         }
-        Ok(any.then_some(ready))
+        Ok(Some(ready))
     }
 
     /// Whether room in the send buffer ends the sleep.
