@@ -61,6 +61,10 @@ fn data(node: &mut Node, from: u32, seq: u32, len: usize) -> Placement {
 }
 
 fn flagged(node: &mut Node, from: u32, seq: u32, len: usize, flags: u8) -> Placement {
+    flagged_at(node, Time(2), from, seq, len, flags)
+}
+
+fn flagged_at(node: &mut Node, now: Time, from: u32, seq: u32, len: usize, flags: u8) -> Placement {
     let (header, payload) = (header(from), vec![1; len]);
     let frame = Frame::Data(wire::Data {
         group: GroupId(1),
@@ -69,7 +73,7 @@ fn flagged(node: &mut Node, from: u32, seq: u32, len: usize, flags: u8) -> Place
         flags,
         payload: &payload,
     });
-    node.packet(Time(2), Time(2), &header, &frame)
+    node.packet(now, now, &header, &frame)
 }
 
 fn header(from: u32) -> Header {
@@ -254,6 +258,54 @@ fn a_scheme_of_zeros_neither_panics_nor_spins() {
         drain(&mut root, now);
         drain(&mut receiver, now);
     }
+}
+
+/// After a packet that was 40 ms late: how long the next lost one is waited for before the root is told, in ms.
+fn patience_once_one_was_late(reorder_max: Duration) -> u64 {
+    let mut scheme = Scheme::auto();
+    scheme.detect.reorder_max = reorder_max;
+    let mut n = node(1, 10, scheme);
+    add(&mut n, 1);
+    let op = post(&mut n, 1, 0, 10 * u64::from(CHUNK));
+    let op = op.expect("posted").expect("an operation");
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut told = None;
+    for ms in 1..200 {
+        let arrived = match ms {
+            1 => Some(0),
+            2 => Some(2),
+            42 => Some(1), // packet 3 and what follows are in order, and 4 is lost
+            90 => Some(3),
+            100 => Some(5),
+            _ => None,
+        };
+        if let Some(seq) = arrived {
+            let placement = flagged_at(&mut n, at(ms), 0, seq, CHUNK as usize, 0);
+            let extent = Extent::packet(op, seq, 10 * u64::from(CHUNK), CHUNK);
+            assert_eq!(placement, Placement::Write(extent));
+            n.placed(at(ms), extent, Outcome::Ok);
+        }
+        for (_, head) in drain(&mut n, at(ms)) {
+            let Ok(datagram) = wire::decode(&head) else {
+                continue;
+            };
+            let misses = |f: Frame<'_>| match f {
+                Frame::Feedback(mut f) => f.missing.any(|(first, _)| first == Seq(4)),
+                _ => false,
+            };
+            if told.is_none() && datagram.frames().any(misses) {
+                told = Some(ms - 100);
+            }
+        }
+    }
+    told.expect("the root was told")
+}
+
+#[test]
+fn however_late_a_packet_was_the_next_one_is_not_waited_for_any_longer_than_the_scheme_says() {
+    let ms = Duration::from_millis;
+    assert_eq!(patience_once_one_was_late(ms(60)), 50);
+    assert_eq!(patience_once_one_was_late(ms(2)), 2);
 }
 
 #[test]

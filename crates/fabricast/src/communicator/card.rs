@@ -109,15 +109,20 @@ struct Opened {
     scheme: Scheme,
 }
 
-fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
-    options.net.check()?;
-    let scheme: Scheme = options
-        .scheme
-        .parse()
-        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
-    let mut scheme = scheme.copied(COPY_MAX);
+/// The scheme of this name, for short objects that somebody waits for.
+fn scheme(name: &str) -> Result<Scheme, Error> {
+    let scheme = name.parse::<Scheme>();
+    let mut scheme = scheme
+        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?
+        .copied(COPY_MAX);
     let detect = &mut scheme.detect;
     detect.reorder_max = REORDER_MAX.max(detect.reorder_min);
+    Ok(scheme)
+}
+
+fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
+    options.net.check()?;
+    let scheme = scheme(&options.scheme)?;
     let (_, near) = udp::choose(&options.net.interface, None)
         .map_err(|e| Error::io("choosing a network interface", e))?;
     let session = random()?;
@@ -326,6 +331,16 @@ mod tests {
             let read: Result<Reached, String> = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(read.unwrap().near, Err(said));
         }
+    }
+
+    #[test]
+    fn a_lost_packet_is_noticed_soon_whatever_was_late_before() {
+        for name in ["auto", "ibrmp"] {
+            let scheme = scheme(name).unwrap();
+            assert!(scheme.detect.reorder_max <= REORDER_MAX.max(scheme.detect.reorder_min));
+            assert_eq!(scheme.copied, COPY_MAX);
+        }
+        assert!(matches!(scheme("fast"), Err(Error::Usage(_))));
     }
 
     #[test]
