@@ -88,8 +88,28 @@ static int fail(MPI_Comm comm, int status) {
     return code;
 }
 
+static int begun;
+
+static void passed_by(void) {
+    PMPI_Comm_rank(MPI_COMM_WORLD, &shim.rank);
+    if (shim.rank == 0)
+        say("leaves everything to the MPI library: a tool has called PMPI_Init past it");
+}
+
+/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of them says so. */
+static void say_passed_by(void) {
+    static pthread_once_t said = PTHREAD_ONCE_INIT;
+    const char *wanted = getenv("FABRICAST");
+    int initialized = 0;
+    PMPI_Initialized(&initialized);
+    if (initialized && !(wanted && strcmp(wanted, "off") == 0))
+        pthread_once(&said, passed_by);
+}
+
 /* Whether anything can be served at all. */
 static int is_on(MPI_Comm comm) {
+    if (!begun && !inside)
+        say_passed_by();
     return shim.on && !inside && comm != MPI_COMM_NULL;
 }
 
@@ -249,18 +269,15 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     (void)comm, (void)keyval, (void)value, (void)extra;
     if (!shim.on)
         return MPI_SUCCESS;
+    watch_finalize();
     tune_end();
     pthread_mutex_lock(&shim.lock);
     shim.on = 0;
     pthread_mutex_unlock(&shim.lock);
     places_leave();
     /* The watch goes on when a process is lost, for what the library does from here on may wait for it. */
-    if (!scopes_flush() || !meet()) {
-        int lost = scopes_lost() >= 0;
-        if (lost)
-            watch_finalize();
-        return fail(MPI_COMM_WORLD, lost ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
-    }
+    if (!scopes_flush() || !meet())
+        return fail(MPI_COMM_WORLD, scopes_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
     if (shim.stats)
         tally_tell();
     watch_end();
@@ -293,7 +310,6 @@ static int is_set(const char *variable) {
 }
 
 void shim_begin(void) {
-    static int begun;
     if (begun++)
         return;
     const char *wanted = getenv("FABRICAST");
@@ -342,7 +358,9 @@ out:
 
 ENTRY int MPI_Init(int *argc, char ***argv) {
     int (*library)(int *, char ***) = library_function("MPI_Init");
+    inside++;
     int status = library(argc, argv);
+    inside--;
     if (status == MPI_SUCCESS)
         shim_begin();
     return status;
@@ -350,7 +368,9 @@ ENTRY int MPI_Init(int *argc, char ***argv) {
 
 ENTRY int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     int (*library)(int *, char ***, int, int *) = library_function("MPI_Init_thread");
+    inside++;
     int status = library(argc, argv, required, provided);
+    inside--;
     if (status == MPI_SUCCESS)
         shim_begin();
     return status;

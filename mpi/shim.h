@@ -120,7 +120,7 @@ void tune_tell(void);
 
 /* watch.c */
 void watch_begin(void);
-/* MPI_Finalize goes on although a process is lost: should it not come through, this rank ends. */
+/* MPI_Finalize has begun: should it not come through because a process is lost, this rank ends. */
 void watch_finalize(void);
 /* Once or more often. */
 void watch_end(void);

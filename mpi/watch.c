@@ -23,8 +23,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     int runs, over;
-    atomic_int finalizes;      /* this rank, although one is lost */
-    atomic_int waited_ms;      /* since then, or since one was lost */
+    atomic_int finalizes;      /* this rank is in MPI_Finalize */
+    atomic_int waited_ms;      /* since one was lost, or since then if that was before */
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Asked when the job has failed already: what the program might do to its handler at this moment is no worse. */

@@ -58,6 +58,8 @@ void start(int argc, char **argv)
                 exit(0);
             }
         }
+    } else if (wanted("past")) {
+        PMPI_Init(&argc, &argv); /* as a tool does that stands before it */
     } else {
         MPI_Init(&argc, &argv);
     }

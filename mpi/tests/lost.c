@@ -1,8 +1,8 @@
 /*
- * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return|finalize`: each
+ * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return|finalize|measure`: each
  * rank writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), and leaves
  * a child behind (fork), or waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it;
- * those that call MPI_Finalize then (finalize) must end, too.
+ * those that call MPI_Finalize then (finalize), or are in it, measuring who is faster (measure), must end, too.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -42,6 +42,18 @@ static void goes_on(MPI_Comm left, int victim)
     _exit(0);
 }
 
+/* Calls of ours that are worth it, and then MPI_Finalize measures for seconds. */
+static int measures(void)
+{
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 100; i++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    fprintf(stderr, "finalizes\n");
+    MPI_Finalize();
+    fprintf(stderr, "finalized\n");
+    return 0;
+}
+
 /* Has whatever its parent had, and does not end with it. */
 static void leave_child(void)
 {
@@ -73,6 +85,8 @@ int main(int argc, char **argv)
         MPI_Barrier(left);
     MPI_Barrier(MPI_COMM_WORLD);
     fprintf(stderr, "process %d\n", getpid());
+    if (strcmp(argv[3], "measure") == 0)
+        return measures();
     if (rank == victim) {
         sleep(1);
         if (strcmp(argv[3], "fork") == 0)
