@@ -365,12 +365,11 @@ pub unsafe extern "C" fn fabricast_bcast(
     call(|| {
         // SAFETY: the caller's promise.
         let group = unsafe { given(group.cast_mut())? };
-        // SAFETY: likewise; the request ends before this call does.
-        let request = unsafe { start_bcast(group, buffer, bytes, root)? };
+        // SAFETY: likewise; the operation ends before this call does.
+        let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = &group.inner;
-        inner
-            .context
-            .wait(request, &mut || inner.meanwhile.call())?;
+        let meanwhile = &mut || inner.meanwhile.call();
+        inner.context.bcast(&group.group, root, lent, meanwhile)?;
         Ok(())
     })
 }
@@ -390,28 +389,14 @@ pub unsafe extern "C" fn fabricast_ibcast(
     call(|| {
         // SAFETY: the caller's promise.
         let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
-        // SAFETY: the caller's promise.
-        let request = unsafe { start_bcast(group, buffer, bytes, root)? };
+        // SAFETY: likewise, until the request is over.
+        let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = group.inner.clone();
+        let meanwhile = &mut || inner.meanwhile.call();
+        let request = inner.context.ibcast(&group.group, root, lent, meanwhile)?;
         *out = Box::into_raw(Box::new(fabricast_request { inner, request }));
         Ok(())
     })
-}
-
-/// # Safety
-/// `buffer` is valid for `bytes` bytes until the request is over.
-unsafe fn start_bcast(
-    group: &fabricast_group,
-    buffer: *mut c_void,
-    bytes: u64,
-    root: u32,
-) -> Result<Request, Error> {
-    // SAFETY: the caller's promise.
-    let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
-    let inner = &group.inner;
-    inner
-        .context
-        .bcast(&group.group, root, lent, &mut || inner.meanwhile.call())
 }
 
 /// Returns when all members of the group have called it.
@@ -424,10 +409,10 @@ pub unsafe extern "C" fn fabricast_barrier(group: *const fabricast_group) -> c_i
         // SAFETY: the caller's promise.
         let group = unsafe { given(group.cast_mut())? };
         let inner = &group.inner;
+        let meanwhile = &mut || inner.meanwhile.call();
         inner
             .context
-            .wait(start_barrier(group)?, &mut || inner.meanwhile.call())?;
-        Ok(())
+            .barrier(&group.group, group.barrier, meanwhile)
     })
 }
 
@@ -443,18 +428,14 @@ pub unsafe extern "C" fn fabricast_ibarrier(
     call(|| {
         // SAFETY: the caller's promise.
         let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
-        let request = start_barrier(group)?;
         let inner = group.inner.clone();
+        let meanwhile = &mut || inner.meanwhile.call();
+        let request = inner
+            .context
+            .ibarrier(&group.group, group.barrier, meanwhile)?;
         *out = Box::into_raw(Box::new(fabricast_request { inner, request }));
         Ok(())
     })
-}
-
-fn start_barrier(group: &fabricast_group) -> Result<Request, Error> {
-    let inner = &group.inner;
-    inner
-        .context
-        .barrier(&group.group, group.barrier, &mut || inner.meanwhile.call())
 }
 
 /// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over

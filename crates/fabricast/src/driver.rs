@@ -30,6 +30,13 @@ use crate::transport::Transport;
 /// Batches that one step sends at most, so that receiving is never put off for long.
 const BATCHES_MAX: usize = 4;
 
+/// What one call hands up belongs, as a rule, to no more extents than this, however it was lost and reordered.
+const PLACED: usize = 64;
+
+/// Buffers of copies that are kept for the next ones: memory that is given back and taken again for each costs more than
+/// the copying.
+const SPARES_MAX: usize = 64;
+
 /// What a step has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
@@ -63,6 +70,7 @@ pub struct Driver<T: Transport, O: Object> {
     held: BTreeMap<Token, Vec<u8>>,
     events: VecDeque<Event>,
     outbox: Outbox,
+    spare: Vec<Vec<u8>>,
     /// Extents whose fate is known and that the node must be told of.
     placed: Vec<(Extent, Outcome)>,
     /// A packet that is being computed.
@@ -74,7 +82,7 @@ pub struct Driver<T: Transport, O: Object> {
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
     pub fn new(node: Node, mut transport: T) -> Driver<T, O> {
-        transport.screen(|bytes| Some(wire::decode(bytes).ok()?.header.source));
+        transport.screen(wire::source);
         Driver {
             node,
             transport,
@@ -84,7 +92,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
             held: BTreeMap::new(),
             events: VecDeque::new(),
             outbox: Outbox::new(),
-            placed: Vec::new(),
+            spare: Vec::new(),
+            placed: Vec::with_capacity(PLACED),
             sum: Vec::new(),
             code: Code::default(),
             counters: Counters::default(),
@@ -125,7 +134,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         mut object: O,
     ) -> Result<OpId, (Refused, O)> {
         let small = (1..=u64::from(self.node.scheme().copied)).contains(&object.len());
-        let copy = small.then(|| Stored::copy(&mut object)).flatten();
+        let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
+        let copy = copy.flatten();
         let op = self.lend(now, group, object, copy.is_none())?;
         if let Some(copy) = copy
             && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
@@ -273,7 +283,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             ..
         } = self;
         let checksum = node.scheme().checksum;
-        transport.recv(now, &mut |arrived, bytes| {
+        let received = transport.recv(now, &mut |arrived, bytes| {
             let Ok(datagram) = wire::decode(bytes) else {
                 counters.malformed += 1;
                 return;
@@ -307,11 +317,17 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     }
                     Placement::Discard => {}
                 }
-                for (extent, outcome) in placed.drain(..) {
-                    node.placed(now, extent, outcome);
-                }
             }
-        })
+        })?;
+        self.tell_placed(now);
+        Ok(received)
+    }
+
+    /// Tells the node what has become of bytes.
+    fn tell_placed(&mut self, now: Time) {
+        for (extent, outcome) in self.placed.drain(..) {
+            self.node.placed(now, extent, outcome);
+        }
     }
 
     /// Tells the node what has become of bytes that objects had put off.
@@ -325,9 +341,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 placed.push((Extent { op, offset, len }, outcome));
             });
         }
-        for (extent, outcome) in self.placed.drain(..) {
-            self.node.placed(now, extent, outcome);
-        }
+        self.tell_placed(now);
     }
 
     /// Asks the node what to do until a batch is full (`None`) or it waits.
@@ -340,9 +354,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                         let (objects, placed) = (&mut self.objects, &mut self.placed);
                         self.counters.written += bytes.len() as u64;
                         write(objects, extent, &bytes, &mut self.later, placed);
-                        for (extent, outcome) in placed.drain(..) {
-                            self.node.placed(now, extent, outcome);
-                        }
+                        self.tell_placed(now);
                     }
                 }
                 Output::Discard(token) => {
@@ -354,8 +366,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     self.outbox.released(op);
                     self.code.released(op);
                     self.later.remove(&op);
-                    if let Some(Stored::Lent(object)) = self.objects.remove(&op) {
-                        self.done.insert(op, object);
+                    match self.objects.remove(&op) {
+                        Some(Stored::Lent(object)) => _ = self.done.insert(op, object),
+                        Some(Stored::Copy(copy)) if self.spare.len() < SPARES_MAX => {
+                            self.spare.push(copy.into_bytes());
+                        }
+                        Some(Stored::Copy(_)) | None => {}
                     }
                 }
                 Output::Event(event) => self.events.push_back(event),
@@ -382,9 +398,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         if !done {
             placed.extend(block.extents(lacking).map(|e| (e, Outcome::Corrupt)));
         }
-        for (extent, outcome) in self.placed.drain(..) {
-            self.node.placed(now, extent, outcome);
-        }
+        self.tell_placed(now);
     }
 
     /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
@@ -428,7 +442,7 @@ fn solve<O: Object>(
     })
 }
 
-/// Copies bytes into an object; what is known at once goes to `placed`.
+/// Copies bytes into an object; what is known at once goes to `placed`, as one where it follows what went there last.
 fn write<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
     extent: Extent,
@@ -449,7 +463,15 @@ fn write_to<O: Object>(
     placed: &mut Vec<(Extent, Outcome)>,
 ) {
     match object.write(extent.offset, bytes) {
-        Written::Placed => placed.push((extent, Outcome::Ok)),
+        Written::Placed => {
+            let last = placed
+                .last_mut()
+                .filter(|(_, outcome)| *outcome == Outcome::Ok);
+            match last.and_then(|(last, _)| Some((last.joined(&extent)?, last))) {
+                Some((both, last)) => *last = both,
+                None => placed.push((extent, Outcome::Ok)),
+            }
+        }
         Written::Later => _ = later.insert(extent.op),
         Written::Failed => placed.push((extent, Outcome::Failed)),
     }

@@ -40,6 +40,13 @@ impl Extent {
         let len = (len - offset).min(u64::from(chunk)) as u32;
         Extent { op, offset, len }
     }
+
+    /// Both as one, if `next` follows and its length can be said.
+    pub fn joined(&self, next: &Extent) -> Option<Extent> {
+        let follows = self.op == next.op && self.offset + u64::from(self.len) == next.offset;
+        let len = self.len.checked_add(next.len).filter(|_| follows)?;
+        Some(Extent { len, ..*self })
+    }
 }
 
 /// Longer objects fill a message by themselves.

@@ -43,6 +43,16 @@ pub(super) enum Op {
     Joint(u32),
 }
 
+/// What is still to be done when a caller goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    Nothing,
+    /// Something, then: as a rule others are to be told what has come.
+    Due(Time),
+    /// Copies that nobody waits for, and that others may ask for at any time.
+    Copies,
+}
+
 /// How an operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
@@ -492,10 +502,15 @@ impl<O: Divisible> Engine<O> {
         self.copies.is_empty() && !self.leaving.values().any(waits)
     }
 
-    /// A caller goes: whether something is left to do when nobody calls.
-    pub fn left(&mut self, now: Time) -> bool {
+    /// A caller goes: what it leaves behind for when nobody calls.
+    pub fn left(&mut self, now: Time) -> Left {
         self.stream.left(now);
-        self.wake.is_some() || !self.copies.is_empty() || self.stream.since.is_some()
+        let copies = !self.copies.is_empty() || self.stream.since.is_some();
+        match self.wake {
+            _ if copies => Left::Copies,
+            Some(due) => Left::Due(due),
+            None => Left::Nothing,
+        }
     }
 
     /// Whether the group is there and was not given up.

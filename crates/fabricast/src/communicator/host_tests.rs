@@ -76,8 +76,7 @@ fn groups_of_every_shape_come_and_go() {
             let group = context.group(id, members).unwrap();
             let root = id % members.len() as u32;
             bcast(&context, &group, root, me as u32, &pattern(id as usize)).unwrap();
-            let request = context.barrier(&group, None, &mut || ()).unwrap();
-            context.wait(request, &mut || ()).unwrap();
+            context.barrier(&group, None, &mut || ()).unwrap();
             context.leave(group);
         }
         context.flush(&mut || ()).unwrap();
@@ -100,8 +99,7 @@ fn nobody_leaves_a_barrier_before_the_last_of_all_hosts_has_entered() {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 entered.fetch_add(1, Ordering::SeqCst);
-                let request = context.barrier(&group, by, &mut || ()).unwrap();
-                context.wait(request, &mut || ()).unwrap();
+                context.barrier(&group, by, &mut || ()).unwrap();
                 assert!(entered.load(Ordering::SeqCst) >= size * (i + 1));
             }
             context.flush(&mut || ()).unwrap();
@@ -149,9 +147,9 @@ fn broadcasts_and_barriers_overlap() {
                     true => Memory::new(pattern(len)),
                     false => Memory::room(len),
                 };
-                let request = context.bcast(&group, root, object, &mut || ()).unwrap();
+                let request = context.ibcast(&group, root, object, &mut || ()).unwrap();
                 requests.push((Some(root), len, request));
-                let request = context.barrier(&group, None, &mut || ()).unwrap();
+                let request = context.ibarrier(&group, None, &mut || ()).unwrap();
                 requests.push((None, 0, request));
             }
             for (root, len, request) in requests {
@@ -204,7 +202,7 @@ fn another_length_is_an_error() {
             0 => Memory::new(vec![1; 40_000]),
             _ => Memory::room(30_000),
         };
-        let request = context.bcast(&group, 0, object, &mut || ()).unwrap();
+        let request = context.ibcast(&group, 0, object, &mut || ()).unwrap();
         let ended = context.wait(request, &mut || ());
         assert_eq!(ended.is_err(), rank > 0, "rank {rank}");
         ranks.allgather(&[]).unwrap();

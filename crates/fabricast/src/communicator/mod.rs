@@ -27,6 +27,7 @@ mod stream;
 mod tests;
 mod ways;
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -54,6 +55,10 @@ const LOOK: Duration = Duration::from_millis(1);
 /// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
 /// waits longer hardly notices how long it takes to be woken.
 const SPIN: Duration = Duration::from_millis(1);
+
+/// So often it lends its core to others and looks again, once a part of what it waits for has come: of the words of a barrier
+/// each would wake it otherwise.
+const LENDS: u32 = 8;
 
 /// Choices of a context; every one has a default that works.
 #[derive(Clone, Debug)]
@@ -93,6 +98,9 @@ pub trait Bootstrap {
 /// Called again and again while a call blocks, so that the runtime above can go on.
 pub type Meanwhile<'a> = &'a mut dyn FnMut();
 
+/// What was started, `None` if it was over at once; or why not, and what was given for it.
+type Started<A> = Result<Option<Op>, (Refused, A)>;
+
 /// One process's end.
 pub struct Context<O: Divisible + Send + Sync + 'static> {
     shared: Arc<Shared<O>>,
@@ -112,8 +120,8 @@ struct Shared<O: Divisible> {
     called: AtomicU64,
     /// Set by a caller that leaves something to be sent together with what comes next.
     hurry: AtomicBool,
-    /// Set by the progress thread when it sleeps longer than a caller may rely on.
-    dozing: AtomicBool,
+    /// When the progress thread looks again, in ns of the clock, unless it is rung for; zero: now.
+    looks_at: AtomicU64,
 }
 
 impl<O: Divisible> Shared<O> {
@@ -159,7 +167,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             inside: AtomicUsize::new(0),
             called: AtomicU64::new(0),
             hurry: AtomicBool::new(false),
-            dozing: AtomicBool::new(false),
+            looks_at: AtomicU64::new(0),
         });
         let progress = Progress::start(shared.clone(), own)?;
         Ok(Context {
@@ -201,38 +209,57 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.shared.lock().end(now, group.id);
     }
 
-    /// Starts a broadcast of member `root` (an index into the group's members): at the root `object` is sent, elsewhere it is
-    /// received into. At the root a short one is copied and the request is over at once.
+    /// Broadcasts from member `root` (an index into the group's members): there `object` is sent, elsewhere it is received
+    /// into. Gives it back; at the root a short one is copied, and nobody waits.
     pub fn bcast(
         &self,
         group: &Group,
         root: u32,
         object: O,
         meanwhile: Meanwhile<'_>,
+    ) -> Result<Option<O>, Error> {
+        let root = member(group, root)?;
+        self.run(group, meanwhile, object, |engine, now, object| {
+            engine.bcast(now, group.id, root, object)
+        })
+    }
+
+    /// Starts the same; at the root of a short one it is over at once.
+    pub fn ibcast(
+        &self,
+        group: &Group,
+        root: u32,
+        object: O,
+        meanwhile: Meanwhile<'_>,
     ) -> Result<Request, Error> {
-        let usage = || {
-            Error::Usage(format!(
-                "{root} is no member of a group of {}",
-                group.size()
-            ))
-        };
-        let root = *group.members.get(root as usize).ok_or_else(usage)?;
+        let root = member(group, root)?;
         self.start(group, meanwhile, object, |engine, now, object| {
             engine.bcast(now, group.id, root, object)
         })
     }
 
-    /// Enters a barrier: it is over when all members have entered it. `by` is how, the same at all; by
-    /// default as suits the group.
+    /// Returns when all members have entered this barrier. `by` is how, the same at all; by default as suits the group.
     pub fn barrier(
+        &self,
+        group: &Group,
+        by: Option<Barrier>,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<(), Error> {
+        let entered = self.run(group, meanwhile, (), |engine, now, ()| {
+            enter(engine, now, group, by)
+        });
+        entered.map(|_| ())
+    }
+
+    /// Starts the same.
+    pub fn ibarrier(
         &self,
         group: &Group,
         by: Option<Barrier>,
         meanwhile: Meanwhile<'_>,
     ) -> Result<Request, Error> {
         self.start(group, meanwhile, (), |engine, now, ()| {
-            let op = engine.barrier(now, group.id, by);
-            op.map(Some).map_err(|refused| (refused, ()))
+            enter(engine, now, group, by)
         })
     }
 
@@ -262,7 +289,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let Some(op) = request.op else {
             return Ok(None);
         };
-        let ended = self.until(Some(op), meanwhile, |engine| engine.ended(op))?;
+        let awaited = Cell::new(Some(op));
+        let ended = self.until(&awaited, meanwhile, |engine| engine.ended(op))?;
         self.outcome(ended)
     }
 
@@ -278,7 +306,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// Waits until everybody has what this process has sent.
     pub fn flush(&self, meanwhile: Meanwhile<'_>) -> Result<(), Error> {
-        self.until(None, meanwhile, |engine| engine.is_flushed().then_some(()))
+        let any = Cell::new(None);
+        self.until(&any, meanwhile, |engine| engine.is_flushed().then_some(()))
     }
 
     /// The first process that was lost, as far as is known here, and how that was noticed.
@@ -308,55 +337,92 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.shared.lock().statistics()
     }
 
+    /// Starts something and waits until it is over.
+    fn run<A>(
+        &self,
+        group: &Group,
+        meanwhile: Meanwhile<'_>,
+        given: A,
+        start: impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
+    ) -> Result<Option<O>, Error> {
+        if group.size() == 1 {
+            return Ok(None);
+        }
+        let (mut given, awaited) = (Some(given), Cell::new(None));
+        let ended = self.until(&awaited, meanwhile, |engine| {
+            if awaited.get().is_none() {
+                match self.engage(engine, group, &mut given, &start)? {
+                    Ok(op) if op.is_none() => return Some(Ok((Ended::Complete, None))),
+                    Ok(op) => awaited.set(op),
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+            engine.ended(awaited.get()?).map(Ok)
+        });
+        self.outcome(ended??)
+    }
+
     /// Starts something as soon as there is room for it.
     fn start<A>(
         &self,
         group: &Group,
         meanwhile: Meanwhile<'_>,
         given: A,
-        start: impl Fn(&mut Engine<O>, Time, A) -> Result<Option<Op>, (Refused, A)>,
+        start: impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
     ) -> Result<Request, Error> {
         if group.size() == 1 {
             return Ok(Request { op: None });
         }
         // Where many are under way, there is room when one ends.
-        let mut given = Some(given);
-        let started = self.until(None, meanwhile, |engine| {
-            if !engine.has(group.id) {
-                return Some(Err(self.loss()));
-            }
-            match start(engine, self.shared.clock.now(), given.take()?) {
-                Ok(op) => Some(engine.started(self.shared.clock.now()).map(|()| op)),
-                Err((Refused::Busy, back)) => {
-                    given = Some(back);
-                    None
-                }
-                Err((refused, _)) => Some(Err(Error::Usage(refused.to_string()))),
-            }
+        let (mut given, any) = (Some(given), Cell::new(None));
+        let started = self.until(&any, meanwhile, |engine| {
+            self.engage(engine, group, &mut given, &start)
         });
         Ok(Request { op: started?? })
     }
 
-    /// Drives the engine until it answers, which it may as soon as `op` ends (none: any operation).
+    /// Starts something with what is given; `None`: there is no room for it now.
+    fn engage<A>(
+        &self,
+        engine: &mut Engine<O>,
+        group: &Group,
+        given: &mut Option<A>,
+        start: &impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
+    ) -> Option<Result<Option<Op>, Error>> {
+        if !engine.has(group.id) {
+            return Some(Err(self.loss()));
+        }
+        match start(engine, self.shared.clock.now(), given.take()?) {
+            Ok(op) => Some(engine.started(self.shared.clock.now()).map(|()| op)),
+            Err((Refused::Busy, back)) => {
+                *given = Some(back);
+                None
+            }
+            Err((refused, _)) => Some(Err(Error::Usage(refused.to_string()))),
+        }
+    }
+
+    /// Drives the engine until it answers, which it may as soon as the operation `awaited` ends (none: any).
     fn until<R>(
         &self,
-        op: Option<Op>,
+        awaited: &Cell<Option<Op>>,
         meanwhile: Meanwhile<'_>,
         answer: impl FnMut(&mut Engine<O>) -> Option<R>,
     ) -> Result<R, Error> {
-        let driven = self.drive(op, meanwhile, answer);
+        let driven = self.drive(awaited, meanwhile, answer);
         driven.inspect_err(|e| self.shared.lock().breaks(e))
     }
 
     fn drive<R>(
         &self,
-        op: Option<Op>,
+        awaited: &Cell<Option<Op>>,
         meanwhile: Meanwhile<'_>,
         mut answer: impl FnMut(&mut Engine<O>) -> Option<R>,
     ) -> Result<R, Error> {
         let mut inside: Option<Inside<'_, O>> = None;
         let mut looked = Time::ZERO;
         let mut ready = None;
+        let mut ready_before = false;
         loop {
             let mut engine = self.shared.lock();
             if let Some(inside) = &inside {
@@ -383,9 +449,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
                     none.insert(Inside::new(self, &mut engine)?)
                 }
             };
-            engine.falls_asleep(&inside.waker, op);
+            engine.falls_asleep(&inside.waker, awaited.get());
             drop(engine);
-            ready = inside.sleep(now, wake, sending)?;
+            // Where something has come that was not all, the rest is near.
+            let lends = if ready_before { LENDS } else { 0 };
+            ready = inside.sleep(now, wake, sending, lends)?;
+            ready_before = ready.is_some();
             if now.since(looked) >= LOOK {
                 looked = now;
                 meanwhile();
@@ -396,15 +465,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// A caller goes: what is still to be done is the progress thread's.
     fn left(&self, mut engine: MutexGuard<'_, Engine<O>>) {
         let now = self.shared.clock.now();
-        let (owes, gathers) = (engine.left(now), engine.gathering().is_some());
+        let (left, gathers) = (engine.left(now), engine.gathering().is_some());
         drop(engine);
-        self.shared.called.store(now.0, Ordering::Relaxed);
+        self.shared.called.store(now.0, Ordering::SeqCst);
         // The thread must look more often, or look at all.
         let hurry = gathers && !self.shared.hurry.load(Ordering::Acquire);
         if hurry {
             self.shared.hurry.store(true, Ordering::Release);
         }
-        if hurry || owes && self.shared.dozing.swap(false, Ordering::AcqRel) {
+        let looks_at = Time(self.shared.looks_at.load(Ordering::SeqCst));
+        let late = progress::is_late(now, left, looks_at);
+        if late {
+            self.shared.looks_at.store(0, Ordering::SeqCst);
+        }
+        if hurry || late {
             self.progress.wake();
         }
     }
@@ -440,6 +514,25 @@ impl<O: Divisible + Send + Sync + 'static> Drop for Context<O> {
     }
 }
 
+/// The node of a group's member.
+fn member(group: &Group, index: u32) -> Result<NodeId, Error> {
+    let usage = || {
+        let size = group.size();
+        Error::Usage(format!("{index} is no member of a group of {size}"))
+    };
+    group.members.get(index as usize).copied().ok_or_else(usage)
+}
+
+fn enter<O: Divisible>(
+    engine: &mut Engine<O>,
+    now: Time,
+    group: &Group,
+    by: Option<Barrier>,
+) -> Started<()> {
+    let op = engine.barrier(now, group.id, by);
+    op.map(Some).map_err(|refused| (refused, ()))
+}
+
 fn is_lost(rank: u32, how: &str) -> Error {
     Error::PeerLost(format!("rank {rank} is lost: {how}"))
 }
@@ -473,12 +566,13 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         now: Time,
         wake: Option<Time>,
         sending: Sending,
+        lends: u32,
     ) -> Result<Option<Ready>, Error> {
         let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
         let spin = SPIN.saturating_sub(now.since(self.since));
         match &self.sleeper {
             Some(sleeper) if !timeout.is_zero() => sleeper
-                .watch(sending, timeout, spin)
+                .watch(sending, timeout, spin, lends)
                 .map_err(|e| Error::io("waiting for the network", e)),
             _ => Ok(None),
         }
@@ -488,11 +582,6 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
 impl<O: Divisible + Send + Sync + 'static> Drop for Inside<'_, O> {
     fn drop(&mut self) {
         self.context.sleepers().extend(self.sleeper.take());
-        let shared = &self.context.shared;
-        shared.inside.fetch_sub(1, Ordering::AcqRel);
-        // The progress thread has begun to look seldom.
-        if shared.clock.now().since(self.since) > progress::TURN {
-            self.context.progress.wake();
-        }
+        self.context.shared.inside.fetch_sub(1, Ordering::AcqRel);
     }
 }

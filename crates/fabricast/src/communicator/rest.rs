@@ -13,6 +13,8 @@ use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
 
 /// A look that takes longer than this was not one alone: somebody else has had the core.
 const LENT: Duration = Duration::from_micros(3);
+/// One that takes longer than this was with somebody who computes, and will go on to.
+const LENT_MAX: Duration = Duration::from_micros(100);
 
 /// After so many waits it is tried again whether the core is free, at the latest.
 const SKIPS_MAX: u32 = 7;
@@ -73,17 +75,18 @@ impl Rest {
     }
 
     /// Likewise, but for `spin` it looks again and again before it falls asleep: to be woken takes longer than most
-    /// answers. It does so only as long as nobody else wants its core, to whom it is offered each time; where somebody
-    /// does, the next waits do not even try.
+    /// answers. It does so only as long as nobody else wants its core, to whom it is offered each time, and who may take it
+    /// for a moment `lends` times; where it is taken more often, or for longer, the next waits do not even try.
     pub fn watch(
         &self,
         sending: Sending,
         timeout: Duration,
         spin: Duration,
+        lends: u32,
     ) -> io::Result<Option<Ready>> {
         let began = Instant::now();
-        let mut now = began;
-        let spin = match self.rivals.skips() || sending != Sending::Idle {
+        let (mut now, mut lent) = (began, 0);
+        let spin = match (lends == 0 && self.rivals.skips()) || sending != Sending::Idle {
             true => Duration::ZERO,
             false => spin.min(timeout),
         };
@@ -98,7 +101,9 @@ impl Rest {
             }
             thread::yield_now();
             let before = mem::replace(&mut now, Instant::now());
-            if now - before > LENT {
+            let took = now - before;
+            lent += u32::from(took > LENT);
+            if lent > lends || took > LENT_MAX {
                 self.rivals.some();
                 break;
             }

@@ -92,8 +92,7 @@ pub(super) fn bcast(
         true => Memory::new(bytes.to_vec()),
         false => Memory::room(bytes.len()),
     };
-    let request = context.bcast(group, root, object, &mut || ())?;
-    let object = context.wait(request, &mut || ())?;
+    let object = context.bcast(group, root, object, &mut || ())?;
     if me != root {
         assert!(
             object.unwrap().as_slice() == bytes,
@@ -174,8 +173,7 @@ fn nobody_leaves_a_barrier_before_the_last_has_entered() {
                 thread::sleep(Duration::from_millis(5));
             }
             entered.fetch_add(1, Ordering::SeqCst);
-            let request = context.barrier(&group, by, &mut || ()).unwrap();
-            context.wait(request, &mut || ()).unwrap();
+            context.barrier(&group, by, &mut || ()).unwrap();
             assert!(entered.load(Ordering::SeqCst) >= 4 * (i + 1));
         }
         context.flush(&mut || ()).unwrap();
@@ -188,7 +186,7 @@ fn whoever_ends_anothers_operation_wakes_it() {
     let heard = job(2, 0.0, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();
         let groups = [1, 2].map(|id| context.group(id, &[0, 1]).unwrap());
-        let enter = |group| context.barrier(group, None, &mut || ()).unwrap();
+        let enter = |group| context.ibarrier(group, None, &mut || ()).unwrap();
         let mut heard = Vec::new();
         if rank == 0 {
             // Two callers sleep, each until its own barrier ends; a third comes and goes.
@@ -251,10 +249,7 @@ fn a_network_that_has_failed_once_is_used_no_more() {
     job(2, 0.0, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();
         let group = context.group(1, &[0, 1]).unwrap();
-        let enter = || {
-            let entered = context.barrier(&group, None, &mut || ());
-            entered.and_then(|request| context.wait(request, &mut || ()))
-        };
+        let enter = || context.barrier(&group, None, &mut || ());
         enter().unwrap();
         ranks.allgather(&[]).unwrap();
         if rank == 0 {

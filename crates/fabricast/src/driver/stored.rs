@@ -14,10 +14,12 @@ pub(super) enum Stored<O> {
 }
 
 impl<O: Object> Stored<O> {
-    /// A copy of the whole object, if its bytes can be had now.
-    pub fn copy(object: &mut O) -> Option<Stored<O>> {
+    /// A copy of the whole object, if its bytes can be had now, in a buffer of `spare` if there is one.
+    pub fn copy(object: &mut O, spare: &mut Vec<Vec<u8>>) -> Option<Stored<O>> {
         let len = object.len();
-        let mut bytes = Vec::with_capacity(usize::try_from(len).ok()?);
+        let mut bytes = spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.reserve(usize::try_from(len).ok()?);
         // Objects are made to be read in packets.
         for offset in (0..len).step_by(limits::CHUNK_MAX as usize) {
             let piece = (len - offset).min(u64::from(limits::CHUNK_MAX)) as u32;

@@ -7,7 +7,7 @@
 mod read;
 mod write;
 
-pub use read::{Datagram, DecodeError, Frames, Ranges, decode};
+pub use read::{Datagram, DecodeError, Frames, Ranges, decode, source};
 pub use write::{
     put_check, put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack,
     put_sync, put_word, set_check,

@@ -122,8 +122,14 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Checks a datagram as a whole: header, every frame's bounds and every field that has rules.
-pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
+/// From whom a datagram says it is, whatever else it says; `None`: it has no header of ours.
+pub fn source(bytes: &[u8]) -> Option<NodeId> {
+    header(bytes).ok().map(|(header, _)| header.source)
+}
+
+/// Its header, and what follows.
+#[inline(always)]
+fn header(bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
         return Err(DecodeError::Short);
     };
@@ -140,11 +146,17 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
         source: NodeId(u32_at(fixed, 4)),
         session: Session(u64::from(u32_at(fixed, 8)) << 32 | u64::from(u32_at(fixed, 12))),
     };
+    Ok((header, body))
+}
+
+/// Checks a datagram as a whole: header, every frame's bounds and every field that has rules.
+pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
+    let (header, body) = header(bytes)?;
     if body.is_empty() {
         return Err(DecodeError::FrameCount);
     }
     let (check, body) = match body[0] {
-        kind::CHECK => check(header_len, body)?,
+        kind::CHECK => check(bytes.len() - body.len(), body)?,
         _ => (None, body),
     };
     let (first, rest) = split(body)?;

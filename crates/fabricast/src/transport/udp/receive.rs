@@ -149,9 +149,16 @@ impl Udp {
             // would look faster than the network is.
             let arrived = message.stamp.map_or(now, |s| self.days.time(s));
             let (mut known, mut known_bytes) = (0, 0);
+            // All datagrams of a message have one sender, and as a rule say so.
+            let mut sender = None;
             let datagrams = split(&message, &mut |bytes| {
-                let forged = |node| !self.nodes.get(&node).is_some_and(|n| n.is(message.from));
-                if !self.claims.and_then(|of| of(bytes)).is_some_and(forged) {
+                let claimed = self.claims.and_then(|of| of(bytes));
+                if let Some(node) = claimed.filter(|_| claimed != sender)
+                    && self.nodes.get(&node).is_some_and(|n| n.is(message.from))
+                {
+                    sender = claimed;
+                }
+                if claimed.is_none() || claimed == sender {
                     known += 1;
                     known_bytes += bytes.len() as u64;
                     sink(arrived, bytes);
