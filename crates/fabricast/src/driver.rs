@@ -34,7 +34,9 @@ const BATCHES_MAX: usize = 4;
 const PLACED: usize = 64;
 
 /// Buffers of copies that are kept for the next ones: memory that is given back and taken again for each costs more than
-/// the copying.
+/// the copying. Together they have room for no more bytes than this.
+const SPARE_BYTES: usize = 4 << 20;
+/// Nor are there more of them.
 const SPARES_MAX: usize = 64;
 
 /// What a step has come to.
@@ -309,7 +311,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     Placement::Solve(extent, others) => match solve(objects, &others, payload, sum)
                     {
                         true => write(objects, extent, &sum[..extent.len as usize]),
-                        false => placed.push((extent, Outcome::Corrupt)),
+                        // At once: the next one must not be solved by it.
+                        false => node.placed(now, extent, Outcome::Corrupt),
                     },
                     Placement::Keep(parity) => code.keep(&parity, payload),
                     Placement::Hold(token) => {
@@ -368,10 +371,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     self.later.remove(&op);
                     match self.objects.remove(&op) {
                         Some(Stored::Lent(object)) => _ = self.done.insert(op, object),
-                        Some(Stored::Copy(copy)) if self.spare.len() < SPARES_MAX => {
-                            self.spare.push(copy.into_bytes());
-                        }
-                        Some(Stored::Copy(_)) | None => {}
+                        Some(Stored::Copy(copy)) => self.keep(copy.into_bytes()),
+                        None => {}
                     }
                 }
                 Output::Event(event) => self.events.push_back(event),
@@ -379,6 +380,14 @@ impl<T: Transport, O: Object> Driver<T, O> {
             }
         }
         self.outbox.held_until().map(Some)
+    }
+
+    /// Keeps the buffer of a copy for the next one.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        if kept + buffer.capacity() <= SPARE_BYTES && self.spare.len() < SPARES_MAX {
+            self.spare.push(buffer);
+        }
     }
 
     /// Computes what a block lacks from its parity packets, and writes it.

@@ -97,6 +97,25 @@ mod tests {
     }
 
     #[test]
+    fn extents_are_joined_if_nothing_is_between_them() {
+        let extent = |op, offset, len| Extent {
+            op: OpId(op),
+            offset,
+            len,
+        };
+        let first = extent(1, 10, 5);
+        assert_eq!(first.joined(&extent(1, 15, 7)), Some(extent(1, 10, 12)));
+        for other in [
+            extent(2, 15, 7),
+            extent(1, 16, 7),
+            extent(1, 10, 7),
+            extent(1, 15, u32::MAX),
+        ] {
+            assert_eq!(first.joined(&other), None);
+        }
+    }
+
+    #[test]
     fn short_objects_have_packets_of_one_length() {
         assert_eq!(
             [cut(2048), cut(4096), cut(8192)],

@@ -4,6 +4,7 @@ mod barriers;
 mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(super) const COPIES_MAX: u64 = 4 << 20;
 /// IP groups that a context uses.
 pub(super) const ADDRESSES: usize = 8;
 
+/// A caller that only starts operations looks for what has arrived once in so long.
+const UNHEARD_MAX: Duration = Duration::from_millis(1);
 /// Largest number of passes over both ways in one step.
 const PASSES_MAX: usize = 4;
 
@@ -47,7 +50,7 @@ pub(super) enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
     Nothing,
-    /// Something, then: as a rule others are to be told what has come.
+    /// Something, then: as a rule others are to be told what has come, or what is lost is to be repeated.
     Due(Time),
     /// Copies that nobody waits for, and that others may ask for at any time.
     Copies,
@@ -133,6 +136,8 @@ pub(super) struct Engine<O: Divisible> {
     asleep: Vec<(Waker, Option<Op>)>,
     stream: Stream,
     wake: Option<Time>,
+    /// When it was last looked for what has arrived.
+    stepped_at: Time,
     unshared: Option<String>,
     /// Why the network is used no more.
     broken: Option<String>,
@@ -184,6 +189,7 @@ impl<O: Divisible> Engine<O> {
             asleep: Vec::new(),
             stream: Stream::default(),
             wake: None,
+            stepped_at: Time::ZERO,
             unshared,
             broken: None,
             statistics: Statistics::default(),
@@ -296,14 +302,19 @@ impl<O: Divisible> Engine<O> {
     /// Lets the drivers work; says when they want to again, and what keeps them from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         self.is_whole()?;
+        self.stepped_at = now;
         self.stream.sent();
         let step = self.ways.step(now);
         self.stepped(now, step)
     }
 
     /// After something was started: the same, but without looking for what has arrived. What belongs to it may be
-    /// here already; and of a stream of short broadcasts several are sent at once.
+    /// here already; and of a stream of short broadcasts several are sent at once. But who only ever starts something is
+    /// to hear, too, what others ask for.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
+        if now.since(self.stepped_at) >= UNHEARD_MAX {
+            return self.step(now).map(|_| ());
+        }
         self.is_whole()?;
         if self.stream.gathers(now) {
             return Ok(());
@@ -320,8 +331,8 @@ impl<O: Divisible> Engine<O> {
         self.ways.far.transport().inner_mut().fail_send();
     }
 
-    /// Callers are told of an error, and take back what they have lent: from now on nothing is read or written.
-    pub fn breaks(&mut self, why: &Error) {
+    /// Callers are told of it, and take back what they have lent: from now on nothing is read or written.
+    pub fn breaks(&mut self, why: &dyn Display) {
         self.broken.get_or_insert_with(|| why.to_string());
     }
 
@@ -428,7 +439,11 @@ impl<O: Divisible> Engine<O> {
             if let Some(leaving) = leaving.map(|(_, l)| l).find(meets) {
                 *leaving = Leaving::Answering(now);
             } else if self.pending.contains_key(&op) {
-                self.ended.entry(op).or_insert(how);
+                match how {
+                    // Whatever has ended its group meanwhile.
+                    Ended::Complete => _ = self.ended.insert(op, how),
+                    _ => _ = self.ended.entry(op).or_insert(how),
+                }
             }
         }
         begun
@@ -509,6 +524,8 @@ impl<O: Divisible> Engine<O> {
         match self.wake {
             _ if copies => Left::Copies,
             Some(due) => Left::Due(due),
+            // Nothing is planned as long as there is no room for what waits to be sent.
+            None if self.udp().sending() != Sending::Idle => Left::Due(now),
             None => Left::Nothing,
         }
     }

@@ -36,15 +36,15 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
-use self::engine::{Ended, Engine, Op};
+use self::engine::{Ended, Engine, Left, Op};
 use self::peers::Peers;
-use self::progress::Progress;
-use self::rest::Rest;
+use self::progress::{Doing, Progress};
+use self::rest::{Rest, Woken};
 use crate::config::NetOptions;
 use crate::error::Error;
 use crate::net::Clock;
 use crate::object::Divisible;
-use crate::transport::udp::{Ready, Sending, Waker};
+use crate::transport::udp::{Sending, Waker};
 
 pub use self::card::CARD;
 pub use self::engine::Statistics;
@@ -120,14 +120,20 @@ struct Shared<O: Divisible> {
     called: AtomicU64,
     /// Set by a caller that leaves something to be sent together with what comes next.
     hurry: AtomicBool,
-    /// When the progress thread looks again, in ns of the clock, unless it is rung for; zero: now.
-    looks_at: AtomicU64,
+    /// The last caller has left copies that others may ask for at any time.
+    copies: AtomicBool,
+    /// What the progress thread does.
+    thread: Doing,
 }
 
 impl<O: Divisible> Shared<O> {
     fn lock(&self) -> MutexGuard<'_, Engine<O>> {
-        // A thread that panicked inside has said so; what it left is no worse than a lost datagram.
-        self.engine.lock().unwrap_or_else(|e| e.into_inner())
+        self.engine.lock().unwrap_or_else(|e| {
+            // A thread that panicked inside has said so. Its caller was told, and has taken back what it had lent.
+            let mut engine = e.into_inner();
+            engine.breaks(&"a thread has panicked in it");
+            engine
+        })
     }
 }
 
@@ -167,7 +173,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             inside: AtomicUsize::new(0),
             called: AtomicU64::new(0),
             hurry: AtomicBool::new(false),
-            looks_at: AtomicU64::new(0),
+            copies: AtomicBool::new(false),
+            thread: Doing::default(),
         });
         let progress = Progress::start(shared.clone(), own)?;
         Ok(Context {
@@ -210,7 +217,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// Broadcasts from member `root` (an index into the group's members): there `object` is sent, elsewhere it is received
-    /// into. Gives it back; at the root a short one is copied, and nobody waits.
+    /// into. Gives it back, unless it was copied: at the root a short one is, and nobody waits. In a group of one there is
+    /// nothing to do.
     pub fn bcast(
         &self,
         group: &Group,
@@ -422,7 +430,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let mut inside: Option<Inside<'_, O>> = None;
         let mut looked = Time::ZERO;
         let mut ready = None;
-        let mut ready_before = false;
+        let mut news = false;
         loop {
             let mut engine = self.shared.lock();
             if let Some(inside) = &inside {
@@ -452,9 +460,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             engine.falls_asleep(&inside.waker, awaited.get());
             drop(engine);
             // Where something has come that was not all, the rest is near.
-            let lends = if ready_before { LENDS } else { 0 };
-            ready = inside.sleep(now, wake, sending, lends)?;
-            ready_before = ready.is_some();
+            let lends = if news { LENDS } else { 0 };
+            Woken { ready, news } = inside.sleep(now, wake, sending, lends)?;
             if now.since(looked) >= LOOK {
                 looked = now;
                 meanwhile();
@@ -467,18 +474,16 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let now = self.shared.clock.now();
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
         drop(engine);
+        self.shared
+            .copies
+            .store(left == Left::Copies, Ordering::SeqCst);
         self.shared.called.store(now.0, Ordering::SeqCst);
         // The thread must look more often, or look at all.
         let hurry = gathers && !self.shared.hurry.load(Ordering::Acquire);
         if hurry {
             self.shared.hurry.store(true, Ordering::Release);
         }
-        let looks_at = Time(self.shared.looks_at.load(Ordering::SeqCst));
-        let late = progress::is_late(now, left, looks_at);
-        if late {
-            self.shared.looks_at.store(0, Ordering::SeqCst);
-        }
-        if hurry || late {
+        if hurry || self.shared.thread.is_late(now, left) {
             self.progress.wake();
         }
     }
@@ -560,21 +565,20 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         })
     }
 
-    /// `None`: there was no time to.
     fn sleep(
         &self,
         now: Time,
         wake: Option<Time>,
         sending: Sending,
         lends: u32,
-    ) -> Result<Option<Ready>, Error> {
+    ) -> Result<Woken, Error> {
         let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
         let spin = SPIN.saturating_sub(now.since(self.since));
         match &self.sleeper {
             Some(sleeper) if !timeout.is_zero() => sleeper
                 .watch(sending, timeout, spin, lends)
                 .map_err(|e| Error::io("waiting for the network", e)),
-            _ => Ok(None),
+            _ => Ok(Woken::default()),
         }
     }
 }

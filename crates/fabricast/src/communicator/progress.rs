@@ -2,7 +2,7 @@
 //! and sends again what they lost, for as long as a root computes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -16,19 +16,53 @@ use crate::error::Error;
 use crate::object::Divisible;
 use crate::transport::udp::Waker;
 
-/// While callers come and go they do the work; after this time without one the thread does it.
+/// While callers come and go they do the work; when none has for this long the thread does it, as soon as it looks. It looks
+/// so often while copies are left, ...
 const TURN: Duration = Duration::from_millis(1);
-/// As long as callers keep coming it looks less and less often, up to this. Acknowledgements can be so late.
+/// ... and else, as long as callers keep coming, less and less often, up to this. Acknowledgements, and what is to be
+/// repeated of a barrier, can be so late, ...
 const BUSY_MAX: Duration = Duration::from_millis(4);
-/// While one of them blocks, up to this.
+/// ... and while one of them blocks, up to this.
 const TURN_MAX: Duration = Duration::from_millis(50);
 
-/// Whether a caller that leaves this behind must ring for the thread.
-pub(super) fn is_late(now: Time, left: Left, looks_at: Time) -> bool {
-    match left {
-        Left::Nothing => false,
-        Left::Due(due) => due.max(now) + BUSY_MAX < looks_at,
-        Left::Copies => now + TURN < looks_at,
+/// What the thread does, as callers see it: for how long it sleeps, and whether what arrives ends that.
+#[derive(Default)]
+pub(super) struct Doing(AtomicU64);
+
+/// In a [`Doing`] of which the rest is the time at which it looks again, in ns of the clock. All zeros: it is at work.
+const HEARS: u64 = 1 << 63;
+const NEVER: u64 = HEARS - 1;
+
+impl Doing {
+    fn works(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+
+    fn rests(&self, until: Time) {
+        self.0.store(until.0 & NEVER, Ordering::SeqCst);
+    }
+
+    fn sleeps(&self, until: Option<Time>) {
+        let until = until.map_or(NEVER, |at| at.0.min(NEVER));
+        self.0.store(HEARS | until, Ordering::SeqCst);
+    }
+
+    /// Whether a caller that leaves this behind must ring, for the thread would look too late. Only the first one must.
+    pub fn is_late(&self, now: Time, left: Left) -> bool {
+        let doing = self.0.load(Ordering::SeqCst);
+        let (hears, looks_at) = (doing & HEARS != 0, Time(doing & NEVER));
+        let at_last = match left {
+            Left::Copies => now + TURN,
+            Left::Due(due) if hears => due.max(now) + BUSY_MAX,
+            Left::Nothing if hears => return false,
+            // Others may ask for something.
+            Left::Due(_) | Left::Nothing => now + BUSY_MAX,
+        };
+        let late = at_last < looks_at;
+        if late {
+            self.works();
+        }
+        late
     }
 }
 
@@ -45,15 +79,20 @@ impl Turns {
         Turns { last, gone }
     }
 
-    /// Longer and longer: the same caller may be `inside` all the time, or one has `called` since.
-    fn next(&mut self, inside: bool, called: Time) -> Duration {
+    /// `None`: none of them is there, one has `called` for the last time long ago, and the thread does the work.
+    fn next(&mut self, now: Time, inside: bool, called: Time, copies: bool) -> Option<Duration> {
+        if !inside && now.since(called) >= TURN {
+            *self = Turns::new();
+            return None;
+        }
         let most = match inside && called == self.gone {
+            _ if copies => TURN,
             true => TURN_MAX,
             false => BUSY_MAX,
         };
         self.last = (2 * self.last).min(most);
         self.gone = called;
-        self.last
+        Some(self.last)
     }
 }
 
@@ -101,7 +140,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
     let mut turns = Turns::new();
     let mut ready = None;
     while !over.load(Ordering::Acquire) {
-        shared.looks_at.store(0, Ordering::SeqCst);
+        shared.thread.works();
         if shared.hurry.load(Ordering::Acquire) {
             if sleeper.rest(WAIT_MAX).is_err() || !send_on(shared) {
                 return;
@@ -111,11 +150,11 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
         let now = shared.clock.now();
         let inside = shared.inside.load(Ordering::Acquire) > 0;
         let called = Time(shared.called.load(Ordering::SeqCst));
-        if inside || now.since(called) < TURN {
-            let mut turn = turns.next(inside, called);
-            shared.looks_at.store((now + turn).0, Ordering::SeqCst);
+        let copies = shared.copies.load(Ordering::SeqCst);
+        if let Some(mut turn) = turns.next(now, inside, called, copies) {
+            shared.thread.rests(now + turn);
             if shared.called.load(Ordering::SeqCst) != called.0 {
-                // Whoever has gone meanwhile relies on an early look.
+                // Whoever has gone meanwhile has not seen for how long.
                 turn = TURN;
             }
             match sleeper.rest(turn) {
@@ -125,9 +164,8 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
             }
             continue;
         }
-        turns = Turns::new();
-        // Until it is known, whoever leaves anything behind must ring.
-        shared.looks_at.store(u64::MAX, Ordering::SeqCst);
+        // Until it is known for how long, whoever leaves anything behind must ring.
+        shared.thread.sleeps(None);
         let stepped = {
             let mut engine = shared.lock();
             if let Some(ready) = ready.take() {
@@ -139,14 +177,13 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Rest, over: &AtomicBool) {
             // Whoever calls next is told why.
             return;
         };
-        let looks_at = wake.map_or(u64::MAX, |at| at.0);
-        shared.looks_at.store(looks_at, Ordering::SeqCst);
+        shared.thread.sleeps(wake);
         let timeout = wake.map(|at| at.since(shared.clock.now()));
         if timeout.is_none_or(|t| !t.is_zero()) {
-            let Ok(slept) = sleeper.sleep(sending, timeout) else {
+            let Ok(woken) = sleeper.sleep(sending, timeout) else {
                 return;
             };
-            ready = slept;
+            ready = woken.ready;
         }
     }
 }
@@ -173,50 +210,65 @@ mod tests {
         Time(n * 1_000_000)
     }
 
+    /// How long it rests each time it looks, as long as callers keep coming ...
+    fn rests(copies: bool) -> Vec<Duration> {
+        let mut turns = Turns::new();
+        // ... and there is always one inside, but not the same.
+        (1..9)
+            .map(|i| turns.next(ms(i), true, ms(i), copies).unwrap())
+            .collect()
+    }
+
     #[test]
     fn callers_that_come_and_go_are_looked_after_every_few_turns() {
-        let mut turns = Turns::new();
-        assert_eq!(turns.next(true, ms(1)), TURN);
-        // Whenever the thread looks, there is one inside, but not the same.
-        for called in 2..20 {
-            assert!(turns.next(true, ms(called)) <= BUSY_MAX);
-        }
+        assert_eq!(rests(true), [TURN; 8]);
+        let rests = rests(false);
+        assert_eq!(rests[0], TURN);
+        assert!(rests.is_sorted() && rests[7] == BUSY_MAX, "{rests:?}");
     }
 
     #[test]
     fn one_caller_that_blocks_is_left_alone() {
         let mut turns = Turns::new();
-        assert_eq!(turns.next(false, ms(1)), TURN);
-        let mut last = TURN;
-        while last < TURN_MAX {
-            let next = turns.next(true, ms(1));
-            assert!(next > last);
-            last = next;
+        let mut next = |now, inside, called| turns.next(ms(now), inside, ms(called), false);
+        assert_eq!(next(1, false, 1), Some(TURN));
+        for (i, rest) in [2, 4, 8, 16, 32, 50, 50].into_iter().enumerate() {
+            let rest = Duration::from_millis(rest);
+            assert_eq!(next(2 + i as u64, true, 1), Some(rest));
         }
-        assert_eq!(turns.next(true, ms(1)), TURN_MAX);
         assert_eq!(
-            turns.next(true, ms(2)),
-            BUSY_MAX,
+            next(20, true, 19),
+            Some(BUSY_MAX),
             "it has left and come back"
         );
+        assert_eq!(next(24, false, 23), None, "it has gone");
+        assert_eq!(next(24, false, 24), Some(TURN));
     }
 
     #[test]
     fn who_leaves_something_rings_unless_the_thread_looks_in_time() {
-        let (now, due) = (ms(100), |at| Left::Due(ms(at)));
-        for (left, looks_at, late) in [
-            (Left::Nothing, u64::MAX, false),
-            (Left::Copies, 0, false), // it is at work
-            (Left::Copies, 101, false),
-            (Left::Copies, 104, true),
-            (due(101), 104, false),
-            (due(101), 105, false),
-            (due(101), 106, true),
-            (due(90), 105, true),
-            (due(200), 150, false),
-        ] {
-            let looks_at = Time(looks_at.saturating_mul(1_000_000));
-            assert_eq!(is_late(now, left, looks_at), late, "{left:?} {looks_at:?}");
+        let due = |at| Left::Due(ms(at));
+        type Set = fn(&Doing);
+        let cases: [(Set, Left, bool); 13] = [
+            (|d| d.works(), Left::Copies, false),
+            (|d| d.rests(ms(101)), Left::Copies, false),
+            (|d| d.rests(ms(102)), Left::Copies, true),
+            (|d| d.rests(ms(104)), due(101), false),
+            (|d| d.rests(ms(105)), due(101), true),
+            (|d| d.rests(ms(104)), Left::Nothing, false),
+            (|d| d.rests(ms(150)), Left::Nothing, true),
+            (|d| d.sleeps(Some(ms(102))), Left::Copies, true),
+            (|d| d.sleeps(Some(ms(105))), due(101), false),
+            (|d| d.sleeps(Some(ms(106))), due(101), true),
+            (|d| d.sleeps(None), due(1_000), true),
+            (|d| d.sleeps(Some(ms(150))), due(200), false),
+            (|d| d.sleeps(None), Left::Nothing, false),
+        ];
+        for (i, (set, left, late)) in cases.into_iter().enumerate() {
+            let doing = Doing::default();
+            set(&doing);
+            assert_eq!(doing.is_late(ms(100), left), late, "case {i}");
+            assert!(!late || !doing.is_late(ms(100), left), "it was rung for");
         }
     }
 }

@@ -46,6 +46,31 @@ impl Rivals {
     }
 }
 
+/// What has ended a wait.
+#[derive(Default)]
+pub(super) struct Woken {
+    /// Which sockets have something, if it was asked for.
+    pub ready: Option<Ready>,
+    /// Something has come, over the network or by memory.
+    pub news: bool,
+}
+
+impl Woken {
+    fn by_sockets(ready: Ready) -> Woken {
+        Woken {
+            ready: Some(ready),
+            news: ready.is_news(),
+        }
+    }
+
+    const fn by_memory() -> Woken {
+        Woken {
+            ready: None,
+            news: true,
+        }
+    }
+}
+
 /// One thread's.
 pub(super) struct Rest {
     far: Sleeper,
@@ -62,16 +87,14 @@ impl Rest {
         Ok(Rest { far, near, rivals })
     }
 
-    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or `timeout` has passed. Says
-    /// which sockets have something; `None`: it did not sleep, for something had come by memory.
-    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
-        let Some(near) = &self.near else {
-            return self.far.sleep(sending, timeout).map(Some);
+    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or `timeout` has passed. If
+    /// something has come by memory it does not sleep.
+    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Woken> {
+        let _asleep = match self.near.as_ref().map(Doze::begin) {
+            Some(None) => return Ok(Woken::by_memory()),
+            asleep => asleep,
         };
-        let Some(_asleep) = near.begin() else {
-            return Ok(None);
-        };
-        self.far.sleep(sending, timeout).map(Some)
+        self.far.sleep(sending, timeout).map(Woken::by_sockets)
     }
 
     /// Likewise, but for `spin` it looks again and again before it falls asleep: to be woken takes longer than most
@@ -83,7 +106,7 @@ impl Rest {
         timeout: Duration,
         spin: Duration,
         lends: u32,
-    ) -> io::Result<Option<Ready>> {
+    ) -> io::Result<Woken> {
         let began = Instant::now();
         let (mut now, mut lent) = (began, 0);
         let spin = match (lends == 0 && self.rivals.skips()) || sending != Sending::Idle {
@@ -93,11 +116,11 @@ impl Rest {
         while now - began < spin {
             if self.near.as_ref().is_some_and(Doze::has_news) {
                 self.rivals.none();
-                return Ok(None);
+                return Ok(Woken::by_memory());
             }
             if let Some(ready) = self.far.look()? {
                 self.rivals.none();
-                return Ok(Some(ready));
+                return Ok(Woken::by_sockets(ready));
             }
             thread::yield_now();
             let before = mem::replace(&mut now, Instant::now());

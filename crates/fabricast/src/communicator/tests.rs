@@ -137,6 +137,26 @@ fn losses_are_mended_while_the_root_is_away() {
     broadcasts(&[0, 1, 2], 0.05, &[1, 4, 30_000, 2, 500_000]);
 }
 
+/// Its calls return at once, and none of them waits for anything.
+#[test]
+fn a_root_that_only_ever_starts_broadcasts_hears_what_others_lack() {
+    let heard = job(2, 0.05, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1]).unwrap();
+        let before = context.statistics().node.feedback_received;
+        for i in 0..300 {
+            bcast(&context, &group, 0, rank, &pattern(i)).unwrap();
+            let until = std::time::Instant::now() + Duration::from_micros(200);
+            while rank == 0 && std::time::Instant::now() < until {}
+        }
+        let heard = context.statistics().node.feedback_received - before;
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        heard
+    });
+    assert!(heard[0] > 2, "the root has heard {} reports", heard[0]);
+}
+
 #[test]
 fn groups_come_and_go() {
     job(4, 0.01, |rank, ranks, options| {

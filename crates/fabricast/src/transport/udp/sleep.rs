@@ -51,6 +51,11 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// Whether anything has come at all.
+    pub fn is_news(&self) -> bool {
+        self.count > 0 || self.other
+    }
+
     fn has(&self, socket: BorrowedFd<'_>) -> bool {
         self.sockets[..self.count].contains(&socket.as_raw_fd())
     }
