@@ -90,26 +90,23 @@ static int fail(MPI_Comm comm, int status) {
 
 static int begun;
 
-static void passed_by(void) {
+/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of them says so. */
+static void say_passed_by(void) {
+    const char *wanted = getenv("FABRICAST");
+    int initialized = 0;
+    PMPI_Initialized(&initialized);
+    if (!initialized || (wanted && strcmp(wanted, "off") == 0))
+        return;
     PMPI_Comm_rank(MPI_COMM_WORLD, &shim.rank);
     if (shim.rank == 0)
         say("leaves everything to the MPI library: a tool has called PMPI_Init past it");
 }
 
-/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of them says so. */
-static void say_passed_by(void) {
-    static pthread_once_t said = PTHREAD_ONCE_INIT;
-    const char *wanted = getenv("FABRICAST");
-    int initialized = 0;
-    PMPI_Initialized(&initialized);
-    if (initialized && !(wanted && strcmp(wanted, "off") == 0))
-        pthread_once(&said, passed_by);
-}
-
 /* Whether anything can be served at all. */
 static int is_on(MPI_Comm comm) {
+    static pthread_once_t passed_by = PTHREAD_ONCE_INIT;
     if (!begun && !inside)
-        say_passed_by();
+        pthread_once(&passed_by, say_passed_by);
     return shim.on && !inside && comm != MPI_COMM_NULL;
 }
 

@@ -72,6 +72,7 @@ pub struct Driver<T: Transport, O: Object> {
     held: BTreeMap<Token, Vec<u8>>,
     events: VecDeque<Event>,
     outbox: Outbox,
+    /// Buffers of copies that are over.
     spare: Vec<Vec<u8>>,
     /// Extents whose fate is known and that the node must be told of.
     placed: Vec<(Extent, Outcome)>,

@@ -226,10 +226,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         object: O,
         meanwhile: Meanwhile<'_>,
     ) -> Result<Option<O>, Error> {
-        let root = member(group, root)?;
-        self.run(group, meanwhile, object, |engine, now, object| {
-            engine.bcast(now, group.id, root, object)
-        })
+        self.run(group, meanwhile, object, broadcast(group, root)?)
     }
 
     /// Starts the same; at the root of a short one it is over at once.
@@ -240,10 +237,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         object: O,
         meanwhile: Meanwhile<'_>,
     ) -> Result<Request, Error> {
-        let root = member(group, root)?;
-        self.start(group, meanwhile, object, |engine, now, object| {
-            engine.bcast(now, group.id, root, object)
-        })
+        self.start(group, meanwhile, object, broadcast(group, root)?)
     }
 
     /// Returns when all members have entered this barrier. `by` is how, the same at all; by default as suits the group.
@@ -253,9 +247,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         by: Option<Barrier>,
         meanwhile: Meanwhile<'_>,
     ) -> Result<(), Error> {
-        let entered = self.run(group, meanwhile, (), |engine, now, ()| {
-            enter(engine, now, group, by)
-        });
+        let entered = self.run(group, meanwhile, (), enter(group, by));
         entered.map(|_| ())
     }
 
@@ -266,9 +258,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         by: Option<Barrier>,
         meanwhile: Meanwhile<'_>,
     ) -> Result<Request, Error> {
-        self.start(group, meanwhile, (), |engine, now, ()| {
-            enter(engine, now, group, by)
-        })
+        self.start(group, meanwhile, (), enter(group, by))
     }
 
     /// Whether the operation is over; gives its object back if it was not copied. After an error
@@ -519,23 +509,30 @@ impl<O: Divisible + Send + Sync + 'static> Drop for Context<O> {
     }
 }
 
-/// The node of a group's member.
-fn member(group: &Group, index: u32) -> Result<NodeId, Error> {
+/// What starts a broadcast of a group's member.
+fn broadcast<O: Divisible>(
+    group: &Group,
+    root: u32,
+) -> Result<impl Fn(&mut Engine<O>, Time, O) -> Started<O>, Error> {
     let usage = || {
         let size = group.size();
-        Error::Usage(format!("{index} is no member of a group of {size}"))
+        Error::Usage(format!("{root} is no member of a group of {size}"))
     };
-    group.members.get(index as usize).copied().ok_or_else(usage)
+    let node = group.members.get(root as usize).copied();
+    let (id, node) = (group.id, node.ok_or_else(usage)?);
+    Ok(move |engine: &mut Engine<O>, now, object| engine.bcast(now, id, node, object))
 }
 
+/// What enters a barrier.
 fn enter<O: Divisible>(
-    engine: &mut Engine<O>,
-    now: Time,
     group: &Group,
     by: Option<Barrier>,
-) -> Started<()> {
-    let op = engine.barrier(now, group.id, by);
-    op.map(Some).map_err(|refused| (refused, ()))
+) -> impl Fn(&mut Engine<O>, Time, ()) -> Started<()> {
+    let id = group.id;
+    move |engine, now, ()| {
+        let op = engine.barrier(now, id, by);
+        op.map(Some).map_err(|refused| (refused, ()))
+    }
 }
 
 fn is_lost(rank: u32, how: &str) -> Error {
