@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::scheme::Checksum;
-use fabricast::proto::{Counters, Reach, Scheme, Waits};
+use fabricast::proto::{Counters, Reach, Scheme, Time, Waits};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
 use fabricast_sim::workload::{Cost, Costs, GroupPlan, Sending, StreamPlan};
@@ -287,4 +287,56 @@ fn small_losses_are_repaired_within_three_round_trips() {
             "{every:?}: {half:?}, {most:?}, and a round trip is {round:?}"
         );
     }
+}
+
+/// 3000 small broadcasts in 30 ms, to receivers that take one at a time, of which one comes when all are over.
+fn away(hold: u32) -> Scenario {
+    let mut s = Scenario::bulk(4, 0, 1440);
+    s.scheme = Scheme::auto().copied(4096);
+    s.hold = hold;
+    s.streams[0].lens = vec![4; 3000];
+    s.streams[0].sending = Sending::Every(Duration::from_micros(10));
+    s.streams[0].posting.ahead = 1;
+    s.streams[0].posting.late = vec![(2, ms(50))];
+    s
+}
+
+/// Who can hold only some of what goes by meanwhile asks for as many of the others as it can hold, not for each when it
+/// comes to it; and it tells a few times how far it is.
+#[test]
+fn who_was_left_behind_catches_up() {
+    for hold in [64, 256, 1024] {
+        let s = away(hold);
+        let behind = s.streams[0].lens.len() as u64 - u64::from(hold);
+        let o = good(&s);
+        let repairs: u64 = o.counters.iter().map(|c| c.repairs_unicast).sum();
+        let told = o.counters[2].feedback_sent;
+        let shown = format!(
+            "{hold} held: {:?}, {repairs} repairs, told {told} times",
+            o.received_at
+        );
+        assert!(o.received_at[1] < Time::ZERO + ms(35), "{shown}");
+        assert!(
+            (behind..behind + behind / 50 + 1).contains(&repairs),
+            "{shown}"
+        );
+        assert!(
+            o.received_at[2] < Time::ZERO + ms(160) && told < 3000 / 2,
+            "{shown}"
+        );
+    }
+}
+
+/// What was lost before it was posted is asked for as soon as it is.
+#[test]
+fn what_was_lost_meanwhile_holds_nobody_up() {
+    let mut s = away(3000);
+    s.faults.down = LinkFaults::uniform(0.05);
+    s.faults.down.multicast_only = true;
+    s.faults.heal_at = Duration::from_secs(3600);
+    s.complete_within = Duration::ZERO;
+    let o = good(&s);
+    let shown = format!("{:?}, {:?}", o.received_at, o.counters[0]);
+    assert!(o.received_at[1] < Time::ZERO + ms(35), "{shown}");
+    assert!(o.received_at[2] < Time::ZERO + ms(65), "{shown}");
 }

@@ -34,8 +34,9 @@ const VERSION: u32 = 1;
 const WINDOW: u32 = 2048;
 /// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
 pub(super) const COPY_MAX: u32 = 256 << 10;
-/// Packets of each stream that are kept for a broadcast that has not been called here yet.
-const HOLD: u32 = 512;
+/// Packets of each stream that are kept for a broadcast that has not been called here yet: as many as can be under way, for
+/// what cannot be kept is sent again to each that lacks it.
+const HOLD: u32 = WINDOW;
 /// A packet is not waited for any longer before it counts as lost: what is sent again for nothing costs less than a
 /// program that stands still.
 const REORDER_MAX: Duration = Duration::from_millis(2);

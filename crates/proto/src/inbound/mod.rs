@@ -146,8 +146,11 @@ pub struct Inbound {
     ops: VecDeque<Posted>,
     /// Where the next operation to be posted begins.
     end: Seq,
+    /// In order.
     held: VecDeque<Held>,
     hold_max: u32,
+    /// Of the packets before this some could not be held when they came.
+    left_behind: Seq,
     /// Packets that the receive buffer holds ...
     buffers: u32,
     /// ... and how many of them are for this stream.
@@ -227,6 +230,7 @@ impl Inbound {
             end: start,
             held: VecDeque::new(),
             hold_max: config.hold,
+            left_behind: start,
             buffers: config.backlog.max(16),
             backlog: config.backlog.max(16),
             credits: scheme.credits,
@@ -267,6 +271,11 @@ impl Inbound {
         }
     }
 
+    /// Packets before this can be placed, or held until they are posted.
+    fn takes(&self) -> Seq {
+        self.room().min(self.end + self.hold_max)
+    }
+
     /// Packets held for operations that are not posted.
     pub fn held(&self) -> usize {
         self.held.len()
@@ -298,12 +307,8 @@ impl Inbound {
             failed: false,
         };
         self.end = op.end();
-        let mut kept = VecDeque::with_capacity(self.held.len());
-        for h in self.held.drain(..) {
-            if !h.seq.before(self.end) {
-                kept.push_back(h);
-                continue;
-            }
+        while let Some(&h) = self.held.front().filter(|h| h.seq.before(self.end)) {
+            self.held.pop_front();
             let extent = op.extent(h.seq.from(op.base) as u32);
             if h.op == op.base && h.len == extent.len && h.last == op.is_last(h.seq) {
                 out.push_back(Output::Place(h.token, extent));
@@ -316,7 +321,6 @@ impl Inbound {
                 }
             }
         }
-        self.held = kept;
         self.ops.push_back(op);
         if let Below::Serves(relay) = &mut self.below {
             relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
@@ -325,11 +329,20 @@ impl Inbound {
             // All may post at the same time.
             let turn = if self.stretch > 1 { self.turn } else { 0 };
             self.plan(now + scheme.feedback.turn * turn);
-        } else if !self.gaps.cum().before(self.last_limit) || self.is_pressing() {
-            // The root takes this node for not ready.
+        } else if !self.gaps.cum().before(self.last_limit) || self.is_awaited_now() {
+            // The root takes this node for not ready, or is to hear what that lacks which is awaited from now on.
             self.plan(now);
+        } else {
+            self.tell_limit(now);
         }
         Ok(())
+    }
+
+    /// Whether the operation posted last is the first that lacks anything, and nothing of it was asked for.
+    fn is_awaited_now(&self) -> bool {
+        let base = self.ops.back().map_or(self.end, |op| op.base);
+        let gap = self.gaps.filled();
+        !gap.before(base.max(self.left_behind)) && gap.before(self.ripe.min(self.end))
     }
 
     /// The root is gone: what is posted will not come, and nothing more is repaired for others.
@@ -430,7 +443,8 @@ impl Inbound {
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
     fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
         let sources = &coded.sources;
-        // It is made of what receivers asked for, and what is not posted is not asked for.
+        // It is made of what receivers asked for. (One that was left behind asks for more than is posted, but not in
+        // vain: it is then served alone, without sums.)
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
@@ -469,8 +483,9 @@ impl Inbound {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
         let last = data.flags & flag::LAST != 0;
-        if !data.seq.before(self.room()) {
+        if !data.seq.before(self.takes()) {
             counters.duplicates += 1;
+            self.left_behind = self.left_behind.max(data.seq + 1);
             return Placement::Discard;
         }
         if data.seq.before(self.end) {
@@ -509,18 +524,19 @@ impl Inbound {
             counters.foreign += 1;
             Placement::Discard
         } else if let Origin::Source(op) = data.origin
-            && (self.held.len() as u32) < self.hold_max
             && self.gaps.see(data.seq) == Seen::New
         {
             *node.token += 1;
             let token = Token(*node.token);
-            self.held.push_back(Held {
+            let at = self.held.partition_point(|h| h.seq.before(data.seq));
+            let held = Held {
                 seq: data.seq,
                 op,
                 len,
                 last,
                 token,
-            });
+            };
+            self.held.insert(at, held);
             Placement::Hold(token)
         } else {
             counters.duplicates += 1;
@@ -575,8 +591,8 @@ impl Inbound {
         if self.has_failed() {
             return cum;
         }
-        let posted = self.end + self.hold_max.min(self.window);
-        if !cum.before(self.end) && !high.before(posted) {
+        let takes = self.takes();
+        if !cum.before(self.end) && !high.before(takes) {
             // All that was posted is here, and what can be held has been sent: nobody is to wait
             // for the next post.
             return cum;
@@ -586,7 +602,7 @@ impl Inbound {
             true => self.backlog,
             false => self.backlog.saturating_mul(self.stretch).min(self.window),
         };
-        self.room().min(posted).min(high + credit).max(cum)
+        takes.min(high + credit).max(cum)
     }
 
     /// Bytes `extent` of one of this stream's operations have met their fate.
@@ -658,8 +674,9 @@ impl Inbound {
             } else {
                 self.plan(now + rule.piggyback + rule.turn * self.turn);
             }
-        } else if !scheme.feedback.asked_only && self.is_pressing() {
-            self.plan(now);
+        }
+        if !scheme.feedback.asked_only {
+            self.tell_limit(now);
         }
     }
 
@@ -767,11 +784,12 @@ impl Inbound {
         let ripe = if mutant::active(Mutant::GapsUnreported) || self.has_failed() {
             self.gaps.cum()
         } else {
-            // What is not posted is not asked for, although it could be held. Who is asked, or does
-            // not ask by itself, says what it knows.
+            // Who is asked, or does not ask by itself, says what it knows.
             let told = scheme.detect.by_sender || scheme.feedback.asked_only;
             let ripe = if told { self.gaps.high() } else { self.ripe };
-            ripe.min(self.end)
+            // What is not posted is not asked for, although it could be held, but by who was left behind.
+            let left_behind = self.left_behind.min(self.takes());
+            ripe.min(self.end.max(left_behind))
         };
         if !self.kept.is_empty() {
             self.find_wanted(ripe);

@@ -4,6 +4,9 @@
 use super::*;
 use crate::scheme::FeedbackRule;
 
+/// Who has posted nothing may be about to; after so long the root is told not to wait.
+const ABSENT: Duration = Duration::from_millis(1);
+
 impl Inbound {
     /// Decides when the root is to be told, now that packet `seq` has come.
     pub(super) fn schedule(
@@ -41,8 +44,8 @@ impl Inbound {
         if asked {
             self.ask(now + rule.piggyback, scheme, seq + 1);
         }
-        if self.is_pressing() {
-            self.plan(now);
+        if self.tell_limit(now) {
+            // That is soon.
         } else if self.count >= i64::from(self.every(rule)) {
             let soon = self.spaced(now, self.last_feedback, scheme);
             self.plan(soon + rule.piggyback);
@@ -122,15 +125,22 @@ impl Inbound {
         }
     }
 
-    /// The root may soon have to stop because it does not know how far it may go.
-    pub(super) fn is_pressing(&self) -> bool {
+    /// The root may soon have to stop because it does not know how far it may go, or is to go on without this node.
+    /// Says whether that is to be told.
+    pub(super) fn tell_limit(&mut self, now: Time) -> bool {
         let used = match self.is_crowd() && !self.credits {
             true => self.window / 2,
             false => self.window.min(self.backlog) / 4,
         };
         let limit = self.limit();
+        let presses = limit.from(self.last_limit) >= used as i32;
         let closes = limit == self.gaps.cum() && self.last_limit != limit;
-        closes || limit.from(self.last_limit) >= used as i32
+        if presses {
+            self.plan(now);
+        } else if closes {
+            self.plan(now + ABSENT);
+        }
+        presses || closes
     }
 
     /// Whether the root could not listen to all if each spoke as often as in a small group.
