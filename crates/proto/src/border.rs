@@ -292,7 +292,7 @@ pub struct Counters {
     pub feedback_received: u64,
     /// Data packets received.
     pub received: u64,
-    /// Data packets received that were here already or beyond the window.
+    /// Data packets received that were here already, or could neither be placed nor held.
     pub duplicates: u64,
     /// Words of barriers sent for the first time.
     pub words: u64,

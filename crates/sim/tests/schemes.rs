@@ -321,9 +321,24 @@ fn who_was_left_behind_catches_up() {
             "{shown}"
         );
         assert!(
-            o.received_at[2] < Time::ZERO + ms(160) && told < 3000 / 2,
+            o.received_at[2] < Time::ZERO + ms(80) && told < 100,
             "{shown}"
         );
+    }
+}
+
+/// While the stream goes on, too.
+#[test]
+fn who_was_left_behind_is_repaired_before_the_stream_ends() {
+    let mut small = away(64);
+    small.streams[0].lens = vec![4; 10_000];
+    small.streams[0].posting.late = vec![(2, ms(15))];
+    let mut long = Scenario::bulk(4, 64 << 20, 1440);
+    long.streams[0].posting.late = vec![(2, ms(50))];
+    for s in [small, long] {
+        let o = good(&s);
+        let shown = format!("{:?}", o.received_at);
+        assert!(o.received_at[2] < o.received_at[1] + ms(1), "{shown}");
     }
 }
 

@@ -149,8 +149,8 @@ pub struct Inbound {
     /// In order.
     held: VecDeque<Held>,
     hold_max: u32,
-    /// Of the packets before this some could not be held when they came.
-    left_behind: Seq,
+    /// What is missing before this may be asked for: all that is posted, and what came and could not be held.
+    askable: Seq,
     /// Packets that the receive buffer holds ...
     buffers: u32,
     /// ... and how many of them are for this stream.
@@ -229,8 +229,8 @@ impl Inbound {
             ops: VecDeque::new(),
             end: start,
             held: VecDeque::new(),
-            hold_max: config.hold,
-            left_behind: start,
+            hold_max: config.hold.min(window),
+            askable: start,
             buffers: config.backlog.max(16),
             backlog: config.backlog.max(16),
             credits: scheme.credits,
@@ -274,6 +274,11 @@ impl Inbound {
     /// Packets before this can be placed, or held until they are posted.
     fn takes(&self) -> Seq {
         self.room().min(self.end + self.hold_max)
+    }
+
+    /// What is missing before this is asked for.
+    fn asks_to(&self) -> Seq {
+        self.askable.min(self.end.max(self.takes()))
     }
 
     /// Packets held for operations that are not posted.
@@ -325,24 +330,25 @@ impl Inbound {
         if let Below::Serves(relay) = &mut self.below {
             relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
         }
+        let (gap, asked) = (self.gaps.filled(), self.askable);
+        self.askable = asked.max(self.end);
+        // Numbers that lie far behind would one day count as ahead.
+        self.ripe = self.ripe.max(self.gaps.cum());
         if self.last_feedback.is_none() {
             // All may post at the same time.
             let turn = if self.stretch > 1 { self.turn } else { 0 };
             self.plan(now + scheme.feedback.turn * turn);
-        } else if !self.gaps.cum().before(self.last_limit) || self.is_awaited_now() {
-            // The root takes this node for not ready, or is to hear what that lacks which is awaited from now on.
+        } else if !self.gaps.cum().before(self.last_limit) {
+            // The root takes this node for not ready.
             self.plan(now);
-        } else {
+        } else if !scheme.feedback.asked_only {
+            if !gap.before(asked) && gap.before(self.ripe.min(self.end)) {
+                // What was lost before it was posted is what holds this node up now.
+                self.plan(now);
+            }
             self.tell_limit(now);
         }
         Ok(())
-    }
-
-    /// Whether the operation posted last is the first that lacks anything, and nothing of it was asked for.
-    fn is_awaited_now(&self) -> bool {
-        let base = self.ops.back().map_or(self.end, |op| op.base);
-        let gap = self.gaps.filled();
-        !gap.before(base.max(self.left_behind)) && gap.before(self.ripe.min(self.end))
     }
 
     /// The root is gone: what is posted will not come, and nothing more is repaired for others.
@@ -394,10 +400,10 @@ impl Inbound {
         self.received = self.received.wrapping_add(u32::from(fresh));
         let high = self.gaps.high();
         let filled = self.gaps.filled();
-        let repeats = node.counters.duplicates;
+        let repeat = self.gaps.has(data.seq);
         let placement = self.place(data, node);
         self.carry(now, node.out);
-        if fresh && repeats != node.counters.duplicates {
+        if fresh && repeat {
             // It was overtaken by its own repair.
             self.learn(now, scheme, self.reorder * 2);
         }
@@ -443,8 +449,8 @@ impl Inbound {
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
     fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
         let sources = &coded.sources;
-        // It is made of what receivers asked for. (One that was left behind asks for more than is posted, but not in
-        // vain: it is then served alone, without sums.)
+        // It is made of what receivers asked for, which is posted. (One that was left behind asks for more, but as a rule it
+        // has a lane of its own by then, without sums; else it asks again, and is sent it by itself after some attempts.)
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
@@ -485,7 +491,12 @@ impl Inbound {
         let last = data.flags & flag::LAST != 0;
         if !data.seq.before(self.takes()) {
             counters.duplicates += 1;
-            self.left_behind = self.left_behind.max(data.seq + 1);
+            // Whoever has sent this has sent what comes before it.
+            self.gaps.announce(self.takes());
+            // A co-root's repairs cannot be held.
+            if self.collector == self.root {
+                self.askable = self.askable.max(data.seq + 1);
+            }
             return Placement::Discard;
         }
         if data.seq.before(self.end) {
@@ -592,8 +603,9 @@ impl Inbound {
             return cum;
         }
         let takes = self.takes();
-        if !cum.before(self.end) && !high.before(takes) {
-            // All that was posted is here, and what can be held has been sent: nobody is to wait
+        let lacks = self.gaps.filled().before(self.asks_to());
+        if !cum.before(self.end) && !high.before(takes) && !lacks {
+            // All that was posted is here, what can be held has been sent, and nothing is asked for: nobody is to wait
             // for the next post.
             return cum;
         }
@@ -719,8 +731,8 @@ impl Inbound {
     ) -> bool {
         if let Some((_, upto)) = self.ripens.filter(|r| r.0 <= now) {
             self.ripens = None;
-            if self.gaps.filled().before(upto) {
-                self.ripe = upto;
+            self.ripe = upto;
+            if self.gaps.filled().before(upto.min(self.asks_to())) {
                 let at = self.gap_told(now, scheme);
                 self.plan(at);
                 self.last_gap = Some(at);
@@ -751,7 +763,8 @@ impl Inbound {
         self.last_feedback = Some(now);
         self.last_limit = self.limit();
         let asks = !scheme.detect.by_sender && !scheme.feedback.asked_only;
-        if asks && self.gaps.filled().before(self.ripe) && !self.has_failed() {
+        let lacking = self.gaps.filled().before(self.ripe.min(self.asks_to()));
+        if asks && lacking && !self.has_failed() {
             // What is missing is asked for again, ever more patiently, until something moves.
             self.plan(now + self.retry);
             self.retry = (self.retry * 2).min(scheme.detect.ask_max);
@@ -787,9 +800,7 @@ impl Inbound {
             // Who is asked, or does not ask by itself, says what it knows.
             let told = scheme.detect.by_sender || scheme.feedback.asked_only;
             let ripe = if told { self.gaps.high() } else { self.ripe };
-            // What is not posted is not asked for, although it could be held, but by who was left behind.
-            let left_behind = self.left_behind.min(self.takes());
-            ripe.min(self.end.max(left_behind))
+            ripe.min(self.asks_to())
         };
         if !self.kept.is_empty() {
             self.find_wanted(ripe);

@@ -54,7 +54,7 @@ impl Inbound {
     fn keep(&mut self, parity: &wire::Parity<'_>, node: &mut Shared<'_>) -> Placement {
         let (first, packets) = (parity.first, u32::from(parity.packets));
         let end = first + packets;
-        // As of a sum.
+        // As for sums.
         let room = self.room();
         let posted = self.op_at(first).filter(|op| !op.failed);
         let Some(op) = posted.filter(|_| !room.before(end)) else {
