@@ -34,11 +34,9 @@ const VERSION: u32 = 1;
 const WINDOW: u32 = 2048;
 /// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
 pub(super) const COPY_MAX: u32 = 256 << 10;
-/// Packets of each stream that are kept for broadcasts that have not been called here yet: as many as can be under way, for
-/// what cannot be kept is sent again to each that lacks it, but no more than so many bytes ...
-const HOLD_BYTES: u32 = 4 << 20;
-/// ... unless that were fewer packets than this.
-const HOLD_MIN: u32 = 512;
+/// Packets of each stream that are kept for broadcasts that have not been called here yet. (With more, a root runs so far
+/// ahead that what it sends falls out of the processors' caches before it is read: with 2048, 8 KB took twice as long.)
+const HOLD: u32 = 512;
 /// A packet is not waited for any longer before it counts as lost: what is sent again for nothing costs less than a
 /// program that stands still.
 const REORDER_MAX: Duration = Duration::from_millis(2);
@@ -258,7 +256,7 @@ fn engine<O: Divisible>(
     let chunk = datagram.saturating_sub(scheme.data_overhead() as u32);
     let chunk = chunk.min(limits::CHUNK_MAX);
     let config = Config {
-        hold: (HOLD_BYTES / chunk.max(1)).clamp(HOLD_MIN, WINDOW),
+        hold: HOLD,
         ..net::node_config(NodeId(rank), session, (scheme, WINDOW), chunk, net.caps())
     };
     let seed = session ^ u64::from(rank);
