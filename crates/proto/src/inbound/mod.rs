@@ -489,10 +489,11 @@ impl Inbound {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
         let last = data.flags & flag::LAST != 0;
-        if !data.seq.before(self.takes()) {
+        let takes = self.takes();
+        if !data.seq.before(takes) {
             counters.duplicates += 1;
             // Whoever has sent this has sent what comes before it.
-            self.gaps.announce(self.takes());
+            self.gaps.announce(takes);
             // A co-root's repairs cannot be held.
             if self.collector == self.root {
                 self.askable = self.askable.max(data.seq + 1);
@@ -603,8 +604,8 @@ impl Inbound {
             return cum;
         }
         let takes = self.takes();
-        let lacks = self.gaps.filled().before(self.asks_to());
-        if !cum.before(self.end) && !high.before(takes) && !lacks {
+        let lacks = || self.gaps.filled().before(self.asks_to());
+        if !cum.before(self.end) && !high.before(takes) && !lacks() {
             // All that was posted is here, what can be held has been sent, and nothing is asked for: nobody is to wait
             // for the next post.
             return cum;
