@@ -39,7 +39,7 @@ use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 use self::engine::{Ended, Engine, Left, Op};
 use self::peers::Peers;
 use self::progress::{Doing, Progress};
-use self::rest::{Rest, Woken};
+use self::rest::{Rest, Wait, Woken};
 use crate::config::NetOptions;
 use crate::error::Error;
 use crate::net::Clock;
@@ -49,7 +49,8 @@ use crate::transport::udp::{Sending, Waker};
 pub use self::card::CARD;
 pub use self::engine::Statistics;
 
-/// A blocked caller looks after the runtime above it at least so often, and sees that a peer is lost.
+/// A blocked caller looks after the runtime above it so often, and sees that a peer is lost; where answers come soon as a
+/// rule, at first somewhat later.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
@@ -570,10 +571,16 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         lends: u32,
     ) -> Result<Woken, Error> {
         let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
-        let spin = SPIN.saturating_sub(now.since(self.since));
+        let wait = Wait {
+            sending,
+            timeout,
+            eased: timeout == LOOK && sending != Sending::Starved,
+            spin: SPIN.saturating_sub(now.since(self.since)),
+            lends,
+        };
         match &self.sleeper {
             Some(sleeper) if !timeout.is_zero() => sleeper
-                .watch(sending, timeout, spin, lends)
+                .watch(wait)
                 .map_err(|e| Error::io("waiting for the network", e)),
             _ => Ok(Woken::default()),
         }

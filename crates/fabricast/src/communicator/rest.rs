@@ -19,6 +19,34 @@ const LENT_MAX: Duration = Duration::from_micros(100);
 /// After so many waits it is tried again whether the core is free, at the latest.
 const SKIPS_MAX: u32 = 7;
 
+/// A wait with such a time-out costs nothing if it ends sooner: the kernel's next tick comes before, as a rule, and its timer
+/// is set for that anyway. For less it sets the timer, and sets it back: in a virtual machine each takes microseconds.
+const LULL: Duration = Duration::from_millis(5);
+/// After one of them was in vain so many waits are exact: something is lost, or others are late.
+const EXACT: u32 = 128;
+
+/// Whether what is waited for comes soon, as a rule.
+#[derive(Default)]
+struct Lull {
+    exact: Cell<u32>,
+}
+
+impl Lull {
+    /// The time-out of a wait that is to last `timeout`, or may last longer.
+    fn of(&self, timeout: Duration) -> Duration {
+        let exact = self.exact.get();
+        self.exact.set(exact.saturating_sub(1));
+        if exact == 0 { timeout.max(LULL) } else { timeout }
+    }
+
+    /// A wait has lasted so long, and nothing has come.
+    fn in_vain(&self, lasted: Duration) {
+        if lasted >= LULL {
+            self.exact.set(EXACT);
+        }
+    }
+}
+
 /// Whether others want the core.
 #[derive(Default)]
 struct Rivals {
@@ -71,11 +99,25 @@ impl Woken {
     }
 }
 
+/// How long a thread waits, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub sending: Sending,
+    pub timeout: Duration,
+    /// Nothing is due by then: it may last somewhat longer if that is cheaper.
+    pub eased: bool,
+    /// For so long it looks again and again before it falls asleep.
+    pub spin: Duration,
+    /// So often others may take the core for a moment meanwhile.
+    pub lends: u32,
+}
+
 /// One thread's.
 pub(super) struct Rest {
     far: Sleeper,
     near: Option<Doze>,
     rivals: Rivals,
+    lull: Lull,
 }
 
 impl Rest {
@@ -83,8 +125,13 @@ impl Rest {
         if let Some(near) = &near {
             far.also(near.as_fd())?;
         }
-        let rivals = Rivals::default();
-        Ok(Rest { far, near, rivals })
+        let (rivals, lull) = (Rivals::default(), Lull::default());
+        Ok(Rest {
+            far,
+            near,
+            rivals,
+            lull,
+        })
     }
 
     /// Sleeps until there is something to look at, sending may go on, the waker was rung, or `timeout` has passed. If
@@ -97,16 +144,17 @@ impl Rest {
         self.far.sleep(sending, timeout).map(Woken::by_sockets)
     }
 
-    /// Likewise, but for `spin` it looks again and again before it falls asleep: to be woken takes longer than most
-    /// answers. It does so only as long as nobody else wants its core, to whom it is offered each time, and who may take it
-    /// for a moment `lends` times; where it is taken more often, or for longer, the next waits do not even try.
-    pub fn watch(
-        &self,
-        sending: Sending,
-        timeout: Duration,
-        spin: Duration,
-        lends: u32,
-    ) -> io::Result<Woken> {
+    /// Likewise, but first it looks again and again: to be woken takes longer than most answers. It does so only as long as
+    /// nobody else wants its core, to whom it is offered each time; where it is taken more often than it is lent, or for
+    /// longer, the next waits do not even try.
+    pub fn watch(&self, wait: Wait) -> io::Result<Woken> {
+        let Wait {
+            sending,
+            timeout,
+            eased,
+            spin,
+            lends,
+        } = wait;
         let began = Instant::now();
         let (mut now, mut lent) = (began, 0);
         let spin = match (lends == 0 && self.rivals.skips()) || sending != Sending::Idle {
@@ -131,7 +179,15 @@ impl Rest {
                 break;
             }
         }
-        self.sleep(sending, Some(timeout.saturating_sub(now - began)))
+        let timeout = match eased {
+            true => self.lull.of(timeout),
+            false => timeout.saturating_sub(now - began),
+        };
+        let woken = self.sleep(sending, Some(timeout))?;
+        if eased && !woken.news {
+            self.lull.in_vain(began.elapsed());
+        }
+        Ok(woken)
     }
 
     /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it was.
@@ -148,6 +204,17 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_may_last_longer_until_that_was_in_vain() {
+        let (lull, look) = (Lull::default(), Duration::from_millis(1));
+        assert_eq!((lull.of(look), lull.of(2 * LULL)), (LULL, 2 * LULL));
+        lull.in_vain(look);
+        assert_eq!(lull.of(look), LULL, "it was woken for something else");
+        lull.in_vain(LULL);
+        let exact = (0..EXACT).all(|_| lull.of(look) == look);
+        assert!(exact && lull.of(look) == LULL);
+    }
 
     #[test]
     fn a_core_that_others_want_is_left_to_them_for_longer_and_longer() {
