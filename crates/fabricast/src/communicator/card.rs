@@ -252,6 +252,10 @@ fn engine<O: Divisible>(
     for (peer, card) in (0..).zip(cards).filter(|&(peer, _)| peer != rank) {
         net.peer(NodeId(peer), card.udp);
     }
+    if !hears_itself(&hosts, cards, rank) {
+        // Else it costs time, no more.
+        let _ = net.inner().set_loopback(false);
+    }
     let datagram = cards.iter().map(|c| c.datagram).min().unwrap_or(0);
     let chunk = datagram.saturating_sub(scheme.data_overhead() as u32);
     let chunk = chunk.min(limits::CHUNK_MAX);
@@ -274,6 +278,15 @@ fn engine<O: Divisible>(
         addresses: addresses(session, cards[0].udp.is_ipv4()),
         unshared: None,
     }
+}
+
+/// Whether somebody who shares the network's interface with this process, but no memory, is to hear its multicasts. Else
+/// it would be alone in hearing them.
+fn hears_itself(hosts: &Hosts, cards: &[Card], rank: u32) -> bool {
+    let own = cards[rank as usize].udp.ip();
+    let others = (0..).zip(cards).filter(|(_, card)| card.udp.ip() == own);
+    let mut others = others.filter(|&(other, _)| !hosts.share(NodeId(rank), NodeId(other)));
+    others.next().is_some()
 }
 
 /// The IP groups of a job: at random in the range of local scope, at a random port.
@@ -342,6 +355,24 @@ mod tests {
             assert_eq!(scheme.copied, COPY_MAX);
         }
         assert!(matches!(scheme("fast"), Err(Error::Usage(_))));
+    }
+
+    #[test]
+    fn who_is_alone_at_its_address_need_not_hear_itself() {
+        let card = |last: u8| Card {
+            version: VERSION,
+            session: 1,
+            udp: ([10, 0, 0, last], 1000 + u16::from(last)).into(),
+            watch: None,
+            datagram: 1472,
+            host: None,
+            key: 1,
+            scheme: 1,
+        };
+        let cards = [1, 2, 2, 3, 3].map(card);
+        let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);
+        let hear = |rank| hears_itself(&hosts, &cards, rank);
+        assert_eq!([0, 1, 2, 3, 4].map(hear), [false, false, false, true, true]);
     }
 
     #[test]

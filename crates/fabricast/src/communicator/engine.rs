@@ -6,6 +6,7 @@ mod groups;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -138,6 +139,8 @@ pub(super) struct Engine<O: Divisible> {
     wake: Option<Time>,
     /// When it was last looked for what has arrived.
     stepped_at: Time,
+    /// Something was started since, and the drivers have done what there was to do.
+    settled: bool,
     unshared: Option<String>,
     /// Why the network is used no more.
     broken: Option<String>,
@@ -190,6 +193,7 @@ impl<O: Divisible> Engine<O> {
             stream: Stream::default(),
             wake: None,
             stepped_at: Time::ZERO,
+            settled: false,
             unshared,
             broken: None,
             statistics: Statistics::default(),
@@ -302,10 +306,19 @@ impl<O: Divisible> Engine<O> {
     /// Lets the drivers work; says when they want to again, and what keeps them from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         self.is_whole()?;
-        self.stepped_at = now;
+        (self.stepped_at, self.settled) = (now, false);
         self.stream.sent();
         let step = self.ways.step(now);
         self.stepped(now, step)
+    }
+
+    /// The same for who falls asleep if there is nothing to do: not again after something was started just now and nothing
+    /// waits to be received.
+    pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        match mem::take(&mut self.settled) && self.ways.is_drained() {
+            true => Ok((self.wake, self.udp().sending())),
+            false => self.step(now),
+        }
     }
 
     /// After something was started: the same, but without looking for what has arrived. What belongs to it may be
@@ -322,7 +335,9 @@ impl<O: Divisible> Engine<O> {
         self.stream.sent();
         self.joints.advance(now, &mut self.ways);
         let step = self.ways.advance(now);
-        self.stepped(now, step).map(|_| ())
+        self.stepped(now, step)?;
+        self.settled = true;
+        Ok(())
     }
 
     /// The next datagrams over the network are refused, as if its interface were gone.

@@ -391,8 +391,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         if !engine.has(group.id) {
             return Some(Err(self.loss()));
         }
-        match start(engine, self.shared.clock.now(), given.take()?) {
-            Ok(op) => Some(engine.started(self.shared.clock.now()).map(|()| op)),
+        let (now, object) = (self.shared.clock.now(), given.take()?);
+        match start(engine, now, object) {
+            Ok(op) => Some(engine.started(now).map(|()| op)),
             Err((Refused::Busy, back)) => {
                 *given = Some(back);
                 None
@@ -436,7 +437,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
                 return Ok(answer);
             }
             let now = self.shared.clock.now();
-            let (wake, sending) = engine.step(now)?;
+            let (wake, sending) = engine.settle(now)?;
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
                 return Ok(answer);
@@ -445,7 +446,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
                 Some(inside) => inside,
                 none => {
                     looked = now;
-                    none.insert(Inside::new(self, &mut engine)?)
+                    none.insert(Inside::new(self, &mut engine, now)?)
                 }
             };
             engine.falls_asleep(&inside.waker, awaited.get());
@@ -550,14 +551,18 @@ struct Inside<'a, O: Divisible + Send + Sync + 'static> {
 }
 
 impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
-    fn new(context: &'a Context<O>, engine: &mut Engine<O>) -> Result<Inside<'a, O>, Error> {
+    fn new(
+        context: &'a Context<O>,
+        engine: &mut Engine<O>,
+        since: Time,
+    ) -> Result<Inside<'a, O>, Error> {
         let idle = context.sleepers().pop();
         let sleeper = idle.map_or_else(|| engine.sleeper(), Ok);
         let sleeper = sleeper.map_err(|e| Error::io("watching the sockets", e))?;
         context.shared.inside.fetch_add(1, Ordering::AcqRel);
         Ok(Inside {
             context,
-            since: context.shared.clock.now(),
+            since,
             waker: sleeper.waker(),
             sleeper: Some(sleeper),
         })

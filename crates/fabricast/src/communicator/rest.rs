@@ -36,7 +36,11 @@ impl Lull {
     fn of(&self, timeout: Duration) -> Duration {
         let exact = self.exact.get();
         self.exact.set(exact.saturating_sub(1));
-        if exact == 0 { timeout.max(LULL) } else { timeout }
+        if exact == 0 {
+            timeout.max(LULL)
+        } else {
+            timeout
+        }
     }
 
     /// A wait has lasted so long, and nothing has come.

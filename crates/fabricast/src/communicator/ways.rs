@@ -9,6 +9,7 @@ use super::part::Part;
 use crate::driver::{Driver, Step};
 use crate::net::Net;
 use crate::object::Object;
+use crate::transport::Transport;
 use crate::transport::shm::Shm;
 
 /// One of the two.
@@ -110,6 +111,12 @@ impl<O: Object> Ways<O> {
     pub fn step(&mut self, now: Time) -> io::Result<Step> {
         let near = self.near.as_mut().map(|driver| driver.step(now));
         self.soonest(near, |far| far.step(now))
+    }
+
+    /// Whether nothing waits to be received, as far as is known.
+    pub fn is_drained(&self) -> bool {
+        let near = self.near.as_ref().is_none_or(|d| d.net().is_drained());
+        near && self.far.net().is_drained()
     }
 
     /// Sends what is to be sent.

@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::scheme::Checksum;
 use fabricast_proto::wire::DATA_OVERHEAD;
@@ -250,27 +251,18 @@ impl Outbox {
         objects: &BTreeMap<OpId, O>,
         transport: &mut T,
     ) -> io::Result<usize> {
-        let mut ready = self.queue.iter().filter(|q| q.state == State::Ready);
-        self.refused = false;
-        let Some(first) = ready.next() else {
-            return Ok(0);
+        let ready = self.queue.iter().filter(|q| q.state == State::Ready);
+        let outgoing = ready.take(BATCH).map(|q| Outgoing {
+            to: q.transmit.to,
+            head: &self.heads[q.head.clone()],
+            body: q.body(objects),
+        });
+        let batch: ArrayVec<_, BATCH> = outgoing.collect();
+        let sent = match batch.is_empty() {
+            true => 0,
+            false => transport.send(now, &batch)?,
         };
-        let none = Outgoing {
-            to: first.transmit.to,
-            head: &[],
-            body: &[],
-        };
-        let (mut batch, mut count) = ([none; BATCH], 0);
-        for (slot, q) in batch.iter_mut().zip([first].into_iter().chain(ready)) {
-            *slot = Outgoing {
-                to: q.transmit.to,
-                head: &self.heads[q.head.clone()],
-                body: q.body(objects),
-            };
-            count += 1;
-        }
-        let sent = transport.send(now, &batch[..count])?;
-        self.refused = sent < count;
+        self.refused = sent < batch.len();
         Ok(sent)
     }
 

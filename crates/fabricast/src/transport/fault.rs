@@ -219,6 +219,10 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(self.receive.given)
     }
 
+    fn is_drained(&self) -> bool {
+        self.receive.held.is_empty() && self.inner.is_drained()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = match self.receive.held.is_empty() {
             true => timeout,

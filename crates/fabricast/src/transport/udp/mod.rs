@@ -266,6 +266,7 @@ impl Udp {
             socket,
         };
         udp.set_up_sending(config)?;
+        udp.set_loopback(config.loopback)?;
         udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
         set_stamps(&udp.socket);
         if udp.gro && set_gro(&udp.socket).is_err() {
@@ -326,6 +327,16 @@ impl Udp {
         }
     }
 
+    /// Whether multicasts also go to receivers on this very host, this node itself among them: see [`UdpConfig::loopback`].
+    pub fn set_loopback(&self, on: bool) -> io::Result<()> {
+        let (set, what) = match self.family {
+            Family::V4 => (self.socket.set_multicast_loop_v4(on), "IP_MULTICAST_LOOP"),
+            Family::V6 => (self.socket.set_multicast_loop_v6(on), "IPV6_MULTICAST_LOOP"),
+        };
+        let name = &self.device.name;
+        set.map_err(|e| because(e, format!("cannot set {what} for interface {name}")))
+    }
+
     /// Options of the socket that all sending goes through.
     fn set_up_sending(&self, config: &UdpConfig) -> io::Result<()> {
         let name = &self.device.name;
@@ -343,9 +354,6 @@ impl Udp {
                 socket
                     .set_multicast_ttl_v4(ttl)
                     .map_err(fails("IP_MULTICAST_TTL"))?;
-                socket
-                    .set_multicast_loop_v4(config.loopback)
-                    .map_err(fails("IP_MULTICAST_LOOP"))?;
                 sys::set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
                     .map_err(fails("IP_MTU_DISCOVER"))?;
             }
@@ -358,9 +366,6 @@ impl Udp {
                 socket
                     .set_multicast_hops_v6(ttl)
                     .map_err(fails("IPV6_MULTICAST_HOPS"))?;
-                socket
-                    .set_multicast_loop_v6(config.loopback)
-                    .map_err(fails("IPV6_MULTICAST_LOOP"))?;
                 sys::set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
                     .map_err(fails("IPV6_MTU_DISCOVER"))?;
                 sys::set_int(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1).map_err(fails("IPV6_DONTFRAG"))?;
@@ -508,6 +513,10 @@ impl Transport for Udp {
 
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
         self.receive(now, sink)
+    }
+
+    fn is_drained(&self) -> bool {
+        (0..=self.inputs.len()).all(|at| self.empty & receive::bit(at) != 0)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {

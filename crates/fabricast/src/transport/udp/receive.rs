@@ -47,8 +47,13 @@ impl Udp {
         }
         for _ in 0..ROUNDS {
             let own = self.empty & bit(OWN) == 0;
-            // What has come to a group since its socket was empty came before what waits at our own.
-            let but = if own { 0 } else { self.empty };
+            // What has come to a group since its socket was empty came before what waits at our own; unless all of them
+            // were looked at just now.
+            let but = if own && self.relied > 1 {
+                0
+            } else {
+                self.empty
+            };
             let (mut taken, mut given) = self.receive_groups(now, but, sink)?;
             if own && self.has_backlog() && self.passed < PASSED_MAX {
                 self.passed += 1;

@@ -1,8 +1,8 @@
 //! The system calls that the standard library has no name for, each behind a safe function.
 //!
-//! All unsafe code of this crate is here. No pointer outlives the call that it was made for: the
-//! buffers of [`Sending`] and [`Receiving`] keep their capacity between calls, but every header
-//! that a call reads is written anew by that same call.
+//! All unsafe code of this crate is here. The buffers of [`Sending`] keep their capacity between calls, but every header
+//! that a call reads is written anew by that same call. Those of [`Receiving`] never move nor grow, and only the headers
+//! that a call has used are written anew.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -146,7 +146,7 @@ pub(super) struct Received<'a> {
     pub truncated: bool,
 }
 
-/// Buffers for `recvmmsg`, made once.
+/// Buffers for `recvmmsg`, made once, and headers that lead to them.
 pub(super) struct Receiving {
     each: usize,
     bytes: Vec<u8>,
@@ -155,9 +155,11 @@ pub(super) struct Receiving {
     pieces: Vec<iovec>,
     headers: Vec<mmsghdr>,
     filled: usize,
+    /// So many headers, from the front, are not as a call needs them.
+    used: usize,
 }
 
-// SAFETY: as for `Sending`.
+// SAFETY: the pointers in it lead to its own vectors, which are neither moved out of it nor grown, wherever it goes.
 unsafe impl Send for Receiving {}
 
 impl Receiving {
@@ -173,13 +175,15 @@ impl Receiving {
             pieces: vec![piece; count],
             headers: vec![header; count],
             filled: 0,
+            used: count,
         }
     }
 
     /// Takes waiting messages, one per buffer; says how many. Never blocks: none is `WouldBlock`.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.filled = 0;
-        for (i, buffer) in self.bytes.chunks_exact_mut(self.each).enumerate() {
+        let buffers = self.bytes.chunks_exact_mut(self.each).enumerate();
+        for (i, buffer) in buffers.take(self.used) {
             self.pieces[i] = iovec {
                 iov_base: buffer.as_mut_ptr().cast(),
                 iov_len: buffer.len(),
@@ -193,8 +197,11 @@ impl Receiving {
             header.msg_controllen = CONTROL as _;
             header.msg_flags = 0;
         }
-        // SAFETY: every pointer was set just now, to distinct elements of vectors that belong to
-        // us and do not move during the call, with the lengths that they have.
+        // Until it is known how many, all may be: the kernel writes into those that it fills alone.
+        let count = self.headers.len();
+        self.used = count;
+        // SAFETY: every pointer leads to a distinct element of vectors that belong to us, have not moved since it was set,
+        // and do not during the call; the lengths, which the kernel overwrites, were set anew where it has used them.
         let answer = check(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -203,9 +210,11 @@ impl Receiving {
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
-        })?;
-        self.filled = answer as usize;
-        Ok(self.filled)
+        });
+        self.filled = answer.as_ref().map_or(0, |&n| n as usize);
+        // The one after them it has looked at.
+        self.used = count.min(self.filled + 1);
+        answer.map(|_| self.filled)
     }
 
     /// Message `i` of those that the last [`Receiving::receive`] took.
@@ -511,5 +520,30 @@ mod tests {
         assert_eq!(receiving.message(0).from, Some(from.local_addr().unwrap()));
         let none = receiving.receive(to.as_fd()).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn headers_serve_again_whether_they_were_used_or_not() {
+        let [to, from] = ["127.0.0.1:0"; 2].map(|any| UdpSocket::bind(any).unwrap());
+        to.set_nonblocking(true).unwrap();
+        let mut receiving = Receiving::new(4, 8);
+        for (count, stamps) in [(4, false), (1, true), (4, true), (2, false), (3, true)] {
+            let option = libc::SO_TIMESTAMPNS;
+            set_int(to.as_fd(), libc::SOL_SOCKET, option, stamps.into()).unwrap();
+            for i in 0..count {
+                let text = &[i; 8][..usize::from(i) + 5];
+                from.send_to(text, to.local_addr().unwrap()).unwrap();
+            }
+            assert_eq!(receiving.receive(to.as_fd()).unwrap(), usize::from(count));
+            for i in 0..count {
+                let message = receiving.message(i.into());
+                assert_eq!(message.bytes, &[i; 8][..usize::from(i) + 5]);
+                assert_eq!(
+                    (message.truncated, message.stamp.is_some()),
+                    (false, stamps)
+                );
+                assert_eq!(message.from, Some(from.local_addr().unwrap()));
+            }
+        }
     }
 }

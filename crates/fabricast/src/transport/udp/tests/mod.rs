@@ -190,6 +190,45 @@ fn multicast_and_unicast_on_an_interface() {
 }
 
 #[test]
+fn who_has_turned_loopback_off_does_not_hear_itself() {
+    in_own_network(|| {
+        for address in ["10.99.0.1", "fd99::1"] {
+            let config = at(address.parse().unwrap());
+            let (mut root, mut other) = (open_one(&config), open_one(&config));
+            let g = group(&root, 1);
+            for udp in [&mut root, &mut other] {
+                udp.join(G, g, true).unwrap();
+            }
+            root.peer(NodeId(1), other.local_addr());
+            other.peer(NodeId(0), root.local_addr());
+            for (on, own) in [(true, 1), (false, 1), (true, 2)] {
+                root.set_loopback(on).unwrap();
+                send_all(&mut root, &[datagram(Dest::Group(G), b"all", b"")]);
+                send_all(&mut other, &[datagram(Dest::Group(G), b"marker", b"")]);
+                only(&mut root, b"marker");
+                assert_eq!(root.counters().own, own, "{address}, {on}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_read_to_its_end_is_known_to_be_empty() {
+    let (mut udp, mut other) = listener_and_sender();
+    assert!(!udp.is_drained(), "nobody has looked");
+    udp.wait(Some(Duration::ZERO)).unwrap();
+    assert!(udp.is_drained());
+    let some = [datagram(Dest::Group(G), b"some", b""); RECEIVE_MESSAGES];
+    for (count, drained) in [(1, true), (RECEIVE_MESSAGES, false)] {
+        send_all(&mut other, &some[..count]);
+        wakes(&mut udp);
+        assert!(!udp.is_drained());
+        assert_eq!(receive(&mut udp, count).len(), count);
+        assert_eq!(udp.is_drained(), drained, "{count}");
+    }
+}
+
+#[test]
 fn groups_may_share_an_address() {
     let (mut root, mut a) = (open_one(&v4()), open_one(&v4()));
     let g = group(&root, 1);
