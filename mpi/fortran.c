@@ -67,7 +67,9 @@ static void begin_after(MPI_Fint status) {
     ENTRY void name(const MPI_Fint *comm, MPI_Fint *error) {                  \
         LIBRARY(barrier_entry, name);                                   \
         int status;                                                     \
-        if (serve_barrier(MPI_Comm_f2c(*comm), &status))      \
+        if (library && is_other_library())                              \
+            library(comm, error);                                       \
+        else if (serve_barrier(MPI_Comm_f2c(*comm), &status))      \
             answer(error, status);                                      \
         else if (library)                                               \
             library(comm, error);                                       \
@@ -79,6 +81,10 @@ static void begin_after(MPI_Fint status) {
     ENTRY void name(void *buffer, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,     \
               const MPI_Fint *comm, MPI_Fint *error) {                                             \
         LIBRARY(bcast_entry, name);                                                                \
+        if (library && is_other_library()) {                                                       \
+            library(buffer, count, type, root, comm, error);                                       \
+            return;                                                                                \
+        }                                                                                          \
         MPI_Comm c = MPI_Comm_f2c(*comm);                                                          \
         MPI_Datatype t = MPI_Type_f2c(*type);                                                      \
         int status;                                                                                \

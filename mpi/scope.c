@@ -63,13 +63,19 @@ int scope_hosts(const struct scope *scope, const int *members, int size, int *fu
 }
 
 /* Of all datagrams. What is no number at all is taken for no share, and refused as one. */
-static double loss_on_purpose(void) {
+double loss_on_purpose(void) {
     const char *loss = getenv("FABRICAST_INJECT_LOSS");
     if (!loss || !*loss)
         return 0;
     char *end;
     double share = strtod(loss, &end);
     return *end ? -1 : share;
+}
+
+/* An empty variable is none. */
+static const char *set_by(const char *variable) {
+    const char *value = getenv(variable);
+    return value && *value ? value : NULL;
 }
 
 struct scope *scope_create(MPI_Comm comm) {
@@ -83,8 +89,8 @@ struct scope *scope_create(MPI_Comm comm) {
         .allgather = allgather,
         .progress = progress,
         .user = &comm,
-        .interface = getenv("FABRICAST_INTERFACE"),
-        .scheme = getenv("FABRICAST_SCHEME"),
+        .interface = set_by("FABRICAST_INTERFACE"),
+        .scheme = set_by("FABRICAST_SCHEME"),
         .inject_loss = loss_on_purpose(),
     };
     struct scope *scope = calloc(1, sizeof *scope);

@@ -13,6 +13,7 @@
 #include "shim.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,59 @@ void say(const char *format, ...) {
     fprintf(stderr, "fabricast: rank %d: %s\n", shim.rank, text);
 }
 
+/* The program's MPI library, if it is not the one for which this was built: then nothing here means the same. */
+static void *other_library;
+
+static const char *library_of(int open_mpi) {
+    return open_mpi ? "Open MPI" : "MPICH";
+}
+
+/* Of the libraries that are loaded, those that are called as MPI libraries are. */
+struct libraries {
+    int count;
+    char *paths[8];
+};
+
+static int note_library(struct dl_phdr_info *info, size_t size, void *found) {
+    (void)size;
+    struct libraries *all = found;
+    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+    int is_one = strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0;
+    if (is_one && all->count < (int)(sizeof all->paths / sizeof *all->paths))
+        all->paths[all->count++] = strdup(info->dlpi_name);
+    return 0;
+}
+
+static void look_for_other_library(void) {
+#ifdef OPEN_MPI
+    enum { OURS = 1 };
+#else
+    enum { OURS = 0 };
+#endif
+    struct libraries all = {0};
+    dl_iterate_phdr(note_library, &all);
+    for (int i = 0; i < all.count; i++) {
+        void *library = all.paths[i] ? dlopen(all.paths[i], RTLD_LAZY | RTLD_NOLOAD) : NULL;
+        if (library && (dlsym(library, "ompi_mpi_comm_world") != NULL) != OURS)
+            other_library = library;
+        else if (library)
+            dlclose(library);
+        free(all.paths[i]);
+    }
+    if (other_library)
+        fprintf(stderr, "fabricast: this is a program of %s, but what is preloaded is for %s, whose launcher has started it: it is "
+                "left alone; start it with the launcher of its own library\n", library_of(!OURS), library_of(OURS));
+}
+
+int is_other_library(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look_for_other_library);
+    return other_library != NULL;
+}
+
 /* The MPI library's own function of this name, or whatever else stands between it and us. */
 static void *library_function(const char *name) {
-    void *found = dlsym(RTLD_NEXT, name);
+    void *found = is_other_library() ? dlsym(other_library, name) : dlsym(RTLD_NEXT, name);
     if (!found) {
         fprintf(stderr, "fabricast: the MPI library has no %s\n", name);
         abort();
@@ -306,8 +357,29 @@ static int is_set(const char *variable) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
+/* The first thing that all ranks agree on. One that runs without this library never comes: whoever waits for it says so, and
+ * does not wait for ever. */
+static void agree(int *choice, int count) {
+    enum { SAYS_S = 10, ENDS_S = 30 };
+    int done = 0, said = 0;
+    MPI_Request request;
+    PMPI_Iallreduce(MPI_IN_PLACE, choice, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
+    double began = PMPI_Wtime();
+    for (long pause_ns = 20000; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;) {
+        double waited = PMPI_Wtime() - began;
+        if (waited >= SAYS_S && !said++ && shim.rank < 2)
+            say("has waited %d s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
+                "and is it set for every rank? The job is ended in %d s; FABRICAST=off does without", SAYS_S,
+                getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ENDS_S - SAYS_S);
+        if (waited >= ENDS_S)
+            PMPI_Abort(MPI_COMM_WORLD, 1);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+        pause_ns = pause_ns < 1000000 ? 2 * pause_ns : pause_ns;
+    }
+}
+
 void shim_begin(void) {
-    if (begun++)
+    if (begun++ || is_other_library())
         return;
     const char *wanted = getenv("FABRICAST");
     wanted = wanted && *wanted ? wanted : "on";
@@ -321,7 +393,7 @@ void shim_begin(void) {
     int choice[] = {!known || !strcmp(wanted, "off"), !strcmp(wanted, "verbose"), is_set("FABRICAST_STATS")};
     int off = choice[0];
     inside++;
-    PMPI_Allreduce(MPI_IN_PLACE, choice, 3, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    agree(choice, 3);
     shim.verbose = choice[1];
     shim.stats = choice[2];
     if (choice[0]) {

@@ -71,6 +71,8 @@ void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* shim.c */
 /* Waits for an operation of the library's between all processes. Whether it came about: not if one was lost. */
 int await(MPI_Request *request);
+/* Whether the program is of another MPI library than this was built for; says so once. */
+int is_other_library(void);
 /* MPI has been initialised in this process. */
 void shim_begin(void);
 /* Whether the call was served; then `status` is what it answers. */
@@ -87,6 +89,8 @@ void places_leave(void);
 /* scope.c */
 /* Lets the MPI library go on with what is under way. */
 void progress(void *unused);
+/* FABRICAST_INJECT_LOSS, a share. */
+double loss_on_purpose(void);
 /* Makes the processes of `comm` known to each other: on all of them, or NULL on all, with a reason told. */
 struct scope *scope_create(MPI_Comm comm);
 /* One in which all of `group` are, held for a place; `members` becomes which they are there. */
@@ -134,6 +138,8 @@ void tally_faster(struct place *place, const struct measured *by);
 void tally_place(const struct place *place);
 /* A context goes. */
 void tally_context(const fabricast_context *context);
+/* What all contexts have counted so far is added, or (-1) taken away: what lies between counts for nothing. */
+void tally_contexts(int sign);
 /* Tells what was counted on all ranks together; all call it, while MPI works. */
 void tally_tell(void);
 

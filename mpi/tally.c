@@ -98,11 +98,22 @@ static uint64_t *counters(fabricast_statistics *statistics) {
     return (uint64_t *)((char *)statistics + sizeof(size_t));
 }
 
-void tally_context(const fabricast_context *context) {
+static void count_context(const fabricast_context *context, int sign) {
     fabricast_statistics now = {.struct_size = sizeof now};
     fabricast_context_statistics(context, &now);
     for (int i = 0; i < COUNTERS; i++)
-        counters(&shim.ended)[i] += counters(&now)[i];
+        counters(&shim.ended)[i] += (uint64_t)sign * counters(&now)[i];
+}
+
+void tally_context(const fabricast_context *context) {
+    count_context(context, 1);
+}
+
+void tally_contexts(int sign) {
+    for (struct scope *s = shim.scopes; s; s = s->next)
+        count_context(s->context, sign);
+    for (struct scope *s = shim.retired; s; s = s->next)
+        count_context(s->context, sign);
 }
 
 /* What its datagrams go by; of communicators of one name that lie differently, the most of it. */
@@ -130,10 +141,7 @@ void tally_tell(void) {
     PMPI_Comm_rank(shim.world, &rank);
     PMPI_Comm_size(shim.world, &size);
     fabricast_statistics sum = {0};
-    for (struct scope *s = shim.scopes; s; s = s->next)
-        tally_context(s->context);
-    for (struct scope *s = shim.retired; s; s = s->next)
-        tally_context(s->context);
+    tally_contexts(1);
     uint64_t handed[REASONS];
     PMPI_Reduce(counters(&shim.ended), counters(&sum), COUNTERS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
     PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);

@@ -85,7 +85,7 @@ static void decide(void) {
     if (strcmp(wanted, "now") == 0)
         tune.when = AT_ONCE;
     else if (strcmp(wanted, "on") == 0)
-        tune.when = place && !getenv("FABRICAST_INJECT_LOSS") ? AT_THE_END : NEVER;
+        tune.when = place && loss_on_purpose() == 0 ? AT_THE_END : NEVER;
     else if (strcmp(wanted, "off") != 0)
         say("FABRICAST_TUNE is on, off or now, not '%s': off", wanted);
     if (!place || tune.when == AT_ONCE)
@@ -94,7 +94,7 @@ static void decide(void) {
     tune.kept = !why;
     if (!why)
         tune.when = NEVER;
-    if (shim.verbose)
+    if (shim.verbose || (why && verdict_is_damage(why)))
         say("%s: %s", path, why ? why : "this is who is faster, as an earlier job has measured it");
 }
 
@@ -241,7 +241,9 @@ static int fewer(int ranks) {
     return power;
 }
 
-/* Then all have what was found, unless a process was lost. */
+static int measured;
+
+/* Then all have what was found, unless a process was lost. What it takes is not the program's and not counted. */
 static void measure(uint64_t budget) {
     enum { FIELDS_MAX = 33 };
     static struct verdict found;
@@ -253,6 +255,7 @@ static void measure(uint64_t budget) {
     for (int ranks = size; ranks > 1; ranks = fewer(ranks))
         PMPI_Comm_split(shim.world, rank < ranks ? 0 : MPI_UNDEFINED, rank, &comms[fields++]);
     struct field f = {.begun = now(), .budget = budget, .found = &found};
+    tally_contexts(1);
     for (int i = 0; i < fields && comms[i] != MPI_COMM_NULL; i++) {
         f.comm = comms[i];
         f.place = place_of(f.comm);
@@ -263,10 +266,12 @@ static void measure(uint64_t budget) {
     MPI_Request request;
     PMPI_Ibcast(&found, sizeof found, MPI_BYTE, 0, shim.world, &request);
     int done = await(&request);
+    tally_contexts(-1);
     inside--;
     if (!done)
         return;
     tune.verdict = found;
+    measured = 1;
     if (shim.rank != 0)
         return;
     const char *why = *path ? verdict_save(path, shape, &found) : NULL;
@@ -330,5 +335,6 @@ void tune_choose(struct place *place) {
 void tune_tell(void) {
     static const char none[] = "nothing: Fabricast's is taken";
     const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : none;
-    say("who is faster is judged by %s", by);
+    int later = measured && tune.when == AT_THE_END;
+    say("who is faster is judged by %s%s%s", by, later ? "; later jobs go by what was measured at the end: " : "", later ? path : "");
 }

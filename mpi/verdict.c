@@ -131,8 +131,13 @@ static int read_row(const char *line, struct measured *row) {
     return line[end] == '\0' && row->ranks > 1 && row->ours_ns - 1 < ns_max && row->library_ns - 1 < ns_max;
 }
 
+static const char damaged[] = "it is damaged, or of another version of Fabricast: nothing is taken from it";
+
+int verdict_is_damage(const char *why) {
+    return why == damaged;
+}
+
 static const char *read_all(FILE *file, const char *shape, struct verdict *verdict) {
-    static const char damaged[] = "it is damaged, or of another version of Fabricast";
     char line[SHAPE_MAX + 64];
     int number = 0, ended = 0;
     while (fgets(line, sizeof line, file)) {

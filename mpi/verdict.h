@@ -51,6 +51,8 @@ static inline const struct measured *choice_bcast(const struct choice *choice, u
 int verdict_path(const char *shape, char *path, size_t room);
 /* NULL, or why there is no verdict. */
 const char *verdict_load(const char *path, const char *shape, struct verdict *verdict);
+/* Whether that is because of what is in the file. */
+int verdict_is_damage(const char *why);
 /* Another job may do the same at this moment: the file is always that of one. NULL, or why it was not written. */
 const char *verdict_save(const char *path, const char *shape, const struct verdict *verdict);
 

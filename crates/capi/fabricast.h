@@ -74,7 +74,7 @@ typedef struct fabricast_options {
   const char *interface;
   // How multicast is made reliable, the same at all; null: `auto`.
   const char *scheme;
-  // Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
+  // Share of datagrams to drop on purpose, each way, from 0 to 0.9: for tests.
   double inject_loss;
   // On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
   // when it started, and its network.

@@ -38,7 +38,7 @@ pub struct fabricast_options {
     pub interface: *const c_char,
     /// How multicast is made reliable, the same at all; null: `auto`.
     pub scheme: *const c_char,
-    /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
+    /// Share of datagrams to drop on purpose, each way, from 0 to 0.9: for tests.
     pub inject_loss: f64,
     /// On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
     /// when it started, and its network.
@@ -68,9 +68,9 @@ impl fabricast_options {
     /// The choices among them.
     pub(crate) fn chosen(&self) -> Result<Options, Error> {
         let mut chosen = Options::default();
-        if !(0.0..=1.0).contains(&self.inject_loss) {
+        if !(0.0..=0.9).contains(&self.inject_loss) {
             return Err(wrong(
-                "the loss on purpose (inject_loss, FABRICAST_INJECT_LOSS) is no share from 0 to 1, such as 0.02",
+                "the loss on purpose (inject_loss, FABRICAST_INJECT_LOSS) is no share from 0 to 0.9, such as 0.02: something must arrive",
             ));
         }
         chosen.net.inject_loss = self.inject_loss;

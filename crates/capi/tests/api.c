@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "fabricast.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -266,8 +267,11 @@ static void misuse(void) {
     o.allgather = NULL;
     FAILS(WRONG, "allgather", fabricast_context_create(&o, &context));
     o = options();
-    o.inject_loss = 1.5;
-    FAILS(WRONG, "inject_loss", fabricast_context_create(&o, &context));
+    static const double shares[] = {-0.1, 0.95, 1.5, NAN};
+    for (int i = 0; i < 4; i++) {
+        o.inject_loss = shares[i];
+        FAILS(WRONG, "inject_loss", fabricast_context_create(&o, &context));
+    }
     o = options();
     o.scheme = "\xff";
     FAILS(WRONG, "UTF-8", fabricast_context_create(&o, &context));

@@ -46,6 +46,13 @@ pub fn run(args: &args::Run) -> u8 {
 /// The launcher's command with all that the ranks need, or an exit code and why there is none.
 fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     let launcher = &args.command[0];
+    if launcher.as_encoded_bytes().starts_with(b"-") {
+        let why = format!(
+            "run has no option {}: see 'fabricast run --help'; after '--' comes the launcher's command",
+            launcher.display()
+        );
+        return Err((exit::USAGE, why));
+    }
     let found = find(launcher).ok_or_else(|| {
         let here = match Path::new(launcher).is_file() {
             true => format!("; the file of that name here is ./{}", launcher.display()),

@@ -89,6 +89,20 @@ fn it_becomes_the_launcher() {
 }
 
 #[test]
+fn an_option_that_there_is_not_is_no_launcher() {
+    let dir = Scratch::new();
+    let output = fabricast(&dir.path("."), &["--nosuch", "--", "mpirun", "./program"])
+        .output()
+        .unwrap();
+    let why = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        why.contains("no option --nosuch") && why.contains("--help"),
+        "{why}"
+    );
+}
+
+#[test]
 fn without_a_library_it_says_how_to_build_one() {
     let dir = Scratch::new();
     let mpirun = launcher(&dir, "mpirun");
