@@ -65,9 +65,14 @@ static void look_for_other_library(void) {
     dl_iterate_phdr(note_library, &all);
     for (int i = 0; i < all.count; i++) {
         void *library = all.paths[i] ? dlopen(all.paths[i], RTLD_LAZY | RTLD_NOLOAD) : NULL;
-        if (library && (dlsym(library, "ompi_mpi_comm_world") != NULL) != OURS)
+        int is_other = library && (dlsym(library, "ompi_mpi_comm_world") != NULL) != OURS;
+        /* The program may have both, or load one privately, as Python does: which one it calls cannot be told. */
+        if (is_other && dlsym(library, "PMPI_Init") == dlsym(RTLD_NEXT, "PMPI_Init"))
             other_library = library;
-        else if (library)
+        else if (is_other)
+            fprintf(stderr, "fabricast: what is preloaded is for %s, and a library of %s is loaded, too: a program of that one needs "
+                    "the launcher of its own library\n", library_of(OURS), library_of(!OURS));
+        if (library && library != other_library)
             dlclose(library);
         free(all.paths[i]);
     }
@@ -360,7 +365,9 @@ static int is_set(const char *variable) {
 /* The first thing that all ranks agree on. One that runs without this library never comes: whoever waits for it says so, and
  * does not wait for ever. */
 static void agree(int *choice, int count) {
-    enum { SAYS_S = 10, ENDS_S = 30 };
+    enum { SAYS_S = 10, ENDS_S = 60 };
+    const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");
+    double ends = wanted && strtod(wanted, NULL) > 0 ? strtod(wanted, NULL) : ENDS_S;
     int done = 0, said = 0;
     MPI_Request request;
     PMPI_Iallreduce(MPI_IN_PLACE, choice, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
@@ -369,13 +376,17 @@ static void agree(int *choice, int count) {
         double waited = PMPI_Wtime() - began;
         if (waited >= SAYS_S && !said++ && shim.rank < 2)
             say("has waited %d s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
-                "and is it set for every rank? The job is ended in %d s; FABRICAST=off does without", SAYS_S,
-                getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ENDS_S - SAYS_S);
-        if (waited >= ENDS_S)
+                "and is it set for every rank? The job is ended after %.0f s (FABRICAST_INIT_TIMEOUT); FABRICAST=off does without", SAYS_S,
+                getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ends);
+        if (waited >= ends) {
+            say("ends the job: not all ranks have come to MPI_Init with Fabricast within %.0f s", ends);
             PMPI_Abort(MPI_COMM_WORLD, 1);
+        }
         nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
         pause_ns = pause_ns < 1000000 ? 2 * pause_ns : pause_ns;
     }
+    if (!done)
+        PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 void shim_begin(void) {

@@ -138,8 +138,8 @@ void tally_faster(struct place *place, const struct measured *by);
 void tally_place(const struct place *place);
 /* A context goes. */
 void tally_context(const fabricast_context *context);
-/* What all contexts have counted so far is added, or (-1) taken away: what lies between counts for nothing. */
-void tally_contexts(int sign);
+/* What MPI_COMM_WORLD's context counts from when measuring begins until it does not counts for nothing. */
+void tally_measuring(int begins);
 /* Tells what was counted on all ranks together; all call it, while MPI works. */
 void tally_tell(void);
 

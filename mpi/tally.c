@@ -109,11 +109,8 @@ void tally_context(const fabricast_context *context) {
     count_context(context, 1);
 }
 
-void tally_contexts(int sign) {
-    for (struct scope *s = shim.scopes; s; s = s->next)
-        count_context(s->context, sign);
-    for (struct scope *s = shim.retired; s; s = s->next)
-        count_context(s->context, sign);
+void tally_measuring(int begins) {
+    count_context(shim.world_scope->context, begins ? 1 : -1);
 }
 
 /* What its datagrams go by; of communicators of one name that lie differently, the most of it. */
@@ -141,7 +138,10 @@ void tally_tell(void) {
     PMPI_Comm_rank(shim.world, &rank);
     PMPI_Comm_size(shim.world, &size);
     fabricast_statistics sum = {0};
-    tally_contexts(1);
+    for (struct scope *s = shim.scopes; s; s = s->next)
+        tally_context(s->context);
+    for (struct scope *s = shim.retired; s; s = s->next)
+        tally_context(s->context);
     uint64_t handed[REASONS];
     PMPI_Reduce(counters(&shim.ended), counters(&sum), COUNTERS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
     PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);

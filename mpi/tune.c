@@ -241,7 +241,7 @@ static int fewer(int ranks) {
     return power;
 }
 
-static int measured;
+static int kept_for_later;
 
 /* Then all have what was found, unless a process was lost. What it takes is not the program's and not counted. */
 static void measure(uint64_t budget) {
@@ -255,7 +255,7 @@ static void measure(uint64_t budget) {
     for (int ranks = size; ranks > 1; ranks = fewer(ranks))
         PMPI_Comm_split(shim.world, rank < ranks ? 0 : MPI_UNDEFINED, rank, &comms[fields++]);
     struct field f = {.begun = now(), .budget = budget, .found = &found};
-    tally_contexts(1);
+    tally_measuring(1);
     for (int i = 0; i < fields && comms[i] != MPI_COMM_NULL; i++) {
         f.comm = comms[i];
         f.place = place_of(f.comm);
@@ -266,15 +266,15 @@ static void measure(uint64_t budget) {
     MPI_Request request;
     PMPI_Ibcast(&found, sizeof found, MPI_BYTE, 0, shim.world, &request);
     int done = await(&request);
-    tally_contexts(-1);
+    tally_measuring(0);
     inside--;
     if (!done)
         return;
     tune.verdict = found;
-    measured = 1;
     if (shim.rank != 0)
         return;
     const char *why = *path ? verdict_save(path, shape, &found) : NULL;
+    kept_for_later = *path && !why;
     if (shim.verbose)
         say("measured in %d ms who is faster in jobs of this shape: %s", (int)(f.spent / 1000000),
             *path ? path : "it is not to be kept");
@@ -335,6 +335,6 @@ void tune_choose(struct place *place) {
 void tune_tell(void) {
     static const char none[] = "nothing: Fabricast's is taken";
     const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : none;
-    int later = measured && tune.when == AT_THE_END;
+    int later = kept_for_later && tune.when == AT_THE_END;
     say("who is faster is judged by %s%s%s", by, later ? "; later jobs go by what was measured at the end: " : "", later ? path : "");
 }

@@ -280,11 +280,15 @@ fn engine<O: Divisible>(
     }
 }
 
-/// Whether somebody who shares the network's interface with this process, but no memory, is to hear its multicasts. Else
-/// it would be alone in hearing them.
+/// Whether somebody on this host, or at this address, who shares no memory with this process is to hear its multicasts. Else
+/// on this host it would be alone in hearing them.
 fn hears_itself(hosts: &Hosts, cards: &[Card], rank: u32) -> bool {
-    let own = cards[rank as usize].udp.ip();
-    let others = (0..).zip(cards).filter(|(_, card)| card.udp.ip() == own);
+    let own = &cards[rank as usize];
+    let host = |card: &Card| card.host.map(|(host, _)| host);
+    let near = |card: &Card| host(card).is_some() && host(card) == host(own);
+    let others = (0..)
+        .zip(cards)
+        .filter(|(_, card)| near(card) || card.udp.ip() == own.udp.ip());
     let mut others = others.filter(|&(other, _)| !hosts.share(NodeId(rank), NodeId(other)));
     others.next().is_some()
 }
@@ -365,14 +369,21 @@ mod tests {
             udp: ([10, 0, 0, last], 1000 + u16::from(last)).into(),
             watch: None,
             datagram: 1472,
-            host: None,
+            host: Some((u64::from(last), 1)),
             key: 1,
             scheme: 1,
         };
-        let cards = [1, 2, 2, 3, 3].map(card);
+        let mut cards = [1, 2, 2, 3, 3].map(card);
         let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);
-        let hear = |rank| hears_itself(&hosts, &cards, rank);
-        assert_eq!([0, 1, 2, 3, 4].map(hear), [false, false, false, true, true]);
+        let all = [0, 1, 2, 3, 4].map(|rank| hears_itself(&hosts, &cards, rank));
+        assert_eq!(all, [false, false, false, true, true]);
+        // Another address of the same host; and of one that has no name.
+        cards[4].udp = ([10, 0, 0, 4], 1).into();
+        assert!(hears_itself(&hosts, &cards, 3));
+        cards[4].host = None;
+        assert!(!hears_itself(&hosts, &cards, 3));
+        cards[4].udp = cards[3].udp;
+        assert!(hears_itself(&hosts, &cards, 3));
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub(super) struct Engine<O: Divisible> {
     wake: Option<Time>,
     /// When it was last looked for what has arrived.
     stepped_at: Time,
-    /// Something was started since, and the drivers have done what there was to do.
+    /// What was started last has been handed to the drivers, and they have done what there was to do.
     settled: bool,
     unshared: Option<String>,
     /// Why the network is used no more.
@@ -325,6 +325,7 @@ impl<O: Divisible> Engine<O> {
     /// here already; and of a stream of short broadcasts several are sent at once. But who only ever starts something is
     /// to hear, too, what others ask for.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
+        self.settled = false;
         if now.since(self.stepped_at) >= UNHEARD_MAX {
             return self.step(now).map(|_| ());
         }

@@ -108,7 +108,7 @@ impl Woken {
 pub(super) struct Wait {
     pub sending: Sending,
     pub timeout: Duration,
-    /// Nothing is due by then: it may last somewhat longer if that is cheaper.
+    /// Nothing is due by then, and what is due afterwards may be some milliseconds late: it may last as long as a lull.
     pub eased: bool,
     /// For so long it looks again and again before it falls asleep.
     pub spin: Duration,

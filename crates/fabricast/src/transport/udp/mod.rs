@@ -159,6 +159,8 @@ pub struct Udp {
     /// The sockets that were empty when last read, a bit each, and how many calls have relied on it.
     empty: u64,
     relied: u32,
+    /// All sockets were looked at, and none was read since.
+    fresh: bool,
     poll: Vec<libc::pollfd>,
     bell: Arc<sys::Bell>,
     blocked: Blocked,
@@ -251,6 +253,7 @@ impl Udp {
             passed: 0,
             empty: 0,
             relied: 0,
+            fresh: false,
             poll: Vec::new(),
             bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
             blocked: Blocked::No,
@@ -547,7 +550,7 @@ impl Transport for Udp {
         if self.poll[0].revents != 0 {
             self.bell.hush();
         }
-        (self.empty, self.relied) = (0, 0);
+        (self.empty, self.relied, self.fresh) = (0, 0, true);
         for (at, entry) in self.poll[1..].iter().enumerate() {
             self.empty |= receive::bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
         }

@@ -1,6 +1,7 @@
 //! Taking what has arrived.
 
 use std::io;
+use std::mem;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,15 +46,13 @@ impl Udp {
         if self.relied > RELIED_MAX {
             (self.empty, self.relied) = (0, 0);
         }
+        let mut fresh = mem::take(&mut self.fresh);
         for _ in 0..ROUNDS {
             let own = self.empty & bit(OWN) == 0;
             // What has come to a group since its socket was empty came before what waits at our own; unless all of them
             // were looked at just now.
-            let but = if own && self.relied > 1 {
-                0
-            } else {
-                self.empty
-            };
+            let trusted = !own || mem::take(&mut fresh);
+            let but = if trusted { self.empty } else { 0 };
             let (mut taken, mut given) = self.receive_groups(now, but, sink)?;
             if own && self.has_backlog() && self.passed < PASSED_MAX {
                 self.passed += 1;

@@ -106,7 +106,7 @@ impl Udp {
             .enumerate()
             .filter(|(_, socket)| !ready.has(*socket));
         self.empty = empty.fold(0, |bits, (at, _)| bits | receive::bit(at));
-        self.relied = 0;
+        (self.relied, self.fresh) = (0, true);
     }
 
     /// What keeps the last `send` from taking more.
