@@ -62,20 +62,20 @@ int scope_hosts(const struct scope *scope, const int *members, int size, int *fu
     return count;
 }
 
-/* Of all datagrams. What is no number at all is taken for no share, and refused as one. */
-double loss_on_purpose(void) {
-    const char *loss = getenv("FABRICAST_INJECT_LOSS");
-    if (!loss || !*loss)
-        return 0;
-    char *end;
-    double share = strtod(loss, &end);
-    return *end ? -1 : share;
-}
-
 /* An empty variable is none. */
 static const char *set_by(const char *variable) {
     const char *value = getenv(variable);
     return value && *value ? value : NULL;
+}
+
+/* Of all datagrams. What is no number at all is taken for no share, and refused as one. */
+double loss_on_purpose(void) {
+    const char *loss = set_by("FABRICAST_INJECT_LOSS");
+    if (!loss)
+        return 0;
+    char *end;
+    double share = strtod(loss, &end);
+    return *end ? -1 : share;
 }
 
 struct scope *scope_create(MPI_Comm comm) {

@@ -299,14 +299,21 @@ ENTRY int MPI_Barrier(MPI_Comm comm) {
 
 /* --- The beginning and the end ------------------------------------------------------------- */
 
+/* Between two looks, the first time: each time it becomes longer. */
+static const long first_pause_ns = 20000;
+
+static void sleep_longer(long *pause_ns) {
+    nanosleep(&(struct timespec){.tv_nsec = *pause_ns}, NULL);
+    *pause_ns = *pause_ns < 1000000 ? 2 * *pause_ns : *pause_ns;
+}
+
 int await(MPI_Request *request) {
     int done = 0;
-    long pause_ns = 20000;
+    long pause_ns = first_pause_ns;
     while (PMPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
         if (scopes_lost() >= 0)
             return 0;
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-        pause_ns = pause_ns < 1000000 ? 2 * pause_ns : pause_ns;
+        sleep_longer(&pause_ns);
     }
     return done;
 }
@@ -372,7 +379,7 @@ static void agree(int *choice, int count) {
     MPI_Request request;
     PMPI_Iallreduce(MPI_IN_PLACE, choice, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
     double began = PMPI_Wtime();
-    for (long pause_ns = 20000; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;) {
+    for (long pause_ns = first_pause_ns; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;) {
         double waited = PMPI_Wtime() - began;
         if (waited >= SAYS_S && !said++ && shim.rank < 2)
             say("has waited %d s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
@@ -382,8 +389,7 @@ static void agree(int *choice, int count) {
             say("ends the job: not all ranks have come to MPI_Init with Fabricast within %.0f s", ends);
             PMPI_Abort(MPI_COMM_WORLD, 1);
         }
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-        pause_ns = pause_ns < 1000000 ? 2 * pause_ns : pause_ns;
+        sleep_longer(&pause_ns);
     }
     if (!done)
         PMPI_Abort(MPI_COMM_WORLD, 1);
