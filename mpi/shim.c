@@ -375,15 +375,16 @@ static void agree(int *choice, int count) {
     enum { SAYS_S = 10, ENDS_S = 60 };
     const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");
     double ends = wanted && strtod(wanted, NULL) > 0 ? strtod(wanted, NULL) : ENDS_S;
+    double says = ends / 2 < SAYS_S ? ends / 2 : SAYS_S;
     int done = 0, said = 0;
     MPI_Request request;
     PMPI_Iallreduce(MPI_IN_PLACE, choice, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
     double began = PMPI_Wtime();
     for (long pause_ns = first_pause_ns; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;) {
         double waited = PMPI_Wtime() - began;
-        if (waited >= SAYS_S && !said++ && shim.rank < 2)
-            say("has waited %d s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
-                "and is it set for every rank? The job is ended after %.0f s (FABRICAST_INIT_TIMEOUT); FABRICAST=off does without", SAYS_S,
+        if (waited >= says && !said++ && shim.rank < 2)
+            say("has waited %.0f s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
+                "and is it set for every rank? The job is ended after %.0f s (FABRICAST_INIT_TIMEOUT); FABRICAST=off does without", says,
                 getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ends);
         if (waited >= ends) {
             say("ends the job: not all ranks have come to MPI_Init with Fabricast within %.0f s", ends);

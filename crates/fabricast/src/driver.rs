@@ -257,13 +257,13 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 true => None,
                 false => self.fill(now),
             };
-            let moved = self.send(now)?;
+            let freed = self.send(now)?;
             let wake = match wait {
                 _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
                 Some(_) if received && !self.transport.is_drained() => Some(now),
                 // What has gone may have been the last that an operation waited for: ask again.
-                Some(wake) if !moved => wake,
+                Some(wake) if !freed => wake,
                 _ => continue,
             };
             return Ok(Step { wake });
@@ -412,8 +412,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 
     /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
-    /// Says whether anything has gone.
+    /// Says whether payloads have gone, of which the node was told.
     fn send(&mut self, now: Time) -> io::Result<bool> {
+        if self.outbox.len() == 0 {
+            return Ok(false);
+        }
         let Driver {
             node,
             transport,
@@ -431,9 +434,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
         outbox.seal(node.scheme().checksum, objects);
         let sent = outbox.send(now, objects, transport)?;
         counters.unread += outbox.lost() as u64;
-        let before = outbox.len();
-        outbox.clear_out(sent, &mut |token| node.sent(now, token));
-        Ok(outbox.len() < before)
+        let mut freed = false;
+        outbox.clear_out(sent, &mut |token| {
+            node.sent(now, token);
+            freed = true;
+        });
+        Ok(freed)
     }
 }
 

@@ -257,7 +257,9 @@ impl Outbox {
             head: &self.heads[q.head.clone()],
             body: q.body(objects),
         });
-        let batch: ArrayVec<_, BATCH> = outgoing.collect();
+        // Filled where it is: collected, all of its room would be moved.
+        let mut batch = ArrayVec::<_, BATCH>::new();
+        batch.extend(outgoing);
         let sent = match batch.is_empty() {
             true => 0,
             false => transport.send(now, &batch)?,
@@ -272,7 +274,7 @@ impl Outbox {
         self.queue.iter().filter(lost).count()
     }
 
-    /// Forgets the first `sent` that could go, and those that are lost.
+    /// Forgets the first `sent` that could go, and those that are lost; `gone` is told of each whose payload is read no more.
     pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
         let spare = &mut self.spare;
         self.queue.retain_mut(|q| {
@@ -285,7 +287,9 @@ impl Outbox {
                 State::Lost => false,
             };
             if !keep {
-                gone(q.transmit.token);
+                if q.transmit.payload.is_some() {
+                    gone(q.transmit.token);
+                }
                 if let Some(mut bytes) = q.computed.take() {
                     bytes.clear();
                     spare.push(bytes);

@@ -16,7 +16,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::SocketAddr;
@@ -90,8 +90,8 @@ pub struct Shm {
     /// By process; this one's own is not used.
     readers: Vec<Reader>,
     turn: usize,
-    nodes: HashMap<NodeId, usize>,
-    groups: HashMap<GroupId, Group>,
+    nodes: BTreeMap<NodeId, usize>,
+    groups: BTreeMap<GroupId, Group>,
     /// Processes for which something was written in this call.
     told: Vec<bool>,
     /// The bell was heard.
@@ -158,8 +158,8 @@ impl Meeting<'_> {
             writer: Writer::new(),
             readers: (0..processes).map(|_| Reader::new()).collect(),
             turn: 0,
-            nodes: HashMap::new(),
-            groups: HashMap::new(),
+            nodes: BTreeMap::new(),
+            groups: BTreeMap::new(),
             told: vec![false; processes],
             rung: false,
             drained: false,

@@ -20,7 +20,7 @@ mod sys;
 mod tests;
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -141,8 +141,8 @@ pub struct Udp {
     /// The epoll descriptors of threads that sleep until datagrams wait.
     sleepers: Vec<Arc<OwnedFd>>,
     inputs: Vec<Input>,
-    nodes: HashMap<NodeId, Destination>,
-    groups: HashMap<GroupId, Group>,
+    nodes: BTreeMap<NodeId, Destination>,
+    groups: BTreeMap<GroupId, Group>,
     /// Until it is set, nobody is doubted.
     claims: Option<Claims>,
     caps: Caps,
@@ -234,8 +234,8 @@ impl Udp {
             family,
             local: socket.local_addr()?.as_socket().unwrap_or(local),
             inputs: Vec::new(),
-            nodes: HashMap::new(),
-            groups: HashMap::new(),
+            nodes: BTreeMap::new(),
+            groups: BTreeMap::new(),
             claims: None,
             caps: Caps {
                 datagram_max,
