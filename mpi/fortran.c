@@ -66,15 +66,18 @@ static void begin_after(MPI_Fint status) {
 #define BARRIER(name)                                                   \
     ENTRY void name(const MPI_Fint *comm, MPI_Fint *error) {                  \
         LIBRARY(barrier_entry, name);                                   \
-        int status;                                                     \
-        if (library && is_other_library())                              \
+        if (library && is_other_library()) {                            \
             library(comm, error);                                       \
-        else if (serve_barrier(MPI_Comm_f2c(*comm), &status))      \
+            return;                                                     \
+        }                                                               \
+        MPI_Comm c = MPI_Comm_f2c(*comm);                               \
+        int status;                                                     \
+        if (serve_barrier(c, &status))                                  \
             answer(error, status);                                      \
         else if (library)                                               \
             library(comm, error);                                       \
         else                                                            \
-            answer(error, PMPI_Barrier(MPI_Comm_f2c(*comm)));           \
+            answer(error, PMPI_Barrier(c));                             \
     }
 
 #define BCAST(name)                                                                                \

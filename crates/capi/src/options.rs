@@ -68,11 +68,6 @@ impl fabricast_options {
     /// The choices among them.
     pub(crate) fn chosen(&self) -> Result<Options, Error> {
         let mut chosen = Options::default();
-        if !(0.0..=0.9).contains(&self.inject_loss) {
-            return Err(wrong(
-                "the loss on purpose (inject_loss, FABRICAST_INJECT_LOSS) is no share from 0 to 0.9, such as 0.02: something must arrive",
-            ));
-        }
         chosen.net.inject_loss = self.inject_loss;
         if let Some(interface) = text(self.interface)? {
             chosen.net.interface = match interface.parse() {

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "fabricast.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -267,12 +266,6 @@ static void misuse(void) {
     o.allgather = NULL;
     FAILS(WRONG, "allgather", fabricast_context_create(&o, &context));
     o = options();
-    static const double shares[] = {-0.1, 0.95, 1.5, NAN};
-    for (int i = 0; i < 4; i++) {
-        o.inject_loss = shares[i];
-        FAILS(WRONG, "inject_loss", fabricast_context_create(&o, &context));
-    }
-    o = options();
     o.scheme = "\xff";
     FAILS(WRONG, "UTF-8", fabricast_context_create(&o, &context));
     o = options();
@@ -286,6 +279,10 @@ static void misuse(void) {
     FAILS(FABRICAST_ERR_REFUSED, "rank 2 cannot take part",
           fabricast_context_create(&o, &context));
     CHECK(strstr(fabricast_last_error(), "nowhere0") != NULL && context == NULL);
+    o = options();
+    if (rank == 1)
+        o.inject_loss = 0.95;
+    FAILS(FABRICAST_ERR_REFUSED, "inject_loss", fabricast_context_create(&o, &context));
     o = options();
     o.scheme = "no-such-scheme";
     CHECK(fabricast_context_create(&o, &context) == FABRICAST_ERR_REFUSED && context == NULL);

@@ -15,6 +15,8 @@ use crate::transport::udp::Interface;
 pub const DATAGRAM_MIN: usize = 512;
 /// Largest datagram: what a packet of IPv4 carries after its headers.
 pub const DATAGRAM_MAX: usize = 65_507;
+/// Largest share of datagrams that are spoilt on purpose.
+pub const INJECT_MAX: f64 = 0.9;
 
 /// Choices about the network, on either side.
 #[derive(Clone, Debug)]
@@ -27,9 +29,9 @@ pub struct NetOptions {
     pub datagram: Option<usize>,
     /// Whether the kernel may cut and join datagrams.
     pub offload: bool,
-    /// Share of datagrams to drop on purpose, each way, from 0 to 1: for tests.
+    /// Share of datagrams to drop on purpose, each way, from 0 to [`INJECT_MAX`]: for tests.
     pub inject_loss: f64,
-    /// Share of datagrams that are received with a bit changed, from 0 to 1: for tests.
+    /// Share of datagrams that are received with a bit changed, from 0 to [`INJECT_MAX`]: for tests.
     pub inject_corruption: f64,
 }
 
@@ -48,12 +50,29 @@ impl Default for NetOptions {
 impl NetOptions {
     /// Whether these choices make sense whatever the network is like.
     pub fn check(&self) -> Result<(), Error> {
-        match self.datagram {
-            Some(d) if !(DATAGRAM_MIN..=DATAGRAM_MAX).contains(&d) => Err(Error::Usage(format!(
+        if let Some(d) = self.datagram
+            && !(DATAGRAM_MIN..=DATAGRAM_MAX).contains(&d)
+        {
+            return Err(Error::Usage(format!(
                 "a datagram of {d} bytes is none that this protocol can use: choose \
                  {DATAGRAM_MIN} to {DATAGRAM_MAX} (--datagram)"
+            )));
+        }
+        let faults = [
+            (
+                self.inject_loss,
+                "lost on purpose (inject_loss, FABRICAST_INJECT_LOSS)",
+            ),
+            (
+                self.inject_corruption,
+                "changed on purpose (inject_corruption)",
+            ),
+        ];
+        match faults.iter().find(|f| !(0.0..=INJECT_MAX).contains(&f.0)) {
+            Some((share, fault)) => Err(Error::Usage(format!(
+                "{share} is no share of datagrams to be {fault}: choose 0 to {INJECT_MAX}, such as 0.02, for some must arrive"
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }
@@ -302,6 +321,25 @@ mod tests {
         for bad in [0, 1, 31, DATAGRAM_MIN - 1, DATAGRAM_MAX + 1, usize::MAX] {
             let error = net(Some(bad)).check().unwrap_err();
             assert!(error.to_string().contains("512 to 65507"), "{error}");
+        }
+    }
+
+    #[test]
+    fn some_datagrams_must_arrive() {
+        let net = |loss, corruption| NetOptions {
+            inject_loss: loss,
+            inject_corruption: corruption,
+            ..NetOptions::default()
+        };
+        assert!(net(INJECT_MAX, 0.02).check().is_ok());
+        for bad in [-0.1, 0.95, 1.5, f64::NAN] {
+            for (net, name) in [
+                (net(bad, 0.0), "inject_loss"),
+                (net(0.0, bad), "inject_corruption"),
+            ] {
+                let error = net.check().unwrap_err().to_string();
+                assert!(error.contains(name) && error.contains("0.9"), "{error}");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a node does when groups and peers come and go, when bytes turn out to be wrong, and when it
 //! is told nonsense.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, Header, flag};
@@ -512,6 +513,55 @@ fn an_operation_that_has_failed_asks_for_nothing_more() {
         }
     }
     assert!((1..4).contains(&told), "said so {told} times");
+}
+
+/// What a node reports as missing within 200 ms, without repeats.
+fn missing(node: &mut Node) -> BTreeSet<(u32, u32)> {
+    let said = (1..200).flat_map(|ms| drain(node, Time::ZERO + Duration::from_millis(ms)));
+    let mut all = BTreeSet::new();
+    for (_, head) in said {
+        let Ok(datagram) = wire::decode(&head) else {
+            continue;
+        };
+        for frame in datagram.frames() {
+            if let Frame::Feedback(f) = frame {
+                all.extend(f.missing.map(|(first, n)| (first.0, n)));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn who_lacks_a_short_one_that_is_posted_asks_for_all_that_it_can_hold() {
+    const HOLD: u32 = 8;
+    let told = || {
+        let mut n = node(1, HOLD, Scheme::auto());
+        add(&mut n, 1);
+        let sent = wire::Sync {
+            group: GroupId(1),
+            root: NodeId(0),
+            next: Seq(20),
+        };
+        n.packet(Time(2), Time(2), &header(0), &Frame::Sync(sent));
+        assert_eq!(missing(&mut n), [].into(), "nothing is posted");
+        n
+    };
+    let mut n = told();
+    post(&mut n, 1, 0, 9 * u64::from(CHUNK)).expect("posted");
+    assert_eq!(missing(&mut n), [(0, 9)].into());
+    let mut n = told();
+    post(&mut n, 1, 0, 1).expect("posted");
+    assert_eq!(missing(&mut n), [(0, 1 + HOLD)].into());
+    for seq in 0..=HOLD {
+        let placement = flagged(&mut n, 0, seq, 1, flag::LAST);
+        assert_eq!(
+            matches!(placement, Placement::Hold(_)),
+            seq > 0,
+            "{seq}: {placement:?}"
+        );
+    }
+    assert_eq!(missing(&mut n), [].into(), "what is posted is here");
 }
 
 /// Member 1 answers a probe: the one that came by multicast, or by unicast.

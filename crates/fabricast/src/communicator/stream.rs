@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use fabricast_proto::Time;
 
-/// Calls with less than this between them follow each other without a pause.
+/// Calls with less than this between them follow each other without a pause ...
 const PAUSE: Duration = Duration::from_micros(10);
+/// ... and so do those with less than this part of the time that the last one took to send: where receivers that it wakes
+/// take the core from the root, it comes back late.
+const PAUSE_PART: u32 = 4;
 /// So many of them leave at once before the others wait.
 const STREAK: u32 = 8;
 /// However long it has lasted, two pauses and the next ones leave at once again; one alone is the scheduler's.
@@ -28,6 +31,10 @@ pub(super) struct Stream {
     /// Broadcasts that followed each other.
     streak: u32,
     last: Time,
+    /// When the present one was started.
+    begun: Option<Time>,
+    /// How long the last one that sent took.
+    took: Duration,
     waiting: u32,
     bytes: u64,
     /// Since when some wait.
@@ -37,7 +44,9 @@ pub(super) struct Stream {
 impl Stream {
     /// A short broadcast was started.
     pub fn add(&mut self, now: Time, len: u64) {
-        self.streak = match now.since(self.last) < PAUSE {
+        let pause = PAUSE.max(self.took / PAUSE_PART);
+        self.begun = Some(now);
+        self.streak = match now.since(self.last) < pause {
             true => (self.streak + 1).min(STREAK_MAX),
             false => self.streak / 2 + 1,
         };
@@ -48,6 +57,11 @@ impl Stream {
     /// The call returns.
     pub fn left(&mut self, now: Time) {
         self.last = now;
+        if let Some(begun) = self.begun.take()
+            && self.since.is_none()
+        {
+            self.took = now.since(begun);
+        }
     }
 
     /// Something else was started.
@@ -82,20 +96,28 @@ mod tests {
         Time(1000 * n)
     }
 
-    /// Broadcasts of `len` bytes every `every` microseconds: how many left with each that left.
-    fn run(calls: u64, every: u64, len: u64) -> Vec<u32> {
+    /// Broadcasts of `len` bytes with `pause` microseconds between them, of which those that send take `took`: how many left
+    /// with each that left.
+    fn sends(calls: u64, pause: u64, took: u64, len: u64) -> Vec<u32> {
         let mut stream = Stream::default();
         let mut left = Vec::new();
-        for i in 0..calls {
-            let now = us(1000 + i * every);
-            stream.add(now, len);
-            if !stream.gathers(now) {
+        let mut now = 1000;
+        for _ in 0..calls {
+            now += pause;
+            stream.add(us(now), len);
+            if !stream.gathers(us(now)) {
                 left.push(stream.waiting);
                 stream.sent();
+                now += took;
             }
-            stream.left(now);
+            stream.left(us(now));
         }
         left
+    }
+
+    /// The same, and sending takes no time.
+    fn run(calls: u64, pause: u64, len: u64) -> Vec<u32> {
+        sends(calls, pause, 0, len)
     }
 
     #[test]
@@ -108,6 +130,14 @@ mod tests {
     #[test]
     fn with_pauses_none_waits() {
         assert!(run(100, 11, 4).iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn a_pause_is_one_beside_what_sending_takes() {
+        assert!(sends(100, 20, 40, 4).iter().all(|&n| n == 1));
+        let crowded = sends(100, 20, 200, 4);
+        assert_eq!(crowded[..8], [1; 8]);
+        assert!(crowded[8..].iter().all(|&n| n == 6), "{crowded:?}");
     }
 
     #[test]

@@ -124,6 +124,41 @@ pub(super) fn broadcasts(hosts: &[u32], loss: f64, lens: &[usize]) -> Vec<Statis
 }
 
 #[test]
+fn what_waits_for_more_leaves_before_its_caller_sleeps() {
+    const COUNT: u8 = 30;
+    let seen = job(2, 0.0, |rank, ranks, options| {
+        let mut seen = None;
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1]).unwrap();
+        bcast(&context, &group, 0, rank, &[0]).unwrap();
+        context.flush(&mut || ()).unwrap();
+        if rank == 0 {
+            let now = context.shared.clock.now();
+            let mut engine = context.shared.lock();
+            // Now it knows that nothing waits to be received.
+            engine.step(now).unwrap();
+            for i in 0..COUNT {
+                let object = Memory::new(vec![i]);
+                _ = engine.bcast(now, group.id, NodeId(0), object).unwrap();
+                engine.started(now).unwrap();
+                engine.left(now);
+            }
+            let waits = engine.gathering().is_some();
+            let before = engine.statistics().udp.datagrams_sent;
+            engine.settle(now).unwrap();
+            let sends = engine.statistics().udp.datagrams_sent > before;
+            seen = Some((waits, sends, engine.gathering().is_some()));
+        } else {
+            (0..COUNT).for_each(|i| bcast(&context, &group, 0, rank, &[i]).unwrap());
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        seen
+    });
+    assert_eq!(seen[0], Some((true, true, false)));
+}
+
+#[test]
 fn everybody_broadcasts_to_everybody() {
     broadcasts(
         &[0, 1, 2, 3],

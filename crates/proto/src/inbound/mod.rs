@@ -32,6 +32,10 @@ use parity::Kept;
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(10);
 
+/// An operation of no more packets is a short one: each that is lost may be asked for before it is posted. Those of longer
+/// ones may come as sums, which can be of use only once they are.
+const SHORT_MAX: u32 = 8;
+
 /// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half of
 /// the numbers are used up in 0.7 s.
 const FLIGHT_AGE: Duration = Duration::from_millis(200);
@@ -276,9 +280,17 @@ impl Inbound {
         self.room().min(self.end + self.hold_max)
     }
 
-    /// What is missing before this is asked for.
+    /// What is missing before this is asked for: who lacks a short operation that is posted asks for all that it can hold,
+    /// for as a rule what follows is as short. (A co-root's repairs cannot be held.)
     fn asks_to(&self) -> Seq {
-        self.askable.min(self.end.max(self.takes()))
+        let filled = self.gaps.filled();
+        let lacking = self.ops.iter().find(|op| filled.before(op.end()));
+        let lags = lacking.is_some_and(|op| op.cut.packets <= SHORT_MAX);
+        let askable = match lags && self.collector == self.root {
+            true => self.askable.max(self.gaps.high()),
+            false => self.askable,
+        };
+        askable.min(self.end.max(self.takes()))
     }
 
     /// Packets held for operations that are not posted.
