@@ -383,7 +383,7 @@ static void agree(int *choice, int count) {
     for (long pause_ns = first_pause_ns; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;) {
         double waited = PMPI_Wtime() - began;
         if (waited >= says && !said++ && shim.rank < 2)
-            say("has waited %.0f s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
+            say("has waited %g s for ranks that run without Fabricast, or not at all: is what LD_PRELOAD names (%s) on every host, "
                 "and is it set for every rank? The job is ended after %.0f s (FABRICAST_INIT_TIMEOUT); FABRICAST=off does without", says,
                 getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ends);
         if (waited >= ends) {

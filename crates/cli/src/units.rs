@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fabricast::config::INJECT_MAX;
+
 /// The number in front and the unit behind it.
 fn split(s: &str) -> Result<(f64, &str), String> {
     let s = s.trim();
@@ -75,7 +77,7 @@ pub fn size(s: &str) -> Result<u64, String> {
 pub fn percent(s: &str) -> Result<f64, String> {
     let (n, unit) = split(s)?;
     match unit {
-        "" | "%" if n <= 90.0 => Ok(n / 100.0),
+        "" | "%" if n / 100.0 <= INJECT_MAX => Ok(n / 100.0),
         "" | "%" => Err("at most 90 %: something must arrive".into()),
         _ => Err(format!("unknown unit {unit:?}: write 1 or 1%")),
     }

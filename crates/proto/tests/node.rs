@@ -553,7 +553,8 @@ fn who_lacks_a_short_one_that_is_posted_asks_for_all_that_it_can_hold() {
     let mut n = told();
     post(&mut n, 1, 0, 1).expect("posted");
     assert_eq!(missing(&mut n), [(0, 1 + HOLD)].into());
-    for seq in 0..=HOLD {
+    let lost = 5;
+    for seq in (0..=HOLD).filter(|&seq| seq != lost) {
         let placement = flagged(&mut n, 0, seq, 1, flag::LAST);
         assert_eq!(
             matches!(placement, Placement::Hold(_)),

@@ -11,8 +11,8 @@ use fabricast_proto::Time;
 
 /// Calls with less than this between them follow each other without a pause ...
 const PAUSE: Duration = Duration::from_micros(10);
-/// ... and so do those with less than this part of the time that the last one took to send: where receivers that it wakes
-/// take the core from the root, it comes back late.
+/// ... and so do those with less than this part of the time that the last one took to send, though not with as much as any
+/// waits: where receivers that it wakes take the core from the root, it comes back late.
 const PAUSE_PART: u32 = 4;
 /// So many of them leave at once before the others wait.
 const STREAK: u32 = 8;
@@ -44,7 +44,7 @@ pub(super) struct Stream {
 impl Stream {
     /// A short broadcast was started.
     pub fn add(&mut self, now: Time, len: u64) {
-        let pause = PAUSE.max(self.took / PAUSE_PART);
+        let pause = PAUSE.max(self.took / PAUSE_PART).min(WAIT_MAX);
         self.begun = Some(now);
         self.streak = match now.since(self.last) < pause {
             true => (self.streak + 1).min(STREAK_MAX),
@@ -138,6 +138,8 @@ mod tests {
         let crowded = sends(100, 20, 200, 4);
         assert_eq!(crowded[..8], [1; 8]);
         assert!(crowded[8..].iter().all(|&n| n == 6), "{crowded:?}");
+        let slow = sends(100, 150, 4000, 4);
+        assert!(slow.iter().all(|&n| n == 1), "{slow:?}");
     }
 
     #[test]

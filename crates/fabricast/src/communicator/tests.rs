@@ -133,8 +133,8 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
         bcast(&context, &group, 0, rank, &[0]).unwrap();
         context.flush(&mut || ()).unwrap();
         if rank == 0 {
-            let now = context.shared.clock.now();
             let mut engine = context.shared.lock();
+            let now = context.shared.clock.now();
             // Now it knows that nothing waits to be received.
             engine.step(now).unwrap();
             for i in 0..COUNT {

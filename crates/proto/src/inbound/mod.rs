@@ -32,8 +32,8 @@ use parity::Kept;
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(10);
 
-/// An operation of no more packets is a short one: each that is lost may be asked for before it is posted. Those of longer
-/// ones may come as sums, which can be of use only once they are.
+/// An operation of no more packets is a short one: each that is lost may be asked for before it is posted. Repairs of longer
+/// ones come as sums and parity packets as a rule, which are of use only once they are.
 const SHORT_MAX: u32 = 8;
 
 /// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half of
@@ -461,8 +461,9 @@ impl Inbound {
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
     fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
         let sources = &coded.sources;
-        // It is made of what receivers asked for, which is posted. (One that was left behind asks for more, but as a rule it
-        // has a lane of its own by then, without sums; else it asks again, and is sent it by itself after some attempts.)
+        // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short operation asks for more, and
+        // who was left behind, but that one has a lane of its own by then, without sums: either asks again, and is sent it by
+        // itself after some attempts.)
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
