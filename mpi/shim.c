@@ -374,7 +374,8 @@ static int is_set(const char *variable) {
 static void agree(int *choice, int count) {
     enum { SAYS_S = 10, ENDS_S = 60 };
     const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");
-    double ends = wanted && strtod(wanted, NULL) > 0 ? strtod(wanted, NULL) : ENDS_S;
+    double ends = wanted ? strtod(wanted, NULL) : 0;
+    ends = ends > 0 ? ends : ENDS_S;
     double says = ends / 2 < SAYS_S ? ends / 2 : SAYS_S;
     int done = 0, said = 0;
     MPI_Request request;
@@ -388,6 +389,8 @@ static void agree(int *choice, int count) {
                 getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing", ends);
         if (waited >= ends) {
             say("ends the job: not all ranks have come to MPI_Init with Fabricast within %.0f s", ends);
+            /* A launcher drops what it has not read yet of a job that is aborted. */
+            nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
             PMPI_Abort(MPI_COMM_WORLD, 1);
         }
         sleep_longer(&pause_ns);

@@ -414,7 +414,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
     /// Says whether payloads have gone, of which the node was told.
     fn send(&mut self, now: Time) -> io::Result<bool> {
-        if self.outbox.len() == 0 {
+        if self.outbox.is_empty() {
             return Ok(false);
         }
         let Driver {

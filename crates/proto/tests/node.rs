@@ -499,36 +499,35 @@ fn an_operation_that_has_failed_asks_for_nothing_more() {
     n.placed(Time(2), first, Outcome::Failed);
     data(&mut n, 0, 3, CHUNK as usize);
     let mut told = 0;
-    for ms in 1..200 {
-        for (_, head) in drain(&mut n, Time::ZERO + Duration::from_millis(ms)) {
-            let Ok(datagram) = wire::decode(&head) else {
-                continue;
-            };
-            for frame in datagram.frames() {
-                let Frame::Feedback(f) = frame else { continue };
-                told += 1;
-                assert_eq!((f.cum, f.limit), (Seq(0), Seq(0)));
-                assert_eq!(f.missing.count(), 0);
-            }
-        }
-    }
+    reports(&mut n, |f| {
+        told += 1;
+        assert_eq!((f.cum, f.limit), (Seq(0), Seq(0)));
+        assert_eq!(f.missing.count(), 0);
+    });
     assert!((1..4).contains(&told), "said so {told} times");
 }
 
-/// What a node reports as missing within 200 ms, without repeats.
-fn missing(node: &mut Node) -> BTreeSet<(u32, u32)> {
+/// What a node reports within 200 ms.
+fn reports(node: &mut Node, mut each: impl FnMut(wire::Feedback<'_>)) {
     let said = (1..200).flat_map(|ms| drain(node, Time::ZERO + Duration::from_millis(ms)));
-    let mut all = BTreeSet::new();
     for (_, head) in said {
         let Ok(datagram) = wire::decode(&head) else {
             continue;
         };
         for frame in datagram.frames() {
             if let Frame::Feedback(f) = frame {
-                all.extend(f.missing.map(|(first, n)| (first.0, n)));
+                each(f);
             }
         }
     }
+}
+
+/// What it reports as missing, without repeats.
+fn missing(node: &mut Node) -> BTreeSet<(u32, u32)> {
+    let mut all = BTreeSet::new();
+    reports(node, |f| {
+        all.extend(f.missing.map(|(first, n)| (first.0, n)));
+    });
     all
 }
 

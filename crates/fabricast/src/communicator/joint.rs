@@ -351,11 +351,11 @@ impl<O: Divisible> Joints<O> {
 
     /// Begins what can be begun; says whether there was anything.
     pub fn advance(&mut self, now: Time, ways: &mut Ways<O>) -> bool {
-        let mut begun = false;
         if self.all.is_empty() {
-            return begun;
+            return false;
         }
         self.take_back(ways);
+        let mut begun = false;
         for group in std::mem::take(&mut self.ready) {
             begun |= self.receive(now, ways, group) | self.send(now, ways, group);
         }

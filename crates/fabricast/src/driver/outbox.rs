@@ -113,8 +113,8 @@ impl Outbox {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.queue.len()
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// Whether the transport did not take all that could go.

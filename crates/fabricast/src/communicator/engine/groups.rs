@@ -23,8 +23,8 @@ const ANSWERING_MAX: Duration = Duration::from_secs(5);
 const EVERYBODY: GroupId = GroupId(u32::MAX);
 
 impl<O: Divisible> Engine<O> {
-    /// Joins the IP group of everybody's groups. Switches need a while to learn of a join, and what is multicast
-    /// meanwhile is lost: so this is done long before the first broadcast.
+    /// Joins the IP group of everybody's groups. The kernel tells the switches of it some milliseconds later, and what is
+    /// multicast meanwhile is lost and has to be asked for: so this is done before there is any group.
     pub fn listen(&mut self) -> Result<(), Error> {
         let shape = Shape::new(&self.hosts, &self.all, self.rank);
         if self.all.len() == 1 || !shape.is_far() {
