@@ -311,6 +311,12 @@ pub struct Recv {
     /// Replace the destination if it exists
     #[arg(short, long)]
     pub force: bool,
+    /// Refuse a file that is longer than this
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    pub max_size: Option<u64>,
+    /// How much stays free on the file system [default: 1 % of it, and at least 64M]
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    pub reserve: Option<u64>,
     /// Do not wait until the file is on the disk (fsync)
     #[arg(long)]
     pub no_sync: bool,

@@ -253,7 +253,14 @@ impl<'a> Transfer<'a> {
             let mut command = Command::new(&exe);
             command.arg("recv").arg(copy_of(dir, i));
             command.args(["--from", &address, "--name", &format!("receiver {i}")]);
-            command.args(["--inject-loss", &loss, "--no-sync", "--quiet"]);
+            command.args([
+                "--inject-loss",
+                &loss,
+                "--no-sync",
+                "--quiet",
+                "--reserve",
+                "0",
+            ]);
             command.stdin(Stdio::null());
             transfer
                 .receivers

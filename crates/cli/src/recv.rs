@@ -23,6 +23,8 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         net: net_options(&args.net),
         from: args.from.clone(),
         overwrite: args.force,
+        max_size: args.max_size,
+        reserve: args.reserve,
         sync: !args.no_sync,
         name: args.name.clone(),
         start_timeout: args.start_timeout,

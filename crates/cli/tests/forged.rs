@@ -4,8 +4,10 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
-use common::{BOUND, Scratch, receiver, same, sender};
+use common::{BOUND, Run, Scratch, receiver, same, sender};
 use serde_json::{Value, json};
 
 /// A receiver by hand.
@@ -66,12 +68,17 @@ impl Peer {
 
     /// As a sender: offers a file without bytes.
     fn offer(&mut self) {
+        self.welcome("x", 0);
+        self.until("prepared");
+    }
+
+    /// As a sender: offers a file of this name and length.
+    fn welcome(&mut self, name: &str, len: u64) {
         self.until("hello");
         self.say(json!({
-            "say": "welcome", "version": 1, "session": 7, "node": 1, "name": "x", "len": 0,
-            "mode": 0o644, "block": 1 << 20,
+            "say": "welcome", "version": 1, "session": 7, "node": 1, "name": name, "len": len,
+            "mode": 0o755, "block": 1 << 20,
         }));
-        self.until("prepared");
     }
 
     /// As a sender: starts, with datagrams from `root`.
@@ -213,4 +220,133 @@ fn what_a_sender_says_does_nothing_to_the_terminal() {
     let end = recv.end().expect(9);
     let control = |c: char| c.is_control() && c != '\n';
     assert!(!end.stderr.contains(control), "{:?}", end.stderr);
+}
+
+/// Finding 11: a false offer filled the disks of all who listened.
+#[test]
+fn an_offer_takes_no_disk_space() {
+    const LEN: u64 = 50_000_000;
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let space = || {
+        let names = dir.names();
+        let [partial] = &names[..] else {
+            panic!("not one file: {names:?}");
+        };
+        let meta = dir.path(partial).metadata().unwrap();
+        (meta.len(), meta.blocks())
+    };
+    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+    let mut peer = Peer::accept(&listener);
+    peer.welcome("x", LEN);
+    peer.until("prepared");
+    assert_eq!(space(), (0, 0));
+    peer.start("127.0.0.1:9");
+    peer.until("ready");
+    assert_eq!(space().0, LEN);
+    drop(peer);
+    recv.end().expect(8);
+    assert!(dir.names().is_empty());
+}
+
+#[test]
+fn what_is_too_long_is_refused_with_the_figures() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let cases: [(u64, &[&str], &[&str]); 4] = [
+        (u64::MAX, &[], &["18446744073709551615 bytes", "32 TiB"]),
+        (1 << 45, &[], &["33554432 MiB", "stay free", "--reserve"]),
+        (
+            1001,
+            &["--max-size", "1000"],
+            &["1001", "1000", "--max-size"],
+        ),
+        (
+            1,
+            &["--reserve", "4096000G"],
+            &["4194304000 MiB", "stay free"],
+        ),
+    ];
+    for (len, options, words) in cases {
+        let recv = receiver(&address, "r0", &dir.path("copy"), options);
+        let mut peer = Peer::accept(&listener);
+        peer.welcome("x", len);
+        assert_eq!(peer.until("failed")["code"], 7);
+        let end = recv.end().expect(7);
+        for word in words {
+            assert!(end.stderr.contains(word), "{word}: {}", end.stderr);
+        }
+        assert!(dir.names().is_empty());
+    }
+}
+
+/// Some file systems say that they have no blocks (FUSE does where its server does not know; ramfs
+/// always). What is as long as 64 bits can say ended the process on them.
+#[test]
+fn a_file_system_that_knows_no_space_is_no_way_to_end_the_process() {
+    let dir = Scratch::new();
+    let (listener, to) = (TcpListener::bind("127.0.0.1:0").unwrap(), dir.path("to"));
+    let address = listener.local_addr().unwrap().to_string();
+    std::fs::create_dir(&to).unwrap();
+    let mount = "mount -t ramfs none \"$1\"";
+    let mut trial = Command::new("unshare");
+    trial.args(["-m", "sh", "-c", mount, "sh"]).arg(&to);
+    if !trial.output().is_ok_and(|done| done.status.success()) {
+        println!("skipped: no file system can be mounted here");
+        return;
+    }
+    for (len, code) in [(u64::MAX, 7), (u64::MAX - (1 << 20), 7), (100_000, 8)] {
+        let mut command = Command::new("unshare");
+        let script = format!("{mount} && exec \"$2\" recv \"$1/x\" --json --from {address}");
+        command.args(["-m", "sh", "-c", &script, "sh"]).arg(&to);
+        command.arg(env!("CARGO_BIN_EXE_fabricast"));
+        let recv = Run::spawn(command);
+        let mut peer = Peer::accept(&listener);
+        peer.welcome("x", len);
+        if code == 7 {
+            assert_eq!(peer.until("failed")["code"], code);
+        } else {
+            peer.until("prepared");
+        }
+        drop(peer);
+        let end = recv.end().expect(code);
+        assert!(code == 8 || end.stderr.contains("32 TiB"), "{}", end.stderr);
+    }
+}
+
+/// Findings 4 and 21: names that do something by themselves, or look like others.
+#[test]
+fn a_name_that_is_no_plain_one_needs_a_destination_that_the_user_names() {
+    let dir = Scratch::new();
+    let to = dir.path("to");
+    std::fs::create_dir(&to).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    for name in [".bash_profile", "-rf", "invoice\u{202e}fdp.sh"] {
+        let recv = receiver(&address, "r0", &to, &[]);
+        let mut peer = Peer::accept(&listener);
+        peer.welcome(name, 0);
+        assert_eq!(peer.until("failed")["code"], 2);
+        let end = recv.end().expect(2);
+        assert!(
+            end.stderr.contains("name the destination"),
+            "{}",
+            end.stderr
+        );
+        assert!(!end.stderr.contains('\u{202e}'), "{}", end.stderr);
+        // With one it is received.
+        let mut recv = receiver(&address, "r0", &to.join("named"), &[]);
+        let mut peer = Peer::accept(&listener);
+        peer.welcome(name, 0);
+        peer.until("prepared");
+        recv.until("connected", |e| {
+            e["path"].as_str().unwrap().ends_with("to/named")
+        });
+        drop(peer);
+        recv.end().expect(8);
+    }
+    let left: Vec<_> = std::fs::read_dir(&to).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -238,6 +238,11 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
+    /// Longest file in bytes that is taken; by default any that fits.
+    pub max_size: Option<u64>,
+    /// Bytes that stay free on the destination's file system; by default 1 % of it, and at least
+    /// 64 MiB.
+    pub reserve: Option<u64>,
     /// Whether to wait until the file is on the disk (fsync).
     pub sync: bool,
     /// What to be called in the sender's table; by default the host's name and the destination.
@@ -260,6 +265,8 @@ impl RecvOptions {
             from: None,
             dest: dest.into(),
             overwrite: false,
+            max_size: None,
+            reserve: None,
             sync: true,
             name: None,
             start_timeout: Duration::from_secs(600),

@@ -1,10 +1,14 @@
 //! Where a received file lands: a partial file beside the destination, which gets the final name
 //! only when every byte has been proven and is on the disk.
 //!
-//! Dropped before that, it removes the partial file. A process that is killed outright leaves a
+//! It begins as an empty file: an offer costs no disk space and no memory. [`Landing::allocate`]
+//! takes both when the transfer starts.
+//!
+//! Dropped before the end, it removes the partial file. A process that is killed outright leaves a
 //! `NAME.XXXX.partial`, which nobody mistakes for the file.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +16,10 @@ use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::{BLOCK, HASH, blocks, poisoned};
+use crate::bootstrap::message::harmless;
 use crate::error::Error;
 
 /// Its file system lives in memory: allocating first would only do the work twice.
@@ -26,6 +32,9 @@ pub struct Landing {
     path: PathBuf,
     overwrite: bool,
     len: u64,
+    /// Bytes of the file system that stay free; `None`: [`Space::reserve`] decides.
+    reserve: Option<u64>,
+    /// Empty before [`Landing::allocate`].
     hashes: Mutex<Vec<u8>>,
     failure: OnceLock<Error>,
     written: AtomicU64,
@@ -38,13 +47,27 @@ pub struct Landing {
 /// Bytes of a file name.
 const NAME_MAX: usize = 255;
 
+/// Longest file in bytes. Its hash list has 1 GiB, which sender and receivers keep in memory.
+pub const LEN_MAX: u64 = 1 << 45;
+
+const _: () = assert!(LEN_MAX / BLOCK as u64 * HASH as u64 == 1 << 30);
+
+/// By default the larger of these stays free on a file system: bytes, and one part in so many.
+const RESERVE: u64 = 64 << 20;
+const RESERVE_PART: u64 = 100;
+
+/// How often a partial file's name is drawn before giving up.
+const NAME_TRIES: u32 = 64;
+
 impl Landing {
-    /// Creates the partial file for `path` and makes sure that `len` bytes fit.
+    /// Creates an empty partial file for `path`, once it is known that `len` bytes fit there and
+    /// `reserve` bytes stay free (`None`: the larger of 1 % and 64 MiB).
     pub fn new(
         path: PathBuf,
         len: u64,
         mode: u32,
         overwrite: bool,
+        reserve: Option<u64>,
         damage: u64,
     ) -> Result<Landing, Error> {
         match path.symlink_metadata() {
@@ -58,32 +81,28 @@ impl Landing {
             Ok(_) if !overwrite => return Err(Error::Exists(path)),
             _ => {}
         }
-        check_space(&path, len)?;
-        let partial = partial_name(&path)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(mode & 0o777)
-            .open(&partial)
-            .map_err(|e| Error::io(format!("creating {}", partial.display()), e))?;
-        let landing = Landing {
+        check_space(&path, len, reserve)?;
+        let (file, partial) = create(&path, mode & 0o777, partial_name)?;
+        Ok(Landing {
             file,
             partial,
             path,
             overwrite,
             len,
-            hashes: Mutex::new(vec![0; blocks(len) as usize * HASH]),
+            reserve,
+            hashes: Mutex::default(),
             failure: OnceLock::new(),
             written: AtomicU64::new(0),
             closed: OnceLock::new(),
             damage,
-        };
-        landing.allocate()?;
-        Ok(landing)
+        })
     }
 
-    fn allocate(&self) -> Result<(), Error> {
+    /// Takes the memory and the disk space that the file needs. Others may have filled the disk
+    /// since [`Landing::new`], so its free space is checked again.
+    pub fn allocate(&mut self) -> Result<(), Error> {
+        check_space(&self.path, self.len, self.reserve)?;
+        *self.hashes.get_mut().unwrap_or_else(poisoned) = room(blocks(self.len) * HASH as u64)?;
         let error = |e| Error::writing(&self.path, e);
         let memory = rustix::fs::fstatfs(&self.file)
             .is_ok_and(|fs| i128::from(fs.f_type) == i128::from(TMPFS_MAGIC));
@@ -229,6 +248,30 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
+/// Creates a partial file beside `path` under a name that `name` draws. A name that a killed
+/// process has left behind is drawn again.
+fn create(
+    path: &Path,
+    mode: u32,
+    mut name: impl FnMut(&Path) -> Result<PathBuf, Error>,
+) -> Result<(File, PathBuf), Error> {
+    let mut tries = 1;
+    loop {
+        let partial = name(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&partial);
+        match file {
+            Ok(file) => return Ok((file, partial)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < NAME_TRIES => tries += 1,
+            Err(e) => return Err(Error::io(format!("creating {}", partial.display()), e)),
+        }
+    }
+}
+
 fn partial_name(path: &Path) -> Result<PathBuf, Error> {
     let mut bits = [0u8; 3];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
@@ -244,33 +287,88 @@ fn partial_name(path: &Path) -> Result<PathBuf, Error> {
     Ok(path.with_file_name(format!("{}{suffix}", &name[..end])))
 }
 
-fn check_space(path: &Path, len: u64) -> Result<(), Error> {
-    let dir = parent(path);
-    let fs = rustix::fs::statvfs(dir)
-        .map_err(|e| Error::io(format!("looking at {}", dir.display()), e))?;
-    let free = fs.f_bavail.saturating_mul(fs.f_frsize);
-    // Some file systems (network, FUSE) say that they have no blocks at all: they don't know.
-    if fs.f_blocks > 0 && free < len {
-        return Err(Error::NoSpace {
-            path: path.to_owned(),
-            detail: format!(
-                "it has {} MiB, and {} MiB are free there: make room or name another destination",
-                len.div_ceil(1 << 20),
-                free >> 20
-            ),
-        });
+/// What a file system says about its space, in bytes.
+#[derive(Clone, Copy)]
+struct Space {
+    total: u64,
+    free: u64,
+}
+
+impl Space {
+    /// `None` if it does not know: some file systems (network, FUSE) say that they have no blocks.
+    fn at(dir: &Path) -> Result<Option<Space>, Error> {
+        let fs = rustix::fs::statvfs(dir)
+            .map_err(|e| Error::io(format!("looking at {}", dir.display()), e))?;
+        let space = Space {
+            total: fs.f_blocks.saturating_mul(fs.f_frsize),
+            free: fs.f_bavail.saturating_mul(fs.f_frsize),
+        };
+        Ok((fs.f_blocks > 0).then_some(space))
+    }
+
+    /// Bytes that stay free unless the caller says otherwise.
+    fn reserve(self) -> u64 {
+        RESERVE.max(self.total / RESERVE_PART)
+    }
+}
+
+/// Whether `len` bytes may be written beside `path`, as far as that can be known before.
+fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Error> {
+    let refused = |detail| {
+        let path = path.to_owned();
+        Err(Error::NoSpace { path, detail })
+    };
+    if len > LEN_MAX {
+        return refused(format!(
+            "it has {} bytes, and the longest file that can be received has {LEN_MAX} (32 TiB)",
+            len
+        ));
+    }
+    let limit = getrlimit(Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|limit| *limit < len) {
+        return refused(format!(
+            "it has {len} bytes, and files of this process may have {limit} (ulimit -f)"
+        ));
+    }
+    let Some(space) = Space::at(parent(path))? else {
+        return Ok(());
+    };
+    let reserve = reserve.unwrap_or(space.reserve());
+    if space.free.saturating_sub(reserve) < len {
+        return refused(format!(
+            "it has {} MiB; {} MiB are free there, of which {} MiB are to stay free: make room, \
+             name another destination, or let less stay free with --reserve",
+            len.div_ceil(1 << 20),
+            space.free >> 20,
+            reserve.div_ceil(1 << 20)
+        ));
     }
     Ok(())
 }
 
+/// So many zeros; an error where the memory cannot be had.
+pub fn room(len: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let got = usize::try_from(len).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());
+    if !got {
+        return Err(Error::io(
+            format!("taking {} MiB of memory for the file's hashes", len >> 20),
+            ErrorKind::OutOfMemory,
+        ));
+    }
+    bytes.extend(std::iter::repeat_n(0, len as usize));
+    Ok(bytes)
+}
+
 /// The file name to use for what the sender calls `name`: its last component, without anything
-/// that would leave the directory, hide in a terminal or be taken for another file.
+/// that would leave the directory, be hidden or taken for an option, or turn the direction of
+/// writing on a terminal. Programs run or read hidden files by themselves (`.bash_profile`).
 pub fn safe_name(name: &str) -> Option<&str> {
     let bad = name.is_empty()
-        || name.len() > 255
-        || matches!(name, "." | "..")
+        || name.len() > NAME_MAX
+        || name.starts_with(['.', '-'])
         || name.contains('/')
-        || name.chars().any(char::is_control);
+        || !name.chars().all(harmless);
     (!bad).then_some(name)
 }
 
@@ -281,13 +379,18 @@ mod tests {
 
     #[test]
     fn a_name_from_the_network_stays_in_its_directory() {
-        for good in ["a", "image.iso", "..a", "a b", "…"] {
+        for good in ["a", "image.iso", "a.", "a-b", "a b", "…", "שלום"] {
             assert_eq!(safe_name(good), Some(good));
         }
         for bad in [
             "",
             ".",
             "..",
+            "..a",
+            ".bash_profile",
+            "-rf",
+            "invoice\u{202e}fdp.sh",
+            "a\u{2066}b",
             "/etc/passwd",
             "a/b",
             "../x",
@@ -298,26 +401,32 @@ mod tests {
         }
     }
 
+    fn landing(path: &Path, len: u64, mode: u32, overwrite: bool) -> Result<Landing, Error> {
+        let mut landing = Landing::new(path.to_owned(), len, mode, overwrite, Some(0), 0)?;
+        landing.allocate()?;
+        Ok(landing)
+    }
+
     #[test]
     fn dropped_early_it_leaves_nothing_and_never_replaces() {
         let dir = scratch();
         let path = dir.join("f");
-        let l = Landing::new(path.clone(), 10, 0o644, false, 0).unwrap();
+        let l = landing(&path, 10, 0o644, false).unwrap();
         assert!(l.write(0, b"0123456789"));
         drop(l);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 
         // Somebody else makes the file meanwhile.
-        let l = Landing::new(path.clone(), 10, 0o644, false, 0).unwrap();
+        let l = landing(&path, 10, 0o644, false).unwrap();
         std::fs::write(&path, "theirs").unwrap();
         assert!(matches!(l.finish(true), Err(Error::Exists(_))));
         drop(l);
         assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
 
-        let refused = Landing::new(path.clone(), 10, 0o644, false, 0);
+        let refused = landing(&path, 10, 0o644, false);
         assert!(matches!(refused, Err(Error::Exists(_))));
-        let l = Landing::new(path.clone(), 4, 0o600, true, 0).unwrap();
+        let l = landing(&path, 4, 0o600, true).unwrap();
         assert!(l.write(0, b"ours"));
         l.finish(true).unwrap();
         drop(l);
@@ -326,11 +435,76 @@ mod tests {
     }
 
     #[test]
+    fn an_offer_takes_no_space_and_a_start_does() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = scratch();
+        let new = Landing::new(dir.join("f"), 5 << 20, 0o644, false, Some(0), 0);
+        let mut l = new.unwrap();
+        let there = |l: &Landing| l.file.metadata().map(|m| (m.len(), m.blocks())).unwrap();
+        assert_eq!(there(&l), (0, 0));
+        assert!(l.hashes.get_mut().unwrap().is_empty());
+        l.allocate().unwrap();
+        assert_eq!(there(&l).0, 5 << 20);
+        assert_eq!(l.hashes.get_mut().unwrap().len(), 5 * HASH);
+        drop(l);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn more_than_the_disk_has_is_refused_first() {
         let dir = scratch();
-        let l = Landing::new(dir.join("f"), 1 << 60, 0o644, false, 0);
-        assert!(matches!(l, Err(Error::NoSpace { .. })));
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        let free = Space::at(&dir).unwrap().map_or(0, |space| space.free);
+        let mib = |n: u64| format!("{} MiB", n >> 20);
+        let more = ((free >> 20) + 1024) << 20;
+        let cases = [
+            // length, reserve, what the error tells
+            (LEN_MAX, None, mib(LEN_MAX)),
+            (LEN_MAX + 1, Some(0), "32 TiB".to_string()),
+            (u64::MAX, Some(0), "32 TiB".to_string()),
+            (1, Some(more), mib(more)),
+        ];
+        for (len, reserve, told) in cases {
+            let l = Landing::new(dir.join("f"), len, 0o644, false, reserve, 0);
+            let text = l.err().unwrap().to_string();
+            assert!(text.contains("no space") && text.contains(&told), "{text}");
+            assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        }
+        let l = Landing::new(dir.join("f"), 1, 0o644, false, Some(0), 0);
+        drop(l.unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_small_file_system_keeps_64_mib_and_a_large_one_a_hundredth() {
+        let of = |total| Space { total, free: 0 }.reserve();
+        assert_eq!(of(0), 64 << 20);
+        assert_eq!(of(1 << 30), 64 << 20);
+        assert_eq!(of(100 << 40), 1 << 40);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        assert_eq!(room(3).unwrap(), [0; 3]);
+        for len in [1 << 62, u64::MAX] {
+            let text = room(len).unwrap_err().to_string();
+            assert!(text.contains("memory for the file's hashes"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_partial_name_that_is_taken_is_drawn_again() {
+        let dir = scratch();
+        let path = dir.join("f");
+        let taken = dir.join("f.000001.partial");
+        std::fs::write(&taken, "left behind").unwrap();
+        let next = dir.join("f.000002.partial");
+        let mut drawn = [&taken, &taken, &next].into_iter();
+        let draw = |_: &Path| Ok(drawn.next().unwrap().clone());
+        let (_, partial) = create(&path, 0o644, draw).unwrap();
+        assert_eq!(partial, next);
+        let error = create(&path, 0o644, |_| Ok(taken.clone())).unwrap_err();
+        assert!(error.to_string().contains("f.000001.partial"), "{error}");
+        assert_eq!(std::fs::read(&taken).unwrap(), b"left behind");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

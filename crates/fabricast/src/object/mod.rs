@@ -96,7 +96,7 @@ mod landing;
 mod sink;
 mod source;
 pub use file::FileObject;
-pub use landing::{Landing, safe_name};
+pub use landing::{LEN_MAX, Landing, room, safe_name};
 pub use sink::{Sink, WINDOW_BYTES};
 pub use source::{Content, Source};
 

@@ -253,7 +253,10 @@ mod tests {
         let dir = scratch();
         let bytes = pattern(70 * BLOCK + 5);
         let path = dir.join("f");
-        let landing = Arc::new(Landing::new(path, bytes.len() as u64, 0o644, false, 0).unwrap());
+        let len = bytes.len() as u64;
+        let mut landing = Landing::new(path, len, 0o644, false, Some(0), 0).unwrap();
+        landing.allocate().unwrap();
+        let landing = Arc::new(landing);
         let (rung, heard) = mpsc::channel();
         let bell = Bell::new();
         bell.hang(move || _ = rung.send(()));
@@ -312,7 +315,9 @@ mod tests {
     fn a_damaged_block_is_found_and_mended() {
         let dir = scratch();
         let bytes = pattern(2 * BLOCK);
-        let landing = Landing::new(dir.join("f"), bytes.len() as u64, 0o644, false, 2).unwrap();
+        let (path, len) = (dir.join("f"), bytes.len() as u64);
+        let mut landing = Landing::new(path, len, 0o644, false, Some(0), 2).unwrap();
+        landing.allocate().unwrap();
         let mut list: Vec<u8> = Vec::new();
         for (i, b) in bytes.chunks(BLOCK).enumerate() {
             list.extend(blake3::hash(b).as_bytes());

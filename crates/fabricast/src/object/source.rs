@@ -17,7 +17,7 @@ use std::thread;
 
 use fabricast_proto::Outcome;
 
-use super::{BLOCK, Fetch, HASH, Object, Written, blocks, poisoned};
+use super::{BLOCK, Fetch, HASH, LEN_MAX, Object, Written, blocks, poisoned};
 use crate::bell::Bell;
 use crate::error::Error;
 
@@ -70,6 +70,12 @@ impl Content {
             )));
         }
         let len = meta.len();
+        if len > LEN_MAX {
+            return Err(Error::Usage(format!(
+                "{} has {len} bytes, and the longest file that can be sent has {LEN_MAX} (32 TiB)",
+                path.display()
+            )));
+        }
         let count = blocks(len) as usize;
         Ok(Arc::new(Content {
             file,

@@ -20,7 +20,7 @@ use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
 use crate::net::{self, Clock, Net, random};
 use crate::object::{
-    BLOCK, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, safe_name,
+    BLOCK, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, room, safe_name,
 };
 use crate::transport::Transport;
 
@@ -86,8 +86,7 @@ fn take_part(
         ToReceiver::Welcome(welcome) => welcome,
         other => return Err(surprise(other)),
     };
-    let landing = Arc::new(prepare(options, &welcome)?);
-    let _discard = Discard(landing.clone());
+    let mut landing = prepare(options, &welcome)?;
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
@@ -100,6 +99,9 @@ fn take_part(
         other => return Err(surprise(other)),
     };
     check_root(&start, sender)?;
+    landing.allocate()?;
+    let landing = Arc::new(landing);
+    let _discard = Discard(landing.clone());
     tell(RecvEvent::Started { group: start.group });
     let mut receiving = Receiving::new(control, net, landing, welcome, start, options, bell, tell)?;
     receiving.run()
@@ -195,8 +197,19 @@ fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
         })?;
         path.push(name);
     }
-    let (len, mode) = (welcome.len, welcome.mode);
-    Landing::new(path, len, mode, options.overwrite, options.inject_damage)
+    let len = welcome.len;
+    if let Some(most) = options.max_size.filter(|most| len > *most) {
+        let detail = format!("it has {len} bytes, and at most {most} are taken (--max-size)");
+        return Err(Error::NoSpace { path, detail });
+    }
+    Landing::new(
+        path,
+        len,
+        welcome.mode,
+        options.overwrite,
+        options.reserve,
+        options.inject_damage,
+    )
 }
 
 /// What the receiver does now.
@@ -297,7 +310,7 @@ impl<'a> Receiving<'a> {
         };
         driver.command(clock.now(), group_add).map_err(refused)?;
         if !landing.is_empty() {
-            let room = Memory::room(blocks(landing.len()) as usize * HASH);
+            let room = Memory::new(room(blocks(landing.len()) * HASH as u64)?);
             let sink = FileObject::Sink(Sink::new(landing.clone(), bell.clone()));
             for object in [sink, FileObject::Memory(room)] {
                 let posted = driver.post(clock.now(), ALL, ROOT, object);
