@@ -5,7 +5,7 @@ use crate::id::{GroupId, Token};
 use crate::lane::Send;
 use crate::scheme::Checksum;
 use crate::sum::Payload;
-use crate::wire::{self, Header, Probe, Word};
+use crate::wire::{self, Header, Probe, Query, Word};
 
 /// What every datagram of a node begins with.
 #[derive(Clone, Copy)]
@@ -40,6 +40,13 @@ pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut 
 pub fn put_word(to: Dest, word: &Word, start: Start, head: &mut Vec<u8>) -> Output {
     start.put(head, 0);
     wire::put_word(head, word);
+    control(to)
+}
+
+/// Appends a query.
+pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> Output {
+    start.put(head, 0);
+    wire::put_query(head, query);
     control(to)
 }
 

@@ -26,6 +26,7 @@ mod block;
 mod border;
 mod datagram;
 mod demand;
+mod doubt;
 mod flights;
 pub mod gaps;
 mod hierarchy;

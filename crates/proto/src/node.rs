@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use crate::barrier::{Barrier, Ended, To, Words};
+use crate::barrier::{Barrier, Ended, Reached, To, Words};
 use crate::border::{
     Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
     Refused,
@@ -20,10 +20,10 @@ use crate::limits;
 use crate::prove::Prover;
 use crate::rng::Rng;
 use crate::root::{Charge, Root};
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, Told};
 use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{self, Frame, Header, Origin, Probe, flag};
+use crate::wire::{self, Frame, Header, Origin, Probe, Query, Reply, flag};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
@@ -43,6 +43,8 @@ pub struct Node {
     held_token: u64,
     out: VecDeque<Output>,
     acks: VecDeque<(NodeId, Probe)>,
+    /// Queries that wait for their replies, at most [`ACKS_MAX`].
+    queries: VecDeque<(NodeId, Query)>,
     /// Groups that may have something to do now, and when others will have.
     ready: VecDeque<usize>,
     /// An entry that is not its group's `timer` has been overtaken by an earlier one, or is not needed any more.
@@ -125,6 +127,16 @@ impl Group {
         self.inbound.last_mut()
     }
 
+    /// The stream of `root`, if `from` may speak for it: the root itself, or the collector that
+    /// this node reports to (spec 2.12).
+    fn spoken_for(&mut self, config: &Config, root: NodeId, from: NodeId) -> Option<&mut Inbound> {
+        if from != root && config.scheme.told == Told::Root {
+            return None;
+        }
+        let stream = self.inbound(config, root)?;
+        (from == root || from == stream.collector()).then_some(stream)
+    }
+
     /// The streams that this node receives share its buffers.
     fn divide(&mut self) {
         let streams = self.inbound.len() as u32;
@@ -159,6 +171,21 @@ impl Group {
             || (self.members.binary_search(&node).is_ok() && !self.gone.contains(&node))
     }
 
+    /// A question that is due because somebody has contradicted what this node expects.
+    fn query(&mut self, now: Time, rng: &mut Rng) -> Option<(NodeId, Query)> {
+        let mut streams = self.inbound.iter_mut();
+        if let Some(asked) = streams.find_map(|s| Some((s.root(), s.query(now, rng)?))) {
+            return Some(asked);
+        }
+        let (rank, nonce) = self.words.as_mut()?.query(now, rng)?;
+        let query = Query {
+            group: self.id,
+            seq: self.start,
+            nonce,
+        };
+        Some((self.members[rank as usize], query))
+    }
+
     fn wake(&self, now: Time, config: &Config) -> Option<Time> {
         let root = self.root.as_ref().and_then(|r| r.wake(now, &config.scheme));
         let prover = self.prover.as_ref().map(Prover::wake);
@@ -186,6 +213,7 @@ impl Node {
             held_token: 0,
             out: VecDeque::new(),
             acks: VecDeque::new(),
+            queries: VecDeque::new(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),
@@ -311,6 +339,7 @@ impl Node {
             Output::Event(Event::Path { node: n, .. } | Event::Slow { node: n, .. }) => *n != node,
             _ => true,
         });
+        self.queries.retain(|q| q.0 != node);
         for at in 0..self.groups.len() {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;
@@ -443,6 +472,8 @@ impl Node {
             Frame::Sync(f) => f.group,
             Frame::Probe(f) | Frame::ProbeAck(f) => f.group,
             Frame::Word(f) => f.group,
+            Frame::Query(f) => f.group,
+            Frame::Reply(f) => f.group,
         };
         let from = header.source;
         let known = self.index.get(&id).copied().filter(|&at| {
@@ -473,8 +504,9 @@ impl Node {
                     Origin::Source(_) => from,
                     Origin::Root(root) => root,
                 };
-                if let Some(stream) = group.inbound(&self.config, root) {
-                    placement = stream.data(now, flight, scheme, f, &mut shared);
+                match group.spoken_for(&self.config, root, from) {
+                    Some(s) => placement = s.data(now, flight, scheme, f, &mut shared),
+                    None => shared.counters.foreign += 1,
                 }
             }
             Frame::Coded(f) => {
@@ -487,11 +519,10 @@ impl Node {
                     placement = stream.parity(now, flight, scheme, f, &mut shared);
                 }
             }
-            Frame::Sync(f) => {
-                if let Some(stream) = group.inbound(&self.config, f.root) {
-                    stream.sync(now, scheme, f.next);
-                }
-            }
+            Frame::Sync(f) => match group.spoken_for(&self.config, f.root, from) {
+                Some(stream) => stream.sync(now, scheme, f.next),
+                None => shared.counters.foreign += 1,
+            },
             Frame::Feedback(f) if f.root == self.config.node => {
                 let root = group.root(&self.config);
                 root.feedback(now, from, f, shared.counters, shared.out);
@@ -522,8 +553,22 @@ impl Node {
                 shared.counters.words_received += 1;
                 let rank = group.members.binary_search(&from).ok();
                 let words = group.words(&self.config).zip(rank);
-                let fits = words.is_some_and(|(w, rank)| w.word(rank as u32, f, shared.out));
+                let fits = words.is_some_and(|(w, rank)| w.word(now, rank as u32, f));
                 shared.counters.foreign += u64::from(!fits);
+            }
+            Frame::Query(f) => {
+                if self.queries.len() < ACKS_MAX {
+                    self.queries.push_back((from, *f));
+                }
+            }
+            Frame::Reply(f) => {
+                let mut inbound = group.inbound.iter_mut();
+                let stream = inbound.find(|s| s.root() == from);
+                let rank = group.members.binary_search(&from).ok();
+                let words = group.words.as_mut().zip(rank);
+                let asked = stream.is_some_and(|s| s.reply(now, f, shared.out))
+                    || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
+                shared.counters.foreign += u64::from(!asked);
             }
         }
         if let Frame::Feedback(f) = frame
@@ -579,6 +624,13 @@ impl Node {
             wire::put_probe_ack(head, &probe);
             return datagram::control(Dest::Node(to));
         }
+        while let Some((to, query)) = self.queries.pop_front() {
+            if let Some(reply) = self.reply(&query) {
+                self.start().put(head, 0);
+                wire::put_reply(head, &reply);
+                return datagram::control(Dest::Node(to));
+            }
+        }
         self.ring(now);
         loop {
             if let Some(output) = self.out.pop_front() {
@@ -599,6 +651,24 @@ impl Node {
                 self.set_timer(now, at);
             }
         }
+    }
+
+    /// What this node says of itself when it is asked; `None`: it has left the group meanwhile.
+    fn reply(&self, query: &Query) -> Option<Reply> {
+        let (_, group) = self.group(query.group).ok()?;
+        let words = group.words.as_ref();
+        let (at, barrier, ended) = words.map_or_else(
+            || (Reached::none(group.start), None, !group.gone.is_empty()),
+            Words::state,
+        );
+        Some(Reply {
+            group: group.id,
+            nonce: query.nonce,
+            op: group.root.as_ref().and_then(|r| r.describes(query.seq)),
+            at,
+            barrier,
+            ended,
+        })
     }
 
     /// Moves groups whose time has come to those that are ready.
@@ -666,6 +736,9 @@ impl Node {
                 To::Rank(rank) => Dest::Node(group.members[rank as usize]),
             };
             return Some(datagram::put_word(to, &word, begin, head));
+        }
+        if let Some((to, query)) = group.query(now, &mut self.rng) {
+            return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
         }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
             let size = group.chunk as usize + self.config.scheme.data_overhead();

@@ -17,8 +17,8 @@ const WAY: Duration = Duration::from_micros(20);
 const START: Seq = Seq(u32::MAX - 1);
 const CENTRAL: Barrier = Barrier::Central;
 
-/// A datagram: when it arrives, from whom, to whom, and what it says.
-type Flying = (Time, usize, usize, Word);
+/// A datagram: when it arrives, to whom, and its bytes.
+type Flying = (Time, usize, Vec<u8>);
 
 /// Whether a word that goes there is lost on its way to a node.
 type Lose = Box<dyn FnMut(Dest, usize, &Word) -> bool>;
@@ -111,8 +111,10 @@ impl Net {
         self.sent += 1;
         assert!(self.sent < 100_000, "they never stop");
         let datagram = wire::decode(head).expect("what a node writes can be read");
-        let Some(Frame::Word(word)) = datagram.frames().next() else {
-            panic!("not a word");
+        let word = match datagram.frames().next() {
+            Some(Frame::Word(word)) => Some(word),
+            Some(Frame::Query(_) | Frame::Reply(_)) => None,
+            other => panic!("{other:?} in a barrier"),
         };
         let all = 0..self.nodes.len();
         for i in all.filter(|&i| i != from) {
@@ -120,20 +122,27 @@ impl Net {
                 Dest::Group(_) => true,
                 Dest::Node(n) => n == NodeId(10 * i as u32),
             };
-            if meant && !(self.lose)(to, i, &word) {
-                self.flying.push_back((self.now + WAY, from, i, word));
+            if meant && !word.is_some_and(|word| (self.lose)(to, i, &word)) {
+                self.flying.push_back((self.now + WAY, i, head.to_vec()));
             }
         }
     }
 
-    fn tell(&mut self, from: usize, to: usize, word: Word) {
+    fn tell(&mut self, from: usize, to: usize, frame: Frame<'_>) {
         let header = Header {
             flight: 0,
             source: NodeId(10 * from as u32),
             session: SESSION,
         };
-        let frame = Frame::Word(word);
         self.nodes[to].packet(self.now, self.now, &header, &frame);
+        self.drain(to);
+    }
+
+    fn hear(&mut self, to: usize, bytes: &[u8]) {
+        let datagram = wire::decode(bytes).expect("what a node writes can be read");
+        for frame in datagram.frames() {
+            self.nodes[to].packet(self.now, self.now, &datagram.header, &frame);
+        }
         self.drain(to);
     }
 
@@ -152,8 +161,8 @@ impl Net {
             };
             self.now = next;
             while self.flying.front().is_some_and(|f| f.0 <= next) {
-                if let Some((_, from, to, word)) = self.flying.pop_front() {
-                    self.tell(from, to, word);
+                if let Some((_, to, bytes)) = self.flying.pop_front() {
+                    self.hear(to, &bytes);
                 }
             }
             for i in 0..self.nodes.len() {
@@ -421,11 +430,63 @@ fn words_that_cannot_be_true_are_dropped() {
         word(at(1, 0), Some(at(2, 0))),
     ] {
         let (before, sent) = (foreign(&net), net.sent);
-        net.tell(1, 0, bad);
+        net.tell(1, 0, Frame::Word(bad));
         assert_eq!(foreign(&net), before + 1, "{bad:?}");
         assert_eq!(net.sent, sent, "answered: {bad:?}");
     }
-    net.tell(1, 0, word(at(1, 0), Some(at(1, 0))));
+    net.tell(1, 0, Frame::Word(word(at(1, 0), Some(at(1, 0)))));
     assert_eq!(foreign(&net), 5);
     assert_eq!(net.nodes[0].counters().words_answered, 1);
+}
+
+#[test]
+fn who_forges_words_ends_no_barrier() {
+    let forged = |count: u32, barrier, flags| Word {
+        group: GROUP,
+        at: Reached {
+            count: START + count,
+            round: 0,
+        },
+        heard: None,
+        barrier: Some(barrier),
+        flags,
+    };
+    let other = Barrier::Mcs;
+    // Barriers said to have ended; another algorithm, for the barrier that is entered and the next.
+    for (word, early) in [
+        (forged(1, CENTRAL, flag::ENDED), false),
+        (forged(0, CENTRAL, flag::ENDED | flag::ASK), true),
+        (forged(1, other, 0), false),
+        (forged(1, other, 0), true),
+    ] {
+        let mut net = Net::new(3);
+        if early {
+            net.tell(1, 0, Frame::Word(word));
+        }
+        net.enter(0, CENTRAL);
+        net.enter(2, CENTRAL);
+        for at in [1, 50] {
+            net.run(ms(at));
+            net.tell(1, 0, Frame::Word(word));
+        }
+        net.run(ms(60));
+        net.enter(1, CENTRAL);
+        net.silence();
+        assert_eq!(net.completed(), [1; 3], "{word:?}");
+        // A reply that nobody has asked for does nothing either.
+        let reply = wire::Reply {
+            group: GROUP,
+            nonce: 0,
+            op: None,
+            at: word.at,
+            barrier: word.barrier,
+            ended: true,
+        };
+        net.tell(1, 0, Frame::Reply(reply));
+        (0..3).for_each(|i| _ = net.enter(i, CENTRAL));
+        net.silence();
+        assert_eq!(net.completed(), [2; 3], "{word:?}");
+        let ended = |e| !matches!(e, Event::Complete(_));
+        assert_eq!(net.count(ended), [0; 3], "{word:?}");
+    }
 }

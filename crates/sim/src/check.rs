@@ -257,7 +257,11 @@ impl Judge {
                         self.wrong(host, || format!("a sync of packet {next}, never sent"));
                     }
                 }
-                Frame::Probe(_) | Frame::ProbeAck(_) | Frame::Word(_) => {}
+                Frame::Probe(_)
+                | Frame::ProbeAck(_)
+                | Frame::Word(_)
+                | Frame::Query(_)
+                | Frame::Reply(_) => {}
             }
         }
     }

@@ -78,6 +78,14 @@ fn put(out: &mut String, frame: &Frame<'_>) {
         Frame::Sync(s) => write!(out, "sync <{}", s.next.0),
         Frame::Probe(p) => write!(out, "probe {}", p.nonce),
         Frame::ProbeAck(p) => write!(out, "probe-ack {}", p.nonce),
+        Frame::Query(q) => write!(out, "query {}", q.seq.0),
+        Frame::Reply(r) => {
+            let _ = write!(out, "reply");
+            match r.op {
+                Some((op, len)) => write!(out, " {} ({len})", op.0),
+                None => Ok(()),
+            }
+        }
         Frame::Word(w) => {
             let ask = if w.flags & flag::ASK != 0 { "?" } else { "" };
             let ended = if w.flags & flag::ENDED != 0 {

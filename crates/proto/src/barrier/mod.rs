@@ -59,6 +59,14 @@ pub struct Reached {
 }
 
 impl Reached {
+    /// No barrier of a group whose counts begin at `start` has been entered.
+    pub fn none(start: Seq) -> Reached {
+        Reached {
+            count: start,
+            round: 0,
+        }
+    }
+
     /// Whether this is less far than `other`.
     pub fn before(self, other: Reached) -> bool {
         match self.count == other.count {

@@ -13,12 +13,14 @@ use std::collections::VecDeque;
 
 use super::{Barrier, Reached, Schedule};
 use crate::border::{Counters, Event, Output, Refused};
+use crate::doubt::Doubt;
 use crate::id::{GroupId, OpId};
 use crate::limits;
 use crate::mutant::{self, Mutant};
+use crate::rng::Rng;
 use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{Word, flag};
+use crate::wire::{Reply, Word, flag};
 
 /// Nothing has moved for so long: time to ask. It doubles each time in vain ...
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -72,6 +74,9 @@ pub struct Words {
     /// Ranks that have asked.
     answers: VecDeque<u32>,
     asking: Asking,
+    /// Ranks whose words would end the group's barriers, until they have been asked; at most one
+    /// entry for a rank.
+    doubts: Vec<(u32, Doubt)>,
 }
 
 /// The barrier that this node is in.
@@ -116,10 +121,7 @@ impl Words {
     /// No barrier of a group has been entered; the first one has the number after `start`, if any can
     /// complete: if not, they have `ended`. This node is rank `me` of `size`.
     pub fn new(group: GroupId, (me, size): (u32, u32), start: Seq, ended: bool) -> Words {
-        let at = Reached {
-            count: start,
-            round: 0,
-        };
+        let at = Reached::none(start);
         let peer = Peer {
             heard: at,
             barrier: None,
@@ -152,6 +154,7 @@ impl Words {
                 cursor: 0,
                 at_once: 0,
             },
+            doubts: Vec::new(),
         }
     }
 
@@ -195,15 +198,28 @@ impl Words {
         // Whoever lacks a word asks, and is told.
         self.left = self.at.count + 1;
         self.open = [0; 2];
+        self.doubts.clear();
     }
 
     /// A word of another member. False: it cannot be true, or is long outdated.
-    pub fn word(&mut self, from: u32, word: &Word, out: &mut VecDeque<Output>) -> bool {
+    pub fn word(&mut self, now: Time, from: u32, word: &Word) -> bool {
         // Who has entered a barrier has left the one before, which all had entered.
         let ahead = word.at.count.from(self.at.count);
         let believed = word.heard.is_none_or(|heard| !self.at.before(heard));
         if !(-1..=1).contains(&ahead) || !believed || from == self.me {
             return false;
+        }
+        let peer = &mut self.peers[from as usize];
+        if word.flags & flag::ASK != 0 && !peer.answer {
+            peer.answer = true;
+            self.answers.push_back(from);
+        }
+        let current = self.current.as_ref();
+        let other = current.is_some_and(|c| ahead == 0 && word.barrier != Some(c.barrier));
+        if (other || word.flags & flag::ENDED != 0) && !self.ended {
+            // Nothing of it is believed before the peer has said so itself.
+            self.doubt(now, from);
+            return true;
         }
         let open = self.openness(from);
         let peer = &mut self.peers[from as usize];
@@ -222,16 +238,42 @@ impl Words {
                 peer.known
             };
         }
-        if word.flags & flag::ASK != 0 && !peer.answer {
-            peer.answer = true;
-            self.answers.push_back(from);
-        }
         self.count(open, from);
+        true
+    }
+
+    /// A word that bears this rank's name would end the barriers: is it the rank's?
+    fn doubt(&mut self, now: Time, rank: u32) {
+        if !self.doubts.iter().any(|d| d.0 == rank) {
+            self.doubts.push((rank, Doubt::new(now)));
+        }
+    }
+
+    /// A question that is due: to which rank, and its nonce.
+    pub fn query(&mut self, now: Time, rng: &mut Rng) -> Option<(u32, u64)> {
+        // A rank that does not answer may have left; what it says comes again if it has not.
+        self.doubts.retain(|d| !d.1.is_over(now));
+        let mut doubts = self.doubts.iter_mut();
+        doubts.find_map(|(rank, doubt)| Some((*rank, doubt.poll(now, rng)?)))
+    }
+
+    /// A rank says how far it has come. Says whether it was asked.
+    pub fn reply(&mut self, from: u32, reply: &Reply, out: &mut VecDeque<Output>) -> bool {
+        let asked = |d: &(u32, Doubt)| d.0 == from && d.1.is_answered(reply.nonce);
+        let Some(i) = self.doubts.iter().position(asked) else {
+            return false;
+        };
+        self.doubts.swap_remove(i);
+        let ahead = reply.at.count.from(self.at.count);
         let current = self.current.as_ref();
-        if current.is_some_and(|c| ahead == 0 && word.barrier != Some(c.barrier)) {
-            self.end(Ended::Mismatch, out);
-        } else if word.flags & flag::ENDED != 0 && !self.ended {
+        if reply.ended {
             self.end(Ended::Failed, out);
+        } else if current.is_some_and(|c| ahead == 0 && reply.barrier != Some(c.barrier)) {
+            self.end(Ended::Mismatch, out);
+        } else if (-1..=1).contains(&ahead) {
+            // What it was heard to say was not all its own. What it has said since comes again.
+            let peer = &mut self.peers[from as usize];
+            (peer.heard, peer.barrier) = (reply.at, reply.barrier);
         }
         true
     }
@@ -265,12 +307,18 @@ impl Words {
     /// When [`Words::poll`] has something to send that it had not when it was last asked.
     pub fn wake(&self) -> Option<Time> {
         let asks = self.owes() && !mutant::active(Mutant::ForgetsToRepeat);
-        asks.then_some(self.asking.due)
+        let doubts = self.doubts.iter().map(|d| d.1.wake());
+        doubts.chain(asks.then_some(self.asking.due)).min()
     }
 
     /// Whether this node is in a barrier, or somebody may lack a word of it.
     pub fn owes(&self) -> bool {
         self.current.is_some() || self.open != [0; 2]
+    }
+
+    /// How far this node has come, with which barrier, and whether the barriers have ended.
+    pub fn state(&self) -> (Reached, Option<Barrier>, bool) {
+        (self.at, self.barrier, self.ended)
     }
 
     /// This node's word, as it is now.
@@ -367,7 +415,7 @@ impl Words {
                 return false;
             }
             if peer.heard.count == self.at.count && peer.barrier != Some(current.barrier) {
-                self.end(Ended::Mismatch, out);
+                self.doubt(now, rank);
                 return false;
             }
             current.waited += 1;
@@ -430,7 +478,8 @@ impl Words {
 
     /// The next peer that is to be asked now: first those whose words this round lacks.
     fn next_to_ask(&mut self, now: Time) -> Option<u32> {
-        if self.wake().is_none_or(|due| now < due) {
+        let asks = self.owes() && !mutant::active(Mutant::ForgetsToRepeat);
+        if !asks || now < self.asking.due {
             return None;
         }
         let schedule = self.current.as_ref().and_then(|c| {
@@ -482,6 +531,7 @@ impl Words {
         assert_eq!(open, self.open, "words that are not covered");
         assert!(self.queue.len() <= limits::BARRIERS_MAX);
         assert!(self.schedules.len() <= SCHEDULES_MAX);
-        assert!(!self.ended || self.current.is_none());
+        assert!(!self.ended || self.current.is_none() && self.doubts.is_empty());
+        assert!(self.doubts.len() < self.peers.len());
     }
 }

@@ -5,6 +5,7 @@
 //! which bytes of it it belongs, and one cumulative number acknowledges many of them (P1.6).
 
 mod below;
+mod doubts;
 mod parity;
 mod riders;
 mod speaking;
@@ -27,6 +28,7 @@ use crate::seq::Seq;
 use crate::sum::Sum;
 use crate::time::Time;
 use crate::wire::{self, Coded, Data, Feedback, Origin, Ranges, flag};
+use doubts::Doubts;
 use parity::Kept;
 
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
@@ -48,7 +50,10 @@ struct Posted {
     cut: Cut,
     len: u64,
     placed: u32,
+    /// The root has confirmed that its object is another one.
     mismatch: bool,
+    /// The root has confirmed its length: what contradicts that is not the root's.
+    vouched: bool,
     /// Bytes of it could not be placed: it is over, and nothing more of it is taken.
     failed: bool,
 }
@@ -189,6 +194,7 @@ pub struct Inbound {
     /// Since when the first gap has been open.
     opened: Time,
     retry: Duration,
+    doubts: Doubts,
 }
 
 impl Inbound {
@@ -254,6 +260,7 @@ impl Inbound {
             learnt: Time::ZERO,
             opened: Time::ZERO,
             retry: scheme.detect.ask_min,
+            doubts: Doubts::default(),
         }
     }
 
@@ -314,16 +321,18 @@ impl Inbound {
         if self.ops.len() >= limits::OPS_MAX || span + u64::from(cut.packets) >= 1 << 31 {
             return Err(Refused::Busy);
         }
-        let mut op = Posted {
+        let op = Posted {
             id,
             base: self.end,
             cut,
             len,
             placed: 0,
             mismatch: false,
+            vouched: false,
             failed: false,
         };
         self.end = op.end();
+        let mut doubtful = false;
         while let Some(&h) = self.held.front().filter(|h| h.seq.before(self.end)) {
             self.held.pop_front();
             let extent = op.extent(h.seq.from(op.base) as u32);
@@ -332,13 +341,13 @@ impl Inbound {
             } else {
                 out.push_back(Output::Discard(h.token));
                 self.gaps.reopen(h.seq);
-                if !op.mismatch {
-                    op.mismatch = true;
-                    out.push_back(Output::Event(Event::Mismatch(id)));
-                }
+                doubtful = true;
             }
         }
         self.ops.push_back(op);
+        if doubtful {
+            self.doubt(now, id);
+        }
         if let Below::Serves(relay) = &mut self.below {
             relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
         }
@@ -373,6 +382,7 @@ impl Inbound {
             _ => out.extend(self.ops.iter().map(|op| Output::Release(op.id))),
         }
         self.ops.clear();
+        self.doubts.clear();
         self.kept.clear();
         self.below = Below::Nobody;
         self.forget_held(out);
@@ -408,12 +418,16 @@ impl Inbound {
         node: &mut Shared<'_>,
     ) -> Placement {
         let fresh = data.flags & flag::REPAIR == 0;
-        self.arrive((flight, arrived), node.counters);
-        self.received = self.received.wrapping_add(u32::from(fresh));
         let high = self.gaps.high();
         let filled = self.gaps.filled();
         let repeat = self.gaps.has(data.seq);
-        let placement = self.place(data, node);
+        let Some(placement) = self.place(now, data, node) else {
+            // It tells nothing of the path either.
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        };
+        self.arrive((flight, arrived), node.counters);
+        self.received = self.received.wrapping_add(u32::from(fresh));
         self.carry(now, node.out);
         if fresh && repeat {
             // It was overtaken by its own repair.
@@ -498,7 +512,8 @@ impl Inbound {
         }
     }
 
-    fn place(&mut self, data: &Data<'_>, node: &mut Shared<'_>) -> Placement {
+    /// Where a data packet belongs; `None`: it contradicts what was posted.
+    fn place(&mut self, now: Time, data: &Data<'_>, node: &mut Shared<'_>) -> Option<Placement> {
         let counters = &mut *node.counters;
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
         let last = data.flags & flag::LAST != 0;
@@ -511,43 +526,37 @@ impl Inbound {
             if self.collector == self.root {
                 self.askable = self.askable.max(data.seq + 1);
             }
-            return Placement::Discard;
+            return Some(Placement::Discard);
         }
         if data.seq.before(self.end) {
             let Some(op) = self.op_at(data.seq) else {
                 counters.duplicates += 1;
-                return Placement::Discard;
+                return Some(Placement::Discard);
             };
             if op.failed {
                 counters.duplicates += 1;
-                return Placement::Discard;
+                return Some(Placement::Discard);
             }
             let extent = op.extent(data.seq.from(op.base) as u32);
             let other = matches!(data.origin, Origin::Source(base) if base != op.base);
             if other || len != extent.len || last != op.is_last(data.seq) {
-                counters.foreign += 1;
-                if !op.mismatch {
-                    op.mismatch = true;
-                    node.out
-                        .push_back(Output::Event(Event::Mismatch(extent.op)));
-                }
-                return Placement::Discard;
+                self.doubt(now, extent.op);
+                return None;
             }
             match self.gaps.see(data.seq) {
                 Seen::New => {
                     self.fill(data.seq, node.out);
-                    Placement::Write(extent)
+                    Some(Placement::Write(extent))
                 }
                 Seen::Repeat | Seen::Beyond => {
                     counters.duplicates += 1;
-                    Placement::Discard
+                    Some(Placement::Discard)
                 }
             }
         } else if let Origin::Source(op) = data.origin
             && (len > chunk || data.seq.before(op))
         {
-            counters.foreign += 1;
-            Placement::Discard
+            None
         } else if let Origin::Source(op) = data.origin
             && self.gaps.see(data.seq) == Seen::New
         {
@@ -562,10 +571,10 @@ impl Inbound {
                 token,
             };
             self.held.insert(at, held);
-            Placement::Hold(token)
+            Some(Placement::Hold(token))
         } else {
             counters.duplicates += 1;
-            Placement::Discard
+            Some(Placement::Discard)
         }
     }
 
@@ -731,7 +740,11 @@ impl Inbound {
             Below::Nobody => None,
         };
         let ripens = self.ripens.map(|r| r.0);
-        [self.due, ripens, relay].into_iter().flatten().min()
+        let doubts = self.doubts.wake();
+        [self.due, ripens, relay, doubts]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Writes a feedback frame to `head` if one is due, after `header` has written what comes

@@ -33,9 +33,14 @@ impl Root {
     ) -> u64 {
         let mut noted = 0;
         let mut part: Option<Part> = None;
+        let Some(group) = &self.lanes[GROUP_LANE] else {
+            return 0;
+        };
+        // What lies outside the window costs nothing to leave out.
+        let (base, upto) = (group.window.base(), upto.min(group.window.next()));
         for (first, n) in missing {
             let end = (first + n).min(upto);
-            let mut at = first;
+            let mut at = first.max(base);
             while at.before(end) {
                 let within = |p: &Part| at.within(p.first, p.packets);
                 if !part.as_ref().is_some_and(within) {

@@ -85,6 +85,8 @@ pub struct Root {
     demand: Option<Demand>,
     ops: VecDeque<Op>,
     end: Seq,
+    /// Packets before this have been sent at least once, by one lane or another.
+    front: Seq,
     flights: Flights,
     /// Members that have not placed the first operation.
     waiting: usize,
@@ -139,6 +141,7 @@ impl Root {
             demand: blocks.then(|| Demand::new(window)),
             ops: VecDeque::new(),
             end: start,
+            front: start,
             flights: Flights::new(),
             waiting: 0,
             asks: VecDeque::new(),
@@ -507,6 +510,12 @@ impl Root {
         None
     }
 
+    /// First packet and length of the operation under way that packet `seq` is of.
+    pub fn describes(&self, seq: Seq) -> Option<(Seq, u64)> {
+        let op = self.ops.get(self.op_at(seq))?;
+        (!seq.before(op.base)).then_some((op.base, op.len))
+    }
+
     /// Which broadcast under way packet `seq` is of, if it is of one: the first that ends after it.
     fn op_at(&self, seq: Seq) -> usize {
         self.ops.partition_point(|op| !seq.before(op.end()))
@@ -598,6 +607,7 @@ impl Root {
         } else {
             l.window.send(now, flight);
             l.fresh = l.fresh.wrapping_add(1);
+            self.front = self.front.max(l.window.next());
         }
         *match (repair, to) {
             (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
@@ -761,7 +771,9 @@ impl Root {
                 assert!(lane.at_base as usize <= at_base, "lane {at}'s base");
             }
         }
+        assert!(!self.end.before(self.front));
         for (i, m) in self.members.iter().enumerate() {
+            assert!(self.relay.is_some() || !self.front.before(m.cum));
             assert!(!self.end.before(m.cum));
             if !m.is_mine() {
                 continue;

@@ -18,7 +18,12 @@ impl Root {
             return;
         };
         let f = &match self.relay {
-            None => *f,
+            // A receiver knows of what it was told, and a forged sync tells it of packets that do
+            // not exist.
+            None => Feedback {
+                high: f.high.min(self.front).max(f.cum),
+                ..*f
+            },
             // A co-root's group may be ahead of what it has posted itself.
             Some(_) => Feedback {
                 cum: f.cum.min(self.end),
@@ -30,8 +35,9 @@ impl Root {
         // Who answers for a tree below it is as far as that.
         let cum = if self.is_tree() { f.below } else { f.cum };
         let m = &mut self.members[i];
-        // Older than what is known, or about packets that do not exist.
-        if !m.is_mine() || cum.before(m.cum) || self.end.before(f.cum) || self.end.before(f.high) {
+        // Older than what is known, or about packets that were never sent.
+        let most = self.relay.map_or(self.front, |_| self.end);
+        if !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
             counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
             return;
         }
@@ -232,8 +238,11 @@ impl Root {
         let Some(l) = &mut self.lanes[self.members[i].lane] else {
             return 0;
         };
+        // What lies outside the window costs nothing to leave out.
+        let end = (first + n).min(upto).min(l.window.next());
+        let first = first.max(l.window.base());
         let mut noted = 0;
-        for seq in (0..n).map(|k| first + k).take_while(|s| s.before(upto)) {
+        for seq in (0..end.from(first).max(0) as u32).map(|k| first + k) {
             for who in hierarchy.below(i as u32) {
                 if !self.members[who as usize].gone {
                     noted += u64::from(l.window.lacks(now, seq, who, as_of, rto));

@@ -10,7 +10,7 @@ mod write;
 pub use read::{Datagram, DecodeError, Frames, Ranges, decode, source};
 pub use write::{
     put_check, put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack,
-    put_sync, put_word, set_check,
+    put_query, put_reply, put_sync, put_word, set_check,
 };
 
 use crate::barrier::{Barrier, Reached};
@@ -39,6 +39,9 @@ pub const SYNC_LEN: usize = 16;
 pub const PROBE_LEN: usize = 12;
 /// Length of a word, in bytes.
 pub const WORD_LEN: usize = 24;
+/// Length of a query and of a reply, in bytes. They are equal, so that a reply is no larger than
+/// what caused it.
+pub const QUERY_LEN: usize = 40;
 
 /// Kinds of frames. Those that this version reserves are refused by [`decode`].
 pub mod kind {
@@ -62,6 +65,10 @@ pub mod kind {
     pub const CHECK: u8 = 9;
     /// A parity packet of a block of a broadcast.
     pub const PARITY: u8 = 10;
+    /// Asks a node whether it said what its datagrams seem to say.
+    pub const QUERY: u8 = 11;
+    /// Answers a query.
+    pub const REPLY: u8 = 12;
     /// Reserved: an authentication trailer, always the last frame.
     pub const AUTH: u8 = 15;
 }
@@ -87,8 +94,10 @@ pub mod flag {
     pub const ALONE: u8 = 2;
     /// Word: it goes to one node, and says how far that one has been heard to be.
     pub const ECHO: u8 = 2;
-    /// Word: no barrier of the group will complete any more.
+    /// Word, reply: no barrier of the group will complete any more.
     pub const ENDED: u8 = 4;
+    /// Reply: the operation that was asked about is under way, and the reply describes it.
+    pub const KNOWN: u8 = 1;
     /// Check: the sum of the datagram's words.
     pub const ADDITIVE: u8 = 1;
     /// Check: CRC-32C.
@@ -146,6 +155,10 @@ pub enum Frame<'a> {
     ProbeAck(Probe),
     /// See [`Word`].
     Word(Word),
+    /// See [`Query`].
+    Query(Query),
+    /// See [`Reply`].
+    Reply(Reply),
 }
 
 /// One packet of a broadcast.
@@ -269,6 +282,36 @@ pub struct Word {
     pub barrier: Option<Barrier>,
     /// [`flag::ASK`], [`flag::ENDED`].
     pub flags: u8,
+}
+
+/// Asks a node by unicast what it sends, after a datagram that bears its name has contradicted what
+/// this node expects. Whoever forged that datagram does not see the nonce.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Query {
+    /// Which group.
+    pub group: GroupId,
+    /// Asks about the operation of the receiver's own stream that contains this packet.
+    pub seq: Seq,
+    /// Told back in the reply.
+    pub nonce: u64,
+}
+
+/// What a node says of itself when it is asked by a [`Query`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// Which group.
+    pub group: GroupId,
+    /// The query's.
+    pub nonce: u64,
+    /// First packet and length in bytes of the operation of the source's stream that was asked
+    /// about; `None`: no such operation is under way.
+    pub op: Option<(Seq, u64)>,
+    /// How far the source has come with the barriers of the group.
+    pub at: Reached,
+    /// The last barrier that the source has entered; none before the first.
+    pub barrier: Option<Barrier>,
+    /// Whether no barrier of the group will complete any more.
+    pub ended: bool,
 }
 
 #[cfg(test)]

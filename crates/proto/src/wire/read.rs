@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::{
     CHECK_LEN, Check, Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
-    Origin, PROBE_LEN, Parity, Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag,
-    kind,
+    Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION,
+    WORD_LEN, Word, flag, kind,
 };
 use crate::barrier::{Barrier, Reached};
 use crate::id::{GroupId, NodeId, Session};
@@ -40,6 +40,9 @@ pub enum DecodeError {
     Block,
     /// A word of a barrier that cannot be, or with more rounds than there are.
     Word,
+    /// A query or a reply with fields that are to be zero and are not, or of a barrier that cannot
+    /// be.
+    Query,
 }
 
 impl fmt::Display for DecodeError {
@@ -56,6 +59,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Sources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
             DecodeError::Word => "impossible barrier in a word",
+            DecodeError::Query => "impossible query or reply",
         })
     }
 }
@@ -71,6 +75,11 @@ fn u16_at<const N: usize>(b: &[u8; N], i: usize) -> u16 {
 #[inline(always)]
 fn u32_at<const N: usize>(b: &[u8; N], i: usize) -> u32 {
     u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]])
+}
+
+#[inline(always)]
+fn u64_at<const N: usize>(b: &[u8; N], i: usize) -> u64 {
+    u64::from(u32_at(b, i)) << 32 | u64::from(u32_at(b, i + 4))
 }
 
 /// A datagram whose header and every frame have been checked.
@@ -307,6 +316,23 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             let (f, _) = fixed::<WORD_LEN>(f)?;
             Frame::Word(word(f, flags).ok_or(DecodeError::Word)?)
         }
+        kind::QUERY => {
+            exactly(QUERY_LEN)?;
+            let (f, _) = fixed::<QUERY_LEN>(f)?;
+            if flags != 0 || f[20..].iter().any(|&b| b != 0) {
+                return Err(DecodeError::Query);
+            }
+            Frame::Query(Query {
+                group: GroupId(u32_at(f, 4)),
+                seq: Seq(u32_at(f, 8)),
+                nonce: u64_at(f, 12),
+            })
+        }
+        kind::REPLY => {
+            exactly(QUERY_LEN)?;
+            let (f, _) = fixed::<QUERY_LEN>(f)?;
+            Frame::Reply(reply(f, flags).ok_or(DecodeError::Query)?)
+        }
         _ => return Err(DecodeError::Kind),
     };
     Ok((frame, rest))
@@ -345,6 +371,31 @@ fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
         heard: echo.then_some(heard),
         barrier,
         flags: flags & !flag::ECHO,
+    })
+}
+
+/// A reply, if it can be one.
+fn reply(f: &[u8; QUERY_LEN], flags: u8) -> Option<Reply> {
+    let at = Reached {
+        count: Seq(u32_at(f, 28)),
+        round: u16_at(f, 32),
+    };
+    let code = (f[34], u16_at(f, 36));
+    let barrier = Barrier::from_code(code);
+    let op = (Seq(u32_at(f, 8)), u64_at(f, 20));
+    let known = flags & flag::KNOWN != 0;
+    let fits = usize::from(at.round) <= limits::ROUNDS_MAX
+        && (barrier.is_some() || (code == (0, 0) && at.round == 0))
+        && (known || op == (Seq(0), 0))
+        && (f[35], f[38], f[39]) == (0, 0, 0)
+        && flags & !(flag::KNOWN | flag::ENDED) == 0;
+    fits.then_some(Reply {
+        group: GroupId(u32_at(f, 4)),
+        nonce: u64_at(f, 12),
+        op: known.then_some(op),
+        at,
+        barrier,
+        ended: flags & flag::ENDED != 0,
     })
 }
 

@@ -300,6 +300,59 @@ fn extensions_of_the_header_are_skipped() {
 }
 
 #[test]
+fn query_and_reply_vectors() {
+    let query = Query {
+        group: GroupId(7),
+        seq: Seq(250),
+        nonce: 0x99aa_bbcc_ddee_ff00,
+    };
+    let mut q = start();
+    put_query(&mut q, &query);
+    agrees("query", &q, &[Frame::Query(query)]);
+    let reply = Reply {
+        group: GroupId(7),
+        nonce: query.nonce,
+        op: Some((Seq(240), 65_536)),
+        at: Reached {
+            count: Seq(3),
+            round: 1,
+        },
+        barrier: Some(Barrier::Dissemination { ways: 4 }),
+        ended: false,
+    };
+    let mut r = start();
+    put_reply(&mut r, &reply);
+    agrees("reply", &r, &[Frame::Reply(reply)]);
+    // A reply is no larger than what caused it.
+    assert_eq!(q.len(), r.len());
+    let refused = |b: &[u8], at: usize, bad: u8| {
+        let mut wrong = b.to_vec();
+        wrong[HEADER_LEN + at] = bad;
+        assert_eq!(decode(&wrong).err(), Some(DecodeError::Query), "{at} {bad}");
+    };
+    for (at, bad) in [(1, 1), (20, 1), (39, 1)] {
+        refused(&q, at, bad);
+    }
+    // Unknown flags, an operation without KNOWN, too many rounds, a barrier that cannot be.
+    for (at, bad) in [(1, 3), (1, 0), (33, 65), (34, 9), (35, 1), (37, 0), (39, 1)] {
+        refused(&r, at, bad);
+    }
+    let none = Reply {
+        op: None,
+        at: Reached::none(Seq(9)),
+        barrier: None,
+        ended: true,
+        ..reply
+    };
+    let mut r = start();
+    put_reply(&mut r, &none);
+    assert_eq!(
+        decode(&r).unwrap().frames().next(),
+        Some(Frame::Reply(none))
+    );
+}
+
+#[test]
 fn every_refusal_has_its_reason() {
     let good = {
         let mut b = start();
@@ -351,11 +404,12 @@ proptest! {
     /// Damage to good datagrams, which random bytes hardly ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..9, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..11, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
         let mut b = vector([
             "data", "coded", "parity", "feedback", "sync", "probe", "probe-ack", "check", "word",
+            "query", "reply",
         ][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();

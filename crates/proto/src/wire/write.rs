@@ -2,7 +2,7 @@
 
 use super::{
     CHECK_LEN, Check, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN,
-    Probe, RANGE_LEN, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
+    Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
 };
 use crate::barrier::Barrier;
 use crate::id::GroupId;
@@ -159,4 +159,32 @@ pub fn put_word(out: &mut Vec<u8>, w: &Word) {
     out.extend_from_slice(&heard.1.to_be_bytes());
     out.extend_from_slice(&[code, 0]);
     out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// Appends a query.
+pub fn put_query(out: &mut Vec<u8>, q: &Query) {
+    let end = out.len() + QUERY_LEN;
+    frame(out, kind::QUERY, 0, QUERY_LEN);
+    be(out, q.group.0);
+    be(out, q.seq.0);
+    out.extend_from_slice(&q.nonce.to_be_bytes());
+    out.resize(end, 0);
+}
+
+/// Appends a reply.
+pub fn put_reply(out: &mut Vec<u8>, r: &Reply) {
+    let known = if r.op.is_some() { flag::KNOWN } else { 0 };
+    let ended = if r.ended { flag::ENDED } else { 0 };
+    let (op, len) = r.op.unwrap_or((Seq(0), 0));
+    let (code, number) = r.barrier.map_or((0, 0), Barrier::code);
+    frame(out, kind::REPLY, known | ended, QUERY_LEN);
+    be(out, r.group.0);
+    be(out, op.0);
+    out.extend_from_slice(&r.nonce.to_be_bytes());
+    out.extend_from_slice(&len.to_be_bytes());
+    be(out, r.at.count.0);
+    out.extend_from_slice(&r.at.round.to_be_bytes());
+    out.extend_from_slice(&[code, 0]);
+    out.extend_from_slice(&number.to_be_bytes());
+    out.extend_from_slice(&[0, 0]);
 }

@@ -1,0 +1,83 @@
+//! A contradiction that is looked into before it becomes an error.
+//!
+//! Whoever can send datagrams with a false source address can contradict what a node expects. So a
+//! contradiction is only a doubt. The node asks the speaker by unicast at its known address, with a
+//! nonce that a forger does not see, and believes the reply alone (spec 2.13).
+
+use core::time::Duration;
+
+use crate::rng::Rng;
+use crate::time::Time;
+
+/// A question without a reply is repeated after this time, which doubles with each repetition.
+const ASK_MIN: Duration = Duration::from_millis(5);
+/// Questions that are asked in vain before the doubt is dropped. A contradiction that is real comes
+/// again, because what contradicts is never acknowledged.
+const ASKED_MAX: u32 = 9;
+
+/// The state of one doubt: its nonce and when to ask next.
+#[derive(Clone, Debug)]
+pub struct Doubt {
+    /// Drawn with the first question.
+    nonce: Option<u64>,
+    due: Time,
+    asked: u32,
+}
+
+impl Doubt {
+    /// A doubt that has just arisen: ask at once.
+    pub fn new(now: Time) -> Doubt {
+        Doubt {
+            nonce: None,
+            due: now,
+            asked: 0,
+        }
+    }
+
+    /// When [`Doubt::poll`] has something new.
+    pub fn wake(&self) -> Time {
+        self.due
+    }
+
+    /// Whether it was asked about in vain for too long.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.asked == ASKED_MAX && now >= self.due
+    }
+
+    /// The nonce of a question to be asked now, if one is due.
+    pub fn poll(&mut self, now: Time, rng: &mut Rng) -> Option<u64> {
+        if now < self.due || self.asked == ASKED_MAX {
+            return None;
+        }
+        self.due = now + ASK_MIN * (1 << self.asked);
+        self.asked += 1;
+        Some(*self.nonce.get_or_insert_with(|| rng.bits()))
+    }
+
+    /// Whether a reply with this nonce answers it.
+    pub fn is_answered(&self, nonce: u64) -> bool {
+        self.nonce == Some(nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_asked_about_with_one_nonce_ever_more_rarely_and_then_dropped() {
+        let (mut rng, mut doubt) = (Rng::new(1), Doubt::new(Time(7)));
+        assert!(!doubt.is_answered(0));
+        let (mut now, mut nonces) = (Time(7), Vec::new());
+        while !doubt.is_over(now) {
+            let nonce = doubt.poll(now, &mut rng);
+            nonces.push(nonce.expect("a question is due"));
+            assert_eq!(doubt.poll(now, &mut rng), None);
+            now = doubt.wake();
+        }
+        assert_eq!(nonces.len(), ASKED_MAX as usize);
+        assert!(nonces.iter().all(|&n| doubt.is_answered(n)));
+        assert!(!doubt.is_answered(nonces[0] ^ 1));
+        assert_eq!(now, Time(7) + ASK_MIN * ((1 << ASKED_MAX) - 1));
+    }
+}
