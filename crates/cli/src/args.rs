@@ -59,7 +59,7 @@ Examples:
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
-disk; until then it is called NAME.XXXXXX.partial.";
+disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
 
 const COMPARE_LONG: &str = "\
 Compare auto with the papers' schemes: every number of nodes with every size and every loss, each a \
@@ -121,6 +121,14 @@ Examples:
   fabricast model --set t_pp_us=5 --set switch_us=0.1
       what if; --values lists the names";
 
+const DEMO_LONG: &str = "\
+Send a file from one sender to several receivers on this machine, by multicast and then by unicast, and compare.
+
+All are real processes that talk by UDP and TCP over the loopback. The loopback copies packets at the speed of memory; so \
+that time shows what a network would, the sender's packets go by an emulated link (--link): a token bucket charges \
+each packet that the sender sends. By multicast, one packet serves all receivers, since a switch makes the copies; by unicast, \
+each receiver's copy is sent and charged.";
+
 const RUN_LONG: &str = "\
 Start an MPI program whose MPI_Bcast and MPI_Barrier are Fabricast's. The program is not changed, \
 whether it is C, Fortran or Python (mpi4py).
@@ -174,7 +182,9 @@ pub enum Command {
     /// Receive the file that a sender offers
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
-    /// Show it on this machine: one sender, seven receivers, lost packets; no root, no network
+    /// Show multicast beside unicast on this machine, over an emulated link: one sender, seven receivers, lost
+    /// packets; no root, no network
+    #[command(long_about = DEMO_LONG)]
     Demo(Demo),
     /// Start an MPI program whose broadcasts and barriers are Fabricast's
     #[command(long_about = RUN_LONG, after_help = RUN_EXAMPLES)]
@@ -212,6 +222,9 @@ pub struct Net {
     /// Change a bit in this share of the datagrams that come in
     #[arg(long, value_name = "PCT", default_value = "0", hide = true, value_parser = units::percent)]
     pub inject_corruption: f64,
+    /// Send by an emulated link of this rate
+    #[arg(long, value_name = "RATE", hide = true, value_parser = units::rate)]
+    pub emulate_link: Option<u64>,
     /// Tell events as JSON, one per line, on standard output
     #[arg(long)]
     pub json: bool,
@@ -375,7 +388,10 @@ pub struct Demo {
     /// How many receivers
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub receivers: u32,
-    /// Length of the file [default: 128M, or less if there is less space]
+    /// Rate of the emulated link that the sender sends by, or off: as fast as this machine can
+    #[arg(long, value_name = "RATE|off", default_value = "500Mbit", value_parser = units::link)]
+    pub link: units::Link,
+    /// Length of the file [default: 64M, or less if there is less space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub size: Option<u64>,
     /// Share of datagrams that are dropped at each end

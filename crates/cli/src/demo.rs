@@ -1,6 +1,9 @@
 //! `fabricast demo`: one sender and some receivers as real processes on the loopback, twice: by
 //! multicast and by unicast. What they say of themselves is not believed; the files are compared
 //! here.
+//!
+//! The loopback has no link that copies would share, so the sender emulates one
+//! ([`fabricast::transport::link`]): time and bytes both show what a network would.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -21,8 +24,9 @@ use crate::output::{bar, table};
 use crate::units;
 
 /// Length of the file if there is space.
-const SIZE: u64 = 128 << 20;
-/// One round takes no longer than this, or it has failed.
+const SIZE: u64 = 64 << 20;
+/// One round takes no longer than this, or it has failed; and four times as long as the link needs
+/// for a copy to each receiver.
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
 /// Runs it; the exit code.
@@ -52,17 +56,31 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
         Some(size) => size,
         None => fitting(&place.0, n)?,
     };
+    let link = match args.link.0 {
+        Some(rate) => format!(
+            "The sender's packets go by an emulated link of {}: a token bucket, because the loopback \
+             has no link.\nA multicast is charged to it once, since a switch would make the \
+             copies; unicast once for each receiver.",
+            units::bits(rate as f64)
+        ),
+        None => {
+            "No link is emulated: a copy costs only this machine's memory and processor.".into()
+        }
+    };
     say(&format!(
         "One sender and {n} receivers on this machine, as processes of their own, with a file of \
-         {}.\nEach drops {} % of all datagrams on purpose. Twice: by multicast, then by unicast.\n",
+         {}.\n{link}\nEach process drops {} % of all packets on purpose; they are repaired.\n",
         units::bytes(size),
         args.loss * 100.0,
     ));
+    let needed = args.link.0.map_or(0, |rate| 4 * n as u64 * size / rate);
+    let limit = ROUND_MAX + Duration::from_secs(needed);
     let source = place.0.join("source");
     let hash = make(&source, size)?;
     let mut rounds = Vec::new();
     for (way, reach) in [("multicast", "auto"), ("unicast", "unicast")] {
-        let round = Transfer::new(args, &place.0, &source, way, reach, interrupt)?.run()?;
+        let round =
+            Transfer::new(args, &place.0, &source, (way, reach), limit, interrupt)?.run()?;
         compare(&place.0, n, &hash)?;
         say(&format!(
             "{way:9}: all {n} files compared here with the source: identical (BLAKE3 {}…)",
@@ -77,7 +95,11 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
             vec![
                 r.way.into(),
                 format!("{:.2} s", r.seconds),
-                format!("{:.2} x", r.wire_bytes as f64 / size.max(1) as f64),
+                format!(
+                    "{} ({:.2} x the file)",
+                    units::bytes(r.wire_bytes),
+                    r.wire_bytes as f64 / size.max(1) as f64
+                ),
                 r.repairs.to_string(),
                 r.injected.to_string(),
             ]
@@ -86,12 +108,29 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
     let head = [
         "",
         "time",
-        "sender's bytes / file",
+        "sent by the sender",
         "packets repaired",
         "dropped at the sender",
     ];
     print!("{}", table(&head, &rows));
+    say(&verdict(&rounds, n));
     Ok(())
+}
+
+/// The two rounds compared, in words.
+fn verdict(rounds: &[Round], receivers: usize) -> String {
+    let [multicast, unicast] = rounds else {
+        return String::new();
+    };
+    let times = |unicast: f64, multicast: f64| unicast / multicast.max(1e-9);
+    let (bytes, seconds) = (
+        times(unicast.wire_bytes as f64, multicast.wire_bytes as f64),
+        times(unicast.seconds, multicast.seconds),
+    );
+    format!(
+        "\nTo {receivers} receivers, unicast takes {seconds:.1} times as long as multicast, and \
+         sends {bytes:.1} times as many bytes."
+    )
 }
 
 fn say(text: &str) {
@@ -196,6 +235,7 @@ struct Transfer<'a> {
     sender: Process,
     events: Receiver<Value>,
     receivers: Vec<Process>,
+    limit: Duration,
     until: Instant,
 }
 
@@ -204,8 +244,8 @@ impl<'a> Transfer<'a> {
         args: &args::Demo,
         dir: &Path,
         source: &Path,
-        way: &'static str,
-        reach: &str,
+        (way, reach): (&'static str, &str),
+        limit: Duration,
         interrupt: &'a AtomicBool,
     ) -> Result<Transfer<'a>, Error> {
         let exe = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
@@ -224,6 +264,9 @@ impl<'a> Transfer<'a> {
         ]);
         command.args(["--min-receivers", &n, "--start-timeout", "20s"]);
         command.args(["--reach", reach, "--inject-loss", &loss]);
+        if let Some(rate) = args.link.0 {
+            command.args(["--emulate-link", &format!("{rate}B/s")]);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(starting)?;
         let output = child.stdout.take().expect("it was asked for");
@@ -241,7 +284,8 @@ impl<'a> Transfer<'a> {
             sender: Process(child),
             events,
             receivers: Vec::new(),
-            until: Instant::now() + ROUND_MAX,
+            limit,
+            until: Instant::now() + limit,
         };
         let address = loop {
             let event = transfer.next()?;
@@ -279,7 +323,7 @@ impl<'a> Transfer<'a> {
                 Ok(event) => return Ok(event),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < self.until => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let limit = ROUND_MAX.as_secs();
+                    let limit = self.limit.as_secs();
                     let text = format!("the {} round took more than {limit} s", self.way);
                     return Err(Error::Timeout(text));
                 }

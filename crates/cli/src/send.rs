@@ -45,6 +45,14 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
             match report.exit_code() {
                 exit::OK => out.code(exit::OK),
                 code => {
+                    if let Some(how) = &report.changed {
+                        eprintln!(
+                            "fabricast: {how}; {} of {} receivers have it as it was before that",
+                            report.verified(),
+                            report.receivers.len()
+                        );
+                        return code;
+                    }
                     let (failed, all) = (
                         report.receivers.len() - report.verified(),
                         report.receivers.len(),
@@ -112,6 +120,7 @@ pub fn net_options(net: &args::Net) -> NetOptions {
         offload: !net.no_offload,
         inject_loss: net.inject_loss,
         inject_corruption: net.inject_corruption,
+        emulate_link: net.emulate_link,
     }
 }
 
@@ -254,6 +263,7 @@ fn summary(report: &SendReport) -> serde_json::Value {
         "name": report.name,
         "len": report.len,
         "root": report.root,
+        "changed": report.changed,
         "seconds": report.seconds,
         "receivers": report.receivers.len(),
         "verified": report.verified(),

@@ -57,6 +57,18 @@ pub fn rate(s: &str) -> Result<u64, String> {
     }
 }
 
+/// The rate of an emulated link in bytes per second; none: there is no such link.
+#[derive(Clone, Copy, Debug)]
+pub struct Link(pub Option<u64>);
+
+/// A rate, or `off`.
+pub fn link(s: &str) -> Result<Link, String> {
+    match s {
+        "off" => Ok(Link(None)),
+        s => rate(s).map(|rate| Link(Some(rate))),
+    }
+}
+
 /// A number of bytes from `1472`, `64K`, `256MiB`, `1GB`.
 pub fn size(s: &str) -> Result<u64, String> {
     let (n, unit) = split(s)?;

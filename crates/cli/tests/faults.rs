@@ -4,13 +4,14 @@ mod common;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Run, Scratch, receiver, same, sender};
+use common::{Flush, Run, Scratch, receiver, same, sender};
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{GroupId, NodeId, Seq, Session, wire};
+use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 /// About 1.6 s for 32 MB: time to meddle.
@@ -50,7 +51,15 @@ fn a_killed_receiver_does_not_stop_the_others() {
     assert_eq!(b.end().code, None);
     same(&source, &dir.path("copy-0"));
     same(&source, &dir.path("copy-2"));
-    // Killed outright it cannot clean up; what it leaves has not the final name.
+    // Killed outright it cannot clean up, and need not: the file had no name.
+    let mut nameless = std::fs::File::options();
+    nameless
+        .write(true)
+        .custom_flags(OFlags::TMPFILE.bits() as i32);
+    match nameless.open(dir.path("")) {
+        Ok(_) => assert_eq!(dir.names(), ["copy-0", "copy-2", "source"]),
+        Err(e) => println!("skipped: what it leaves; no file without a name here: {e}"),
+    }
     assert!(!dir.path("copy-1").exists());
 }
 
@@ -85,9 +94,14 @@ fn when_the_sender_is_killed_the_receivers_end() {
 fn a_source_that_shrinks_or_changes_is_an_error_for_all() {
     let dir = Scratch::new();
     type Change = fn(&std::fs::File);
-    let changes: [(&str, Change); 2] = [
+    let changes: [(&str, Change); 3] = [
         ("shorter", |f| f.set_len(SIZE as u64 / 2).unwrap()),
         ("longer", |f| f.write_all_at(b"more", SIZE as u64).unwrap()),
+        // At bytes that have been read, and at others that have not.
+        ("was written to", |f| {
+            f.write_all_at(b"other", 1000).unwrap();
+            f.write_all_at(b"other", SIZE as u64 - 1000).unwrap();
+        }),
     ];
     for (word, change) in changes {
         let source = dir.file("source", SIZE);
@@ -103,6 +117,81 @@ fn a_source_that_shrinks_or_changes_is_an_error_for_all() {
             assert!(end.stderr.contains(word), "{}", end.stderr);
         }
         assert_eq!(dir.names(), ["source"]);
+    }
+}
+
+#[test]
+fn a_source_that_changes_when_all_is_proven_is_told_of() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 100_000);
+    let before = std::fs::read(&source).unwrap();
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let recv = flush.held(&address, "r0", &dir.path("copy"));
+    let held = flush.reached();
+    let file = std::fs::File::options().write(true).open(&source).unwrap();
+    file.write_all_at(b"other", 1000).unwrap();
+    drop(held);
+    let sent = send.end().expect(10);
+    assert_eq!(sent.result("r0")["state"], "verified");
+    assert!(sent.stderr.contains("was written to"), "{}", sent.stderr);
+    recv.end().expect(0);
+    assert!(std::fs::read(dir.path("copy")).unwrap() == before);
+}
+
+#[test]
+fn a_receiver_that_has_proven_all_needs_no_sender() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 3_000_000);
+    let copy = dir.path("copy");
+    for signal in [Signal::KILL, Signal::INT] {
+        let (mut send, address) = sender(&source, &["--no-announce"]);
+        let mut recv = flush.held(&address, "r0", &copy);
+        let held = flush.reached();
+        // It has said that it works, and that was read, or its kernel would tell the sender's so.
+        send.until("progress", |e| e["slowest"] == e["len"]);
+        send.signal(signal);
+        recv.until("notice", |e| {
+            e["text"].as_str().unwrap().contains("complete and proven")
+        });
+        drop(held);
+        recv.end_within(AT_ONCE).expect(0);
+        same(&source, &copy);
+        std::fs::remove_file(&copy).unwrap();
+        assert_eq!(dir.names(), ["source"]);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_flushed_is_told_of_and_the_file_stands() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 100_000);
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let recv = flush.failing(&address, "r0", &dir.path("copy"));
+    let end = recv.end().expect(1);
+    let sent = send.end().expect(4);
+    let reason = sent.result("r0")["reason"].as_str().unwrap();
+    for said in [end.stderr.as_str(), reason] {
+        assert!(said.contains("copy is complete"), "{said}");
+        assert!(said.contains("under its name"), "{said}");
+    }
+    assert_eq!(sent.result("r0")["state"], "failed");
+    same(&source, &dir.path("copy"));
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let dir = Scratch::new();
+    let fifo = dir.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    for (path, word) in [(fifo.to_str().unwrap(), "FIFO"), ("/dev/zero", "device")] {
+        let end = Run::start(["send", path, "--json"]).end_within(AT_ONCE);
+        let end = end.expect(2);
+        assert!(end.stderr.contains(word), "{}", end.stderr);
+        assert_eq!(end.one("error")["code"], 2);
     }
 }
 

@@ -5,10 +5,14 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::Command;
 
-use common::{BOUND, Run, Scratch, receiver, same, sender};
+use common::{BOUND, Flush, Run, Scratch, receiver, same, sender};
 use serde_json::{Value, json};
+
+/// BLAKE3 of no bytes: proves a file without bytes.
+const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
 /// A receiver by hand.
 struct Peer(TcpStream);
@@ -192,6 +196,28 @@ fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
 }
 
 #[test]
+fn a_receiver_that_is_removed_when_it_has_proven_all_keeps_the_file() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut recv = flush.held(&address, "r0", &dir.path("copy"));
+    let mut peer = Peer::accept(&listener);
+    peer.offer();
+    peer.start("127.0.0.1:9");
+    peer.until("ready");
+    peer.say(json!({"say": "root", "hash": EMPTY_LIST}));
+    let held = flush.reached();
+    peer.say(json!({"say": "removed", "reason": "too slow"}));
+    recv.until("notice", |e| {
+        e["text"].as_str().unwrap().contains("too slow")
+    });
+    drop(held);
+    recv.end().expect(0);
+    assert_eq!(dir.names(), ["copy"]);
+}
+
+#[test]
 fn a_sender_whose_data_come_from_elsewhere_is_not_believed() {
     let dir = Scratch::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -229,15 +255,15 @@ fn an_offer_takes_no_disk_space() {
     let dir = Scratch::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+    // It may have no name; the receiver has it open.
     let space = || {
-        let names = dir.names();
-        let [partial] = &names[..] else {
-            panic!("not one file: {names:?}");
-        };
-        let meta = dir.path(partial).metadata().unwrap();
+        let open = format!("/proc/{}/fd", recv.pid().as_raw_nonzero());
+        let mut open = std::fs::read_dir(open).unwrap().map(|e| e.unwrap().path());
+        let here = |fd: &PathBuf| fd.read_link().is_ok_and(|to| to.starts_with(dir.path("")));
+        let meta = open.find(here).unwrap().metadata().unwrap();
         (meta.len(), meta.blocks())
     };
-    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
     let mut peer = Peer::accept(&listener);
     peer.welcome("x", LEN);
     peer.until("prepared");

@@ -33,6 +33,9 @@ pub struct NetOptions {
     pub inject_loss: f64,
     /// Share of datagrams that are received with a bit changed, from 0 to [`INJECT_MAX`]: for tests.
     pub inject_corruption: f64,
+    /// Rate, in bytes per second, of an emulated link that everything sent is charged to; see
+    /// [`crate::transport::link`]. For the demo.
+    pub emulate_link: Option<u64>,
 }
 
 impl Default for NetOptions {
@@ -43,6 +46,7 @@ impl Default for NetOptions {
             offload: true,
             inject_loss: 0.0,
             inject_corruption: 0.0,
+            emulate_link: None,
         }
     }
 }

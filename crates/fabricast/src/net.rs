@@ -7,12 +7,15 @@ use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 
 use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::error::Error;
+use crate::transfer::WIRE_OVERHEAD;
 use crate::transport::fault::{Fault, Faults};
+use crate::transport::link::Link;
 use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
-/// UDP, and what is lost on purpose in tests.
-pub(crate) type Net = Fault<Udp>;
+/// UDP, what is lost on purpose in tests, and the link of the demo. A datagram that is lost on
+/// purpose has used the link.
+pub(crate) type Net = Link<Fault<Udp>>;
 
 /// The only clock of what drives a node.
 #[derive(Clone, Copy)]
@@ -52,7 +55,8 @@ pub(crate) fn open(options: &NetOptions, near: IpAddr, ttl: u8, seed: u64) -> Re
         corrupt: options.inject_corruption,
         ..Faults::loss(seed, options.inject_loss)
     };
-    Ok(Fault::new(udp, faults))
+    let faulty = Fault::new(udp, faults);
+    Ok(Link::new(faulty, options.emulate_link, WIRE_OVERHEAD))
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {

@@ -46,12 +46,13 @@ impl Scratch {
         path
     }
 
-    /// Names of what is there, sorted.
+    /// Names of what is there, sorted, but for hidden ones.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name();
         let mut names: Vec<String> = entries
             .map(|e| name(e).to_string_lossy().into_owned())
+            .filter(|name| !name.starts_with('.'))
             .collect();
         names.sort();
         names
@@ -234,6 +235,87 @@ impl Drop for Run {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// Holds back a process when it flushes its file, or lets it fail to flush a directory: a library
+/// that is loaded before the C library.
+pub struct Flush {
+    library: PathBuf,
+    gate: PathBuf,
+}
+
+const FLUSH: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    const char *gate = getenv("TEST_FLUSH_GATE");
+    struct stat status;
+    char byte;
+    if (fstat(fd, &status) < 0)
+        return -1;
+    if (S_ISDIR(status.st_mode) && !gate) {
+        errno = EIO;
+        return -1;
+    }
+    if (S_ISREG(status.st_mode) && gate) {
+        int fifo = open(gate, O_RDONLY | O_CLOEXEC);
+        while (read(fifo, &byte, 1) > 0)
+            ;
+        close(fifo);
+    }
+    return syscall(SYS_fsync, fd);
+}
+"#;
+
+impl Flush {
+    pub fn new(dir: &Scratch) -> Flush {
+        let (source, library) = (dir.path(".flush.c"), dir.path(".flush.so"));
+        std::fs::write(&source, FLUSH).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source);
+        assert!(cc.status().unwrap().success());
+        std::fs::remove_file(source).unwrap();
+        let gate = dir.path(".flush.gate");
+        let made = Command::new("mkfifo").arg(&gate).status();
+        assert!(made.unwrap().success());
+        Flush { library, gate }
+    }
+
+    /// A receiver that waits, when it flushes the file, until the test lets it go on.
+    pub fn held(&self, from: &str, name: &str, dest: &Path) -> Run {
+        self.start(from, name, dest, Some(&self.gate))
+    }
+
+    /// A receiver that cannot flush the directory.
+    pub fn failing(&self, from: &str, name: &str, dest: &Path) -> Run {
+        self.start(from, name, dest, None)
+    }
+
+    fn start(&self, from: &str, name: &str, dest: &Path, gate: Option<&Path>) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        command.arg("recv").arg(dest);
+        command.args(["--json", "--from", from, "--name", name]);
+        command.env("LD_PRELOAD", &self.library);
+        command.envs(gate.map(|gate| ("TEST_FLUSH_GATE", gate)));
+        Run::spawn(command)
+    }
+
+    /// Waits for the receiver to flush its file; it goes on when what is returned is dropped.
+    pub fn reached(&self) -> std::fs::File {
+        let (tell, told) = channel();
+        let gate = self.gate.clone();
+        thread::spawn(move || tell.send(std::fs::File::options().write(true).open(gate)));
+        told.recv_timeout(BOUND).unwrap().unwrap()
     }
 }
 

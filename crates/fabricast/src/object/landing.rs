@@ -1,20 +1,22 @@
-//! Where a received file lands: a partial file beside the destination, which gets the final name
-//! only when every byte has been proven and is on the disk.
+//! Where a received file lands: a file without a name in the destination's directory, which gets
+//! its name only when every byte has been proven and is on the disk.
 //!
 //! It begins as an empty file: an offer costs no disk space and no memory. [`Landing::allocate`]
 //! takes both when the transfer starts.
 //!
-//! Dropped before the end, it removes the partial file. A process that is killed outright leaves a
-//! `NAME.XXXX.partial`, which nobody mistakes for the file.
+//! A file without a name (`O_TMPFILE`) disappears with the process that has it open, however that
+//! process ends. Where the file system has no such files, the data go to `NAME.XXXXXX.partial`.
+//! Dropping a [`Landing`] removes that file; a process that is killed outright leaves it behind.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use rustix::fs::{CWD, FallocateFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -28,7 +30,8 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// A file that is being received.
 pub struct Landing {
     file: File,
-    partial: PathBuf,
+    /// Its name until it is complete; `None`: it has none.
+    partial: Option<PathBuf>,
     path: PathBuf,
     overwrite: bool,
     len: u64,
@@ -38,7 +41,7 @@ pub struct Landing {
     hashes: Mutex<Vec<u8>>,
     failure: OnceLock<Error>,
     written: AtomicU64,
-    /// The partial file has become the file, or is removed.
+    /// Set by whichever comes first: giving the file its name, or discarding it.
     closed: OnceLock<()>,
     /// Damages every n-th block on its way to the disk, so that mending is tested; 0: none.
     damage: u64,
@@ -60,8 +63,8 @@ const RESERVE_PART: u64 = 100;
 const NAME_TRIES: u32 = 64;
 
 impl Landing {
-    /// Creates an empty partial file for `path`, once it is known that `len` bytes fit there and
-    /// `reserve` bytes stay free (`None`: the larger of 1 % and 64 MiB).
+    /// Creates the empty file that will be called `path`, once it is known that `len` bytes fit
+    /// there and `reserve` bytes stay free (`None`: the larger of 1 % and 64 MiB).
     pub fn new(
         path: PathBuf,
         len: u64,
@@ -82,7 +85,7 @@ impl Landing {
             _ => {}
         }
         check_space(&path, len, reserve)?;
-        let (file, partial) = create(&path, mode & 0o777, partial_name)?;
+        let (file, partial) = create(&path, mode & 0o777)?;
         Ok(Landing {
             file,
             partial,
@@ -192,10 +195,17 @@ impl Landing {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Removes the partial file now, whoever else still holds this.
+    /// Removes the partial file now, even if others still hold this. A file that has its name, or is
+    /// about to get it, stays.
     pub fn discard(&self) {
         if self.closed.set(()).is_ok() {
-            let _ = std::fs::remove_file(&self.partial);
+            self.remove_partial();
+        }
+    }
+
+    fn remove_partial(&self) {
+        if let Some(partial) = &self.partial {
+            let _ = std::fs::remove_file(partial);
         }
     }
 
@@ -206,32 +216,70 @@ impl Landing {
                 .sync_all()
                 .map_err(|e| Error::writing(&self.path, e))?;
         }
-        self.rename()?;
-        let _ = self.closed.set(());
-        if sync {
-            let parent = parent(&self.path);
-            File::open(parent)
-                .and_then(|d| d.sync_all())
-                .map_err(|e| Error::io(format!("writing {}", parent.display()), e))?;
+        if self.closed.set(()).is_err() {
+            return Err(Error::Interrupted); // it was discarded meanwhile
         }
-        Ok(())
+        self.name().inspect_err(|_| self.remove_partial())?;
+        match sync {
+            true => self.flush_name(),
+            false => Ok(()),
+        }
     }
 
-    fn rename(&self) -> Result<(), Error> {
-        let what = || format!("renaming to {}", self.path.display());
-        if self.overwrite {
-            return std::fs::rename(&self.partial, &self.path).map_err(|e| Error::io(what(), e));
-        }
-        let keep = RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(CWD, &self.partial, CWD, &self.path, keep) {
+    /// Flushes the directory, so that a power failure does not take the name away.
+    fn flush_name(&self) -> Result<(), Error> {
+        let parent = parent(&self.path);
+        match File::open(parent).and_then(|d| d.sync_all()) {
+            // Some file systems cannot flush a directory, and need not.
+            Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(()),
+            Err(e) => Err(Error::io(
+                format!(
+                    "{} is complete, proven and under its name, but a power failure may still undo \
+                     that: flushing the directory {}",
+                    self.path.display(),
+                    parent.display()
+                ),
+                e,
+            )),
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => Err(Error::Exists(self.path.clone())),
-            // A file system without that flag: a link also never replaces anything.
-            Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(&self.partial, &self.path)
-                .and_then(|()| std::fs::remove_file(&self.partial))
-                .map_err(|e| Error::io(what(), e)),
-            Err(e) => Err(Error::io(what(), e)),
         }
+    }
+
+    fn name(&self) -> Result<(), Error> {
+        let what = || format!("renaming to {}", self.path.display());
+        let error = |e: io::Error| match (e.kind(), self.overwrite) {
+            (ErrorKind::AlreadyExists, false) => Error::Exists(self.path.clone()),
+            _ => Error::io(what(), e),
+        };
+        match (&self.partial, self.overwrite) {
+            (None, false) => self.link(&self.path).map_err(error),
+            // A link replaces nothing: for an instant the file has a partial name.
+            (None, true) => {
+                let ((), partial) =
+                    with_partial_name(&self.path, partial_name, |name| self.link(name))?;
+                std::fs::rename(&partial, &self.path)
+                    .inspect_err(|_| _ = std::fs::remove_file(&partial))
+                    .map_err(error)
+            }
+            (Some(partial), true) => std::fs::rename(partial, &self.path).map_err(error),
+            (Some(partial), false) => {
+                let keep = RenameFlags::NOREPLACE;
+                match rustix::fs::renameat_with(CWD, partial, CWD, &self.path, keep) {
+                    // A file system without that flag: a link also never replaces anything.
+                    Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(partial, &self.path)
+                        .and_then(|()| std::fs::remove_file(partial))
+                        .map_err(error),
+                    result => result.map_err(|e| error(e.into())),
+                }
+            }
+        }
+    }
+
+    /// Gives a file without a name this one, which must be free.
+    fn link(&self, name: &Path) -> io::Result<()> {
+        let nameless = descriptor(&self.file);
+        rustix::fs::linkat(CWD, nameless, CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(())
     }
 }
 
@@ -248,24 +296,40 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Creates a partial file beside `path` under a name that `name` draws. A name that a killed
-/// process has left behind is drawn again.
-fn create(
+/// Creates the file that will be called `path`: without a name, or with the returned one.
+fn create(path: &Path, mode: u32) -> Result<(File, Option<PathBuf>), Error> {
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).mode(mode);
+    let mut nameless = open.clone();
+    nameless.custom_flags(OFlags::TMPFILE.bits() as i32);
+    // Without /proc it could never get a name.
+    if let Ok(file) = nameless.open(parent(path))
+        && rustix::fs::stat(descriptor(&file)).is_ok()
+    {
+        return Ok((file, None));
+    }
+    open.create_new(true);
+    let (file, partial) = with_partial_name(path, partial_name, |name| open.open(name))?;
+    Ok((file, Some(partial)))
+}
+
+/// By which an open file can be linked.
+fn descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Does something with a partial name of `path` that `draw` draws, and returns that name too. A
+/// name that exists, because a killed process has left it behind, is drawn again.
+fn with_partial_name<T>(
     path: &Path,
-    mode: u32,
-    mut name: impl FnMut(&Path) -> Result<PathBuf, Error>,
-) -> Result<(File, PathBuf), Error> {
+    mut draw: impl FnMut(&Path) -> Result<PathBuf, Error>,
+    mut make: impl FnMut(&Path) -> io::Result<T>,
+) -> Result<(T, PathBuf), Error> {
     let mut tries = 1;
     loop {
-        let partial = name(path)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&partial);
-        match file {
-            Ok(file) => return Ok((file, partial)),
+        let partial = draw(path)?;
+        match make(&partial) {
+            Ok(made) => return Ok((made, partial)),
             Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < NAME_TRIES => tries += 1,
             Err(e) => return Err(Error::io(format!("creating {}", partial.display()), e)),
         }
@@ -451,6 +515,51 @@ mod tests {
     }
 
     #[test]
+    fn with_and_without_a_name_it_ends_alike() {
+        let dir = scratch();
+        for (i, (overwrite, nameless)) in
+            [(false, true), (true, true), (false, false), (true, false)]
+                .into_iter()
+                .enumerate()
+        {
+            let make = |path: &Path| {
+                let mut l = Landing::new(path.to_owned(), 4, 0o600, overwrite, None, 0).unwrap();
+                l.allocate().unwrap();
+                if !nameless {
+                    let mut open = OpenOptions::new();
+                    open.read(true).write(true).create_new(true);
+                    let (file, partial) =
+                        with_partial_name(path, partial_name, |n| open.open(n)).unwrap();
+                    (l.file, l.partial) = (file, Some(partial));
+                }
+                assert!(l.write(0, b"ours"));
+                l
+            };
+            let names = || {
+                let entries = std::fs::read_dir(&dir).unwrap();
+                entries.map(|e| e.unwrap().file_name()).collect::<Vec<_>>()
+            };
+            let path = dir.join(format!("f{i}"));
+            if overwrite {
+                std::fs::write(&path, "theirs").unwrap();
+            }
+            let before = names();
+            // Discarded while it is being stored: it gets no name after that.
+            let l = make(&path);
+            l.discard();
+            assert!(matches!(l.finish(true), Err(Error::Interrupted)));
+            assert_eq!(names(), before);
+            let l = make(&path);
+            l.finish(true).unwrap();
+            l.discard();
+            drop(l);
+            assert_eq!(std::fs::read(&path).unwrap(), b"ours");
+            assert_eq!(names().len(), i + 1);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn more_than_the_disk_has_is_refused_first() {
         let dir = scratch();
         let free = Space::at(&dir).unwrap().map_or(0, |space| space.free);
@@ -500,9 +609,12 @@ mod tests {
         let next = dir.join("f.000002.partial");
         let mut drawn = [&taken, &taken, &next].into_iter();
         let draw = |_: &Path| Ok(drawn.next().unwrap().clone());
-        let (_, partial) = create(&path, 0o644, draw).unwrap();
+        let mut open = OpenOptions::new();
+        open.write(true).create_new(true);
+        let (_, partial) = with_partial_name(&path, draw, |name| open.open(name)).unwrap();
         assert_eq!(partial, next);
-        let error = create(&path, 0o644, |_| Ok(taken.clone())).unwrap_err();
+        let taken_again = |_: &Path| Ok(taken.clone());
+        let error = with_partial_name(&path, taken_again, |name| open.open(name)).unwrap_err();
         assert!(error.to_string().contains("f.000001.partial"), "{error}");
         assert_eq!(std::fs::read(&taken).unwrap(), b"left behind");
         std::fs::remove_dir_all(dir).unwrap();

@@ -4,11 +4,13 @@
 //! [`BLOCK`] bytes lie in a bounded cache; each carries the first bytes of its successor, so that
 //! a packet that straddles two blocks is still one slice. Every block is hashed each time it is
 //! read: the first time the hash becomes an entry of the hash list, later (a repair of something
-//! old) it must be the same, or the source has changed under our hands.
+//! old) it must be the same, or the source has changed under our hands. After each read the file
+//! must also be the one that was opened, by its length, times and inode: bytes that were changed
+//! after they had been read would otherwise go unnoticed.
 
-use std::fs::File;
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use fabricast_proto::Outcome;
+use rustix::fs::OFlags;
 
 use super::{BLOCK, Fetch, HASH, LEN_MAX, Object, Written, blocks, poisoned};
 use crate::bell::Bell;
@@ -40,6 +43,8 @@ pub struct Content {
     path: PathBuf,
     len: u64,
     mode: u32,
+    /// As it was when it was opened.
+    version: Version,
     list: Mutex<List>,
     hashed: AtomicU64,
     failure: OnceLock<String>,
@@ -50,25 +55,73 @@ struct List {
     known: Vec<bool>,
 }
 
-impl Content {
-    /// Opens a regular file to be sent.
-    pub fn open(path: &Path) -> Result<Arc<Content>, Error> {
-        let what = || format!("opening {}", path.display());
-        let file = File::open(path).map_err(|e| Error::io(what(), e))?;
-        let meta = file.metadata().map_err(|e| Error::io(what(), e))?;
-        if meta.is_dir() {
+/// What differs once a file has been modified. The times are in seconds and nanoseconds.
+#[derive(PartialEq)]
+struct Version {
+    inode: (u64, u64),
+    len: u64,
+    /// When its bytes were changed; anybody who may write to the file can set this time.
+    mtime: (i64, i64),
+    /// When anything of it was changed; nobody can set this time.
+    ctime: (i64, i64),
+}
+
+impl Version {
+    fn of(meta: &Metadata) -> Version {
+        Version {
+            inode: (meta.dev(), meta.ino()),
+            len: meta.len(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// Refuses what is no regular file.
+fn check_type(path: &Path, found: FileType) -> Result<(), Error> {
+    let what = match found {
+        t if t.is_file() => return Ok(()),
+        t if t.is_dir() => {
             return Err(Error::Usage(format!(
                 "{} is a directory; directories are not supported yet: send one file, for example \
                  a tar archive",
                 path.display()
             )));
         }
-        if !meta.is_file() {
-            return Err(Error::Usage(format!(
-                "{} is not a regular file; only regular files can be sent yet",
-                path.display()
-            )));
-        }
+        t if t.is_fifo() => "a FIFO (named pipe)",
+        t if t.is_socket() => "a socket",
+        t if t.is_block_device() || t.is_char_device() => "a device",
+        _ => "not a regular file",
+    };
+    Err(Error::Usage(format!(
+        "{} is {what}; only regular files can be sent yet: copy what it yields to a file first",
+        path.display()
+    )))
+}
+
+impl Content {
+    /// Opens a regular file to be sent.
+    pub fn open(path: &Path) -> Result<Arc<Content>, Error> {
+        let what = || format!("opening {}", path.display());
+        // Opening some devices does something, and a FIFO without a writer would be waited for.
+        let meta = std::fs::metadata(path).map_err(|e| Error::io(what(), e))?;
+        check_type(path, meta.file_type())?;
+        let open = |flags: OFlags| {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(flags.bits() as i32);
+            options.open(path)
+        };
+        let file = open(OFlags::NONBLOCK | OFlags::NOCTTY)
+            .or_else(|e| match e.kind() {
+                // Its holder has to give up a lease first, and has some seconds to do so.
+                io::ErrorKind::WouldBlock => open(OFlags::NOCTTY),
+                _ => Err(e),
+            })
+            .map_err(|e| Error::io(what(), e))?;
+        // By now the path may lead to something else.
+        let meta = file.metadata().map_err(|e| Error::io(what(), e))?;
+        check_type(path, meta.file_type())?;
+        rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(|e| Error::io(what(), e))?;
         let len = meta.len();
         if len > LEN_MAX {
             return Err(Error::Usage(format!(
@@ -82,6 +135,7 @@ impl Content {
             path: path.to_owned(),
             len,
             mode: meta.mode() & 0o777,
+            version: Version::of(&meta),
             list: Mutex::new(List {
                 bytes: vec![0; count * HASH],
                 known: vec![false; count],
@@ -141,7 +195,7 @@ impl Content {
         let want = (self.len - start).min((BLOCK + tail) as u64) as usize;
         into.resize(want, 0);
         self.read_exactly(start, into)
-            .and_then(|()| self.check_length(start + want as u64))
+            .and_then(|()| self.check_version())
             .and_then(|()| self.note(block, &into[..own]))
             .inspect_err(|why| _ = self.failure.set(why.clone()))
     }
@@ -161,21 +215,26 @@ impl Content {
         })
     }
 
-    /// A file that grows is found when its end is read.
-    fn check_length(&self, end: u64) -> Result<(), String> {
-        if end < self.len {
+    /// Whether the file is as it was when it was opened; if not, why not.
+    pub fn check_version(&self) -> Result<(), String> {
+        let path = self.path.display();
+        let meta = self.file.metadata();
+        let now = Version::of(&meta.map_err(|e| format!("reading {path}: {e}"))?);
+        let then = &self.version;
+        if now == *then {
             return Ok(());
         }
-        match self.file.metadata() {
-            Ok(m) if m.len() > self.len => Err(format!(
-                "{} became longer while it was being sent ({} bytes at the start, {} now)",
-                self.path.display(),
-                self.len,
-                m.len()
-            )),
-            Ok(_) => Ok(()),
-            Err(e) => Err(format!("reading {}: {e}", self.path.display())),
-        }
+        let how = match now.len {
+            len if len < then.len => "became shorter",
+            len if len > then.len => "became longer",
+            _ if now.mtime != then.mtime => "was written to",
+            // Possibly its bytes as well, if somebody has set the other time back.
+            _ => "was changed (written to, renamed, deleted, or its permissions)",
+        };
+        Err(format!(
+            "{path} {how} while it was being sent ({} bytes at the start, {} now)",
+            then.len, now.len
+        ))
     }
 
     fn note(&self, block: u64, bytes: &[u8]) -> Result<(), String> {
@@ -506,20 +565,58 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let dir = scratch();
+        let fifo = dir.join("fifo");
+        let status = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(status.unwrap().success());
+        let socket = dir.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, word) in [
+            (fifo.as_path(), "FIFO"),
+            (&socket, "socket"),
+            (Path::new("/dev/zero"), "device"),
+            (&dir, "directory"),
+        ] {
+            match Content::open(path) {
+                Err(Error::Usage(text)) => assert!(text.contains(word), "{text}"),
+                _ => panic!("{} was opened", path.display()),
+            }
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn a_file_that_shrinks_grows_or_changes_is_an_error() {
         let dir = scratch();
         let path = dir.join("f");
         let bytes = pattern(120 * BLOCK);
         type Change = fn(&File);
-        let changes: [(&str, Change); 3] = [
+        let changes: [(&str, Change); 5] = [
             ("shorter", |f| f.set_len(100 * BLOCK as u64).unwrap()),
             ("longer", |f| f.set_len(121 * BLOCK as u64).unwrap()),
             ("written to", |f| f.write_all_at(b"other", 10).unwrap()),
+            // Read already, and not read again.
+            ("written to", |f| {
+                f.write_all_at(b"x", 119 * BLOCK as u64).unwrap();
+            }),
+            ("was changed", |f| {
+                let times = f.metadata().unwrap().modified().unwrap();
+                f.write_all_at(b"other", 10).unwrap();
+                f.set_modified(times).unwrap();
+            }),
         ];
         for (word, change) in changes {
             std::fs::write(&path, &bytes).unwrap();
             let (content, mut s, heard) = source(&path, 1000);
             get(&mut s, &heard, 0, 1000).unwrap();
+            // The clock of the file system ticks some hundred times a second.
+            let written = |p: &Path| p.metadata().unwrap().modified().unwrap();
+            let clock = dir.join("clock");
+            while {
+                std::fs::write(&clock, "tick").unwrap();
+                written(&clock) == written(&path)
+            } {}
             change(&File::options().write(true).open(&path).unwrap());
             // To the end, and back to the beginning, which has left the cache by then.
             let all = (0..120u64).chain(0..1).map(|k| k * BLOCK as u64);

@@ -193,6 +193,9 @@ pub struct SendReport {
     pub len: u64,
     /// BLAKE3 of the hash list, in hexadecimal; `None` if the file was not read to its end.
     pub root: Option<String>,
+    /// How the source was changed after its bytes had been read, if it was: what the receivers have
+    /// is the file as it was before that.
+    pub changed: Option<String>,
     /// Seconds from the start to the last verified receiver.
     pub seconds: f64,
     /// What was put on the wire.
@@ -213,6 +216,7 @@ impl SendReport {
     /// The exit code that says how it ended.
     pub fn exit_code(&self) -> u8 {
         match self.verified() == self.receivers.len() {
+            _ if self.changed.is_some() => exit::SOURCE_CHANGED,
             true => exit::OK,
             false => exit::PARTIAL,
         }

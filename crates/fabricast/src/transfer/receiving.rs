@@ -253,6 +253,8 @@ struct Receiving<'a> {
     fresh: bool,
     /// The sender has said goodbye, or is gone.
     dismissed: bool,
+    /// Why the sender is heard of no more, if it is not needed any more either.
+    lost: Option<Error>,
     /// Data packets when it last rested.
     received: u64,
 }
@@ -342,6 +344,7 @@ impl<'a> Receiving<'a> {
             seconds: 0.0,
             fresh: true,
             dismissed: false,
+            lost: None,
             received: 0,
         })
     }
@@ -380,12 +383,43 @@ impl<'a> Receiving<'a> {
     }
 
     fn say(&mut self, message: &ToSender) -> Result<(), Error> {
-        self.control.say(message).map_err(|e| match e.kind() {
-            std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => {
-                Error::PeerLost("the sender is gone".into())
-            }
-            _ => Error::io("talking to the sender", e),
+        if self.lost.is_some() {
+            return Ok(());
+        }
+        self.control.say(message).or_else(|e| {
+            self.forsaken(match e.kind() {
+                std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => {
+                    Error::PeerLost("the sender is gone".into())
+                }
+                _ => Error::io("talking to the sender", e),
+            })
         })
+    }
+
+    /// The sender is gone, or has given this receiver up. That is an error if it is needed: what
+    /// proves the file, or a part of the file, may be missing.
+    fn forsaken(&mut self, why: Error) -> Result<(), Error> {
+        match self.phase {
+            Phase::Storing(_) if self.lost.is_none() => self.alone(&why),
+            Phase::Storing(_) => {}
+            // What was sent may still wait to be received or placed: see `tick`.
+            Phase::Receiving if self.root.is_some() => {}
+            _ => return Err(why),
+        }
+        self.lost.get_or_insert(why);
+        Ok(())
+    }
+
+    /// Tells that the sender is needed no more.
+    fn alone(&mut self, why: &Error) {
+        let text = format!("{why}; the file is complete and proven, and is kept");
+        (self.tell)(RecvEvent::Notice { text });
+    }
+
+    /// Whether every byte of the file and its list has arrived, placed or not.
+    fn is_whole(&self) -> bool {
+        let len = self.landing.len();
+        self.driver.counters().written >= len + blocks(len) * HASH as u64
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
@@ -423,9 +457,12 @@ impl<'a> Receiving<'a> {
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) => self.mend(&bytes)?,
             _ if safe => return Ok(self.may_leave()),
+            Heard::Message(message @ (ToReceiver::Removed { .. } | ToReceiver::Aborted { .. })) => {
+                self.forsaken(surprise(message))?
+            }
             Heard::Message(message) => return Err(surprise(message)),
             Heard::Closed(why) => {
-                return Err(Error::PeerLost(format!("the sender is gone: {why}")));
+                self.forsaken(Error::PeerLost(format!("the sender is gone: {why}")))?;
             }
         }
         Ok(false)
@@ -494,7 +531,15 @@ impl<'a> Receiving<'a> {
         };
         match proven {
             true => self.compare(),
-            false => self.say(&ToSender::Need { block: None }),
+            false => self.need(None),
+        }
+    }
+
+    /// Asks for something that only the sender has.
+    fn need(&mut self, block: Option<u64>) -> Result<(), Error> {
+        match self.lost.take() {
+            Some(why) => Err(why),
+            None => self.say(&ToSender::Need { block }),
         }
     }
 
@@ -518,7 +563,7 @@ impl<'a> Receiving<'a> {
         let block = self.landing.differing(list, *next);
         *awaited = block.map(Some);
         match block {
-            Some(_) => self.say(&ToSender::Need { block }),
+            Some(_) => self.need(block),
             None => {
                 self.store();
                 Ok(())
@@ -572,6 +617,10 @@ impl<'a> Receiving<'a> {
     }
 
     fn store(&mut self) {
+        if let Some(why) = self.lost.take() {
+            self.alone(&why);
+            self.lost = Some(why);
+        }
         let (landing, sync) = (self.landing.clone(), self.options.sync);
         let (tell, result) = channel();
         let bell = self.bell.clone();
@@ -588,7 +637,10 @@ impl<'a> Receiving<'a> {
         self.count();
         let tally = self.tally;
         // The file is safe, whether the sender hears of it or not.
-        let _ = self.control.say(&ToSender::Verified(tally));
+        match self.lost {
+            Some(_) => self.dismissed = true,
+            None => _ = self.control.say(&ToSender::Verified(tally)),
+        }
     }
 
     fn count(&mut self) {
@@ -616,6 +668,12 @@ impl<'a> Receiving<'a> {
                     self.progress = (now, arrived);
                 } else {
                     self.silence(now)?;
+                    // Nothing waits in the network any more.
+                    if !self.is_whole()
+                        && let Some(why) = self.lost.take()
+                    {
+                        return Err(why);
+                    }
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),

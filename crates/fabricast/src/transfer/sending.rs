@@ -203,6 +203,8 @@ impl<'a> Sending<'a> {
             Phase::Proving | Phase::List => {}
             Phase::File => {
                 if let Some(list) = self.content.list() {
+                    // What the list proves must be one state of the file.
+                    self.content.check_version().map_err(Error::SourceChanged)?;
                     self.phase = Phase::List;
                     let hash = blake3::hash(&list).to_hex().to_string();
                     let root = ToReceiver::Root { hash: hash.clone() };
@@ -513,6 +515,7 @@ impl<'a> Sending<'a> {
             name,
             len: self.plan.len,
             root: self.root.take(),
+            changed: self.content.check_version().err(),
             seconds: self.last,
             traffic: Traffic {
                 data: core.data,

@@ -5,6 +5,7 @@
 //! handed up as bytes, whatever it is.
 
 pub mod fault;
+pub mod link;
 #[cfg(target_os = "linux")]
 pub mod shm;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,305 @@
+//! An emulated link in front of a transport: a token bucket that every datagram is charged to.
+//!
+//! The loopback copies a datagram for each receiver at the speed of memory, so that nothing there
+//! shows what a copy costs. Behind a [`Link`], a datagram to a node costs its bytes, and so does a
+//! datagram to a group, however many nodes receive it: as on the wire from a host to its switch.
+//! The link drops nothing. What it does not take yet is back-pressure, as from a full send buffer.
+
+use std::io;
+use std::time::Duration;
+
+use fabricast_proto::{GroupId, NodeId, Time};
+
+use super::fault::{Fault, FaultCounters};
+use super::{Caps, Claims, Outgoing, Transport};
+
+/// What the link takes ahead of its speed: as much as a send buffer holds. It also makes up for
+/// the time in which a busy machine does not run the sender.
+const DEPTH: Duration = Duration::from_millis(4);
+/// How far a full link empties before it takes datagrams again, so that many go at once.
+const RESUME: Duration = Duration::from_millis(3);
+
+const _: () = assert!(RESUME.as_nanos() < DEPTH.as_nanos());
+
+/// `T` behind a link, or `T` alone.
+pub struct Link<T: Transport> {
+    under: T,
+    bucket: Option<Bucket>,
+}
+
+/// The state of a link.
+struct Bucket {
+    /// Bytes per second.
+    rate: u64,
+    /// Bytes that the wire adds to each datagram.
+    overhead: u64,
+    /// When the link has sent all that it has taken.
+    done: Time,
+    /// How long it takes nothing, if it did not take the last batch as a whole.
+    pause: Option<Duration>,
+}
+
+impl<T: Transport> Link<T> {
+    /// Puts a link of `rate` bytes per second in front of `under`, if there is to be one. Each
+    /// datagram is charged with `overhead` bytes more than it has.
+    pub fn new(under: T, rate: Option<u64>, overhead: u64) -> Link<T> {
+        Link {
+            under,
+            bucket: rate.map(|rate| Bucket {
+                rate: rate.max(1),
+                overhead,
+                done: Time::ZERO,
+                pause: None,
+            }),
+        }
+    }
+}
+
+impl<T: Transport> Link<Fault<T>> {
+    /// The transport under the link and its faults.
+    pub fn inner(&self) -> &T {
+        self.under.inner()
+    }
+
+    /// The transport under the link and its faults.
+    pub fn inner_mut(&mut self) -> &mut T {
+        self.under.inner_mut()
+    }
+
+    /// What has gone wrong on purpose so far.
+    pub fn counters(&self) -> FaultCounters {
+        self.under.counters()
+    }
+}
+
+impl Bucket {
+    /// How many of `batch` the link takes now. Notes how long it takes no more, if it is not all.
+    fn fits(&mut self, now: Time, batch: &[Outgoing<'_>]) -> usize {
+        let waiting = match self.pause {
+            Some(_) => RESUME,
+            None => DEPTH,
+        };
+        self.pause = None;
+        let mut done = self.done;
+        if done.since(now) > waiting {
+            self.pause = Some(done.since(now) - RESUME);
+            return 0;
+        }
+        for (i, datagram) in batch.iter().enumerate() {
+            if done.since(now) > DEPTH {
+                self.pause = Some(done.since(now) - RESUME);
+                return i;
+            }
+            done = self.after(now, done, datagram);
+        }
+        batch.len()
+    }
+
+    /// When the link is done with `datagram` too.
+    fn after(&self, now: Time, done: Time, datagram: &Outgoing<'_>) -> Time {
+        let bytes = datagram.len() as u64 + self.overhead;
+        done.max(now) + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.rate)
+    }
+}
+
+impl<T: Transport> Transport for Link<T> {
+    type Address = T::Address;
+
+    fn caps(&self) -> Caps {
+        self.under.caps()
+    }
+
+    fn peer(&mut self, node: NodeId, address: T::Address) {
+        self.under.peer(node, address);
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.under.forget(node);
+    }
+
+    fn join(&mut self, group: GroupId, address: T::Address, receive: bool) -> io::Result<()> {
+        self.under.join(group, address, receive)
+    }
+
+    fn leave(&mut self, group: GroupId) {
+        self.under.leave(group);
+    }
+
+    fn screen(&mut self, claims: Claims) {
+        self.under.screen(claims);
+    }
+
+    fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        let Some(bucket) = &mut self.bucket else {
+            return self.under.send(now, batch);
+        };
+        let fits = bucket.fits(now, batch);
+        let taken = match fits {
+            0 => 0,
+            fits => self.under.send(now, &batch[..fits])?,
+        };
+        for datagram in &batch[..taken] {
+            bucket.done = bucket.after(now, bucket.done, datagram);
+        }
+        if taken < fits {
+            bucket.pause = None; // what lies below says when it goes on
+        }
+        Ok(taken)
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+        self.under.recv(now, sink)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.under.is_drained()
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let pause = self.bucket.as_ref().and_then(|b| b.pause);
+        self.under.wait(timeout.into_iter().chain(pause).min())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_proto::Dest;
+
+    use super::*;
+
+    const RATE: u64 = 50_000_000;
+    const LEN: usize = 958;
+    const OVERHEAD: u64 = 42;
+
+    /// Counts what it is given, takes at most `room` at once, and notes for how long it is waited
+    /// for.
+    struct Below {
+        sent: u64,
+        room: usize,
+        waited: Option<Duration>,
+    }
+
+    impl Transport for Below {
+        type Address = ();
+
+        fn caps(&self) -> Caps {
+            Caps {
+                datagram_max: 9000,
+                receive_buffer: 0,
+            }
+        }
+        fn peer(&mut self, _: NodeId, _: ()) {}
+        fn forget(&mut self, _: NodeId) {}
+        fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn leave(&mut self, _: GroupId) {}
+        fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+            let taken = batch.len().min(self.room);
+            self.sent += taken as u64;
+            Ok(taken)
+        }
+        fn recv(&mut self, _: Time, _: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+            self.waited = timeout;
+            Ok(())
+        }
+    }
+
+    fn link(rate: Option<u64>, room: usize) -> Link<Below> {
+        let below = Below {
+            sent: 0,
+            room,
+            waited: None,
+        };
+        Link::new(below, rate, OVERHEAD)
+    }
+
+    /// Sends as much as the link takes in `time`, to this destination, waiting as it is told to.
+    fn flood(link: &mut Link<Below>, to: Dest, time: Duration) -> u64 {
+        let datagram = Outgoing {
+            to,
+            head: &[0; 8],
+            body: &[0; LEN - 8],
+        };
+        let mut now = Time::ZERO;
+        let (end, before) = (now + time, link.under.sent);
+        while now < end {
+            if link.send(now, &[datagram; 64]).unwrap() < 64 {
+                link.wait(None).unwrap();
+                now = now + link.under.waited.unwrap_or(Duration::from_micros(1));
+            }
+        }
+        link.under.sent - before
+    }
+
+    #[test]
+    fn a_copy_to_each_costs_each_and_a_copy_to_all_costs_one() {
+        for to in [Dest::Node(NodeId(1)), Dest::Group(GroupId(0))] {
+            for room in [64, 5] {
+                let sent = flood(&mut link(Some(RATE), room), to, Duration::from_secs(1));
+                let bytes = sent * (LEN as u64 + OVERHEAD);
+                // One second, and what is taken ahead.
+                let ahead = RATE / 1000 * DEPTH.as_millis() as u64 + 1000;
+                assert!((RATE..=RATE + ahead).contains(&bytes), "{bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_link_is_waited_for_and_then_takes_many() {
+        let mut link = link(Some(RATE), 64);
+        let datagram = Outgoing {
+            to: Dest::Group(GroupId(0)),
+            head: &[0; LEN],
+            body: &[],
+        };
+        // 4 ms are 200 datagrams of 1000 bytes with their overhead, and one that begins in time.
+        let mut taken = 0;
+        while let n @ 1.. = link.send(Time::ZERO, &[datagram; 64]).unwrap() {
+            taken += n;
+        }
+        assert_eq!(taken, 201);
+        link.wait(Some(Duration::from_secs(1))).unwrap();
+        let pause = link.under.waited.unwrap();
+        assert_eq!(pause, Duration::from_micros(1020));
+        // A shorter wait stays one, and before the pause is over nothing is taken.
+        link.wait(Some(Duration::from_micros(5))).unwrap();
+        assert_eq!(link.under.waited, Some(Duration::from_micros(5)));
+        let early = Time::ZERO + (pause - Duration::from_micros(1));
+        assert_eq!(link.send(early, &[datagram; 64]).unwrap(), 0);
+        assert_eq!(link.send(Time::ZERO + pause, &[datagram; 64]).unwrap(), 51);
+    }
+
+    #[test]
+    fn back_pressure_from_below_is_charged_for_what_was_taken() {
+        let mut link = link(Some(RATE), 2);
+        let datagram = Outgoing {
+            to: Dest::Group(GroupId(0)),
+            head: &[0; LEN],
+            body: &[],
+        };
+        assert_eq!(link.send(Time::ZERO, &[datagram; 64]).unwrap(), 2);
+        let bucket = link.bucket.as_ref().unwrap();
+        assert_eq!(bucket.done, Time::ZERO + Duration::from_micros(40));
+        link.wait(None).unwrap();
+        assert_eq!(link.under.waited, None);
+    }
+
+    #[test]
+    fn without_a_rate_there_is_no_link() {
+        let mut link = link(None, 64);
+        let datagram = Outgoing {
+            to: Dest::Node(NodeId(1)),
+            head: &[0; LEN],
+            body: &[],
+        };
+        for _ in 0..1000 {
+            assert_eq!(link.send(Time::ZERO, &[datagram; 64]).unwrap(), 64);
+        }
+        link.wait(None).unwrap();
+        assert_eq!(link.under.waited, None);
+    }
+}
