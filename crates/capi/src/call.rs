@@ -54,11 +54,20 @@ pub fn wrong(why: &str) -> Error {
     Error::Usage(why.into())
 }
 
-/// What a pointer points to.
+/// What a pointer of the caller's leads to, for this call alone.
 ///
 /// # Safety
-/// It is null or valid for the time that the caller says.
+/// It is null, or valid and used by nobody else for the time that the caller says.
 pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| wrong("a pointer is null"))
+}
+
+/// What a handle leads to, which several threads may use at once.
+///
+/// # Safety
+/// It is null, or valid and changed by nobody for the time that the caller says.
+pub unsafe fn shared<'a, T>(handle: *const T) -> Result<&'a T, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| wrong("a pointer is null"))
 }

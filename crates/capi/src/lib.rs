@@ -23,7 +23,7 @@ use fabricast_lib::communicator::{Context, Group, Request};
 use fabricast_lib::error::Error;
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
-use self::call::{call, given, wrong};
+use self::call::{call, given, shared, wrong};
 use self::lent::Lent;
 use self::options::{Job, Meanwhile, text, write_text};
 
@@ -68,6 +68,13 @@ pub struct fabricast_request {
     inner: Arc<Inner>,
     request: Request,
 }
+
+/// Threads of C share these handles, so each call has a shared reference to them, no more.
+const _: () = {
+    const fn shared_by_threads<T: Sync>() {}
+    shared_by_threads::<fabricast_context>();
+    shared_by_threads::<fabricast_group>();
+};
 
 /// The version of this library, as `major.minor.patch`.
 #[unsafe(no_mangle)]
@@ -154,7 +161,7 @@ pub unsafe extern "C" fn fabricast_context_destroy(context: *mut fabricast_conte
 pub unsafe extern "C" fn fabricast_flush(context: *const fabricast_context) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         inner.context.flush(&mut || inner.meanwhile.call())
     })
 }
@@ -169,7 +176,7 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
     let mut rank = -1;
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         match inner.context.lost() {
             None => Ok(()),
             Some((lost, how)) => {
@@ -191,7 +198,7 @@ pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -
     let mut why = ptr::null();
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         why = inner
             .unshared
             .as_ref()
@@ -210,7 +217,7 @@ pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -
 pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_context) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         let failed = |e| Error::io("letting go of the parent's connections", e);
         let nothing = File::open("/dev/null").map_err(failed)?;
         for connection in inner.context.connections() {
@@ -236,7 +243,7 @@ pub unsafe extern "C" fn fabricast_context_statistics(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         let counted = fabricast_statistics::new(&inner.context.statistics());
         // SAFETY: the caller's promise.
         unsafe { counted.write(statistics) }
@@ -255,7 +262,7 @@ pub unsafe extern "C" fn fabricast_context_interface(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let inner = unsafe { &given(context.cast_mut())?.inner };
+        let inner = unsafe { &shared(context)?.inner };
         // SAFETY: likewise.
         unsafe { write_text(&inner.context.interface(), name, room) }
     })
@@ -276,7 +283,7 @@ pub unsafe extern "C" fn fabricast_group_create(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let (context, out) = unsafe { (given(context.cast_mut())?, given(group)?) };
+        let (context, out) = unsafe { (shared(context)?, given(group)?) };
         if members.is_null() || count == 0 {
             return Err(wrong("a group needs members"));
         }
@@ -364,7 +371,7 @@ pub unsafe extern "C" fn fabricast_bcast(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let group = unsafe { given(group.cast_mut())? };
+        let group = unsafe { shared(group)? };
         // SAFETY: likewise; the operation ends before this call does.
         let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = &group.inner;
@@ -388,7 +395,7 @@ pub unsafe extern "C" fn fabricast_ibcast(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
+        let (group, out) = unsafe { (shared(group)?, given(request)?) };
         // SAFETY: likewise, until the request is over.
         let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = group.inner.clone();
@@ -407,7 +414,7 @@ pub unsafe extern "C" fn fabricast_ibcast(
 pub unsafe extern "C" fn fabricast_barrier(group: *const fabricast_group) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let group = unsafe { given(group.cast_mut())? };
+        let group = unsafe { shared(group)? };
         let inner = &group.inner;
         let meanwhile = &mut || inner.meanwhile.call();
         inner
@@ -427,7 +434,7 @@ pub unsafe extern "C" fn fabricast_ibarrier(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let (group, out) = unsafe { (given(group.cast_mut())?, given(request)?) };
+        let (group, out) = unsafe { (shared(group)?, given(request)?) };
         let inner = group.inner.clone();
         let meanwhile = &mut || inner.meanwhile.call();
         let request = inner

@@ -67,6 +67,7 @@ fn a_program_in_c() {
         "interface",
         "child",
         "lost",
+        "strangers",
     ];
     // One process on each host, two, and all on one.
     let hosts = cases.iter().flat_map(|case| ["1", "2"].map(|n| (*case, n)));

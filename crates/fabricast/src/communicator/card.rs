@@ -28,7 +28,7 @@ use crate::transport::udp;
 /// Bytes that each process gives in a round.
 pub const CARD: usize = 512;
 /// What the cards' format and the protocol are called; all must say the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
 /// is less than a file has.
 const WINDOW: u32 = 2048;
@@ -55,7 +55,7 @@ pub(super) struct Card {
     watch: Option<SocketAddr>,
     /// Largest datagram that its interface takes, in bytes.
     datagram: u32,
-    /// On which host it is, and the name of its bell there; `None`: it cannot share memory.
+    /// On which host it is, and the name of its doorbell there; `None`: it cannot share memory.
     pub host: Option<(u64, u64)>,
     /// A number that only these processes know.
     pub key: u64,
@@ -106,7 +106,7 @@ struct Opened {
     session: u64,
     key: u64,
     host: u64,
-    bell: Option<Doorbell>,
+    doorbell: Option<Doorbell>,
     scheme: Scheme,
 }
 
@@ -139,7 +139,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         key: random()?,
         host: near::host(options.host.as_deref()),
         // Who has none shares no memory.
-        bell: Doorbell::hang(random()?).ok(),
+        doorbell: Doorbell::hang(random()?).ok(),
         scheme,
     })
 }
@@ -157,7 +157,7 @@ pub(super) fn introduce<O: Divisible>(
         udp: o.net.inner().local_addr(),
         watch: o.listener.as_ref().map(Listener::address),
         datagram: o.net.caps().datagram_max as u32,
-        host: o.bell.as_ref().map(|bell| (o.host, bell.name())),
+        host: o.doorbell.as_ref().map(|bell| (o.host, bell.name())),
         key: o.key,
         scheme: near::number(options.scheme.as_bytes()),
     });
@@ -223,18 +223,17 @@ fn join(
                     are reached by (FABRICAST_INTERFACE)";
         return Err(Error::Refused(text.into()));
     }
-    let mates = Mates::new(opened.bell.take(), cards, rank);
-    // Who makes the memory does it before it waits for anybody.
-    let first = mates.as_ref().is_some_and(Mates::is_first);
-    let (makes, takes) = if first { (mates, None) } else { (None, mates) };
-    let made = makes.map(Mates::meet);
+    // Before rank 0 is waited for: the process that makes the memory may have to wait for the others
+    // to take it.
+    let near = Mates::new(opened.doorbell.take(), cards, rank)
+        .map(Mates::meet)
+        .transpose();
     let session = cards[0].session;
     let peers = match (opened.listener.take(), cards[0].watch) {
         (Some(listener), _) => listener.accept(session, size)?,
         (None, Some(address)) => Peers::connect(address, session, rank)?,
         (None, None) => return Err(Error::Refused("rank 0 does not listen".into())),
     };
-    let near = made.or_else(|| takes.map(Mates::meet)).transpose();
     Ok((peers, near))
 }
 

@@ -51,16 +51,16 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
 
 /// What this process is to its host's memory.
 pub(super) struct Mates {
-    bell: Doorbell,
-    bells: Vec<u64>,
+    doorbell: Doorbell,
+    doorbells: Vec<u64>,
     me: usize,
     key: u64,
 }
 
 impl Mates {
     /// With those whose cards say that they are on the same host; `None` if there are no others, or this one has no
-    /// bell.
-    pub fn new(bell: Option<Doorbell>, cards: &[Card], rank: u32) -> Option<Mates> {
+    /// doorbell.
+    pub fn new(doorbell: Option<Doorbell>, cards: &[Card], rank: u32) -> Option<Mates> {
         let (here, _) = cards.get(rank as usize)?.host?;
         let on = |card: &Card| card.host.filter(|host| host.0 == here);
         let mates = (0..)
@@ -69,34 +69,23 @@ impl Mates {
         let mates: Vec<_> = mates.collect();
         let me = mates.iter().position(|m| m.0 == rank)?;
         (mates.len() > 1).then_some(Mates {
-            bell: bell?,
-            bells: mates.iter().map(|m| m.2).collect(),
+            doorbell: doorbell?,
+            doorbells: mates.iter().map(|m| m.2).collect(),
             me,
             key: mates[0].1.key,
         })
     }
 
-    /// Whether this one makes the memory, which the others then wait for.
-    pub fn is_first(&self) -> bool {
-        self.me == 0
-    }
-
-    /// Makes the memory, or takes it.
+    /// Makes the memory, or takes it. Only the process that makes it is waited for.
     pub fn meet(self) -> Result<Shm, String> {
-        let Mates {
-            bell,
-            bells,
-            me,
-            key,
-        } = self;
         let meeting = Meeting {
-            bells: &bells,
-            me,
-            key,
+            doorbells: &self.doorbells,
+            me: self.me,
+            key: self.key,
         };
-        let met = match me {
-            0 => meeting.create(bell),
-            _ => meeting.join(bell),
+        let met = match self.me {
+            0 => meeting.create(self.doorbell),
+            _ => meeting.join(self.doorbell),
         };
         met.map_err(|e| e.to_string())
     }

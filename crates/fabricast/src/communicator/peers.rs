@@ -5,7 +5,9 @@
 //! does not answer is a host or a link that is gone. A process that is stopped or computes for an
 //! hour is not lost: its kernel answers for it.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +22,12 @@ use crate::error::Error;
 
 /// All have connected to rank 0 after so long, or the job is given up.
 const JOIN: Duration = Duration::from_secs(20);
-/// A stranger at rank 0's port has so long to say who it is.
+/// A connection at rank 0's port has so long to say which rank it is.
 const HELLO: Duration = Duration::from_secs(2);
+/// Connections that have not said so, beyond those that missing ranks may have: the oldest is
+/// closed when there are more. Each connection is read as soon as it is accepted, so a rank's is
+/// hardly ever among them.
+const STRANGERS: usize = 64;
 /// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks need some time
 /// after it.
 const UNREACHABLE: Duration = Duration::from_secs(6);
@@ -91,52 +97,124 @@ impl Listener {
         self.address
     }
 
-    /// Waits for all others.
+    /// Waits for all others. Reads all greetings together, so that a silent connection delays
+    /// nobody.
     pub fn accept(self, session: u64, size: u32) -> Result<Peers, Error> {
-        let deadline = Instant::now() + JOIN;
+        Peers::watch(self.greet(session, size, JOIN)?)
+    }
+
+    /// The lines to all other ranks, if they all connect within `patience`.
+    fn greet(&self, session: u64, size: u32, patience: Duration) -> Result<Vec<Line>, Error> {
+        let deadline = Instant::now() + patience;
         let mut lines: Vec<Line> = Vec::new();
-        while lines.len() + 1 < size as usize {
+        let mut strangers: VecDeque<Stranger> = VecDeque::new();
+        loop {
+            let now = Instant::now();
+            for mut stranger in mem::take(&mut strangers) {
+                match stranger.hear(session) {
+                    Greeting::Incomplete if now < stranger.until => strangers.push_back(stranger),
+                    Greeting::Rank(rank) if is_missing(rank, &lines, size) => lines.push(Line {
+                        rank,
+                        stream: Arc::new(stranger.stream),
+                    }),
+                    _ => {}
+                }
+            }
+            let missing = size as usize - 1 - lines.len();
+            if missing == 0 {
+                return Ok(lines);
+            }
+            if now >= deadline {
+                return Err(self.timed_out(&lines, size, patience));
+            }
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let line = greeted(stream, session)
-                        .filter(|l| (1..size).contains(&l.rank))
-                        .filter(|l| lines.iter().all(|known| known.rank != l.rank));
-                    lines.extend(line);
+                    if strangers.len() >= STRANGERS + missing {
+                        strangers.pop_front();
+                    }
+                    strangers.extend(Stranger::new(stream, now + HELLO));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        let missing = (1..size).find(|r| lines.iter().all(|l| l.rank != *r));
-                        return Err(Error::Timeout(format!(
-                            "rank {} has not connected to rank 0 at {} within {} s: is TCP between \
-                             the hosts blocked?",
-                            missing.unwrap_or(0),
-                            self.address,
-                            JOIN.as_secs()
-                        )));
-                    }
-                    let timeout = left.try_into().ok();
-                    let mut set = [PollFd::new(&self.listener, PollFlags::IN)];
+                    let next = strangers
+                        .front()
+                        .map_or(deadline, |s| s.until.min(deadline));
+                    let timeout = next.saturating_duration_since(now).try_into().ok();
+                    let mut set = vec![PollFd::new(&self.listener, PollFlags::IN)];
+                    let silent = strangers.iter();
+                    set.extend(silent.map(|s| PollFd::new(&s.stream, PollFlags::IN)));
                     let _ = poll(&mut set, timeout.as_ref());
                 }
+                // The connection was given up before it was accepted.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A stranger's descriptor may be what is lacking.
+                Err(_) if strangers.pop_front().is_some() => {}
                 Err(e) => return Err(Error::io(format!("listening at {}", self.address), e)),
             }
         }
-        Peers::watch(lines)
+    }
+
+    fn timed_out(&self, lines: &[Line], size: u32, patience: Duration) -> Error {
+        let missing = (1..size).find(|&rank| is_missing(rank, lines, size));
+        Error::Timeout(format!(
+            "rank {} has not connected to rank 0 at {} within {} s: is TCP between the hosts \
+             blocked?",
+            missing.unwrap_or(0),
+            self.address,
+            patience.as_secs()
+        ))
     }
 }
 
-/// A connection whose first bytes are those of this job.
-fn greeted(stream: TcpStream, session: u64) -> Option<Line> {
-    let mut hello = [0; HELLO_LEN];
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(HELLO)).ok()?;
-    (&stream).read_exact(&mut hello).ok()?;
-    let (theirs, rank) = hello.split_at(8);
-    let rank = u32::from_be_bytes(rank.try_into().ok()?);
-    let stream = Arc::new(stream);
-    (theirs == session.to_be_bytes()).then_some(Line { rank, stream })
+/// A connection that has not said yet which rank it is.
+struct Stranger {
+    stream: TcpStream,
+    said: [u8; HELLO_LEN],
+    len: usize,
+    until: Instant,
+}
+
+/// What has come of a stranger's first bytes.
+enum Greeting {
+    Incomplete,
+    /// It is not of this job, or is closed.
+    Wrong,
+    Rank(u32),
+}
+
+impl Stranger {
+    fn new(stream: TcpStream, until: Instant) -> io::Result<Stranger> {
+        stream.set_nonblocking(true)?;
+        Ok(Stranger {
+            stream,
+            said: [0; HELLO_LEN],
+            len: 0,
+            until,
+        })
+    }
+
+    /// Reads what has come, but nothing beyond the greeting.
+    fn hear(&mut self, session: u64) -> Greeting {
+        while self.len < HELLO_LEN {
+            match (&self.stream).read(&mut self.said[self.len..]) {
+                Ok(0) => return Greeting::Wrong,
+                Ok(some) => self.len += some,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Greeting::Incomplete,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Greeting::Wrong,
+            }
+        }
+        let (theirs, rank) = self.said.split_at(8);
+        match rank.try_into().map(u32::from_be_bytes) {
+            Ok(rank) if theirs == session.to_be_bytes() => Greeting::Rank(rank),
+            _ => Greeting::Wrong,
+        }
+    }
+}
+
+/// Whether this is the number of a rank that has no line yet.
+fn is_missing(rank: u32, lines: &[Line], size: u32) -> bool {
+    (1..size).contains(&rank) && lines.iter().all(|line| line.rank != rank)
 }
 
 impl Peers {
@@ -313,5 +391,65 @@ impl Line {
             }
             Err(e) => Said::Closed(e.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const SESSION: u64 = 7;
+
+    fn listener() -> Listener {
+        Listener::open(Ipv4Addr::LOCALHOST.into()).unwrap()
+    }
+
+    /// Connections that say nothing, another session, or a byte now and then, are in the backlog
+    /// before the ranks are, and more come all the time.
+    #[test]
+    fn strangers_delay_no_rank() {
+        let listener = listener();
+        let address = listener.address();
+        let connect = || TcpStream::connect(address).unwrap();
+        let silent: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
+        let other: Vec<Peers> = (1..3)
+            .map(|rank| Peers::connect(address, SESSION + 1, rank).unwrap())
+            .collect();
+        let nobody = Peers::connect(address, SESSION, 99).unwrap();
+        let ranks: Vec<Peers> = [2, 1, 2]
+            .map(|rank| Peers::connect(address, SESSION, rank).unwrap())
+            .into();
+        let later: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
+        let began = Instant::now();
+        let mut all = listener.accept(SESSION, 3).unwrap();
+        // One after the other they took two seconds each.
+        assert!(began.elapsed() < JOIN / 2);
+        assert_eq!(all.connections().count(), 2);
+        all.close();
+        drop((silent, other, nobody, ranks, later));
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named_however_many_strangers_do() {
+        let listener = listener();
+        let address = listener.address();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let dripping = thread::spawn(move || {
+            let mut streams = VecDeque::new();
+            while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                streams.extend(TcpStream::connect(address));
+                for mut stream in &streams {
+                    let _ = stream.write_all(&SESSION.to_be_bytes()[..1]);
+                }
+                streams.drain(..streams.len().saturating_sub(2 * STRANGERS));
+            }
+        });
+        let _here = Peers::connect(address, SESSION, 1).unwrap();
+        let error = listener.greet(SESSION, 3, HELLO / 10).err().unwrap();
+        assert!(error.to_string().contains("rank 2 has not"), "{error}");
+        drop(ends);
+        dripping.join().unwrap();
     }
 }

@@ -4,9 +4,12 @@
 //! is awake, asleep or rung for. Who writes looks at it after it has written, who goes to sleep looks for something
 //! written after it has said so: one of the two sees the other.
 //!
-//! The bell itself is a socket of Unix datagrams with an abstract name: only the processes of one network
-//! namespace reach it, which is what makes a host here, and it vanishes with its process. By it
-//! the shared memory is handed over, too.
+//! The [`Bells`] are eventfds without a name, so only a process that was handed one can ring it.
+//! The processes of a host meet once, at [`Doorbell`]s: the first one makes the memory and all
+//! bells, and hands them to the others there. A doorbell is a Unix datagram socket with an abstract
+//! name. Only the processes of one network namespace reach it, which is what makes a host here, but
+//! every user does; so a doorbell takes descriptors from its own user alone, and is closed when the
+//! processes have met.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,19 +18,29 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg_addr,
 };
+use rustix::process::getuid;
+
+/// Descriptors that one datagram carries at most. The kernel takes 253.
+const TOGETHER: usize = 128;
+/// Between two attempts to hand something to a process whose queue is full.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// States of a process.
 const AWAKE: u64 = 0;
 const ASLEEP: u64 = 1;
 const RUNG: u64 = 2;
 
-/// This process's bell.
+/// Where this process is met, until it shares memory.
 pub struct Doorbell {
     socket: UnixDatagram,
     name: u64,
@@ -37,16 +50,12 @@ fn text(name: u64) -> String {
     format!("fabricast-{name:016x}")
 }
 
-/// Where the bell of this name hangs.
-pub(super) fn address(name: u64) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(text(name))
-}
-
 impl Doorbell {
-    /// A bell of this name, which no other process of the host has.
+    /// A doorbell of this name, which no other process of the host has.
     pub fn hang(name: u64) -> io::Result<Doorbell> {
-        let socket = UnixDatagram::bind_addr(&address(name)?)?;
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(text(name))?)?;
         socket.set_nonblocking(true)?;
+        set_socket_passcred(&socket, true)?;
         Ok(Doorbell { socket, name })
     }
 
@@ -55,78 +64,125 @@ impl Doorbell {
         self.name
     }
 
-    /// Hands `fd`, or that there is none, to the process whose bell has this name.
-    pub fn hand(&self, name: u64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Hands `fds`, or that there are none, to the process whose doorbell has this name. Others may
+    /// keep its queue full, and the kernel bounds how many descriptors are under way: then this
+    /// tries again until `until`.
+    pub fn hand(&self, name: u64, fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
         let address = SocketAddrUnix::new_abstract_name(text(name).as_bytes())?;
-        let fds: Vec<_> = fd.into_iter().collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&fds));
+        let nothing = fds.is_empty().then_some(fds);
+        for some in nothing.into_iter().chain(fds.chunks(TOGETHER)) {
+            while let Err(e) = self.hand_some(&address, some) {
+                let full = matches!(e, Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS);
+                if !full || Instant::now() >= until {
+                    return Err(e.into());
+                }
+                thread::sleep(AGAIN);
+            }
         }
-        let byte = [IoSlice::new(&[1])];
-        sendmsg_addr(
-            &self.socket,
-            &address,
-            &byte,
-            &mut control,
-            SendFlags::NOSIGNAL,
-        )?;
         Ok(())
     }
 
-    /// What the process whose bell has this name hands over; waits for it, but not longer than `patience`.
-    pub fn take(&self, name: u64, patience: Duration) -> io::Result<OwnedFd> {
-        self.socket.set_nonblocking(false)?;
-        self.socket.set_read_timeout(Some(patience))?;
+    fn hand_some(&self, to: &SocketAddrUnix, fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let byte = [IoSlice::new(&[1])];
+        sendmsg_addr(&self.socket, to, &byte, &mut control, SendFlags::NOSIGNAL)
+    }
+
+    /// The `count` descriptors that the process whose doorbell has this name hands over. Waits for
+    /// them until `until`, whatever others send meanwhile.
+    pub fn take(&self, name: u64, count: usize, until: Instant) -> io::Result<Vec<OwnedFd>> {
         let from = SocketAddrUnix::new_abstract_name(text(name).as_bytes())?;
-        let taken = loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut byte = [0];
-            let mut pieces = [IoSliceMut::new(&mut byte)];
-            let got = recvmsg(
-                &self.socket,
-                &mut pieces,
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            );
-            let got = match got {
-                Err(rustix::io::Errno::INTR) => continue,
-                got => got?,
-            };
-            // Anybody on the host may ring.
-            if got
-                .address
-                .and_then(|a| SocketAddrUnix::try_from(a).ok())
-                .as_ref()
-                != Some(&from)
-            {
-                continue;
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = "the process that makes the shared memory has not handed it over";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
-            break control.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-                _ => None,
-            });
-        };
-        self.socket.set_nonblocking(true)?;
-        taken.ok_or_else(|| io::Error::other("the process that makes the shared memory cannot"))
+            match self.take_some(&from) {
+                Ok(Some(some)) if some.is_empty() => {
+                    let text = "the process that makes the shared memory cannot";
+                    return Err(io::Error::other(text));
+                }
+                Ok(Some(some)) => taken.extend(some),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let mut set = [PollFd::new(&self.socket, PollFlags::IN)];
+                    let _ = poll(&mut set, left.try_into().ok().as_ref());
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(taken)
     }
 
-    /// Rings. Whose queue is full has been rung for.
-    pub(super) fn ring(&self, whose: &SocketAddr) {
-        let _ = self.socket.send_to_addr(&[1], whose);
-    }
-
-    /// Forgets all rings so far.
-    pub(super) fn hush(&self) {
-        while self.socket.recv(&mut [0; 8]).is_ok() {}
+    /// What the next datagram brings; `None`: it is not from this process.
+    fn take_some(&self, from: &SocketAddrUnix) -> Result<Option<Vec<OwnedFd>>, Errno> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER), ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let mut pieces = [IoSliceMut::new(&mut byte)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = recvmsg(&self.socket, &mut pieces, &mut control, flags)?;
+        let (mut fds, mut own) = (Vec::new(), false);
+        for message in control.drain() {
+            match message {
+                RecvAncillaryMessage::ScmRights(rights) => fds.extend(rights),
+                RecvAncillaryMessage::ScmCredentials(sender) => own = sender.uid == getuid(),
+                _ => {}
+            }
+        }
+        // Anybody on the host can send here. What they have handed over is closed.
+        let sender = got.address.and_then(|a| SocketAddrUnix::try_from(a).ok());
+        if !own || sender.as_ref() != Some(from) {
+            return Ok(None);
+        }
+        match got.flags.contains(ReturnFlags::CTRUNC) {
+            true => Err(Errno::MFILE),
+            false => Ok(Some(fds)),
+        }
     }
 }
 
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+/// What wakes each process of a host: eventfds that only these processes have.
+pub(super) struct Bells(Vec<OwnedFd>);
+
+impl Bells {
+    /// New ones, for so many processes.
+    pub fn new(processes: usize) -> io::Result<Bells> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bells: Result<_, Errno> = (0..processes).map(|_| eventfd(0, flags)).collect();
+        Ok(Bells(bells?))
+    }
+
+    /// Those that another process has made.
+    pub fn taken(bells: Vec<OwnedFd>) -> Bells {
+        Bells(bells)
+    }
+
+    /// A process's.
+    pub fn of(&self, process: usize) -> BorrowedFd<'_> {
+        self.0[process].as_fd()
+    }
+
+    /// All, in the order of processes.
+    pub fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|bell| bell.as_fd())
+    }
+
+    /// Rings. It cannot fail: a bell that was rung 2^64 times without being heard is rung for.
+    pub fn ring(&self, process: usize) {
+        let _ = rustix::io::write(self.of(process), &1u64.to_ne_bytes());
+    }
+
+    /// Forgets all rings of a process so far.
+    pub fn hush(&self, process: usize) {
+        let _ = rustix::io::read(self.of(process), &mut [0; 8]);
     }
 }
 

@@ -18,16 +18,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::{Dest, GroupId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::doorbell::{Sleepers, wants_ring};
+use self::doorbell::{Bells, Sleepers, wants_ring};
 use self::ring::{Found, Reader, Ring, Writer};
 use self::segment::{PROCESSES_MAX, Segment};
 use super::{Caps, Outgoing, Transport};
@@ -39,7 +38,7 @@ const RING: usize = 1 << 17;
 /// Datagrams that one call hands up at most, and that are taken from one ring before the next has its turn.
 const RECEIVE_MAX: usize = 64;
 const TURN_MAX: usize = 16;
-/// Who makes the memory has so long to hand it over.
+/// The process that makes the memory has so long to hand it over, and the others to take it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Counters of a [`Shm`], all since it was made.
@@ -61,7 +60,7 @@ pub struct ShmCounters {
 struct Place {
     segment: Segment,
     me: usize,
-    bell: Doorbell,
+    bells: Bells,
     sleepers: Sleepers,
     /// How far each ring has been read.
     read: Vec<AtomicU64>,
@@ -85,7 +84,6 @@ impl Place {
 /// One process's end of the memory that a host's processes share.
 pub struct Shm {
     place: Arc<Place>,
-    bells: Vec<SocketAddr>,
     writer: Writer,
     /// By process; this one's own is not used.
     readers: Vec<Reader>,
@@ -107,8 +105,8 @@ struct Group {
 
 /// How the processes of a host come by their memory: the first makes it and hands it to the others.
 pub struct Meeting<'a> {
-    /// The names of all bells, in the order of processes.
-    pub bells: &'a [u64],
+    /// The names of all doorbells, in the order of processes.
+    pub doorbells: &'a [u64],
     /// Which of them is this process.
     pub me: usize,
     /// A number that only they know.
@@ -116,45 +114,50 @@ pub struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// Makes the memory and hands it over: the first process does this before the others [`Meeting::join`].
-    pub fn create(&self, bell: Doorbell) -> io::Result<Shm> {
-        let others = &self.bells[1..];
-        let made = match self.bells.len() <= PROCESSES_MAX {
-            true => Segment::create(self.key, self.bells.len(), RING),
-            false => Err(io::Error::other("too many processes on one host")),
-        };
-        let (segment, fd) = match made {
-            Ok(made) => made,
-            Err(e) => {
-                others.iter().for_each(|&name| _ = bell.hand(name, None));
-                return Err(e);
-            }
-        };
+    /// Makes the memory and hands it over: the first process does this, and the others
+    /// [`Meeting::join`].
+    pub fn create(&self, doorbell: Doorbell) -> io::Result<Shm> {
+        let (others, until) = (&self.doorbells[1..], Instant::now() + PATIENCE);
+        let (segment, fd, bells) = self.make().inspect_err(|_| {
+            let none = |&name| _ = doorbell.hand(name, &[], until);
+            others.iter().for_each(none);
+        })?;
+        let fds: Vec<_> = [fd.as_fd()].into_iter().chain(bells.all()).collect();
         for &name in others {
-            bell.hand(name, Some(fd.as_fd()))?;
+            doorbell.hand(name, &fds, until)?;
         }
-        self.end(bell, segment)
+        Ok(self.end(segment, bells))
+    }
+
+    fn make(&self) -> io::Result<(Segment, OwnedFd, Bells)> {
+        let processes = self.doorbells.len();
+        if processes > PROCESSES_MAX {
+            return Err(io::Error::other("too many processes on one host"));
+        }
+        let (segment, fd) = Segment::create(self.key, processes, RING)?;
+        Ok((segment, fd, Bells::new(processes)?))
     }
 
     /// Takes the memory that the first process makes.
-    pub fn join(&self, bell: Doorbell) -> io::Result<Shm> {
-        let fd = bell.take(self.bells[0], PATIENCE)?;
-        let segment = Segment::open(fd.as_fd(), self.key, self.bells.len(), RING)?;
-        self.end(bell, segment)
+    pub fn join(&self, doorbell: Doorbell) -> io::Result<Shm> {
+        let processes = self.doorbells.len();
+        let until = Instant::now() + PATIENCE;
+        let mut fds = doorbell.take(self.doorbells[0], 1 + processes, until)?;
+        let bells = Bells::taken(fds.split_off(1));
+        let segment = Segment::open(fds[0].as_fd(), self.key, processes, RING)?;
+        Ok(self.end(segment, bells))
     }
 
-    fn end(&self, bell: Doorbell, segment: Segment) -> io::Result<Shm> {
+    fn end(&self, segment: Segment, bells: Bells) -> Shm {
         let processes = segment.processes();
-        let bells: io::Result<_> = self.bells.iter().map(|&b| doorbell::address(b)).collect();
-        Ok(Shm {
+        Shm {
             place: Arc::new(Place {
                 segment,
                 me: self.me,
-                bell,
+                bells,
                 sleepers: Sleepers::default(),
                 read: (0..processes).map(|_| AtomicU64::new(0)).collect(),
             }),
-            bells: bells?,
             writer: Writer::new(),
             readers: (0..processes).map(|_| Reader::new()).collect(),
             turn: 0,
@@ -164,7 +167,7 @@ impl Meeting<'_> {
             rung: false,
             drained: false,
             counters: ShmCounters::default(),
-        })
+        }
     }
 }
 
@@ -188,11 +191,11 @@ impl Shm {
     /// Wakes those processes that sleep and for which something was written.
     fn ring(&mut self) {
         let Place {
-            segment, me, bell, ..
+            segment, me, bells, ..
         } = &*self.place;
         for (process, told) in self.told.iter_mut().enumerate() {
             if std::mem::take(told) && process != *me && wants_ring(segment.state(process)) {
-                bell.ring(&self.bells[process]);
+                bells.ring(process);
                 self.counters.rings += 1;
             }
         }
@@ -264,7 +267,7 @@ impl Transport for Shm {
         let place = &*self.place;
         // First: the next one may be for what comes after this look.
         if std::mem::take(&mut self.rung) {
-            place.bell.hush();
+            place.bells.hush(place.me);
         }
         place.sleepers.look(place.state());
         let (groups, nodes) = (&self.groups, &self.nodes);
@@ -355,7 +358,7 @@ impl Doze {
 
 impl AsFd for Doze {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
+        self.0.bells.of(self.0.me)
     }
 }
 

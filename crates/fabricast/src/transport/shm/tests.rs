@@ -13,7 +13,7 @@ fn host(processes: usize) -> Vec<Shm> {
     let (names, key): (Vec<u64>, _) = (bells.iter().map(Doorbell::name).collect(), random());
     let ends = bells.into_iter().enumerate().map(|(me, bell)| {
         let meeting = Meeting {
-            bells: &names,
+            doorbells: &names,
             me,
             key,
         };
@@ -188,12 +188,53 @@ fn nobody_else_is_let_in() {
         rustix::fs::ftruncate(&fd, 0).is_err(),
         "its length is sealed"
     );
-    // A stranger's descriptor is not taken for the memory.
+    // A stranger's descriptor is not taken for the memory, and delays nothing for longer than it
+    // was to take.
     let bells = [0, 1, 2].map(|_| Doorbell::hang(crate::net::random().unwrap()).unwrap());
     let [first, second, stranger] = &bells;
     let file = std::fs::File::open("/dev/null").unwrap();
-    stranger.hand(second.name(), Some(file.as_fd())).unwrap();
-    first.hand(second.name(), None).unwrap();
-    let refused = second.take(first.name(), PATIENCE).unwrap_err();
+    let soon = || Instant::now() + Duration::from_millis(20);
+    stranger
+        .hand(second.name(), &[file.as_fd()], soon())
+        .unwrap();
+    let late = second.take(first.name(), 1, soon()).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    stranger
+        .hand(second.name(), &[file.as_fd()], soon())
+        .unwrap();
+    first.hand(second.name(), &[], soon()).unwrap();
+    let refused = second.take(first.name(), 1, soon()).unwrap_err();
     assert!(refused.to_string().contains("cannot"), "{refused}");
+}
+
+/// More than one datagram carries.
+#[test]
+fn many_descriptors_are_handed_over_in_their_order() {
+    let doorbells = [0, 1].map(|_| Doorbell::hang(crate::net::random().unwrap()).unwrap());
+    let [first, second] = &doorbells;
+    let bells = Bells::new(PROCESSES_MAX).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let all: Vec<_> = bells.all().collect();
+    let taken = thread::scope(|scope| {
+        let taken = scope.spawn(|| second.take(first.name(), PROCESSES_MAX, until).unwrap());
+        first.hand(second.name(), &all, until).unwrap();
+        Bells::taken(taken.join().unwrap())
+    });
+    let rings = |process| {
+        let bell = bells.of(process);
+        poll(
+            &mut [PollFd::new(&bell, PollFlags::IN)],
+            Some(&Timespec::default()),
+        )
+        .unwrap()
+            > 0
+    };
+    for process in [0, 127, 128, PROCESSES_MAX - 1] {
+        assert!(!rings(process));
+        taken.ring(process);
+        taken.ring(process);
+        assert!(rings(process));
+        bells.hush(process);
+        assert!(!rings(process));
+    }
 }

@@ -1,7 +1,7 @@
 //! The system calls that the standard library has no name for, each behind a safe function.
 //!
 //! All unsafe code of this crate is here. The buffers of [`Sending`] keep their capacity between calls, but every header
-//! that a call reads is written anew by that same call. Those of [`Receiving`] never move nor grow, and only the headers
+//! that a call reads is written anew by that same call. Those of [`Receiving`] are [`Fixed`], and only the headers
 //! that a call has used are written anew.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,8 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::slice;
 use std::time::Duration;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
@@ -146,20 +147,54 @@ pub(super) struct Received<'a> {
     pub truncated: bool,
 }
 
+/// Elements whose places the kernel is told, and keeps between calls: they never move, and are
+/// reached by the one pointer that the kernel's were derived from. A reference to all of them would
+/// end what that pointer may be used for.
+struct Fixed<T> {
+    base: NonNull<T>,
+    count: usize,
+}
+
+impl<T: Copy> Fixed<T> {
+    fn new(value: T, count: usize) -> Fixed<T> {
+        let all = Box::leak(vec![value; count].into_boxed_slice());
+        Fixed {
+            base: NonNull::from(all).cast(),
+            count,
+        }
+    }
+
+    /// Where `count` elements from `first` are.
+    fn at(&self, first: usize, count: usize) -> *mut T {
+        assert!(first <= self.count && count <= self.count - first);
+        // SAFETY: it is within what `base` leads to, or at its end.
+        unsafe { self.base.as_ptr().add(first) }
+    }
+}
+
+impl<T> Drop for Fixed<T> {
+    fn drop(&mut self) {
+        let all = ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.count);
+        // SAFETY: it is what `new` has leaked, and nothing else leads there any more.
+        drop(unsafe { Box::from_raw(all) });
+    }
+}
+
 /// Buffers for `recvmmsg`, made once, and headers that lead to them.
 pub(super) struct Receiving {
     each: usize,
-    bytes: Vec<u8>,
-    names: Vec<sockaddr_storage>,
-    controls: Vec<Control>,
-    pieces: Vec<iovec>,
-    headers: Vec<mmsghdr>,
+    count: usize,
+    bytes: Fixed<u8>,
+    names: Fixed<sockaddr_storage>,
+    controls: Fixed<Control>,
+    pieces: Fixed<iovec>,
+    headers: Fixed<mmsghdr>,
     filled: usize,
     /// So many headers, from the front, are not as a call needs them.
     used: usize,
 }
 
-// SAFETY: the pointers in it lead to its own vectors, which are neither moved out of it nor grown, wherever it goes.
+// SAFETY: the pointers in it lead to what it owns itself, which does not move, wherever it goes.
 unsafe impl Send for Receiving {}
 
 impl Receiving {
@@ -169,11 +204,12 @@ impl Receiving {
         let (name, piece, header) = unsafe { (zeroed(), zeroed(), zeroed()) };
         Receiving {
             each,
-            bytes: vec![0; count * each],
-            names: vec![name; count],
-            controls: vec![Control([0; CONTROL]); count],
-            pieces: vec![piece; count],
-            headers: vec![header; count],
+            count,
+            bytes: Fixed::new(0, count * each),
+            names: Fixed::new(name, count),
+            controls: Fixed::new(Control([0; CONTROL]), count),
+            pieces: Fixed::new(piece, count),
+            headers: Fixed::new(header, count),
             filled: 0,
             used: count,
         }
@@ -182,31 +218,30 @@ impl Receiving {
     /// Takes waiting messages, one per buffer; says how many. Never blocks: none is `WouldBlock`.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.filled = 0;
-        let buffers = self.bytes.chunks_exact_mut(self.each).enumerate();
-        for (i, buffer) in buffers.take(self.used) {
-            self.pieces[i] = iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
-            let header = &mut self.headers[i].msg_hdr;
-            header.msg_name = ptr::from_mut(&mut self.names[i]).cast();
+        for i in 0..self.used {
+            let piece = self.pieces.at(i, 1);
+            // SAFETY: both are elements that are ours alone, of which no reference exists.
+            let (piece, header) = unsafe { (&mut *piece, &mut (*self.headers.at(i, 1)).msg_hdr) };
+            piece.iov_base = self.bytes.at(i * self.each, self.each).cast();
+            piece.iov_len = self.each;
+            header.msg_name = self.names.at(i, 1).cast();
             header.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
-            header.msg_iov = &mut self.pieces[i];
+            header.msg_iov = self.pieces.at(i, 1);
             header.msg_iovlen = 1;
-            header.msg_control = self.controls[i].0.as_mut_ptr().cast();
+            header.msg_control = self.controls.at(i, 1).cast();
             header.msg_controllen = CONTROL as _;
             header.msg_flags = 0;
         }
         // Until it is known how many, all may be: the kernel writes into those that it fills alone.
-        let count = self.headers.len();
+        let count = self.count;
         self.used = count;
-        // SAFETY: every pointer leads to a distinct element of vectors that belong to us, have not moved since it was set,
-        // and do not during the call; the lengths, which the kernel overwrites, were set anew where it has used them.
+        // SAFETY: every pointer leads to a distinct element of memory that belongs to us, does not move, and is reached by no
+        // reference during the call; the lengths, which the kernel overwrites, were set anew where it has used them.
         let answer = check(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                self.headers.len() as u32,
+                self.headers.at(0, count),
+                count as u32,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
@@ -220,7 +255,8 @@ impl Receiving {
     /// Message `i` of those that the last [`Receiving::receive`] took.
     pub fn message(&self, i: usize) -> Received<'_> {
         assert!(i < self.filled, "message {i} of {}", self.filled);
-        let header = &self.headers[i];
+        // SAFETY: they are initialized, and nobody writes there while `self` is borrowed.
+        let (header, name) = unsafe { (&*self.headers.at(i, 1), &*self.names.at(i, 1)) };
         let (mut segment, mut stamp) = (None, None);
         // SAFETY: the kernel has filled `msg_control` up to `msg_controllen`, both still as the
         // call left them; the CMSG functions stay within that, and the length is checked before
@@ -249,11 +285,13 @@ impl Receiving {
         }
         let start = i * self.each;
         let length = (header.msg_len as usize).min(self.each);
+        // SAFETY: likewise, for as long as `self` is borrowed.
+        let bytes = unsafe { slice::from_raw_parts(self.bytes.at(start, length), length) };
         Received {
-            bytes: &self.bytes[start..start + length],
+            bytes,
             segment,
             stamp,
-            from: address(&self.names[i], header.msg_hdr.msg_namelen),
+            from: address(name, header.msg_hdr.msg_namelen),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
     }
