@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
+use fabricast::transfer::Pattern;
 use fabricast::transport::udp::Interface;
 use fabricast_sim::compare::{Loss, Named};
 
@@ -55,8 +56,15 @@ Examples:
 const RECV_EXAMPLES: &str = "\
 Examples:
   fabricast recv . --from 10.0.0.5         into this directory, under the sender's name for it
-  fabricast recv disk.img                  find the sender by itself; choose the name
+  fabricast recv disk.img                  find the sender, ask, receive under this name
+  fabricast recv . --name 'image-*.iso'    in scripts: a file of such a name, from whoever offers it
+  fabricast recv . --any                   or whatever the only sender on this network offers
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
+
+Without --from a receiver listens for senders that announce themselves on this network, which anybody \
+there can do. On a terminal it asks before it takes a file. Elsewhere --name or --any says what may be \
+taken; while several senders offer such a file, the receiver goes on listening until one is left. A file \
+from a sender that was found so is not executable.
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
@@ -318,9 +326,15 @@ pub struct Send {
 pub struct Recv {
     /// Where the file goes: a file name, or an existing directory
     pub dest: PathBuf,
-    /// The sender [default: listen for one that announces itself on this network]
+    /// The sender [default: on a terminal, listen for senders on this network and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,
+    /// Find a sender on this network that offers a file of such a name (*, ?, [a-z]), and do not ask
+    #[arg(long, value_name = "PATTERN", conflicts_with = "from")]
+    pub name: Option<Pattern>,
+    /// Find the only sender on this network, and take whatever it offers without asking
+    #[arg(long, conflicts_with_all = ["from", "name"])]
+    pub any: bool,
     /// Replace the destination if it exists
     #[arg(short, long)]
     pub force: bool,
@@ -334,8 +348,8 @@ pub struct Recv {
     #[arg(long)]
     pub no_sync: bool,
     /// What to be called in the sender's table [default: host name and destination]
-    #[arg(long)]
-    pub name: Option<String>,
+    #[arg(long = "as", value_name = "NAME")]
+    pub called: Option<String>,
     /// Give up if the transfer has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
     pub start_timeout: Duration,

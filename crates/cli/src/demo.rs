@@ -296,7 +296,7 @@ impl<'a> Transfer<'a> {
         for i in 1..=args.receivers as usize {
             let mut command = Command::new(&exe);
             command.arg("recv").arg(copy_of(dir, i));
-            command.args(["--from", &address, "--name", &format!("receiver {i}")]);
+            command.args(["--from", &address, "--as", &format!("receiver {i}")]);
             command.args([
                 "--inject-loss",
                 &loss,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
+use fabricast::object::safe_name;
 use fabricast::transfer::{self, SendEvent, SendReport, State};
 use fabricast::transport::udp::{self, Interface};
 
@@ -146,13 +147,25 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
                 "Offering {name} ({}). On each receiver run",
                 units::bytes(*len)
             ));
+            // What a name like this one does in a directory, a receiver does not let it do.
+            let dest = match safe_name(name) {
+                Some(_) => ".",
+                None => "FILE",
+            };
             out.say(&format!(
-                "    fabricast recv .{}",
+                "    fabricast recv {dest}{}",
                 from(*address, &args.net.interface)
             ));
             if *announced {
-                out.say("or, on the same network, just `fabricast recv .` ('.' is where it goes).");
+                out.say(&format!(
+                    "or, on the same network, `fabricast recv {dest}`, which asks first (in \
+                     scripts: `fabricast recv {dest} --any`)."
+                ));
             }
+            out.say(match dest {
+                "." => "'.' is where it goes.",
+                _ => "FILE is where it goes: the file's own name needs another one there.",
+            });
             if by_hand {
                 out.say("Press Enter to start when all are connected.");
             }

@@ -4,11 +4,14 @@
 mod common;
 mod net;
 
+use std::net::UdpSocket;
+use std::path::Path;
 use std::time::Duration;
 
-use common::{Run, Scratch, same};
+use common::{Run, Scratch, Terminal, same};
 use net::{Cluster, Done, Transfer};
 use rustix::process::Signal;
+use socket2::SockRef;
 
 const MB: usize = 1_000_000;
 const SLOW: [&str; 2] = ["--rate", "200mbit"];
@@ -268,6 +271,148 @@ fn the_sender_is_found_by_its_announcement() {
     let cluster = cluster!(2, &SLOW);
     let done = Transfer::over(0, &cluster, 2, 10 * MB, &[]).end(&[]);
     assert_eq!(done.reached_by("multicast").len(), 2);
+}
+
+/// Findings 4 and 12: who announces something on the link may be anybody.
+#[test]
+fn what_is_announced_is_taken_with_consent_alone() {
+    let cluster = cluster!(2, &SLOW);
+    let dir = Scratch::new();
+    let home = dir.path("home");
+    std::fs::create_dir(&home).unwrap();
+    let to = home.to_str().unwrap();
+    let offer = |file: &Path| {
+        let mut send = cluster.send(file, &["--min-receivers", "1"]);
+        send.until("listening", |_| true);
+        send
+    };
+
+    // What was the audit's attack: nobody has agreed to anything.
+    let hidden = offer(&dir.file(".bash_profile", 17));
+    let end = cluster.start("h2", &["recv", to]).end().expect(2);
+    assert!(end.stderr.contains("--any"), "{}", end.stderr);
+    // Whoever takes anything takes no name that does something by itself.
+    let end = cluster.start("h2", &["recv", to, "--any"]).end().expect(2);
+    assert!(end.stderr.contains(".bash_profile"), "{}", end.stderr);
+    hidden.signal(Signal::KILL);
+    hidden.end();
+
+    let source = dir.file("plain", 5000);
+    let send = offer(&source);
+    // On a terminal it is a question.
+    let ask = || {
+        let mut terminal = Terminal::start(cluster.command("h2", &["recv", to]));
+        let said = terminal.until("[y/N] ");
+        assert!(
+            said.contains("offers plain (4.9 KiB). Receive it?"),
+            "{said}"
+        );
+        terminal
+    };
+    let mut no = ask();
+    no.input("n\n");
+    assert_eq!(no.end(), Some(9));
+    let interrupted = ask();
+    interrupted.signal(Signal::INT);
+    assert_eq!(interrupted.end(), Some(130));
+    assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
+    // A second sender, and the question is which; with --any none of them, until one remains.
+    let second = cluster.start("h3", &["send", source.to_str().unwrap(), "--json"]);
+    let mut any = cluster.start("h3", &["recv", to, "--any", "--json"]);
+    let trying = any.until("trying", |_| true);
+    assert!(
+        trying["reason"].as_str().unwrap().contains("several"),
+        "{trying}"
+    );
+    let mut which = Terminal::start(cluster.command("h2", &["recv", to]));
+    let said = which.until("[1-2, or Enter for none] ");
+    let line = said.lines().find(|l| l.contains(&cluster.address("h1", 4)));
+    let number = line.unwrap().split_whitespace().next().unwrap().to_owned();
+    any.signal(Signal::INT);
+    any.end().expect(130);
+    which.input(&format!("{number}\n"));
+    assert_eq!(which.end(), Some(0));
+    send.end().expect(0);
+    same(&source, &home.join("plain"));
+    second.signal(Signal::INT);
+    second.end().expect(130);
+}
+
+/// What a sender answers to those who ask for it, and what a receiver hears.
+#[test]
+fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
+    let cluster = cluster!(1, &SLOW);
+    let dir = Scratch::new();
+    let source = dir.file("source", 5000);
+    let mut send = cluster.send(&source, &["--min-receivers", "2"]);
+    send.until("listening", |_| true);
+    // h2 has another address that h1 reaches by a router alone, which h2 is.
+    let (near, far) = (cluster.address("h2", 4), "198.51.100.7");
+    let add = format!("{far}/32");
+    cluster.program("h2", &["ip", "addr", "add", &add, "dev", "eth0"]);
+    cluster.program("h1", &["ip", "route", "add", "default", "via", &near]);
+    let answers = |from: &str, len: usize| -> usize {
+        cluster.on("h2", || {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            let sent = SockRef::from(&socket).set_multicast_if_v4(&near.parse().unwrap());
+            sent.unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(300)))
+                .unwrap();
+            let mut query = br#"{"fabricast": 1, "asks": 7}"#.to_vec();
+            query.resize(len, b' ');
+            for _ in 0..400 {
+                socket.send_to(&query, "239.255.76.41:7642").unwrap();
+            }
+            let mut bytes = [0; 2000];
+            let mut count = 0;
+            while let Ok((n, _)) = socket.recv_from(&mut bytes) {
+                assert!(n <= len, "{n} bytes answer {len}");
+                count += 1;
+            }
+            count
+        })
+    };
+    assert_eq!(answers(&near, 60), 0);
+    assert_eq!(answers(far, 1024), 0);
+    // The queries from afar have used up what may be answered at once, and what came since is little.
+    let few = answers(&near, 1024);
+    assert!((1..300).contains(&few), "{few}");
+
+    // One that announces on another interface is not heard, though a process listens there.
+    let mut inside = cluster.start(
+        "h2",
+        &[
+            "send",
+            source.to_str().unwrap(),
+            "--json",
+            "--interface",
+            "lo",
+            "--port",
+            "0",
+            "--min-receivers",
+            "2",
+        ],
+    );
+    inside.until("listening", |_| true);
+    let (a, b) = (dir.path("a"), dir.path("b"));
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let other = cluster.start("h2", &["recv", a, "--any", "--interface", "lo", "--json"]);
+    inside.until("connected", |_| true);
+    send.signal(Signal::KILL);
+    send.end();
+    let deaf = [
+        "recv",
+        b,
+        "--any",
+        "--interface",
+        "eth0",
+        "--start-timeout",
+        "1s",
+    ];
+    let end = cluster.start("h2", &deaf).end().expect(5);
+    assert!(end.stderr.contains("nobody announces"), "{}", end.stderr);
+    drop(other);
 }
 
 #[test]

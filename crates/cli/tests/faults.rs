@@ -212,7 +212,7 @@ fn no_space_is_said_before_anything_is_sent() {
     send.until("connected", |_| true);
     // This one meets a limit when it asks for the space.
     let shell = format!(
-        "ulimit -f 100; exec {} recv {} --json --from {address} --name r1",
+        "ulimit -f 100; exec {} recv {} --json --from {address} --as r1",
         env!("CARGO_BIN_EXE_fabricast"),
         dir.path("copy-1").display()
     );
@@ -347,11 +347,30 @@ fn bad_usage_says_so() {
         (&["send", source, "--inject-loss", "100"], 2, "90"),
         (&["send", source, "--datagram", "31"], 2, "512 to 65507"),
         (&["send", source, "--datagram", "100k"], 2, "512 to 65507"),
-        (&["recv", "x", "--datagram", "511"], 2, "512 to 65507"),
+        (
+            &["recv", "x", "--any", "--datagram", "511"],
+            2,
+            "512 to 65507",
+        ),
         (&["recv"], 2, "DEST"),
         (&["recv", "-"], 2, "not supported yet"),
-        (&["recv", "/no/such/place/x"], 2, "/no/such/place"),
-        (&["recv", "/dev/null"], 2, "neither a file nor a directory"),
+        (
+            &["recv", "x"],
+            2,
+            "--from HOST, or take a file by its name with --name",
+        ),
+        (
+            &["recv", "x", "--any", "--from", "h"],
+            2,
+            "cannot be used with",
+        ),
+        (&["recv", "x", "--name", "[a"], 2, "no ] for a ["),
+        (&["recv", "/no/such/place/x", "--any"], 2, "/no/such/place"),
+        (
+            &["recv", "/dev/null", "--any"],
+            2,
+            "neither a file nor a directory",
+        ),
         (&["recv", "x", "--from", "no such host"], 2, "no such host"),
     ];
     for (args, code, words) in cases {

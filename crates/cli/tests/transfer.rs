@@ -215,7 +215,14 @@ fn where_nothing_can_be_announced_that_is_said() {
         "{notice}"
     );
     let copy = dir.path("copy");
-    let end = Run::start(["recv", copy.to_str().unwrap(), "--interface", "::1"]).end();
+    let end = Run::start([
+        "recv",
+        copy.to_str().unwrap(),
+        "--any",
+        "--interface",
+        "::1",
+    ])
+    .end();
     let end = end.expect(2);
     assert!(end.stderr.contains("--from"), "{}", end.stderr);
 }
@@ -274,14 +281,58 @@ fn an_existing_file_is_replaced_only_by_force() {
     same(&source, &copy);
 }
 
+/// A receiver that finds its sender by the name of the file. Other tests may announce something on
+/// this loopback, too.
+fn finder(pattern: &str, dest: &Path, args: &[&str]) -> Run {
+    let dest = dest.to_str().unwrap();
+    let fixed = ["recv", dest, "--json", "--interface", "127.0.0.1", "--name"];
+    Run::start(fixed.iter().chain(&[pattern]).chain(args))
+}
+
 #[test]
 fn the_sender_is_found_without_its_address() {
+    use std::os::unix::fs::PermissionsExt;
     let dir = Scratch::new();
-    let source = dir.file("source", 100_000);
+    let name = format!("found-{}", std::process::id());
+    let source = dir.file(&name, 100_000);
+    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o755)).unwrap();
     let (send, _) = sender(&source, &[]);
+    std::fs::create_dir(dir.path("to")).unwrap();
+    let pattern = format!("f[a-o]?nd-{}*", std::process::id());
+    let recv = finder(&pattern, &dir.path("to"), &[]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    let copy = dir.path("to").join(name);
+    same(&source, &copy);
+    // Who was found by an announcement may be anybody: nothing of theirs can be run.
+    let mode = copy.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o711, 0o600, "{mode:o}");
+}
+
+/// Finding 12: a second announcement ended every receiver with exit code 2.
+#[test]
+fn of_several_senders_none_is_taken_until_one_remains() {
+    let dir = Scratch::new();
+    let [a, b] = ["a", "b"].map(|s| format!("several-{}-{s}", std::process::id()));
+    let source = dir.file(&a, 100_000);
+    let (send, _) = sender(&source, &[]);
+    let (other, _) = sender(&dir.file(&b, 1000), &[]);
     let copy = dir.path("copy");
-    let dest = copy.to_str().unwrap();
-    let recv = Run::start(["recv", dest, "--json", "--interface", "127.0.0.1"]);
+    let both = format!("several-{}-*", std::process::id());
+    let late = finder(&both, &dir.path("late"), &["--start-timeout", "500ms"]);
+    let mut recv = finder(&both, &copy, &[]);
+    let trying = recv.until("trying", |_| true);
+    let reason = trying["reason"].as_str().unwrap();
+    for word in ["several", "--from", "--name", &a, &b] {
+        assert!(reason.contains(word), "{word}: {reason}");
+    }
+    let end = late.end().expect(5);
+    assert!(
+        end.stderr.contains(&a) && end.stderr.contains(&b),
+        "{}",
+        end.stderr
+    );
+    other.signal(rustix::process::Signal::KILL);
     send.end().expect(0);
     recv.end().expect(0);
     same(&source, &copy);

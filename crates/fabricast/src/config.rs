@@ -1,13 +1,17 @@
 //! What a caller may choose; every choice has a default that works.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::bootstrap;
+pub use crate::bootstrap::announce::Offer;
 use crate::error::Error;
+use crate::transfer::Pattern;
 use crate::transport::udp::Interface;
 
 /// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4
@@ -231,13 +235,44 @@ impl Default for SendOptions {
     }
 }
 
+/// Which of the senders that announce themselves a receiver takes that was told no address.
+/// Nothing proves an announcement: whoever is on the network may offer any file.
+#[derive(Clone, Debug, Default)]
+pub enum Accept {
+    /// None.
+    #[default]
+    Nobody,
+    /// Whichever there is, if there is only one.
+    Any,
+    /// The one whose file has such a name, if there is only one.
+    Named(Pattern),
+    /// The one that somebody chooses.
+    Asked(Question),
+}
+
+/// Asks somebody which of some offers to take, without waiting: the answer comes later. `None`, or
+/// an answer that is dropped, means none of them.
+#[derive(Clone)]
+pub struct Question(pub Arc<Asks>);
+
+/// What [`Question`] calls.
+pub type Asks = dyn Fn(&[Offer]) -> Receiver<Option<usize>> + Send + Sync;
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Question")
+    }
+}
+
 /// Choices of a receiver.
 #[derive(Clone, Debug)]
 pub struct RecvOptions {
     /// The network.
     pub net: NetOptions,
-    /// The sender: host name or address, with or without a port; by default it is searched for.
+    /// The sender: host name or address, with or without a port.
     pub from: Option<String>,
+    /// Without `from`: which of the senders that announce themselves is taken.
+    pub accept: Accept,
     /// Where the file goes: a file, or an existing directory.
     pub dest: PathBuf,
     /// Whether an existing file may be replaced.
@@ -267,6 +302,7 @@ impl RecvOptions {
         RecvOptions {
             net: NetOptions::default(),
             from: None,
+            accept: Accept::Nobody,
             dest: dest.into(),
             overwrite: false,
             max_size: None,

@@ -2,9 +2,10 @@
 //! for an event, and every wait has a bound.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -304,7 +305,7 @@ impl Flush {
     fn start(&self, from: &str, name: &str, dest: &Path, gate: Option<&Path>) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
         command.arg("recv").arg(dest);
-        command.args(["--json", "--from", from, "--name", name]);
+        command.args(["--json", "--from", from, "--as", name]);
         command.env("LD_PRELOAD", &self.library);
         command.envs(gate.map(|gate| ("TEST_FLUSH_GATE", gate)));
         Run::spawn(command)
@@ -316,6 +317,89 @@ impl Flush {
         let gate = self.gate.clone();
         thread::spawn(move || tell.send(std::fs::File::options().write(true).open(gate)));
         told.recv_timeout(BOUND).unwrap().unwrap()
+    }
+}
+
+/// A process at a terminal of its own.
+pub struct Terminal {
+    child: Child,
+    side: File,
+    told: Receiver<String>,
+    said: String,
+}
+
+impl Terminal {
+    pub fn start(mut command: Command) -> Terminal {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let side = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&side).unwrap();
+        unlockpt(&side).unwrap();
+        let name = ptsname(&side, Vec::new()).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let its = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+        let its = File::from(its);
+        command.stdin(its.try_clone().unwrap());
+        command.stdout(its.try_clone().unwrap()).stderr(its);
+        let child = command.spawn().unwrap();
+        let side = File::from(side);
+        let mut reader = side.try_clone().unwrap();
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails when the last process at the other end has gone.
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                let _ = tell.send(String::from_utf8_lossy(&bytes[..n]).into_owned());
+            }
+        });
+        let said = String::new();
+        Terminal {
+            child,
+            side,
+            told,
+            said,
+        }
+    }
+
+    /// Waits for these words, and returns all that has been said.
+    #[track_caller]
+    pub fn until(&mut self, words: &str) -> &str {
+        while !self.said.contains(words) {
+            match self.told.recv_timeout(BOUND) {
+                Ok(more) => self.said.push_str(&more),
+                Err(_) => panic!("it did not say {words:?}: {}", self.said),
+            }
+        }
+        &self.said
+    }
+
+    /// Types this.
+    pub fn input(&mut self, text: &str) {
+        self.side.write_all(text.as_bytes()).unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn end(mut self) -> Option<i32> {
+        let until = Instant::now() + BOUND;
+        // The terminal is closed when the process has ended.
+        while let Ok(more) = self
+            .told
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.said.push_str(&more);
+        }
+        assert!(Instant::now() < until, "it did not end: {}", self.said);
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -347,7 +431,7 @@ pub fn sender(source: &Path, args: &[&str]) -> (Run, String) {
 /// A receiver called `name` that writes to `dest`.
 pub fn receiver(from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
     let dest = dest.to_str().unwrap();
-    let fixed = ["recv", dest, "--json", "--from", from, "--name", name];
+    let fixed = ["recv", dest, "--json", "--from", from, "--as", name];
     Run::start(fixed.iter().chain(args))
 }
 

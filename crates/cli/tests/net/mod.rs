@@ -1,12 +1,15 @@
 //! A cluster of network namespaces for one test, and the command on its hosts: h1 sends, h2 and
 //! the next ones receive.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use crate::common::{End, Run, Scratch, same};
@@ -71,10 +74,32 @@ impl Cluster {
 
     /// Starts the command on a host.
     pub fn start(&self, host: &str, args: &[&str]) -> Run {
+        Run::spawn(self.command(host, args))
+    }
+
+    /// What starts the command on a host.
+    pub fn command(&self, host: &str, args: &[&str]) -> Command {
         let mut command = Command::new(TOOL);
         command.args(["--name", &self.name, "exec", host, "--"]);
         command.arg(env!("CARGO_BIN_EXE_fabricast")).args(args);
-        Run::spawn(command)
+        command
+    }
+
+    /// Runs another program on a host to its end; what it prints.
+    #[track_caller]
+    pub fn program(&self, host: &str, args: &[&str]) -> String {
+        self.run(&[&["exec", host, "--"], args].concat())
+    }
+
+    /// Does this in a thread that is on a host: sockets that it opens are there.
+    pub fn on<T: Send>(&self, host: &str, act: impl FnOnce() -> T + Send) -> T {
+        let place = File::open(format!("/run/netns/fc-{}-{host}", self.name)).unwrap();
+        let enter = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(place.as_fd(), kind).unwrap();
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
     /// A sender on h1.
@@ -91,10 +116,12 @@ impl Cluster {
     /// announces something (0). The data are not flushed to the disk: that is not the network's.
     pub fn recv(&self, host: &str, dest: &Path, family: u8) -> Run {
         let mut args = vec!["recv", dest.to_str().unwrap(), "--json", "--no-sync"];
-        args.extend(["--name", host]);
+        args.extend(["--as", host]);
         let address = (family != 0).then(|| self.address("h1", family));
         if let Some(address) = &address {
             args.extend(["--from", address]);
+        } else {
+            args.push("--any");
         }
         self.start(host, &args)
     }

@@ -1,18 +1,22 @@
 //! The receiver's first steps: is the destination sound, and where is the sender?
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::events::RecvEvent;
 use super::{TICK, check};
 use crate::bell::Bell;
-use crate::bootstrap::announce::{Found, Listener};
+use crate::bootstrap::announce::{Found, Listener, Offer};
+use crate::bootstrap::message::{Welcome, harmless};
 use crate::bootstrap::{self, Control};
-use crate::config::RecvOptions;
+use crate::config::{Accept, Question, RecvOptions};
 use crate::error::{Error, spoken};
+use crate::net::random;
 use crate::transport::udp::{self, Interface};
 
 /// How soon a sender that does not answer is tried again: often at first, since who starts both
@@ -27,6 +31,8 @@ const UNREACHABLE: &str = "is the address right, is there a route, and does a fi
                            the TCP port in?";
 const UNHEARD: &str = "nobody announces a transfer here by IPv4 multicast; name the sender with \
                        --from HOST";
+const SEVERAL: &str = "several senders announce a transfer";
+const CHOOSE: &str = "choose one with --from HOST, or by the name of its file with --name PATTERN";
 
 /// What can be known to be wrong before anybody is asked.
 pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
@@ -57,25 +63,26 @@ pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
-/// Connects to the sender, however long it takes to appear.
+/// Connects to the sender, however long it takes to appear. Without an address, also what it has
+/// announced.
 pub fn find(
     options: &RecvOptions,
     deadline: Instant,
     bell: &Bell,
     tell: &mut dyn FnMut(RecvEvent),
-) -> Result<Control, Error> {
+) -> Result<(Control, Option<Offer>), Error> {
+    let mut ear = match options.from {
+        Some(_) => None,
+        None => Some(Ear::new(options)?),
+    };
     tell(RecvEvent::Searching {
         from: options.from.clone(),
     });
     let began = Instant::now();
-    let mut told = began;
+    let (mut told, mut warned) = (began, false);
     let mut last = match options.from {
         Some(_) => "it does not answer; ".to_string() + UNREACHABLE,
         None => UNHEARD.to_string(),
-    };
-    let mut ear = match options.from {
-        Some(_) => None,
-        None => Some(listener(&options.net.interface)?),
     };
     loop {
         check(&options.interrupt)?;
@@ -87,7 +94,10 @@ pub fn find(
             )));
         }
         let pause = if began == told { TRYING_FIRST } else { TRYING };
-        if told.elapsed() >= pause {
+        // That there are several is told at once: somebody has to do something about it.
+        let several = !warned && last.starts_with(SEVERAL);
+        if told.elapsed() >= pause || several {
+            warned |= several;
             told = Instant::now();
             tell(RecvEvent::Trying {
                 from: options.from.clone(),
@@ -95,22 +105,149 @@ pub fn find(
                 reason: last.clone(),
             });
         }
-        let addresses = match (&options.from, &mut ear) {
-            (Some(from), _) => resolve(from)?,
-            (None, Some(ear)) => announced(ear)?,
+        let (addresses, offer) = match (&options.from, &mut ear) {
+            (Some(from), _) => (resolve(from)?, None),
+            (None, Some(ear)) => match ear.offer(options, deadline, &mut last)? {
+                Some(offer) => (vec![offer.address], Some(offer)),
+                None => continue,
+            },
             (None, None) => unreachable!("without a name we listen"),
         };
-        if addresses.is_empty() {
-            continue;
-        }
         match bootstrap::connect(&addresses, deadline, bell.clone()) {
-            Ok(control) => return Ok(control),
+            Ok(control) => return Ok((control, offer)),
             Err(_) if Instant::now() >= deadline => {} // cut short: it says nothing new
             Err(e) => last = why(&addresses, &e),
         }
         let pause = (began.elapsed() / 20).clamp(RETRY_MIN, RETRY_MAX);
         thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
     }
+}
+
+/// A receiver that was told no address listens.
+struct Ear {
+    listener: Listener,
+    /// What somebody has said yes to.
+    agreed: Option<Offer>,
+}
+
+impl Ear {
+    fn new(options: &RecvOptions) -> Result<Ear, Error> {
+        if matches!(options.accept, Accept::Nobody) {
+            return Err(Error::Usage(
+                "no sender is named, and none may be taken that announces itself".into(),
+            ));
+        }
+        Ok(Ear {
+            listener: listener(&options.net.interface)?,
+            agreed: None,
+        })
+    }
+
+    /// Listens for a moment; an offer that may be taken, if there is one. `last` becomes what is
+    /// the matter.
+    fn offer(
+        &mut self,
+        options: &RecvOptions,
+        deadline: Instant,
+        last: &mut String,
+    ) -> Result<Option<Offer>, Error> {
+        let moment = TICK.min(deadline.saturating_duration_since(Instant::now()));
+        let (found, other) = self.listen(moment, &options.accept)?;
+        let offers = match (found, &options.accept) {
+            (Found::Nobody, _) => {
+                match other {
+                    Some(other) => *last = format!("only other files are announced: {other}"),
+                    None if last.starts_with(SEVERAL) => *last = UNHEARD.to_string(),
+                    None => {}
+                }
+                return Ok(None);
+            }
+            (Found::Unsure, _) => return Ok(None),
+            (Found::One(offer), Accept::Asked(_)) => vec![offer],
+            (Found::One(offer), _) => return Ok(Some(offer)),
+            (Found::Several(all), Accept::Asked(_)) => all,
+            (Found::Several(all), _) => {
+                *last = format!("{SEVERAL}: {}; {CHOOSE}", listed(&all));
+                return Ok(None);
+            }
+        };
+        if self.agreed.as_ref().is_none_or(|o| !offers.contains(o)) {
+            self.agreed = Some(self.ask(options, deadline, &offers)?);
+        }
+        Ok(self.agreed.clone())
+    }
+
+    /// Listens for a moment to senders that `accept` may take; one of the others, too.
+    fn listen(
+        &mut self,
+        moment: Duration,
+        accept: &Accept,
+    ) -> Result<(Found, Option<String>), Error> {
+        let other = RefCell::new(None);
+        let wanted = |offer: &Offer| match accept {
+            Accept::Named(pattern) if !pattern.matches(&offer.name) => {
+                *other.borrow_mut() = Some(listed(std::slice::from_ref(offer)));
+                false
+            }
+            _ => true,
+        };
+        let found = self.listener.listen(moment, &wanted);
+        let found = found.map_err(|e| Error::io("listening for announcements", e))?;
+        Ok((found, other.take()))
+    }
+
+    /// Asks somebody, and waits for the answer.
+    fn ask(
+        &mut self,
+        options: &RecvOptions,
+        deadline: Instant,
+        offers: &[Offer],
+    ) -> Result<Offer, Error> {
+        let Accept::Asked(Question(question)) = &options.accept else {
+            unreachable!("only then somebody is asked");
+        };
+        let answer = question(offers);
+        loop {
+            check(&options.interrupt)?;
+            if Instant::now() >= deadline {
+                let waited = spoken(options.start_timeout);
+                return Err(Error::Timeout(format!(
+                    "the question was not answered within {waited} (--start-timeout)"
+                )));
+            }
+            match answer.recv_timeout(TICK) {
+                Ok(Some(chosen)) if chosen < offers.len() => return Ok(offers[chosen].clone()),
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Refused("no offer was taken".into()));
+                }
+                // What is announced meanwhile is not to wait until it is stale.
+                Err(RecvTimeoutError::Timeout) => {
+                    self.listen(Duration::ZERO, &options.accept)?;
+                }
+            }
+        }
+    }
+}
+
+fn listed(offers: &[Offer]) -> String {
+    let each = offers.iter().map(|o| {
+        let name = super::roster::clean_name(&o.name);
+        format!("{} ({name})", o.address)
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the sender offers over TCP what it has announced, and what was accepted.
+pub fn check_offer(announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
+    let name: String = welcome.name.chars().filter(|c| harmless(*c)).collect();
+    if name == announced.name && announced.len.is_none_or(|len| len == welcome.len) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "{} offers another file than the one that it has announced: {name:?} of {} bytes instead \
+         of {:?}",
+        announced.address, welcome.len, announced.name
+    )))
 }
 
 /// What was tried, what came of it, and what may help.
@@ -168,23 +305,5 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
             vec![device.index]
         }
     };
-    Listener::new(&indices).map_err(fails)
-}
-
-fn announced(ear: &mut Listener) -> Result<Vec<SocketAddr>, Error> {
-    let found = ear.listen(TICK);
-    match found.map_err(|e| Error::io("listening for announcements", e))? {
-        Found::Nothing => Ok(Vec::new()),
-        Found::One(address) => Ok(vec![address]),
-        Found::Several(all) => {
-            let list: Vec<String> = all
-                .iter()
-                .map(|(address, name)| format!("{address} ({})", super::roster::clean_name(name)))
-                .collect();
-            Err(Error::Usage(format!(
-                "several senders announce a transfer; choose one with --from: {}",
-                list.join(", ")
-            )))
-        }
-    }
+    Listener::new(&indices, random()?).map_err(fails)
 }

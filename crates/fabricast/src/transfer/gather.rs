@@ -71,6 +71,8 @@ impl<'a> Gathering<'a> {
             session,
             port: rendezvous.address().port(),
             name: name.clone(),
+            len: Some(content.len()),
+            answers: None,
         };
         let mut announcer = None;
         let mut silent = None;
@@ -128,11 +130,7 @@ impl<'a> Gathering<'a> {
                 Verdict::GiveUp => return Err(self.too_few()),
                 Verdict::Wait => {}
             }
-            let mut until = now + TICK;
-            if let Some(announcer) = &mut self.announcer {
-                until = until.min(announcer.tick(now));
-            }
-            if let Some(event) = self.rendezvous.event_until(until) {
+            if let Some(event) = self.rendezvous.event_until(now + TICK) {
                 self.take(event, tell);
             }
         }
@@ -144,8 +142,9 @@ impl<'a> Gathering<'a> {
         self.members.iter().filter(present).count()
     }
 
-    /// Those who are not prepared are too late.
+    /// Those who are not prepared are too late, and nobody else is invited.
     fn close_doors(&mut self) {
+        self.announcer = None;
         for member in self.members.extract_if(.., |m| m.stage != Stage::Joining) {
             refuse(&self.rendezvous, member.peer, LATE.into());
         }
@@ -409,7 +408,9 @@ fn announce(
     }
     let chosen = udp::choose(choice, Some(Family::V4)).map_err(|e| e.to_string())?;
     match chosen.1 {
-        IpAddr::V4(address) => Announcer::new(address, what).map_err(|e| e.to_string()),
+        IpAddr::V4(address) => {
+            Announcer::new(address, chosen.0.index, what).map_err(|e| e.to_string())
+        }
         IpAddr::V6(_) => Err("there is no IPv4 address".into()),
     }
 }

@@ -12,6 +12,7 @@
 mod events;
 mod finding;
 mod gather;
+mod pattern;
 mod plan;
 mod receiving;
 mod roster;
@@ -20,6 +21,7 @@ mod sending;
 pub use events::{
     ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD,
 };
+pub use pattern::Pattern;
 pub use receiving::recv;
 pub use sending::send;
 

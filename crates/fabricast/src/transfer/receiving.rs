@@ -15,7 +15,7 @@ use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard};
-use crate::config::RecvOptions;
+use crate::config::{Offer, RecvOptions};
 use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
 use crate::net::{self, Clock, Net, random};
@@ -39,8 +39,15 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
     finding::check_dest(options)?;
     let deadline = Instant::now() + options.start_timeout;
     let bell = Bell::new();
-    let mut control = finding::find(options, deadline, &bell, tell)?;
-    let result = take_part(&mut control, options, deadline, &bell, tell);
+    let (mut control, announced) = finding::find(options, deadline, &bell, tell)?;
+    let result = take_part(
+        &mut control,
+        announced.as_ref(),
+        options,
+        deadline,
+        &bell,
+        tell,
+    );
     if let Err(error) = &result {
         // The sender may know already, or be gone.
         let (code, reason) = (error.exit_code(), error.to_string());
@@ -60,6 +67,7 @@ impl Drop for Discard {
 
 fn take_part(
     control: &mut Control,
+    announced: Option<&Offer>,
     options: &RecvOptions,
     deadline: Instant,
     bell: &Bell,
@@ -86,7 +94,10 @@ fn take_part(
         ToReceiver::Welcome(welcome) => welcome,
         other => return Err(surprise(other)),
     };
-    let mut landing = prepare(options, &welcome)?;
+    if let Some(announced) = announced {
+        finding::check_offer(announced, &welcome)?;
+    }
+    let mut landing = prepare(options, &welcome, announced.is_some())?;
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
@@ -182,7 +193,9 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
     )))
 }
 
-fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
+/// Makes a place for the file, if the receiver's user would have it. A sender that was found by
+/// its announcement may be anybody: what it sends must not run before somebody has said so.
+fn prepare(options: &RecvOptions, welcome: &Welcome, found: bool) -> Result<Landing, Error> {
     if welcome.version != VERSION || welcome.block as usize != BLOCK {
         return Err(strange());
     }
@@ -205,7 +218,11 @@ fn prepare(options: &RecvOptions, welcome: &Welcome) -> Result<Landing, Error> {
     Landing::new(
         path,
         len,
-        welcome.mode,
+        if found {
+            welcome.mode & !0o111
+        } else {
+            welcome.mode
+        },
         options.overwrite,
         options.reserve,
         options.inject_damage,
