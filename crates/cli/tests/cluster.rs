@@ -440,3 +440,20 @@ fn round_trips_of_the_network_stand_beside_the_simulated_ones() {
         run.end().expect(0);
     }
 }
+
+/// A host of the network that uses the sender's address can neither end a transfer nor stop it.
+#[test]
+fn forged_datagrams_stop_nobody() {
+    let cluster = cluster!(4, &SLOW);
+    let group = ("239.255.1.2", "7642");
+    let option = [group.0, group.1].join(":");
+    for kind in ["mismatch", "sync"] {
+        let forger = cluster.forge("h5", kind, group);
+        let transfer = Transfer::start(&cluster, 3, 10 * MB, &["--group", &option]);
+        let forged = forger.end().expect(0);
+        let sender = cluster.address("h1", 4);
+        assert_eq!(forged.one("forged")["source"], sender.as_str(), "{kind}");
+        let done = transfer.end(&[]);
+        assert_eq!(done.reached_by("multicast").len(), 3, "{kind}");
+    }
+}

@@ -46,8 +46,14 @@ pub struct Member {
     pub heard: Option<Time>,
     /// What it last told: `cum`, `high`, its first gap, new packets received ...
     pub seen: (Seq, Seq, Seq, u32),
-    /// ... and when that last changed.
+    /// ... and when that last changed. A receiver can make these numbers up.
     pub moved: Time,
+    /// When it last got on: it, or somebody who reports through it, had placed more.
+    pub got_on: Time,
+    /// How long the root has waited for it since then.
+    pub waited: Duration,
+    /// Repairs that its own progress has earned and that it has not been sent; see `root/budget`.
+    pub credit: u32,
     /// When it was last asked, and how often since it was heard.
     pub asked: Time,
     /// See `asked`.
@@ -80,6 +86,9 @@ impl Member {
             heard: None,
             seen: (start, start, start, 0),
             moved: Time::ZERO,
+            got_on: Time::ZERO,
+            waited: Duration::ZERO,
+            credit: 0,
             asked: Time::ZERO,
             unanswered: 0,
             slow: false,
@@ -115,6 +124,11 @@ impl Member {
     pub fn is_unaware(&self, now: Time, sent: Seq, detect: &Detect) -> bool {
         let long = |t: Time| now.since(t) >= detect.ask_max;
         self.heard.is_some() && self.seen.1.before(sent) && long(self.moved) && long(self.asked)
+    }
+
+    /// The root begins to wait for it anew.
+    pub fn gets_on(&mut self, now: Time) {
+        (self.got_on, self.waited, self.slow) = (now, Duration::ZERO, false);
     }
 
     /// Whether its window is open: it has posted what comes next, or can hold it.

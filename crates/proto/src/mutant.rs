@@ -43,6 +43,14 @@ pub enum Mutant {
     LeavesEarly,
     /// A word that is not covered is not repeated, and one that is lacking not asked for.
     ForgetsToRepeat,
+    /// The root judges a receiver by numbers that it can make up.
+    NumbersBelieved,
+    /// The root repairs whatever a receiver asks for, however little it gets on.
+    RepairsWithoutLimit,
+    /// Every member may repair for a root and say what it has sent.
+    AnybodySpeaks,
+    /// The root ignores a report that knows of more than was sent.
+    TooMuchIgnored,
 }
 
 impl Mutant {

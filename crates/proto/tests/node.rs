@@ -14,7 +14,11 @@ const CHUNK: u32 = 64;
 const SESSION: Session = Session(7);
 
 fn node(id: u32, hold: u32, scheme: Scheme) -> Node {
-    let config = Config {
+    Node::new(config(id, hold, scheme), 1)
+}
+
+fn config(id: u32, hold: u32, scheme: Scheme) -> Config {
+    Config {
         node: NodeId(id),
         session: SESSION,
         scheme,
@@ -22,8 +26,7 @@ fn node(id: u32, hold: u32, scheme: Scheme) -> Node {
         backlog: 1000,
         rate: None,
         patience: Duration::from_secs(60),
-    };
-    Node::new(config, 1)
+    }
 }
 
 fn add(node: &mut Node, group: u32) {
@@ -92,6 +95,18 @@ fn ready(node: &mut Node, from: u32, now: Time) {
 
 /// Receiver `from` says that it has placed packets before `cum` and seen those before `high`.
 fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
+    tell(node, from, now, (cum, cum + 100, high), None);
+}
+
+/// Receiver `from` tells its `cum`, `limit` and `high`, and that it lacks everything from some
+/// packet on.
+fn tell(
+    node: &mut Node,
+    from: u32,
+    now: Time,
+    (cum, limit, high): (u32, u32, u32),
+    lacks: Option<u32>,
+) {
     let mut bytes = Vec::new();
     wire::put_header(&mut bytes, &header(from));
     let feedback = wire::Feedback {
@@ -99,7 +114,7 @@ fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
         root: NodeId(0),
         cum: Seq(cum),
         below: Seq(cum),
-        limit: Seq(cum + 100),
+        limit: Seq(limit),
         high: Seq(high),
         received: high,
         arrived_us: 0,
@@ -108,7 +123,9 @@ fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
         flags: 0,
         missing: wire::Ranges::NONE,
     };
-    wire::put_feedback(&mut bytes, &feedback, [].into_iter());
+    let lacks = lacks.filter(|&first| first < high);
+    let missing = lacks.map(|first| (Seq(first), high - first));
+    wire::put_feedback(&mut bytes, &feedback, missing.into_iter());
     let datagram = wire::decode(&bytes).expect("a good datagram");
     for frame in datagram.frames() {
         node.packet(now, now, &datagram.header, &frame);
@@ -633,23 +650,97 @@ fn who_has_all_that_was_sent_is_not_the_slow_one() {
 }
 
 #[test]
-fn who_receives_is_not_slow_although_little_is_placed() {
-    let mut n = node(0, 0, Scheme::auto());
+fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
+    let mut config = config(0, 0, Scheme::auto());
+    // One packet in two seconds.
+    config.rate = Some(u64::from(CHUNK + 32) / 2);
+    let mut n = Node::new(config, 1);
     add(&mut n, 1);
     bcast(&mut n, 1, 100 * u64::from(CHUNK));
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
-    // One packet in two seconds: the block that they belong to is far from full.
+    let mut sent = 0;
     for second in 0..180 {
         for m in [1, 2] {
-            say(&mut n, m, at(1_000 * second + 1), 0, 1 + second as u32 / 2);
+            // The block that they belong to is far from full.
+            say(&mut n, m, at(1_000 * second + 1), 0, sent);
         }
         for ms in (2..1_000).step_by(10) {
             for (output, _) in drain(&mut n, at(1_000 * second + ms)) {
                 let slow = matches!(output, Output::Event(Event::Slow { .. }));
                 assert!(!slow, "in second {second}: {output:?}");
+                sent += u32::from(matches!(output, Output::Transmit(t) if t.payload.is_some()));
             }
         }
     }
+    assert!((80..100).contains(&sent), "{sent}");
+}
+
+/// A receiver is judged by what it has placed: the other numbers it can make up.
+#[test]
+fn who_counts_up_without_placing_is_slow() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 1_000 * u64::from(CHUNK));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut slow = Vec::new();
+    for ms in 1..90_000 {
+        say(&mut n, 1, at(ms), 100, 100);
+        // The second knows of ever more packets and receives ever more.
+        say(&mut n, 2, at(ms), 0, (ms as u32 / 300).min(100));
+        for (output, _) in drain(&mut n, at(ms)) {
+            if let Output::Event(Event::Slow { node, .. }) = output {
+                slow.push((ms / 1_000, node));
+            }
+        }
+    }
+    assert_eq!(slow, [(60, NodeId(2))]);
+    // The first has waited as long as the root, and is not to blame when it is the last one.
+    let gone = Command::PeerRemove(NodeId(2));
+    assert_eq!(n.command(at(90_000), gone), Ok(None));
+    for ms in 90_000..91_000 {
+        for (output, _) in drain(&mut n, at(ms)) {
+            let slow = matches!(output, Output::Event(Event::Slow { .. }));
+            assert!(!slow, "at {ms}: {output:?}");
+        }
+    }
+}
+
+/// What a receiver asks for beyond what its own progress earns takes a fifth of the pace at most.
+#[test]
+fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
+    let mut config = config(0, 0, Scheme::auto());
+    config.scheme.window = 1024;
+    config.rate = Some(1_000_000);
+    let mut n = Node::new(config, 1);
+    add(&mut n, 1);
+    bcast(&mut n, 1, 100_000 * u64::from(CHUNK));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let (mut sent, mut again) = (0u32, 0u32);
+    for ms in 1..1_000 {
+        // The first takes whatever comes, the second lags behind and lacks all of it.
+        let placed = sent.saturating_sub(10);
+        tell(&mut n, 1, at(ms), (placed, placed + 1024, sent), None);
+        let lags = placed.saturating_sub(900);
+        tell(&mut n, 2, at(ms), (lags, lags + 1024, sent), Some(lags));
+        for (output, head) in drain(&mut n, at(ms)) {
+            let Output::Transmit(t) = output else {
+                continue;
+            };
+            n.sent(at(ms), t.token);
+            let len = t.payload.map_or(0, |p| p.len() as usize);
+            let whole = [&head[..], &vec![0; len]].concat();
+            let datagram = wire::decode(&whole).expect("what a node writes can be read");
+            match datagram.frames().next() {
+                Some(Frame::Data(d)) if d.flags & flag::REPAIR == 0 => sent += 1,
+                Some(Frame::Data(_) | Frame::Coded(_)) => again += 1,
+                _ => {}
+            }
+        }
+    }
+    // It earns one for each that it says it has placed, and had 128 in advance.
+    let most = 128 + sent + (sent + again) / 5;
+    assert!(sent > 3_000 && again > 1_000, "{sent} {again}");
+    assert!(again <= most + 50, "{again} repairs, {sent} packets");
 }
 
 #[test]

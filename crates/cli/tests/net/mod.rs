@@ -102,6 +102,19 @@ impl Cluster {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
+    /// A host that joins the group and forges datagrams of this kind in the sender's name, as soon
+    /// as it hears it.
+    pub fn forge(&self, host: &str, kind: &str, (group, port): (&str, &str)) -> Run {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/net/forge.py");
+        let address = self.address(host, 4);
+        let mut command = Command::new(TOOL);
+        command.args(["--name", &self.name, "exec", host, "--", "python3", script]);
+        command.args([kind, group, port, &address]);
+        let mut run = Run::spawn(command);
+        run.until("hears", |_| true);
+        run
+    }
+
     /// A sender on h1.
     pub fn send(&self, source: &Path, args: &[&str]) -> Run {
         let source = source.to_str().unwrap();

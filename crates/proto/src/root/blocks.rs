@@ -77,12 +77,17 @@ impl Root {
         part: Option<Part>,
         (as_of, rto): (Option<u32>, Duration),
     ) -> u64 {
-        let (Some(mut part), Some(l)) = (part, &mut self.lanes[GROUP_LANE]) else {
+        let Some(mut part) = part.filter(|_| self.affordable(now, i) > 0) else {
+            return 0;
+        };
+        let rtt = self.rtt.unwrap_or_default();
+        let Some(l) = &mut self.lanes[GROUP_LANE] else {
             return 0;
         };
         for k in positions(part.which) {
             let (seq, who) = (part.first + k, i as u32);
             let sent = l.window.base().before(seq + 1) && seq.before(l.window.next());
+            let sent = sent && !l.window.is_on_its_way(now, seq, as_of, rtt);
             let queued = sent && l.window.is_queued(seq);
             if queued {
                 l.window.lacks(now, seq, who, as_of, rto);
@@ -94,7 +99,9 @@ impl Root {
         let Some(demand) = &mut self.demand else {
             return 0;
         };
-        u64::from(demand.note(now, part, i as u32, as_of, rto))
+        let noted = demand.note(now, part, i as u32, as_of, rto);
+        self.charge(i, noted);
+        u64::from(noted)
     }
 
     /// The parity packet to be sent now, if any. What is better sent again itself joins the lane's

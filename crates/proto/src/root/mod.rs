@@ -13,6 +13,7 @@
 //! ```
 
 mod blocks;
+mod budget;
 mod regain;
 mod relay;
 mod reports;
@@ -40,6 +41,7 @@ use crate::sum::{Sources, Sum};
 use crate::time::Time;
 use crate::window::{Lacking, Window};
 use crate::wire::{Feedback, Origin, flag};
+use budget::Budget;
 
 /// At most so many members are asked one by one; else the group is.
 const ASK_SINGLY: usize = 8;
@@ -90,12 +92,15 @@ pub struct Root {
     flights: Flights,
     /// Members that have not placed the first operation.
     waiting: usize,
+    budget: Budget,
     asks: VecDeque<Dest>,
     /// Members to be tried by multicast again.
     tries: VecDeque<NodeId>,
     /// Whose turn it is to be asked alone.
     ask_from: usize,
     survey_at: Option<Time>,
+    /// When the last survey was, or operations began after a pause.
+    surveyed: Time,
     started: Option<Time>,
     /// Members that have never been heard.
     unheard: usize,
@@ -144,10 +149,12 @@ impl Root {
             front: start,
             flights: Flights::new(),
             waiting: 0,
+            budget: Budget::new(config, relay.is_some(), chunk),
             asks: VecDeque::new(),
             tries: VecDeque::new(),
             ask_from: 0,
             survey_at: None,
+            surveyed: Time::ZERO,
             started: None,
             unheard: 0,
             rtt: None,
@@ -156,6 +163,8 @@ impl Root {
             taken: 0,
             lane_number: 0,
         };
+        let credit = root.budget.most();
+        root.members.iter_mut().for_each(|m| m.credit = credit);
         root.unheard = root.members.iter().filter(|m| m.is_mine()).count();
         // A group of two needs no multicast: whatever one sends is for the other.
         let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
@@ -240,8 +249,10 @@ impl Root {
         if self.ops.is_empty() {
             // Nobody was waited for while there was nothing to do.
             let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
+            self.surveyed = now;
             for m in &mut self.members {
                 m.moved = now;
+                m.gets_on(now);
                 m.hearing.rest(now, sent);
             }
         }

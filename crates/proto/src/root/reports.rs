@@ -17,6 +17,7 @@ impl Root {
             counters.foreign += 1;
             return;
         };
+        let reported = f;
         let f = &match self.relay {
             // A receiver knows of what it was told, and a forged sync tells it of packets that do
             // not exist.
@@ -37,12 +38,16 @@ impl Root {
         let m = &mut self.members[i];
         // Older than what is known, or about packets that were never sent.
         let most = self.relay.map_or(self.front, |_| self.end);
+        if mutant::active(Mutant::TooMuchIgnored) && self.end.before(reported.high) {
+            return;
+        }
         if !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
             counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
             return;
         }
         counters.feedback_received += 1;
-        self.unheard -= usize::from(m.heard.is_none());
+        let first = m.heard.is_none();
+        self.unheard -= usize::from(first);
         m.heard = Some(now);
         let unanswered = core::mem::take(&mut m.unanswered);
         let (old_cum, old_limit, was_ready) = (m.cum, m.limit, m.is_ready());
@@ -58,7 +63,11 @@ impl Root {
         }
         let seen = (below, f.high, gap, f.received);
         if m.seen != seen {
-            (m.seen, m.moved, m.slow) = (seen, now, false);
+            (m.seen, m.moved) = (seen, now);
+        }
+        let believed = mutant::active(Mutant::NumbersBelieved) && m.moved == now;
+        if first || m.cum != cum || m.below != below || believed {
+            m.gets_on(now);
         }
         if m.cum != cum {
             m.advanced = now;
@@ -66,6 +75,7 @@ impl Root {
         (m.cum, m.below) = (cum, below);
         m.limit = f.limit;
         let lane = m.lane;
+        self.earn(i, cum.from(old_cum) as u32);
         self.count_placed(i, old_below, below);
         let as_of = (f.flags & flag::FLIGHT != 0).then(|| self.flights.extend(f.flight));
         if let Some(flight) = as_of {
@@ -234,6 +244,12 @@ impl Root {
         upto: Seq,
         (as_of, rto): (Option<u32>, Duration),
     ) -> u64 {
+        let rtt = self.rtt.unwrap_or_default();
+        let mut left = self.affordable(now, i);
+        let (most, singly) = (left, self.is_served_singly(i));
+        if left == 0 {
+            return 0;
+        }
         let hierarchy = Hierarchy::new(self.told, self.members.len() as u32);
         let Some(l) = &mut self.lanes[self.members[i].lane] else {
             return 0;
@@ -243,12 +259,22 @@ impl Root {
         let first = first.max(l.window.base());
         let mut noted = 0;
         for seq in (0..end.from(first).max(0) as u32).map(|k| first + k) {
+            if l.window.is_on_its_way(now, seq, as_of, rtt) {
+                continue;
+            }
+            let costs = singly || !l.window.is_queued(seq);
+            let before = noted;
             for who in hierarchy.below(i as u32) {
                 if !self.members[who as usize].gone {
                     noted += u64::from(l.window.lacks(now, seq, who, as_of, rto));
                 }
             }
+            left -= u32::from(costs && noted != before);
+            if left == 0 {
+                break;
+            }
         }
+        self.charge(i, most - left);
         noted
     }
 

@@ -13,7 +13,7 @@ impl Root {
     }
 
     /// Whether nothing is left to be sent for the first time.
-    fn has_sent_all(&self) -> bool {
+    pub(super) fn has_sent_all(&self) -> bool {
         let group = self.lanes[GROUP_LANE].as_ref();
         group.is_some_and(|l| l.window.next() == self.end)
     }
@@ -126,38 +126,40 @@ impl Root {
         }
     }
 
-    /// Reports those who have not moved for too long, and for whom the root waits: of those that are
-    /// ready the furthest behind, for the others wait as it does.
+    /// Reports those who have not got on for too long while the root waited for them: of those that
+    /// are ready the furthest behind, for the others wait as it does.
     fn blame(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
         let end = self.end;
+        let since = now.since(core::mem::replace(&mut self.surveyed, now));
         let ready = self.members.iter().filter(|m| m.owes(end) && m.is_ready());
         let last = ready
             .map(|m| m.cum)
             .reduce(|a, b| if a.before(b) { a } else { b });
         for i in 0..self.members.len() {
             let m = &self.members[i];
-            if m.slow || !m.owes(end) || now.since(m.moved) < config.patience {
+            if !m.owes(end) {
                 continue;
             }
-            if m.is_ready() && (Some(m.cum) != last || self.has_more_for(m)) {
+            if m.is_ready() && !(Some(m.cum) == last && self.waits_for(m)) {
                 continue;
             }
-            self.members[i].slow = true;
+            let m = &mut self.members[i];
+            m.waited += since.min(now.since(m.got_on));
+            if m.slow || m.waited < config.patience {
+                continue;
+            }
+            m.slow = true;
             out.push_back(Output::Event(Event::Slow {
                 group: self.group,
-                node: self.members[i].node,
+                node: m.node,
             }));
         }
     }
 
-    /// Whether a member has seen all that was sent, and more could be sent to it: then it is not
-    /// the one who is slow.
-    fn has_more_for(&self, m: &Member) -> bool {
-        let (_, high, gap, _) = m.seen;
-        self.lanes[m.lane].as_ref().is_some_and(|l| {
-            let next = l.window.next();
-            let open = l.window.has_room() && l.limit.is_some_and(|x| next.before(x));
-            gap == high && high == next && next.before(self.end) && open
-        })
+    /// Whether the root waits for a member that is ready: it has not placed what was sent, and new
+    /// packets cannot be sent before it does.
+    fn waits_for(&self, m: &Member) -> bool {
+        let lane = self.lanes[m.lane].as_ref();
+        lane.is_some_and(|l| m.cum.before(l.window.next())) && !self.is_open(m.lane)
     }
 }

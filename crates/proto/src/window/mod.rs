@@ -211,6 +211,14 @@ impl Window {
         self.slots[self.at(seq)].lacking > 0
     }
 
+    /// Whether packet `seq` was sent for the first time so late that a report as of flight `as_of`
+    /// can say nothing of it: less than a round trip ago, and in a later flight.
+    pub fn is_on_its_way(&self, now: Time, seq: Seq, as_of: Option<u32>, rtt: Duration) -> bool {
+        let slot = &self.slots[self.at(seq)];
+        let later = as_of.is_some_and(|f| (slot.flight.wrapping_sub(f) as i32) > 0);
+        slot.repairs == 0 && later && now.since(slot.at) < rtt
+    }
+
     /// Whether packet `seq`, reported by `who` as of flight `as_of`, is under way again.
     pub fn is_mended(
         &self,

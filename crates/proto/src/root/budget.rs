@@ -1,0 +1,100 @@
+//! How many repairs a receiver gets: a report is only a claim (spec 2.5).
+//!
+//! A receiver earns a repair with each packet that it places, and has some in advance, so that losses
+//! can be repaired before it gets on. What it asks for beyond that shares, with all other such
+//! receivers, one fifth of the pace, until everything has been sent for the first time: then nobody
+//! waits for new packets.
+
+use super::*;
+
+/// A receiver can have earned a repair for one of so many packets of the window.
+const EARNED: u32 = 8;
+/// It can always have earned so many.
+const EARNED_MIN: u32 = 64;
+/// The share of the pace for repairs that nobody has earned.
+const SHARE: f64 = 0.2;
+/// What the share amounts to in this time can be saved up.
+const SAVED: Duration = Duration::from_millis(50);
+/// So many packets can always be saved up.
+const SAVED_MIN: f64 = 8.0;
+
+/// What a root can spend on repairs that receivers have not earned.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    /// Repairs that a member can have earned.
+    most: u32,
+    /// Bytes of a packet.
+    packet: f64,
+    /// Whether each member that lacks a packet is sent one of its own.
+    singly: bool,
+    /// Packets of the share that are saved up, and as of when.
+    saved: f64,
+    at: Time,
+}
+
+impl Budget {
+    pub(super) fn new(config: &Config, relay: bool, chunk: u32) -> Budget {
+        let scheme = &config.scheme;
+        Budget {
+            most: (scheme.window / EARNED).max(EARNED_MIN),
+            packet: f64::from(chunk + scheme.data_overhead() as u32),
+            singly: relay || scheme.repair.how == How::Unicast,
+            saved: SAVED_MIN,
+            at: Time::ZERO,
+        }
+    }
+
+    /// Repairs that a member can have earned.
+    pub(super) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Saves up what the share has amounted to, of a lane with this pace (bytes per second).
+    fn save(&mut self, now: Time, pace: u64) {
+        let share = pace as f64 * SHARE / self.packet;
+        let most = (share * SAVED.as_secs_f64()).max(SAVED_MIN);
+        let more = share * now.since(self.at).as_secs_f64();
+        (self.saved, self.at) = ((self.saved + more).min(most), now);
+    }
+}
+
+impl Root {
+    /// Member `i` has placed so many packets more.
+    pub(super) fn earn(&mut self, i: usize, packets: u32) {
+        let m = &mut self.members[i];
+        m.credit = m.credit.saturating_add(packets).min(self.budget.most);
+    }
+
+    /// Repairs that member `i` may ask for now.
+    pub(super) fn affordable(&mut self, now: Time, i: usize) -> u32 {
+        let m = &self.members[i];
+        if self.has_sent_all() || mutant::active(Mutant::RepairsWithoutLimit) {
+            return u32::MAX;
+        }
+        if m.credit >= self.budget.most {
+            return m.credit;
+        }
+        if let Some(lane) = &self.lanes[m.lane] {
+            self.budget.save(now, lane.pacer.rate());
+        }
+        m.credit + self.budget.saved as u32
+    }
+
+    /// So many repairs are queued because member `i` has asked.
+    pub(super) fn charge(&mut self, i: usize, repairs: u32) {
+        if self.has_sent_all() {
+            return;
+        }
+        let m = &mut self.members[i];
+        let beyond = repairs.saturating_sub(m.credit);
+        m.credit -= repairs - beyond;
+        if beyond > 0 {
+            self.budget.saved = (self.budget.saved - f64::from(beyond)).max(0.0);
+        }
+    }
+
+    /// Whether a packet that is queued for others costs one more for this member.
+    pub(super) fn is_served_singly(&self, i: usize) -> bool {
+        self.budget.singly || self.members[i].lane != GROUP_LANE
+    }
+}
