@@ -118,7 +118,11 @@ fn damaged_blocks_come_again() {
     let source = dir.file("source", 10_500_000);
     let (sent, received) = transfer(&dir, &source, 2, &[], &["--inject-damage", "3"]);
     assert_eq!(sent.result("r0")["tally"]["mended"], 4); // blocks 0, 3, 6 and 9 of 11
-    assert_eq!(received[1].one("done")["tally"]["mended"], 4);
+    let tally = &received[1].one("done")["tally"];
+    assert_eq!(tally["mended"], 4);
+    // Of each the hashes of its 64 pieces, and the piece that is wrong.
+    let bytes = 4 * (64 * 32 + 16384);
+    assert_eq!(tally["mended_bytes"], bytes);
 }
 
 #[test]

@@ -8,8 +8,8 @@
 //!         ←───────────────────────────── Start       when the start rule says so
 //!   Ready ─────────────────────────────→             joined and posted
 //!         ←───────────────────────────── Root        when every block has been read
-//!   Need ──────────────────────────────→             only if a block arrived damaged …
-//!         ←───────────────────────────── (bulk)      … its bytes
+//!   Need ──────────────────────────────→             only if a block arrived damaged: hashes of
+//!         ←───────────────────────────── (bulk)      its pieces, then those that are wrong
 //!   Working ───────────────────────────→             once a second after the last byte
 //!   Verified ──────────────────────────→             on the disk, under its name
 //!         ←───────────────────────────── Bye
@@ -104,6 +104,20 @@ pub struct Start {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// A receiver needs something again: the hash list (no `block`), the hashes of a block's pieces
+/// (`hashes`), some pieces (`pieces`), or all of a block (neither).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Need {
+    /// Number of the block.
+    pub block: Option<u64>,
+    /// Whether the hashes of its pieces are wanted, and not its bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hashes: bool,
+    /// Numbers of the pieces that are wanted, each larger than the one before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<u32>,
+}
+
 /// What a receiver has done, for the sender's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
@@ -111,8 +125,11 @@ pub struct Tally {
     pub received: u64,
     /// Those that were here already.
     pub duplicates: u64,
-    /// Blocks that were damaged and came again over TCP.
+    /// Blocks that were damaged, of which pieces came again over TCP.
     pub mended: u64,
+    /// Bytes that came over TCP for that: the pieces, and what says which ones are wrong.
+    #[serde(default)]
+    pub mended_bytes: u64,
     /// Packets that its kernel dropped for want of buffers.
     pub dropped: u64,
 }
@@ -127,11 +144,8 @@ pub enum ToSender {
     Prepared,
     /// It has joined and posted.
     Ready,
-    /// It needs this block again, or the hash list (`None`).
-    Need {
-        /// Number of the block.
-        block: Option<u64>,
-    },
+    /// See [`Need`].
+    Need(Need),
     /// It has all bytes and is proving and storing them.
     Working {
         /// Bytes of the hash list and of the file that are proven so far, the list's first; once
@@ -157,7 +171,7 @@ impl ToSender {
             ToSender::Hello(_) => "hello",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
-            ToSender::Need { .. } => "need",
+            ToSender::Need(_) => "need",
             ToSender::Working { .. } => "working",
             ToSender::Verified(_) => "verified",
             ToSender::Failed { .. } => "failed",

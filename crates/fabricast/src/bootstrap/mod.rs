@@ -18,6 +18,7 @@
 pub mod announce;
 mod control;
 mod frame;
+mod mender;
 pub mod message;
 mod peer;
 mod rendezvous;
@@ -25,6 +26,7 @@ mod rendezvous;
 mod tests;
 
 pub use control::{Control, Heard, connect};
+pub use peer::NEEDS_MAX;
 pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous};
 
 use std::io;

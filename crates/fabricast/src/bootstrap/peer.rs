@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::frame::{self, Kind};
-use super::message::ToSender;
+use super::mender::Job;
+use super::message::{Need, ToSender};
 use super::rendezvous::{Blocks, Event, PeerKey};
+use crate::object::{BLOCK, blocks, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest one has one or two.
 pub const MESSAGES: usize = 16;
@@ -21,6 +23,12 @@ const CALLS: usize = 8;
 /// Bytes of messages that may wait for one receiver that does not read.
 const BACKLOG: usize = 4 << 20;
 
+/// Requests of one receiver that may wait for their answers.
+pub const NEEDS_MAX: usize = 16;
+/// Requests of one receiver in all, for each block. An honest one has three at most: for the hashes
+/// of its pieces, for some pieces, and for all of it.
+const NEEDS_PER_BLOCK: u64 = 4;
+
 /// Why there is nothing more to say to a peer.
 #[derive(Debug)]
 pub enum Gone {
@@ -28,14 +36,6 @@ pub enum Gone {
     Broken(String),
     /// It says what nobody may say, or not now: it is told so.
     Wrong(String),
-}
-
-/// What a receiver needs again, one thing at a time.
-#[derive(Clone, Copy)]
-enum Need {
-    Block(u64),
-    /// The hash list, from this byte.
-    List(usize),
 }
 
 /// A connection.
@@ -58,7 +58,12 @@ pub struct Peer {
     output: VecDeque<Arc<[u8]>>,
     /// Of the first of `output`.
     written: usize,
-    need: Option<Need>,
+    /// What it needs again and is not being read yet.
+    needs: VecDeque<Job>,
+    /// How often it has needed something.
+    needed: u64,
+    /// Something that it needs is being read.
+    reading: bool,
 }
 
 impl Peer {
@@ -77,7 +82,9 @@ impl Peer {
             input: Vec::new(),
             output: VecDeque::new(),
             written: 0,
-            need: None,
+            needs: VecDeque::new(),
+            needed: 0,
+            reading: false,
         }
     }
 
@@ -85,7 +92,7 @@ impl Peer {
     pub fn close(&mut self) {
         self.closing = true;
         self.since = Instant::now();
-        self.need = None;
+        self.needs = VecDeque::new();
         self.more = false;
         self.input = Vec::new();
     }
@@ -97,7 +104,29 @@ impl Peer {
 
     /// Whether it is to be served when it takes bytes.
     pub fn has_output(&self) -> bool {
-        !self.output.is_empty() || self.need.is_some()
+        !self.output.is_empty() || !self.reading && !self.needs.is_empty()
+    }
+
+    /// What is to be read for it now, if anything: one thing at a time, and only when everything
+    /// has been written, so that little waits for a receiver that does not read.
+    pub fn job(&mut self) -> Option<Job> {
+        if self.reading || self.closing || !self.output.is_empty() {
+            return None;
+        }
+        let job = self.needs.pop_front()?;
+        self.reading = true;
+        Some(job)
+    }
+
+    /// Takes what was read for it, and what is left of that.
+    pub fn answered(&mut self, frame: Arc<[u8]>, rest: Option<Job>) {
+        self.reading = false;
+        if !self.closing {
+            self.output.push_back(frame);
+            if let Some(rest) = rest {
+                self.needs.push_front(rest);
+            }
+        }
     }
 
     /// Puts a frame behind what waits to be written; false if too much waits already.
@@ -127,13 +156,11 @@ impl Peer {
             let Some(message) = self.next_message()? else {
                 break;
             };
-            if let Some(event) = self.take(key, message, blocks.count())? {
+            if let Some(event) = self.take(key, message, blocks.len())? {
                 tell(event);
             }
         }
-        if self.flush()? && self.answer(blocks)? {
-            self.flush()?;
-        }
+        self.flush()?;
         match self.ended && !self.more {
             true => Err(Gone::Broken("its connection was closed".into())),
             false => Ok(()),
@@ -182,12 +209,7 @@ impl Peer {
     }
 
     /// What a message means for the transfer, if anything. Messages out of turn are refused.
-    fn take(
-        &mut self,
-        peer: PeerKey,
-        message: ToSender,
-        blocks: u64,
-    ) -> Result<Option<Event>, Gone> {
+    fn take(&mut self, peer: PeerKey, message: ToSender, len: u64) -> Result<Option<Event>, Gone> {
         let wrong = |text: String| Err(Gone::Wrong(text));
         match (message, self.known) {
             (ToSender::Hello(hello), false) => {
@@ -200,38 +222,23 @@ impl Peer {
                 }))
             }
             (message @ ToSender::Hello(_), true) | (message, false) => wrong(message.out_of_turn()),
-            (message @ ToSender::Need { .. }, true) if !self.proving => {
-                wrong(message.out_of_turn())
-            }
-            (ToSender::Need { block }, true) => {
-                if self.need.is_some() || block.is_some_and(|b| b >= blocks) {
+            (message @ ToSender::Need(_), true) if !self.proving => wrong(message.out_of_turn()),
+            (ToSender::Need(need), true) => {
+                let Some(job) = job(need, len) else {
                     return wrong("it asked for what it cannot have".into());
+                };
+                self.needed += 1;
+                if self.needs.len() >= NEEDS_MAX {
+                    return wrong(format!("it asked for more than {NEEDS_MAX} things at once"));
                 }
-                self.need = Some(block.map_or(Need::List(0), Need::Block));
+                if self.needed > NEEDS_PER_BLOCK * (blocks(len) + 1) {
+                    return wrong("it asked for the same things again and again".into());
+                }
+                self.needs.push_back(job);
                 Ok(None)
             }
             (message, true) => Ok(Some(Event::Said { peer, message })),
         }
-    }
-
-    /// Puts a piece of what was asked for into the output, which is empty; false if nothing was.
-    fn answer(&mut self, blocks: &dyn Blocks) -> Result<bool, Gone> {
-        let mut bytes = Vec::new();
-        match self.need.take() {
-            None => return Ok(false),
-            Some(Need::Block(block)) => blocks.block(block, &mut bytes).map_err(Gone::Wrong)?,
-            Some(Need::List(from)) => {
-                let list = blocks.list();
-                let list = list.ok_or_else(|| Gone::Wrong("the list is not there yet".into()))?;
-                let end = list.len().min(from + frame::BULK_MAX);
-                bytes.extend_from_slice(&list[from..end]);
-                self.need = (end < list.len()).then_some(Need::List(end));
-            }
-        }
-        let mut frame = Vec::new();
-        frame::put_bulk(&mut frame, &bytes);
-        self.output.push_back(frame.into());
-        Ok(true)
     }
 
     /// Writes what it can; true when everything is written.
@@ -258,6 +265,19 @@ impl Peer {
         }
         Ok(done)
     }
+}
+
+/// What is to be read for this need, of a file of `len` bytes; `None` if there is no such thing.
+fn job(need: Need, len: u64) -> Option<Job> {
+    let Some(block) = need.block else {
+        return (!need.hashes && need.pieces.is_empty()).then_some(Job::List(0));
+    };
+    let whole = len.checked_sub(block.checked_mul(BLOCK as u64)?)?;
+    let count = pieces(whole.min(BLOCK as u64));
+    let there = need.pieces.iter().all(|piece| *piece < count);
+    let once = need.pieces.is_sorted_by(|a, b| a < b);
+    let either = !need.hashes || need.pieces.is_empty();
+    (whole > 0 && there && once && either).then_some(Job::Block(block, need))
 }
 
 fn broken(e: io::Error) -> Gone {

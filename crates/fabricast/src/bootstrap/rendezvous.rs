@@ -1,7 +1,7 @@
 //! The sender's end of all control connections: one thread, `poll`, no state of the transfer.
 //!
-//! It frames and checks, answers requests for damaged blocks from the source itself, and tells
-//! the transfer who said what. The transfer decides. A connection costs its socket and what waits
+//! It frames and checks, has requests for damaged blocks answered from the source itself (by a
+//! thread for that, `mender`), and tells the transfer who said what. The transfer decides. A connection costs its socket and what waits
 //! to be written to it: at most one block, and the few messages that a transfer has.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame;
-use super::message::{ToReceiver, ToSender};
+use super::mender::{Answer, Mender};
+use super::message::{Need, ToReceiver, ToSender};
 use super::peer::{Gone, Peer};
 use super::{UNREACHABLE, plain, tune};
 use crate::bell::Bell;
@@ -37,27 +38,37 @@ const EVENTS: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub(super) u64);
 
-/// Where damaged blocks come from again.
+/// Where damaged blocks come from again. Called by a thread that does nothing else.
 pub trait Blocks: Send + Sync {
-    /// A block's bytes.
-    fn block(&self, block: u64, into: &mut Vec<u8>) -> Result<(), String>;
-    /// The hash list, if it is complete.
-    fn list(&self) -> Option<Vec<u8>>;
-    /// How many blocks there are.
-    fn count(&self) -> u64;
+    /// Appends what is needed of a block, which exists, as do the pieces. An error is the source's.
+    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
+    /// Appends at most `most` bytes of the hash list from `from` on, and says how long it is;
+    /// `None` before it is complete.
+    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize>;
+    /// Length of the file in bytes.
+    fn len(&self) -> u64;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Blocks for Content {
-    fn block(&self, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
-        self.reread(block, into)
+    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+        match need {
+            Need { hashes: true, .. } => into.extend_from_slice(&self.piece_hashes(block)?),
+            Need { pieces, .. } if !pieces.is_empty() => self.pieces(block, pieces, into)?,
+            _ => self.reread(block, into)?,
+        }
+        Ok(())
     }
 
-    fn list(&self) -> Option<Vec<u8>> {
-        Content::list(self)
+    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize> {
+        self.list_part(from, most, into)
     }
 
-    fn count(&self) -> u64 {
-        crate::object::blocks(self.len())
+    fn len(&self) -> u64 {
+        Content::len(self)
     }
 }
 
@@ -136,6 +147,7 @@ impl Rendezvous {
         let (commands, told) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut server = Server {
+            mender: Mender::start(blocks.clone(), wake.clone())?,
             listeners,
             wake: wake.clone(),
             commands: told,
@@ -303,6 +315,7 @@ struct Server {
     events: SyncSender<Event>,
     bell: Bell,
     blocks: Arc<dyn Blocks>,
+    mender: Mender,
     peers: BTreeMap<u64, Peer>,
     next: u64,
     strangers: u64,
@@ -355,6 +368,9 @@ impl Server {
         }
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
+        }
+        while let Some((key, answer)) = self.mender.done() {
+            self.answered(key, answer);
         }
         for (i, key) in keys.iter().enumerate() {
             if ready[1 + i] || self.peers.get(key).is_some_and(Peer::is_waiting) {
@@ -459,16 +475,48 @@ impl Server {
             }
         };
         match peer.serve(PeerKey(key), &*self.blocks, &mut tell) {
-            Ok(()) => {}
-            Err(Gone::Wrong(reason)) if peer.known && !peer.closing => {
-                tell(Event::Lost {
-                    peer: PeerKey(key),
-                    reason: reason.clone(),
-                });
-                peer.put(framed(&ToReceiver::Refused { reason }));
-                self.obey(Command::Close(PeerKey(key)));
+            Ok(()) => self.feed(key),
+            Err(gone) => self.gone(key, gone),
+        }
+    }
+
+    /// Has the next thing read that a receiver needs.
+    fn feed(&mut self, key: u64) {
+        if let Some(job) = self.peers.get_mut(&key).and_then(Peer::job) {
+            self.mender.queue(key, job);
+        }
+    }
+
+    /// Passes on what was read for a receiver.
+    fn answered(&mut self, key: u64, answer: Answer) {
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return;
+        };
+        let flushed = match answer {
+            Ok((frame, rest)) => {
+                peer.answered(frame, rest);
+                peer.flush()
             }
-            Err(Gone::Broken(reason) | Gone::Wrong(reason)) => self.lose(key, reason),
+            Err(reason) => Err(Gone::Wrong(reason)),
+        };
+        match flushed {
+            Ok(_) => self.feed(key),
+            Err(gone) => self.gone(key, gone),
+        }
+    }
+
+    /// There is nothing more to say to a peer.
+    fn gone(&mut self, key: u64, gone: Gone) {
+        match (gone, self.peers.get_mut(&key)) {
+            (Gone::Wrong(reason), Some(peer)) if peer.known && !peer.closing => {
+                peer.put(framed(&ToReceiver::Refused {
+                    reason: reason.clone(),
+                }));
+                let peer = PeerKey(key);
+                self.tell(Event::Lost { peer, reason });
+                self.obey(Command::Close(peer));
+            }
+            (Gone::Broken(reason) | Gone::Wrong(reason), _) => self.lose(key, reason),
         }
     }
 

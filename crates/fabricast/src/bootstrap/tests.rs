@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::message::{Hello, ToReceiver, ToSender, VERSION};
-use super::{Blocks, Event, Rendezvous, frame};
+use super::message::{Hello, Need, ToReceiver, ToSender, VERSION};
+use super::{Blocks, Event, NEEDS_MAX, Rendezvous, frame};
 use crate::bell::Bell;
+use crate::object::{BLOCK, PIECE};
 
 /// Long for a machine that is busy, short beside the ten seconds that a stranger has.
 const SOON: Duration = Duration::from_secs(5);
@@ -17,16 +18,37 @@ const SOON: Duration = Duration::from_secs(5);
 struct Nothing;
 
 impl Blocks for Nothing {
-    fn block(&self, _: u64, _: &mut Vec<u8>) -> Result<(), String> {
+    fn answer(&self, _: u64, _: &Need, _: &mut Vec<u8>) -> Result<(), String> {
         Ok(())
     }
 
-    fn list(&self) -> Option<Vec<u8>> {
-        Some(vec![7; 32])
+    fn list(&self, _: usize, _: usize, into: &mut Vec<u8>) -> Option<usize> {
+        into.extend([7; 32]);
+        Some(32)
     }
 
-    fn count(&self) -> u64 {
+    fn len(&self) -> u64 {
         1
+    }
+}
+
+/// A file of ten blocks and a bit, on a disk that answers only when it is told to.
+struct Slow(Mutex<Receiver<()>>);
+
+impl Blocks for Slow {
+    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+        let told = self.0.lock().unwrap().recv_timeout(SOON);
+        told.map_err(|_| "nobody told the disk".to_string())?;
+        into.extend([block as u8, u8::from(need.hashes), need.pieces.len() as u8]);
+        Ok(())
+    }
+
+    fn list(&self, _: usize, _: usize, _: &mut Vec<u8>) -> Option<usize> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        10 * BLOCK as u64 + PIECE as u64 + 1
     }
 }
 
@@ -130,7 +152,7 @@ fn all_that_was_said_is_heard_before_the_end() {
 #[test]
 fn nothing_is_mended_before_the_hash_is_told() {
     let rendezvous = open();
-    let need = framed(&ToSender::Need { block: None });
+    let need = framed(&ToSender::Need(Need::default()));
     for told in [false, true] {
         let mut stream = connect(&rendezvous, &hello("needy"));
         let (peer, _) = until_hello(&rendezvous, "needy");
@@ -153,6 +175,79 @@ fn nothing_is_mended_before_the_hash_is_told() {
             let lost = rendezvous.event_until(Instant::now() + SOON);
             assert_eq!(lost, Some(Event::Lost { peer, reason }));
         }
+    }
+}
+
+/// A rendezvous with a disk that answers once for each message, and a receiver that may ask.
+fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
+    let (tell, told) = channel();
+    let here = (Ipv4Addr::LOCALHOST, 0).into();
+    let disk = Arc::new(Slow(Mutex::new(told)));
+    let rendezvous = Rendezvous::open(&[here], 0, disk, Bell::new()).unwrap();
+    let mut stream = connect(&rendezvous, &hello("needy"));
+    let (peer, _) = until_hello(&rendezvous, "needy");
+    let hash = String::new();
+    rendezvous.say_all([peer], &ToReceiver::Root { hash });
+    assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
+    (rendezvous, tell, stream)
+}
+
+fn need(block: u64, hashes: bool, pieces: &[u32]) -> Vec<u8> {
+    framed(&ToSender::Need(Need {
+        block: Some(block),
+        hashes,
+        pieces: pieces.to_vec(),
+    }))
+}
+
+#[test]
+fn a_slow_disk_keeps_nobody_waiting_but_who_needs_it() {
+    let (rendezvous, disk, mut needy) = proving();
+    needy.write_all(&need(0, true, &[])).unwrap();
+    needy.write_all(&need(1, false, &[3, 63])).unwrap();
+    needy.write_all(&need(2, false, &[])).unwrap();
+    // It reads for that one, and hears the others.
+    let _other = connect(&rendezvous, &hello("other"));
+    until_hello(&rendezvous, "other");
+    for expected in [[0, 1, 0], [1, 0, 2], [2, 0, 0]] {
+        disk.send(()).unwrap();
+        let mut bulk = [0; frame::HEAD + 3];
+        needy.read_exact(&mut bulk).unwrap();
+        assert_eq!(bulk, [b'B', 0, 0, 3, expected[0], expected[1], expected[2]]);
+    }
+}
+
+#[test]
+fn nobody_needs_what_there_is_not_or_too_much_of_it() {
+    let cases = [
+        (need(11, false, &[]), "cannot have"),
+        (need(u64::MAX, true, &[]), "cannot have"),
+        (need(0, false, &[64]), "cannot have"),
+        (need(10, false, &[2]), "cannot have"),
+        (need(0, false, &[5, 5]), "cannot have"),
+        (need(0, true, &[5]), "cannot have"),
+        // One is being read.
+        (need(0, true, &[]).repeat(NEEDS_MAX + 2), "at once"),
+    ];
+    for (asked, why) in cases {
+        let (_rendezvous, _disk, mut needy) = proving();
+        needy.write_all(&asked).unwrap();
+        match hear(&mut needy) {
+            ToReceiver::Refused { reason } => assert!(reason.contains(why), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Eleven blocks and the list, each four times.
+    let (_rendezvous, disk, mut needy) = proving();
+    for _ in 0..4 * 12 {
+        needy.write_all(&need(10, false, &[1])).unwrap();
+        disk.send(()).unwrap();
+        needy.read_exact(&mut [0; frame::HEAD + 3]).unwrap();
+    }
+    needy.write_all(&need(10, false, &[1])).unwrap();
+    match hear(&mut needy) {
+        ToReceiver::Refused { reason } => assert!(reason.contains("again and again"), "{reason}"),
+        other => panic!("{other:?}"),
     }
 }
 

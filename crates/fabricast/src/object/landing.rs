@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{BLOCK, HASH, blocks, poisoned};
+use super::{BLOCK, HASH, PIECE, blocks, poisoned};
 use crate::bootstrap::message::harmless;
 use crate::error::Error;
 
@@ -135,7 +135,7 @@ impl Landing {
     }
 
     /// Hashes and writes one block; an error is kept for [`Landing::failure`].
-    pub(super) fn write(&self, block: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&self, block: u64, bytes: &[u8]) -> bool {
         let stored = if self.damage > 0 && block.is_multiple_of(self.damage) {
             let mut bytes = bytes.to_vec();
             bytes[0] ^= 1;
@@ -179,14 +179,62 @@ impl Landing {
             .map(|i| from + i as u64)
     }
 
-    /// Replaces a damaged block; false if these bytes are not what the list says either.
-    pub fn mend(&self, list: &[u8], block: u64, bytes: &[u8]) -> Result<bool, Error> {
-        let at = block as usize * HASH;
+    /// Reads a whole block back; `None` if it cannot be read.
+    fn read_block(&self, block: u64) -> Option<Vec<u8>> {
+        let start = block * BLOCK as u64;
+        let mut bytes = vec![0; (self.len - start).min(BLOCK as u64) as usize];
+        self.read(start, &mut bytes).then_some(bytes)
+    }
+
+    /// Pieces of a block that are not what `hashes`, one for each piece, say; all of them if the
+    /// block cannot be read.
+    pub fn wrong_pieces(&self, block: u64, hashes: &[u8]) -> Vec<u32> {
+        let bytes = self.read_block(block);
+        let hashes = hashes.chunks_exact(HASH).enumerate();
+        let wrong = hashes.filter(|(i, hash)| {
+            let piece = bytes.as_ref().and_then(|b| b.chunks(PIECE).nth(*i));
+            piece.is_none_or(|piece| blake3::hash(piece).as_bytes() != *hash)
+        });
+        wrong.map(|(i, _)| i as u32).collect()
+    }
+
+    /// Replaces `pieces` of a damaged block by `bytes`; false, and nothing is changed, if the block
+    /// is not what the list says then either.
+    pub fn mend(
+        &self,
+        list: &[u8],
+        block: u64,
+        pieces: &[u32],
+        bytes: &[u8],
+    ) -> Result<bool, Error> {
         let len = (self.len - block * BLOCK as u64).min(BLOCK as u64) as usize;
-        if bytes.len() != len || blake3::hash(bytes).as_bytes() != &list[at..at + HASH] {
+        let mut whole = self.read_block(block).unwrap_or_else(|| vec![0; len]);
+        let mut rest = bytes;
+        let mut extents = Vec::new();
+        for piece in pieces {
+            let start = *piece as usize * PIECE;
+            let end = (start + PIECE).min(len);
+            let Some((piece, after)) = rest.split_at_checked(end.saturating_sub(start)) else {
+                return Ok(false);
+            };
+            whole[start..end].copy_from_slice(piece);
+            extents.push(start..end);
+            rest = after;
+        }
+        let at = block as usize * HASH;
+        let hash = blake3::hash(&whole);
+        if !rest.is_empty() || hash.as_bytes() != &list[at..at + HASH] {
             return Ok(false);
         }
-        self.store(block, bytes)?;
+        for extent in extents {
+            self.file
+                .write_all_at(
+                    &whole[extent.clone()],
+                    block * BLOCK as u64 + extent.start as u64,
+                )
+                .map_err(|e| Error::writing(&self.path, e))?;
+        }
+        self.hashes.lock().unwrap_or_else(poisoned)[at..at + HASH].copy_from_slice(hash.as_bytes());
         Ok(true)
     }
 

@@ -111,6 +111,16 @@ pub const BLOCK: usize = 1 << 20;
 /// Bytes of a hash.
 pub const HASH: usize = 32;
 
+/// Bytes of a damaged block that come again together. Part of the protocol.
+pub const PIECE: usize = 16 << 10;
+
+const _: () = assert!(BLOCK.is_multiple_of(PIECE));
+
+/// Pieces of a block of `len` bytes.
+pub fn pieces(len: u64) -> u32 {
+    len.div_ceil(PIECE as u64) as u32
+}
+
 /// Blocks of a file of `len` bytes.
 pub fn blocks(len: u64) -> u64 {
     len.div_ceil(BLOCK as u64)

@@ -244,6 +244,7 @@ impl Object for Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::PIECE;
     use crate::object::testing::{pattern, scratch};
     use std::sync::mpsc;
     use std::time::Duration;
@@ -324,8 +325,19 @@ mod tests {
             assert!(landing.write(i as u64, b));
         }
         assert_eq!(landing.differing(&list, 0), Some(0));
-        assert!(!landing.mend(&list, 0, &bytes[1..=BLOCK]).unwrap());
-        assert!(landing.mend(&list, 0, &bytes[..BLOCK]).unwrap());
+        let hashes: Vec<u8> = bytes[..BLOCK]
+            .chunks(PIECE)
+            .flat_map(|piece| *blake3::hash(piece).as_bytes())
+            .collect();
+        assert_eq!(landing.wrong_pieces(0, &hashes), [0]);
+        assert!(!landing.mend(&list, 0, &[0], &bytes[1..=PIECE]).unwrap());
+        assert!(!landing.mend(&list, 0, &[0], &bytes[..PIECE + 1]).unwrap());
+        assert!(
+            !landing
+                .mend(&list, 0, &[1], &bytes[PIECE..2 * PIECE])
+                .unwrap()
+        );
+        assert!(landing.mend(&list, 0, &[0], &bytes[..PIECE]).unwrap());
         assert_eq!(landing.differing(&list, 0), None);
         landing.finish(false).unwrap();
         assert!(std::fs::read(landing.path()).unwrap() == bytes);

@@ -8,6 +8,7 @@
 //! must also be the one that was opened, by its length, times and inode: bytes that were changed
 //! after they had been read would otherwise go unnoticed.
 
+use std::collections::BTreeMap;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -20,7 +21,7 @@ use std::thread;
 use fabricast_proto::Outcome;
 use rustix::fs::OFlags;
 
-use super::{BLOCK, Fetch, HASH, LEN_MAX, Object, Written, blocks, poisoned};
+use super::{BLOCK, Fetch, HASH, LEN_MAX, Object, PIECE, Written, blocks, poisoned};
 use crate::bell::Bell;
 use crate::error::Error;
 
@@ -30,6 +31,9 @@ const SLOTS: usize = 96;
 const AHEAD: u64 = 16;
 /// What was ready stays so for this many further calls of `fetch` (the contract of [`Object`]).
 const PINNED: u64 = 64;
+/// Blocks of which the hashes of pieces are kept, 2 KiB each: what one receiver needs again, others
+/// need, too.
+const PIECE_LISTS: usize = 1024;
 /// A block that is in no slot.
 const NONE: u8 = u8::MAX;
 
@@ -46,6 +50,8 @@ pub struct Content {
     /// As it was when it was opened.
     version: Version,
     list: Mutex<List>,
+    /// Hashes of the pieces of some blocks.
+    pieces: Mutex<BTreeMap<u64, Arc<[u8]>>>,
     hashed: AtomicU64,
     failure: OnceLock<String>,
 }
@@ -140,6 +146,7 @@ impl Content {
                 bytes: vec![0; count * HASH],
                 known: vec![false; count],
             }),
+            pieces: Mutex::default(),
             hashed: AtomicU64::new(0),
             failure: OnceLock::new(),
         }))
@@ -168,6 +175,18 @@ impl Content {
         })
     }
 
+    /// Appends at most `most` bytes of the hash list from `from` on, and says how long it is, when
+    /// every block has been read.
+    pub fn list_part(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize> {
+        if self.hashed.load(Ordering::Acquire) != blocks(self.len) {
+            return None;
+        }
+        let list = self.list.lock().unwrap_or_else(poisoned);
+        let rest = list.bytes.get(from..).unwrap_or(&[]);
+        into.extend_from_slice(&rest[..rest.len().min(most)]);
+        Some(list.bytes.len())
+    }
+
     /// Why the source cannot be read any more.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
@@ -186,6 +205,52 @@ impl Content {
     /// in the list.
     pub fn reread(&self, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
         self.read(block, 0, into)
+    }
+
+    /// The hashes of a block's pieces. The block is read, and must be what the list says.
+    pub fn piece_hashes(&self, block: u64) -> Result<Arc<[u8]>, String> {
+        let known = || self.pieces.lock().unwrap_or_else(poisoned);
+        if let Some(hashes) = known().get(&block) {
+            return Ok(hashes.clone());
+        }
+        let mut bytes = Vec::new();
+        self.read(block, 0, &mut bytes)?;
+        let each = bytes.chunks(PIECE).map(blake3::hash);
+        let hashes: Arc<[u8]> = each.flat_map(|hash| *hash.as_bytes()).collect();
+        let mut known = known();
+        if known.len() >= PIECE_LISTS {
+            // Receivers go through the file from its beginning.
+            known.pop_first();
+        }
+        known.insert(block, hashes.clone());
+        Ok(hashes)
+    }
+
+    /// Appends some pieces of a block, which must be what they were.
+    pub fn pieces(&self, block: u64, some: &[u32], into: &mut Vec<u8>) -> Result<(), String> {
+        let hashes = self.piece_hashes(block)?;
+        let mut read = || {
+            for &piece in some {
+                let start = block * BLOCK as u64 + u64::from(piece) * PIECE as u64;
+                let end = (start + PIECE as u64).min(self.len);
+                let at = into.len();
+                into.resize(at + (end - start) as usize, 0);
+                self.read_exactly(start, &mut into[at..])?;
+                let hash = &hashes[piece as usize * HASH..][..HASH];
+                if blake3::hash(&into[at..]).as_bytes() != hash {
+                    return Err(self.written_to(start));
+                }
+            }
+            self.check_version()
+        };
+        read().inspect_err(|why| _ = self.failure.set(why.clone()))
+    }
+
+    fn written_to(&self, at: u64) -> String {
+        format!(
+            "{} was written to while it was being sent (near byte {at})",
+            self.path.display()
+        )
     }
 
     /// Reads a block and the first `tail` bytes of the next one, and hashes the block.
@@ -243,11 +308,7 @@ impl Content {
         let mut list = self.list.lock().unwrap_or_else(poisoned);
         if list.known[at] {
             if list.bytes[at * HASH..(at + 1) * HASH] != *hash.as_bytes() {
-                return Err(format!(
-                    "{} was written to while it was being sent (near byte {})",
-                    self.path.display(),
-                    block * BLOCK as u64
-                ));
+                return Err(self.written_to(block * BLOCK as u64));
             }
         } else {
             list.known[at] = true;

@@ -12,6 +12,7 @@
 mod events;
 mod finding;
 mod gather;
+mod mending;
 mod pattern;
 mod plan;
 mod receiving;

@@ -11,6 +11,7 @@ use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
 
 use super::events::{RecvEvent, RecvReport};
 use super::finding;
+use super::mending::Mending;
 use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
@@ -233,13 +234,9 @@ fn prepare(options: &RecvOptions, welcome: &Welcome, found: bool) -> Result<Land
 enum Phase {
     /// Bytes come.
     Receiving,
-    /// All bytes are here. Blocks are compared with the list, and damaged ones come again: the
-    /// list itself (`None`) or a block, asked for over TCP.
-    Proving {
-        list: Vec<u8>,
-        awaited: Option<Option<u64>>,
-        next: u64,
-    },
+    /// All bytes are here. Blocks are compared with the list, and what is damaged comes again,
+    /// asked for over TCP.
+    Proving(Mending),
     /// It is being stored by a thread.
     Storing(Receiver<Result<(), Error>>),
     /// It is safe; the sender says good-bye, or has until then.
@@ -509,7 +506,7 @@ impl<'a> Receiving<'a> {
                     self.prove()?;
                 }
             }
-            Phase::Proving { .. } => {}
+            Phase::Proving(_) => {}
             Phase::Storing(result) => match result.try_recv() {
                 Ok(result) => {
                     result?;
@@ -540,97 +537,40 @@ impl<'a> Receiving<'a> {
         };
         self.say(&ToSender::Working { done: 0 })?;
         self.worked = Instant::now();
-        let proven = self.proven(&list);
-        self.phase = Phase::Proving {
-            list: if proven { list } else { Vec::new() },
-            awaited: (!proven).then_some(None),
-            next: 0,
-        };
-        match proven {
-            true => self.compare(),
-            false => self.need(None),
-        }
+        let root = self.root.clone().unwrap_or_default();
+        self.phase = Phase::Proving(Mending::new(self.landing.clone(), list, &root));
+        self.ask()
     }
 
-    /// Asks for something that only the sender has.
-    fn need(&mut self, block: Option<u64>) -> Result<(), Error> {
-        match self.lost.take() {
-            Some(why) => Err(why),
-            None => self.say(&ToSender::Need { block }),
-        }
-    }
-
-    /// Whether the list that we have is the one whose hash the sender told.
-    fn proven(&self, list: &[u8]) -> bool {
-        let root = blake3::hash(list).to_hex();
-        list.len() == blocks(self.landing.len()) as usize * HASH
-            && self.root.as_deref() == Some(root.as_str())
-    }
-
-    /// Asks for the next thing that is not what it should be, or stores the file.
-    fn compare(&mut self) -> Result<(), Error> {
-        let Phase::Proving {
-            list,
-            awaited,
-            next,
-        } = &mut self.phase
-        else {
-            return Ok(());
-        };
-        let block = self.landing.differing(list, *next);
-        *awaited = block.map(Some);
-        match block {
-            Some(_) => self.need(block),
-            None => {
+    /// Asks for what is not what it should be, or stores the file.
+    fn ask(&mut self) -> Result<(), Error> {
+        while let Phase::Proving(mending) = &mut self.phase {
+            if mending.is_done() {
+                self.tally.mended = mending.mended;
+                self.tally.mended_bytes = mending.bytes;
                 self.store();
-                Ok(())
+                return Ok(());
+            }
+            // Only the sender has it.
+            if let Some(why) = self.lost.take() {
+                return Err(why);
+            }
+            match mending.ask() {
+                Some(need) => self.say(&need)?,
+                None => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// Takes bytes that were asked for.
     fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.progress.0 = Instant::now();
-        let whole = blocks(self.landing.len()) as usize * HASH;
-        let Phase::Proving {
-            list,
-            awaited,
-            next,
-        } = &mut self.phase
-        else {
+        let Phase::Proving(mending) = &mut self.phase else {
             return Err(strange());
         };
-        match *awaited {
-            None => return Err(strange()),
-            Some(None) => {
-                list.extend_from_slice(bytes);
-                if list.len() < whole && !bytes.is_empty() {
-                    return Ok(());
-                }
-                let list = std::mem::take(list);
-                if !self.proven(&list) {
-                    return Err(Error::Integrity(
-                        "the list of hashes is not what the sender promised".into(),
-                    ));
-                }
-                self.phase = Phase::Proving {
-                    list,
-                    awaited: None,
-                    next: 0,
-                };
-            }
-            Some(Some(block)) => {
-                if !self.landing.mend(list, block, bytes)? {
-                    return Err(Error::Integrity(format!(
-                        "block {block} is not what the sender promised, also when sent over TCP: \
-                         its source or a memory is damaged"
-                    )));
-                }
-                self.tally.mended += 1;
-                *next = block + 1;
-            }
-        }
-        self.compare()
+        mending.take(bytes).unwrap_or_else(|| Err(strange()))?;
+        self.ask()
     }
 
     fn store(&mut self) {
@@ -698,7 +638,7 @@ impl<'a> Receiving<'a> {
                     len: self.landing.len(),
                 });
             }
-            Phase::Proving { .. } => {
+            Phase::Proving(_) => {
                 self.silence(now)?;
                 self.work(now)?;
             }
@@ -737,13 +677,7 @@ impl<'a> Receiving<'a> {
         let whole = blocks(len) * HASH as u64;
         match &self.phase {
             Phase::Receiving => 0,
-            Phase::Proving {
-                list,
-                awaited: Some(None),
-                ..
-            } => list.len() as u64,
-            // Those before the one that is awaited, at least.
-            Phase::Proving { next, .. } => whole + (next * BLOCK as u64).min(len),
+            Phase::Proving(mending) => mending.done(),
             Phase::Storing(_) | Phase::Leaving(_) => whole + len,
         }
     }
