@@ -48,7 +48,7 @@ def header_lines(record):
 def save(record, lines, kind, form):
     """Write both files without overwriting earlier ones; returns the path of the readable one."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    base = f"{kind}-{record['date'][:10]}-{form}"
+    base = "-".join(filter(None, [kind, record["date"][:10], form]))
     number, name = 1, base
     while (RESULTS / f"{name}.json").exists():
         number += 1

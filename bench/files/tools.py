@@ -61,7 +61,7 @@ class Fabricast(Tool):
 
     def receivers(self, run):
         return [(h, [fabricast_binary(), "recv", run.work.dest(h), "--from", run.cluster.address["h1"], "--json",
-                     *self.options("recv")]) for h in run.hosts]
+                     "--reserve", 0, *self.options("recv")]) for h in run.hosts]
 
     def senders(self, run):
         return [("h1", [fabricast_binary(), "send", run.work.source, "--interface", "eth0",
