@@ -47,6 +47,14 @@ pub struct Step {
     pub wake: Option<Time>,
 }
 
+impl Step {
+    /// Whether nothing is left to be done now. A receiver that gathers datagrams may pause only then: as long as more wait
+    /// in the socket than one call hands up, each pause would limit it to what one call does.
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.wake.is_none_or(|at| at > now)
+    }
+}
+
 /// Counters of a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -488,6 +496,8 @@ fn write_to<O: Object>(
                 None => placed.push((extent, Outcome::Ok)),
             }
         }
+        // Nearly always it is there, and the first.
+        Written::Later if later.first() == Some(&extent.op) => {}
         Written::Later => _ = later.insert(extent.op),
         Written::Failed => placed.push((extent, Outcome::Failed)),
     }

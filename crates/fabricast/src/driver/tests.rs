@@ -301,6 +301,26 @@ fn a_forged_datagram_does_not_reach_the_node() {
     assert_eq!(driver.transport().counters().foreign, 1);
 }
 
+/// A receiver pauses between two reads only when it is idle, so that it is not limited to what one read brings.
+#[test]
+fn nobody_is_idle_while_datagrams_wait() {
+    const WAITING: u64 = 150;
+    let config = UdpConfig {
+        interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+        ..UdpConfig::default()
+    };
+    let mut udp = Udp::new(&config).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.peer(NodeId(2), peer.local_addr().unwrap());
+    let home = udp.local_addr();
+    let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
+    for nonce in 0..WAITING as u32 {
+        peer.send_to(&probe(2, nonce), home).unwrap();
+    }
+    while !driver.step(Time(1)).unwrap().is_idle(Time(1)) {}
+    assert_eq!(driver.net().counters().datagrams_received, WAITING);
+}
+
 /// What is small is copied: its sender may change its bytes at once, and what arrives is what was sent.
 #[test]
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {

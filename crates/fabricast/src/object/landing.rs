@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{BLOCK, HASH, PIECE, blocks, poisoned};
+use super::{AT_ONCE, BLOCK, HASH, PIECE, blocks, poisoned};
 use crate::bootstrap::message::harmless;
 use crate::error::Error;
 
@@ -149,10 +149,16 @@ impl Landing {
     }
 
     fn store(&self, block: u64, bytes: &[u8]) -> Result<(), Error> {
-        let hash = blake3::hash(bytes);
-        self.file
-            .write_all_at(bytes, block * BLOCK as u64)
-            .map_err(|e| Error::writing(&self.path, e))?;
+        let mut hasher = blake3::Hasher::new();
+        let mut start = block * BLOCK as u64;
+        for piece in bytes.chunks(AT_ONCE) {
+            hasher.update(piece);
+            self.file
+                .write_all_at(piece, start)
+                .map_err(|e| Error::writing(&self.path, e))?;
+            start += piece.len() as u64;
+        }
+        let hash = hasher.finalize();
         let at = block as usize * HASH;
         self.hashes.lock().unwrap_or_else(poisoned)[at..at + HASH].copy_from_slice(hash.as_bytes());
         Ok(())

@@ -21,14 +21,18 @@ use std::thread;
 use fabricast_proto::Outcome;
 use rustix::fs::OFlags;
 
-use super::{BLOCK, Fetch, HASH, LEN_MAX, Object, PIECE, Written, blocks, poisoned};
+use super::{AT_ONCE, BLOCK, Fetch, HASH, LEN_MAX, Object, PIECE, Written, blocks, poisoned};
 use crate::bell::Bell;
 use crate::error::Error;
 
 /// Blocks in the cache.
 const SLOTS: usize = 96;
-/// Blocks read before they are asked for.
+/// Blocks read before they are asked for, at first and at most: more once a block was late.
+const AHEAD_MIN: u64 = 4;
 const AHEAD: u64 = 16;
+/// Blocks behind the last one asked for that are kept at first: more once one was asked for that was not. The fewer,
+/// the likelier is a buffer still in the processor's cache when it is used again.
+const KEPT_MIN: u64 = 4;
 /// What was ready stays so for this many further calls of `fetch` (the contract of [`Object`]).
 const PINNED: u64 = 64;
 /// Blocks of which the hashes of pieces are kept, 2 KiB each: what one receiver needs again, others
@@ -259,10 +263,27 @@ impl Content {
         let own = (self.len - start).min(BLOCK as u64) as usize;
         let want = (self.len - start).min((BLOCK + tail) as u64) as usize;
         into.resize(want, 0);
-        self.read_exactly(start, into)
-            .and_then(|()| self.check_version())
-            .and_then(|()| self.note(block, &into[..own]))
+        self.read_and_hash(start, into, own)
+            .and_then(|hash| self.check_version().map(|()| hash))
+            .and_then(|hash| self.note(block, hash))
             .inspect_err(|why| _ = self.failure.set(why.clone()))
+    }
+
+    /// Reads bytes, and hashes the first `own` of them.
+    fn read_and_hash(
+        &self,
+        start: u64,
+        into: &mut [u8],
+        own: usize,
+    ) -> Result<blake3::Hash, String> {
+        let mut hasher = blake3::Hasher::new();
+        let mut at = 0;
+        for piece in into.chunks_mut(AT_ONCE) {
+            self.read_exactly(start + at as u64, piece)?;
+            hasher.update(&piece[..piece.len().min(own - own.min(at))]);
+            at += piece.len();
+        }
+        Ok(hasher.finalize())
     }
 
     fn read_exactly(&self, start: u64, into: &mut [u8]) -> Result<(), String> {
@@ -302,8 +323,7 @@ impl Content {
         ))
     }
 
-    fn note(&self, block: u64, bytes: &[u8]) -> Result<(), String> {
-        let hash = blake3::hash(bytes);
+    fn note(&self, block: u64, hash: blake3::Hash) -> Result<(), String> {
         let at = block as usize;
         let mut list = self.list.lock().unwrap_or_else(poisoned);
         if list.known[at] {
@@ -357,6 +377,11 @@ pub struct Source {
     frontier: u64,
     calls: u64,
     failed: bool,
+    /// Blocks to be read before they are asked for, and to be kept when they have been.
+    ahead: u64,
+    kept: u64,
+    /// The last block that was late.
+    late: u64,
     requests: SyncSender<Request>,
     done: Receiver<Done>,
 }
@@ -399,6 +424,9 @@ impl Source {
             frontier: 0,
             calls: 0,
             failed: false,
+            ahead: AHEAD_MIN,
+            kept: KEPT_MIN,
+            late: 0,
             requests,
             done,
             content,
@@ -431,13 +459,17 @@ impl Source {
     /// Asks for a block; false if every slot is needed.
     fn request(&mut self, block: u64) -> bool {
         let old = self.calls.saturating_sub(PINNED);
+        let behind = self.frontier.saturating_sub(self.ahead + self.kept);
+        let ready = |s: &Slot| s.state == State::Ready && s.used < old;
+        // One that is not kept, else an empty one, else the one that was not used for the longest time.
+        let rank = |s: &Slot| match s.state {
+            State::Ready if s.block < behind => 0,
+            State::Empty => 1,
+            _ => 2,
+        };
         let Some(at) = (0..self.slots.len())
-            .filter(|&i| match self.slots[i].state {
-                State::Empty => true,
-                State::Reading => false,
-                State::Ready => self.slots[i].used < old,
-            })
-            .min_by_key(|&i| (self.slots[i].state != State::Empty, self.slots[i].used))
+            .filter(|&i| self.slots[i].state == State::Empty || ready(&self.slots[i]))
+            .min_by_key(|&i| (rank(&self.slots[i]), self.slots[i].used))
         else {
             return false;
         };
@@ -460,7 +492,7 @@ impl Source {
     }
 
     fn read_ahead(&mut self, from: u64) {
-        let end = (from + 1 + AHEAD).min(self.slot_of.len() as u64);
+        let end = (from + 1 + self.ahead).min(self.slot_of.len() as u64);
         while self.frontier < end && self.request(self.frontier) {
             self.frontier += 1;
         }
@@ -487,6 +519,10 @@ impl Object for Source {
         let last = (offset + u64::from(len) - 1) / BLOCK as u64;
         self.read_ahead(last);
         let slot = self.slot_of[block as usize];
+        if slot == NONE && block + 1 < self.frontier {
+            // It was there, and is wanted again: losses are repaired.
+            self.kept = (self.kept * 2).min(SLOTS as u64);
+        }
         if slot == NONE || self.frontier <= last {
             let asked = slot == NONE && self.request(block);
             if !asked && self.reading == 0 {
@@ -497,6 +533,10 @@ impl Object for Source {
         }
         let slot = &mut self.slots[usize::from(slot)];
         if slot.state != State::Ready {
+            if block > self.late {
+                self.late = block;
+                self.ahead = (self.ahead * 2).min(AHEAD);
+            }
             return Fetch::Later;
         }
         slot.used = self.calls;
@@ -570,9 +610,13 @@ mod tests {
         for (hash, block) in list.chunks(HASH).zip(bytes.chunks(BLOCK)) {
             assert_eq!(hash, blake3::hash(block).as_bytes());
         }
+        // Few buffers have served for all.
+        let used = s.slots.iter().filter(|slot| slot.state != State::Empty);
+        assert!(used.count() as u64 <= AHEAD + KEPT_MIN + 3);
         // A repair of something long gone from the cache.
         let got = get(&mut s, &heard, 5 * BLOCK as u64 - 100, 8940).unwrap();
         assert!(got == bytes[5 * BLOCK - 100..][..8940]);
+        assert!(s.kept > KEPT_MIN, "more is kept for other repairs");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -583,6 +627,7 @@ mod tests {
         let path = dir.join("f");
         std::fs::write(&path, &bytes).unwrap();
         let (_, mut s, heard) = source(&path, 1000);
+        s.kept = SLOTS as u64;
         let at = |block: u64| block * BLOCK as u64;
         for block in 0..64 {
             get(&mut s, &heard, at(block), 1000).unwrap();

@@ -33,6 +33,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// While data come, datagrams are gathered for so long before they are read: many at one wake-up
 /// cost far less than one by one.
 const GATHER: Duration = Duration::from_micros(500);
+/// The same while more than [`AMID_BYTES`] are still to come, so that nobody waits for any of them.
+const GATHER_AMID: Duration = Duration::from_millis(1);
+const AMID_BYTES: u64 = 16 << 20;
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
@@ -388,8 +391,12 @@ impl<'a> Receiving<'a> {
             if !self.fresh {
                 // Datagrams are stamped on arrival, so that nobody takes the pause for the network's.
                 let received = self.driver.node().counters().received;
-                if std::mem::replace(&mut self.received, received) != received {
-                    std::thread::sleep(GATHER.saturating_sub(self.clock.now().since(now)));
+                if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
+                {
+                    let amid =
+                        self.landing.len().saturating_sub(self.landing.written()) > AMID_BYTES;
+                    let gather = if amid { GATHER_AMID } else { GATHER };
+                    std::thread::sleep(gather.saturating_sub(self.clock.now().since(now)));
                 }
                 rest(&mut self.driver, step.wake, now)?;
             }

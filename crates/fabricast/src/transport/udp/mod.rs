@@ -44,8 +44,13 @@ const MTU_MAX: usize = 9000;
 /// all its ranges) must fit, and a data packet must have room for bytes.
 const DATAGRAM_MIN: usize = limits::HEAD_MAX;
 const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::CHUNK_MIN as usize);
-/// Messages taken by one `recvmmsg`; with GRO each may hold dozens of datagrams.
-const RECEIVE_MESSAGES: usize = 16;
+/// Messages taken by one `recvmmsg`, at most; with GRO each may hold dozens of datagrams.
+const RECEIVE_MESSAGES: usize = 64;
+/// Messages taken by one `recvmmsg`, at least.
+const RECEIVE_MESSAGES_MIN: usize = 4;
+/// Bytes that one `recvmmsg` should bring, as far as the last messages' length tells: they are read
+/// again at once, and must still lie in the processor's second-level cache.
+const RECEIVE_AT_ONCE: usize = 256 << 10;
 /// A receive buffer takes the longest thing that UDP or GRO can hand up.
 const RECEIVE_BYTES: usize = 65_536;
 /// After this long a send that found the kernel without buffers is worth another try: the kernel
@@ -152,6 +157,8 @@ pub struct Udp {
     sending: sys::Sending,
     messages: Vec<sys::Message>,
     receiving: sys::Receiving,
+    /// Messages that the next `recvmmsg` takes; see [`RECEIVE_AT_ONCE`].
+    appetite: usize,
     days: receive::Days,
     turn: usize,
     /// Calls in which the node's own socket had to wait.
@@ -248,6 +255,7 @@ impl Udp {
             sending: sys::Sending::default(),
             messages: Vec::new(),
             receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
+            appetite: RECEIVE_MESSAGES,
             days: receive::Days::default(),
             turn: 0,
             passed: 0,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabricast_proto::Time;
 
 use super::interface::because;
-use super::{RECEIVE_MESSAGES, Udp, sys};
+use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, sys};
 
 /// A call ends with the socket at which it has handed up this many datagrams.
 const ENOUGH: usize = 64;
@@ -111,7 +111,7 @@ impl Udp {
             _ => &self.inputs[at - 1].socket,
         };
         self.counters.receive_calls += 1;
-        let taken = match self.receiving.receive(socket.as_fd()) {
+        let taken = match self.receiving.receive(socket.as_fd(), self.appetite) {
             Ok(taken) => taken,
             Err(e) => {
                 return match e.raw_os_error() {
@@ -133,9 +133,10 @@ impl Udp {
                 };
             }
         };
-        if taken < RECEIVE_MESSAGES {
+        if taken < self.appetite {
             self.empty |= bit(at);
         }
+        self.appetite = appetite(self.receiving.filled_bytes(), taken);
         self.days.see(now);
         let mut given = 0;
         for i in 0..taken {
@@ -175,6 +176,12 @@ impl Udp {
         }
         Ok((taken, given))
     }
+}
+
+/// How many messages like these, which were `taken`, `recvmmsg` is to take at once.
+fn appetite(bytes: usize, taken: usize) -> usize {
+    let each = (bytes / taken.max(1)).max(1);
+    (RECEIVE_AT_ONCE / each).clamp(RECEIVE_MESSAGES_MIN, RECEIVE_MESSAGES)
 }
 
 /// Translates the kernel's stamps, which are times of day, into the driver's time.
