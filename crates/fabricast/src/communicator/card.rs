@@ -1,8 +1,8 @@
 //! How the processes of a job come to know each other: each gives a card to all.
 //!
-//! Two rounds: the first says where everybody is, the second whether everybody has reached the process
-//! that watches all, and the memory that it shares with those on its host. Trouble of one is told to all in the round in which it arises, so that either
-//! all go on or none.
+//! Three rounds: the first says where everybody is, the second whether everybody has reached the process
+//! that watches all, and the memory that it shares with those on its host, the third that it is known whom multicast reaches. Trouble of one is told to all in
+//! the round in which it arises, so that either all go on or none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -99,6 +99,15 @@ fn agree<T: for<'a> Deserialize<'a>>(
     read.collect()
 }
 
+/// All have come so far, or all are told why one has not.
+pub(super) fn agree_on<T>(
+    bootstrap: &mut dyn Bootstrap,
+    mine: &Result<T, Error>,
+) -> Result<(), Error> {
+    let mine = mine.as_ref().map(|_| ()).map_err(Error::to_string);
+    agree::<()>(bootstrap, &mine).map(|_| ())
+}
+
 /// What a process has opened before it knows the others.
 struct Opened {
     net: Net,
@@ -184,11 +193,10 @@ pub(super) fn introduce<O: Divisible>(
     let unshared = unshared(&cards, &reached, rank);
     let near = near.ok().flatten();
     let setting = engine(opened, &cards, (rank, size), hosts, near);
-    let mut engine = Engine::new(Setting {
+    let engine = Engine::new(Setting {
         unshared,
         ..setting
     });
-    engine.listen()?;
     Ok((engine, peers))
 }
 

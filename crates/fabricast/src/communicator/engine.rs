@@ -13,7 +13,7 @@ use std::time::Duration;
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Reach, Refused, Seq, Time};
 
 use self::barriers::usual;
-use self::groups::Leaving;
+use self::groups::{EVERYBODY, Leaving};
 use super::Group;
 use super::hosts::{Hosts, Shape};
 use super::joint::{Joints, News, Route};
@@ -142,6 +142,8 @@ pub(super) struct Engine<O: Divisible> {
     /// What was started last has been handed to the drivers, and they have done what there was to do.
     settled: bool,
     unshared: Option<String>,
+    /// This process probes whether multicast reaches all hosts.
+    proving: bool,
     /// Why the network is used no more.
     broken: Option<String>,
     statistics: Statistics,
@@ -195,6 +197,7 @@ impl<O: Divisible> Engine<O> {
             stepped_at: Time::ZERO,
             settled: false,
             unshared,
+            proving: false,
             broken: None,
             statistics: Statistics::default(),
         }
@@ -414,6 +417,13 @@ impl<O: Divisible> Engine<O> {
                     begun |= self.gathered(now, op);
                     continue;
                 }
+                Event::Proven(EVERYBODY) => {
+                    self.proving = false;
+                    continue;
+                }
+                Event::Path {
+                    group: EVERYBODY, ..
+                } => continue,
                 Event::Path { reach, .. } => {
                     self.statistics.unreached += u64::from(reach != Reach::Multicast);
                     continue;

@@ -61,6 +61,9 @@ const SPIN: Duration = Duration::from_millis(1);
 /// each would wake it otherwise.
 const LENDS: u32 = 8;
 
+/// Multicast has so long to reach all hosts before a context is made without.
+const PROVE_MAX: Duration = Duration::from_millis(900);
+
 /// Choices of a context; every one has a default that works.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -161,10 +164,23 @@ pub struct Request {
 }
 
 impl<O: Divisible + Send + Sync + 'static> Context<O> {
-    /// Makes the processes of a job known to each other and opens the network. All call it at
-    /// once, and either all succeed or all are told the same reason.
+    /// Makes the processes of a job known to each other, opens the network, and waits until
+    /// multicast reaches all hosts, for a second at most. All call it at once, and either all
+    /// succeed or all are told the same reason.
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
-        let (mut engine, peers) = card::introduce(options, bootstrap)?;
+        let (engine, peers) = card::introduce(options, bootstrap)?;
+        let ready = Context::open(engine, peers).and_then(|context| {
+            context.prove()?;
+            Ok(context)
+        });
+        card::agree_on(bootstrap, &ready)?;
+        let context = ready?;
+        context.shared.lock().proven(context.shared.clock.now());
+        Ok(context)
+    }
+
+    fn open(mut engine: Engine<O>, peers: Peers) -> Result<Context<O>, Error> {
+        engine.listen()?;
         let udp = |e| Error::io("watching the sockets", e);
         let sleeper = engine.sleeper().map_err(udp)?;
         let own = engine.sleeper().map_err(udp)?;
@@ -183,6 +199,17 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             sleepers: Mutex::new(vec![sleeper]),
             progress,
             peers,
+        })
+    }
+
+    /// Waits until it is known whom this process reaches by multicast, if it is one that probes.
+    fn prove(&self) -> Result<(), Error> {
+        let clock = self.shared.clock;
+        let until = clock.now() + PROVE_MAX;
+        self.shared.lock().prove(clock.now())?;
+        self.until(&Cell::new(None), &mut || (), |engine| {
+            let over = !engine.is_proving() || clock.now() >= until;
+            over.then_some(())
         })
     }
 

@@ -172,6 +172,26 @@ fn losses_are_mended_while_the_root_is_away() {
     broadcasts(&[0, 1, 2], 0.05, &[1, 4, 30_000, 2, 500_000]);
 }
 
+#[test]
+fn a_context_is_made_when_all_have_answered_a_multicast() {
+    for size in [2, 3, 5] {
+        let statistics = job(size, 0.0, |_, ranks, options| {
+            let context = Here::new(options, ranks).unwrap();
+            assert!(!context.shared.lock().is_proving());
+            let statistics = context.statistics();
+            ranks.allgather(&[]).unwrap();
+            statistics
+        });
+        for (rank, s) in statistics.iter().enumerate() {
+            // One probes all others, a second one it; two hosts have no multicast.
+            let probes = if rank < 2 { size as u64 - 1 } else { 2 };
+            let least = if size == 2 { 0 } else { probes };
+            assert!(s.udp.datagrams_received >= least, "{rank} of {size}: {s:?}");
+            assert_eq!((s.groups, s.unreached), (0, 0));
+        }
+    }
+}
+
 /// Its calls return at once, and none of them waits for anything.
 #[test]
 fn a_root_that_only_ever_starts_broadcasts_hears_what_others_lack() {

@@ -20,7 +20,10 @@ const ANSWERING: Duration = Duration::from_millis(50);
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// Stands for everybody's groups while there are none; no group has this number.
-const EVERYBODY: GroupId = GroupId(u32::MAX);
+pub(super) const EVERYBODY: GroupId = GroupId(u32::MAX);
+/// Whom multicast reaches answers the first probe after the switch has heard of its join. After this
+/// long, and at least 20 probes, the others are asked by unicast, for as long again.
+const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
     /// Joins the IP group of everybody's groups. The kernel tells the switches of it some milliseconds later, and what is
@@ -33,6 +36,42 @@ impl<O: Divisible> Engine<O> {
         let address = self.addresses[self.address(&shape.leaders)];
         let joined = self.ways.far.transport().join(EVERYBODY, address, true);
         joined.map_err(|e| Error::io(format!("joining {address}"), e))
+    }
+
+    /// Begins to prove that multicast reaches all hosts: nobody returns from making a context before
+    /// the switches forward it, or have been given time to. One process probes all others; its own
+    /// join is proven by a second one.
+    pub fn prove(&mut self, now: Time) -> Result<(), Error> {
+        let shape = Shape::new(&self.hosts, &self.all, self.rank);
+        // Between two hosts there is no multicast.
+        if !shape.is_far() || shape.leaders.len() == 2 {
+            return Ok(());
+        }
+        self.proving = shape.leaders[..2].contains(&self.rank);
+        self.add_to(Way::Far, EVERYBODY, shape.leaders)?;
+        let command = Command::Prove {
+            group: EVERYBODY,
+            multicast: PROVE,
+            unicast: PROVE,
+        };
+        match self.proving {
+            true => self.ways.command(Way::Far, now, command),
+            false => Ok(()),
+        }
+        .map_err(|r| Error::Usage(r.to_string()))
+    }
+
+    pub fn is_proving(&self) -> bool {
+        self.proving
+    }
+
+    /// Nobody probes any more. The IP group is not left.
+    pub fn proven(&mut self, now: Time) {
+        self.proving = false;
+        // There is none in a context of one or two hosts.
+        let _ = self
+            .ways
+            .command(Way::Far, now, Command::GroupRemove(EVERYBODY));
     }
 
     /// Adds a group: among its leaders on the network, which join an IP group that they share with others, and among
