@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
+use fabricast::config::PER_HOST;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
 use fabricast::transfer::Pattern;
@@ -245,6 +246,8 @@ pub struct Net {
 pub enum Slow {
     /// Wait for it
     Wait,
+    /// Wait for it while anything is heard of it, for at most three times --patience otherwise
+    Alive,
     /// Go on without it
     Drop,
 }
@@ -309,9 +312,17 @@ pub struct Send {
     /// only causes losses [default: as fast as the slowest receiver takes it]
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub rate: Option<u64>,
-    /// What to do about a receiver that keeps the others waiting
-    #[arg(long, value_enum, default_value = "wait")]
-    pub slow: Slow,
+    /// Admit so many receivers from one address (with IPv6: from one /64)
+    #[arg(long, value_name = "N", default_value_t = PER_HOST as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    pub per_host: u32,
+    /// Refuse receivers whose datagrams are smaller, for everybody's packets are as small as the
+    /// smallest receiver's [default: 1200, or --datagram if that is less]
+    #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
+    pub datagram_min: Option<u64>,
+    /// What to do about a receiver that keeps the others waiting [default: wait if standard error is
+    /// a terminal, else alive]
+    #[arg(long, value_enum)]
+    pub slow: Option<Slow>,
     /// How long a receiver may keep the others waiting
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     pub patience: Duration,
@@ -335,6 +346,10 @@ pub struct Recv {
     /// Find the only sender on this network, and take whatever it offers without asking
     #[arg(long, conflicts_with_all = ["from", "name"])]
     pub any: bool,
+    /// Take part by this scheme alone [default: by any with --from, else by any in which receivers
+    /// send to the sender alone]
+    #[arg(long, value_name = "NAME", value_parser = scheme)]
+    pub scheme: Option<String>,
     /// Replace the destination if it exists
     #[arg(short, long)]
     pub force: bool,

@@ -263,7 +263,14 @@ impl<'a> Transfer<'a> {
             "--no-announce",
             "--json",
         ]);
-        command.args(["--min-receivers", &n, "--start-timeout", "20s"]);
+        command.args([
+            "--min-receivers",
+            &n,
+            "--per-host",
+            &n,
+            "--start-timeout",
+            "20s",
+        ]);
         command.args(["--reach", reach, "--inject-loss", &loss]);
         if let Some(rate) = args.link.0 {
             command.args(["--emulate-link", &format!("{rate}B/s")]);

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 
 use fabricast::error::{Error, exit};
+use fabricast::text::{escaped, harmless};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -51,6 +52,7 @@ impl Output {
         if self.json
             && let Ok(line) = serde_json::to_string(event)
         {
+            let line = plain(&line);
             let mut out = std::io::stdout().lock();
             self.written(writeln!(out, "{line}").and_then(|()| out.flush()));
         }
@@ -69,8 +71,9 @@ impl Output {
         if self.quiet {
             return;
         }
+        let line = escaped(line);
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(line.as_ref()),
             None => drop(writeln!(std::io::stderr(), "{line}")),
         }
     }
@@ -110,6 +113,19 @@ impl Output {
         let _ = writeln!(std::io::stderr(), "fabricast: {text}");
         code
     }
+}
+
+/// A JSON line in which escapes stand for what could do something to a terminal: it says the same.
+fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for c in line.chars() {
+        match harmless(c) {
+            true => out.push(c),
+            // All of them have numbers of four digits.
+            false => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+        }
+    }
+    out
 }
 
 /// The exit code of a command that was to end with `code`, once what it says has been written. A reader that

@@ -8,6 +8,7 @@ use std::thread;
 
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::{Error, exit};
+use fabricast::text::shown;
 use fabricast::transfer::{self, RecvEvent};
 
 use crate::args;
@@ -30,6 +31,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         net: net_options(&args.net),
         from: args.from.clone(),
         accept,
+        scheme: args.scheme.clone(),
         overwrite: args.force,
         max_size: args.max_size,
         reserve: args.reserve,
@@ -52,7 +54,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             let rate = report.len as f64 / report.seconds.max(1e-9);
             out.say(&format!(
                 "{}: {} in {:.2} s ({}), verified",
-                report.path.display(),
+                shown(&report.path),
                 units::bytes(report.len),
                 report.seconds,
                 units::bits(rate)
@@ -151,7 +153,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
             units::bytes(*len),
-            path.display()
+            shown(path)
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
         RecvEvent::Progress {

@@ -11,6 +11,7 @@ use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
+use fabricast::text::escaped;
 use fabricast::transfer::{self, SendEvent, SendReport, State};
 use fabricast::transport::udp::{self, Interface};
 
@@ -38,7 +39,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     match result {
         Ok(report) => {
             out.finish();
-            for receiver in &report.receivers {
+            for receiver in report.receivers.iter().chain(&report.refused) {
                 out.result("result", receiver);
             }
             out.result("summary", &summary(&report));
@@ -104,9 +105,17 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
         },
         rate: args.rate,
         slow: match args.slow {
-            args::Slow::Wait => Slow::Wait,
-            args::Slow::Drop => Slow::Drop,
+            Some(args::Slow::Wait) => Slow::Wait,
+            Some(args::Slow::Alive) => Slow::Alive,
+            Some(args::Slow::Drop) => Slow::Drop,
+            // Somebody who watches can decide.
+            None if std::io::stderr().is_terminal() && !args.net.quiet => Slow::Wait,
+            None => Slow::Alive,
         },
+        per_host: args.per_host as usize,
+        datagram_min: args
+            .datagram_min
+            .map_or(defaults.datagram_min, |d| d as usize),
         patience: args.patience.max(Duration::from_millis(1)),
         announce: !args.no_announce,
         interrupt,
@@ -144,7 +153,8 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
             announced,
         } => {
             out.say(&format!(
-                "Offering {name} ({}). On each receiver run",
+                "Offering {} ({}). On each receiver run",
+                escaped(name),
                 units::bytes(*len)
             ));
             // What a name like this one does in a directory, a receiver does not let it do.
@@ -176,6 +186,14 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
             receivers,
         } => out.say(&format!(
             "+ {receiver} ({}); {receivers} connected",
+            address.ip()
+        )),
+        SendEvent::Refused {
+            receiver,
+            address,
+            reason,
+        } => out.say(&format!(
+            "! {receiver} ({}) was refused: {reason}",
             address.ip()
         )),
         SendEvent::Left {
@@ -283,6 +301,7 @@ fn summary(report: &SendReport) -> serde_json::Value {
         "code": report.exit_code(),
         "traffic": t,
         "strangers": report.strangers,
+        "refused": report.refused.len() as u64 + report.refused_more,
     })
 }
 
@@ -290,12 +309,14 @@ fn describe(report: &SendReport) -> String {
     let rows: Vec<Vec<String>> = report
         .receivers
         .iter()
+        .chain(&report.refused)
         .map(|r| {
             let state = match r.state {
                 State::Verified => "verified",
                 State::Failed => "FAILED",
                 State::Lost => "LOST",
                 State::Dropped => "DROPPED",
+                State::Refused => "REFUSED",
             };
             vec![
                 r.receiver.clone(),
@@ -309,10 +330,13 @@ fn describe(report: &SendReport) -> String {
         .collect();
     let head = ["receiver", "state", "reach", "time", "resent", "mended"];
     let mut text = table(&head, &rows);
-    for r in &report.receivers {
+    for r in report.receivers.iter().chain(&report.refused) {
         if let Some(reason) = &r.reason {
             text.push_str(&format!("{}: {reason}\n", r.receiver));
         }
+    }
+    if report.refused_more > 0 {
+        text.push_str(&format!("{} more were refused\n", report.refused_more));
     }
     let t = &report.traffic;
     if report.verified() > 0 {

@@ -529,7 +529,7 @@ fn a_stopped_receiver_is_waited_for_otherwise() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
     let mut args = steady("2");
-    args.extend(["--patience", "500ms"]);
+    args.extend(["--patience", "500ms", "--slow", "wait"]);
     let (mut send, address) = sender(&source, &args);
     let a = receiver(&address, "r0", &dir.path("copy-0"), &[]);
     let b = receiver(&address, "r1", &dir.path("copy-1"), &[]);

@@ -7,9 +7,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
-use common::{BOUND, Flush, Run, Scratch, receiver, same, sender};
+use common::{BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
 use fabricast::proto::wire::{self, Frame, Origin};
+use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -113,6 +116,9 @@ fn what_cannot_be_true_is_refused() {
     let elsewhere = json!({"udp_address": "127.0.0.9"});
     Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
     Peer::hello(&address, "x", json!({"udp_port": 0})).refused("no port");
+    // What would make the packets, or the window, of all others small.
+    Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
+    Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");
     // Its own address, said in so many words, is fine; a second time it is another's.
     let itself = json!({"udp_address": "127.0.0.1"});
     let mut first = Peer::hello(&address, "first", itself);
@@ -476,4 +482,264 @@ fn forged_data_cost_pieces_and_not_blocks() {
         assert!(bytes <= most, "{tally}");
         assert_eq!(sent.result(name)["tally"], *tally);
     }
+}
+
+#[test]
+fn a_name_is_given_once_and_an_address_has_few_seats() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = ["--no-announce", "--min-receivers", "2", "--per-host", "2"];
+    let (mut send, address) = sender(&source, &args);
+    let mut first = Peer::hello(&address, "first", json!({}));
+    first.until("welcome");
+    first.say(json!({"say": "prepared"}));
+    send.until("connected", |e| e["receiver"] == "first");
+    let port = |n: u16| json!({"udp_port": n});
+    Peer::hello(&address, "first", port(4001)).refused("--as");
+    send.until("refused", |e| e["receiver"] == "first");
+    let mut second = Peer::hello(&address, "second", port(4001));
+    second.until("welcome");
+    Peer::hello(&address, "third", port(4002)).refused("--per-host");
+    // A seat that is given back is another's, and who gives it back says why.
+    second.say(json!({"say": "failed", "code": 7, "reason": "no space for it"}));
+    send.until("refused", |e| e["receiver"] == "second");
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    first.until("start");
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
+    late.end().expect(9);
+    drop(first);
+    good.end().expect(0);
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("good")["state"], "verified");
+    assert_eq!(sent.one("summary")["receivers"], 2);
+    assert_eq!(sent.one("summary")["refused"], 4);
+    for (receiver, why) in [
+        ("second", "no space for it"),
+        ("third", "2 receivers of 127.0.0.1"),
+        ("late", "has begun"),
+    ] {
+        let result = sent.result(receiver);
+        assert_eq!(result["state"], "refused");
+        assert!(result["reason"].as_str().unwrap().contains(why), "{result}");
+    }
+}
+
+#[test]
+fn receivers_leave_descriptors_to_the_transfer() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let mut send = shell(&format!(
+        "ulimit -n 160; exec {} send {} --json --port 0 --interface 127.0.0.1 --no-announce \
+         --min-receivers 40 --per-host 1000",
+        env!("CARGO_BIN_EXE_fabricast"),
+        source.display()
+    ));
+    let listening = send.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap();
+    let mut peers = Vec::new();
+    for n in 0..150 {
+        let mut peer = Peer::hello(address, &n.to_string(), json!({"udp_port": 4000 + n}));
+        let answer = peer.hear();
+        if answer["say"] == "refused" {
+            let reason = answer["reason"].as_str().unwrap();
+            assert!(reason.contains("ulimit -n"), "{reason}");
+            break;
+        }
+        peers.push(peer);
+    }
+    assert!((60..110).contains(&peers.len()), "{}", peers.len());
+    // It can still open what the transfer needs.
+    for peer in &mut peers[..40] {
+        peer.say(json!({"say": "prepared"}));
+    }
+    send.until("starting", |_| true);
+    drop(peers);
+    let sent = send.end().expect(4);
+    assert_eq!(sent.one("summary")["receivers"], 40);
+}
+
+#[test]
+fn a_silent_seat_is_given_up_when_nobody_watches() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = [
+        "--no-announce",
+        "--min-receivers",
+        "2",
+        "--patience",
+        "300ms",
+    ];
+    let (mut send, address) = sender(&source, &args);
+    let mut silent = Peer::hello(&address, "silent", json!({}));
+    silent.until("welcome");
+    silent.say(json!({"say": "prepared"}));
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    send.until("slow", |e| e["receiver"] == "silent");
+    let reason = silent.until("removed")["reason"].to_string();
+    assert!(reason.contains("nothing was heard of it"), "{reason}");
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("silent")["state"], "dropped");
+    assert_eq!(sent.result("good")["state"], "verified");
+    good.end().expect(0);
+}
+
+/// Answers every probe that comes to `socket`, as node `node`.
+fn answer_probes(socket: UdpSocket, node: u32) {
+    let mut bytes = [0; 65_536];
+    while let Ok((n, from)) = socket.recv_from(&mut bytes) {
+        let Ok(datagram) = wire::decode(&bytes[..n]) else {
+            continue;
+        };
+        for frame in datagram.frames() {
+            if let wire::Frame::Probe(probe) = frame {
+                let header = wire::Header {
+                    flight: 0,
+                    source: NodeId(node),
+                    session: datagram.header.session,
+                };
+                let mut answer = Vec::new();
+                wire::put_header(&mut answer, &header);
+                wire::put_probe_ack(&mut answer, &probe);
+                socket.send_to(&answer, from).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn to_say_that_one_has_the_file_is_not_enough() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let args = [
+        "--no-announce",
+        "--min-receivers",
+        "2",
+        "--reach",
+        "unicast",
+    ];
+    let (send, address) = sender(&source, &args);
+    // It takes part, hears how the file is proven, and has not a byte of it.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(BOUND)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let mut liar = Peer::hello(&address, "liar", json!({"udp_port": port}));
+    let node = liar.until("welcome")["node"].as_u64().unwrap() as u32;
+    thread::spawn(move || answer_probes(socket, node));
+    liar.say(json!({"say": "prepared"}));
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    liar.until("start");
+    liar.say(json!({"say": "ready"}));
+    let key = liar.until("root")["key"].to_string();
+    liar.say(json!({
+        "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "dropped": 0,
+        "proof": key.trim_matches('"'),
+    }));
+    let sent = send.end().expect(4);
+    let result = sent.result("liar");
+    assert_eq!(result["state"], "failed");
+    assert!(
+        result["reason"].as_str().unwrap().contains("proof"),
+        "{result}"
+    );
+    assert_eq!(sent.result("good")["state"], "verified");
+    good.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+#[test]
+fn a_third_host_gets_one_small_question_and_nothing_else() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let third = UdpSocket::bind("127.0.0.99:0").unwrap();
+    let pause = Some(Duration::from_millis(10));
+    third.set_read_timeout(pause).unwrap();
+    let root = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+    let mut peer = Peer::accept(&listener);
+    let own = format!("127.0.0.1:{}", peer.until("hello")["udp_port"]);
+    peer.say(json!({
+        "say": "welcome", "version": 1, "session": 7, "node": 2, "name": "x", "len": 100_000,
+        "mode": 0o644, "block": 1 << 20,
+    }));
+    peer.until("prepared");
+    // It is to report to the third host, and is asked to again and again.
+    peer.say(json!({
+        "say": "start", "group": null, "root": root.local_addr().unwrap(), "chunk": 1000,
+        "window": 64, "members": [0, 1, 2], "scheme": "tree(1)",
+        "addresses": [third.local_addr().unwrap(), own],
+    }));
+    peer.until("ready");
+    let header = wire::Header {
+        flight: 0,
+        source: NodeId(0),
+        session: Session(7),
+    };
+    let (mut came, mut room) = (Vec::new(), [0; 2000]);
+    for n in 0..40 {
+        let mut bytes = Vec::new();
+        wire::put_header(&mut bytes, &header);
+        let sync = wire::Sync {
+            group: GroupId(0),
+            root: NodeId(0),
+            next: Seq(7 + n),
+        };
+        wire::put_sync(&mut bytes, &sync);
+        root.send_to(&bytes, &own).unwrap();
+        came.extend(third.recv_from(&mut room).map(|(n, _)| n));
+    }
+    assert_eq!(came, [10]);
+    // A second one costs the sender more than the third host.
+    peer.until("unanswered");
+    peer.say(json!({"say": "ask", "node": 1}));
+    third.set_read_timeout(Some(BOUND)).unwrap();
+    assert_eq!(third.recv_from(&mut room).unwrap().0, 10);
+    drop(peer);
+    recv.end().expect(8);
+    third.set_nonblocking(true).unwrap();
+    assert!(third.recv_from(&mut room).is_err());
+
+    // Nor by a scheme that was not asked for.
+    let recv = receiver(&address, "r0", &dir.path("copy"), &["--scheme", "window"]);
+    let mut peer = Peer::accept(&listener);
+    peer.offer();
+    peer.start("127.0.0.1:9");
+    let end = recv.end().expect(9);
+    assert!(end.stderr.contains("--scheme"), "{}", end.stderr);
+}
+
+#[test]
+fn no_file_name_does_anything_to_a_terminal() {
+    const NAME: &str = "in\u{202e}gpj\u{1b}[2J\n.exe";
+    const SHOWN: &str = r"in\u{202e}gpj\u{1b}[2J\n.exe";
+    let harmless = |words: &str| {
+        words
+            .lines()
+            .all(|l| l.chars().all(fabricast::text::harmless))
+    };
+    let dir = Scratch::new();
+    let source = dir.file(NAME, 1000);
+    let path = source.to_str().unwrap();
+    let here = ["--no-announce", "--port", "0", "--interface", "127.0.0.1"];
+    let offer = [&["send", path, "--start-timeout", "1ms"][..], &here].concat();
+    let words = Run::start(&offer).end().expect(3).stderr;
+    assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
+    let missing = Run::start(["send", dir.path(&format!("no{NAME}")).to_str().unwrap()]);
+    let words = missing.end().expect(1).stderr;
+    assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
+
+    // To programs JSON lines say the same.
+    let mut offer_json = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let output = offer_json.args(&offer).arg("--json").output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert!(harmless(&lines), "{lines:?}");
+    let listening: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(listening["name"], NAME);
+
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let copy = dir.path(&format!("copy of {NAME}"));
+    let recv = Run::start(["recv", copy.to_str().unwrap(), "--from", &address]);
+    let words = recv.end().expect(0).stderr;
+    assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
+    send.end().expect(0);
 }

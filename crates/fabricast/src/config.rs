@@ -19,6 +19,11 @@ use crate::transport::udp::Interface;
 pub const DATAGRAM_MIN: usize = 512;
 /// Largest datagram: what a packet of IPv4 carries after its headers.
 pub const DATAGRAM_MAX: usize = 65_507;
+/// Smallest datagram of a receiver that a sender admits unless told otherwise: links that carry
+/// IPv6 carry packets of 1280 bytes. The packets of all are as small as the smallest receiver's.
+pub const ADMITTED_MIN: usize = 1200;
+/// Receivers of one address that a sender admits unless told otherwise.
+pub const PER_HOST: usize = 4;
 /// Largest share of datagrams that are spoilt on purpose.
 pub const INJECT_MAX: f64 = 0.9;
 
@@ -90,6 +95,9 @@ impl NetOptions {
 pub enum Slow {
     /// Wait for it, and say so.
     Wait,
+    /// Wait for it, and say so, while anything is heard of it. One that has been slow and silent for
+    /// three times the patience has failed, and the others go on without it.
+    Alive,
     /// Go on without it; it has failed.
     Drop,
 }
@@ -200,6 +208,11 @@ pub struct SendOptions {
     pub reach: ReachRule,
     /// When to start.
     pub start: StartRule,
+    /// How many receivers may come from one address, or from one prefix of 64 bits with IPv6.
+    pub per_host: usize,
+    /// Smallest datagram in bytes that a receiver may have: the packets of all are no larger. With
+    /// a smaller one of its own ([`NetOptions::datagram`]) the sender admits receivers with that.
+    pub datagram_min: usize,
     /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
     pub scheme: String,
     /// A fixed rate in bytes per second for everything that is sent, with the pacer off; by default
@@ -225,6 +238,8 @@ impl Default for SendOptions {
             ttl: 1,
             reach: ReachRule::Auto,
             start: StartRule::default(),
+            per_host: PER_HOST,
+            datagram_min: ADMITTED_MIN,
             scheme: "auto".into(),
             rate: None,
             slow: Slow::Wait,
@@ -277,6 +292,10 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
+    /// The only scheme by which it takes part: the sender's name for it, or its beginning. By default
+    /// any, but only for a sender that is named ([`RecvOptions::from`]) one in which receivers send to
+    /// each other.
+    pub scheme: Option<String>,
     /// Longest file in bytes that is taken; by default any that fits.
     pub max_size: Option<u64>,
     /// Bytes that stay free on the destination's file system; by default 1 % of it, and at least
@@ -305,6 +324,7 @@ impl RecvOptions {
             accept: Accept::Nobody,
             dest: dest.into(),
             overwrite: false,
+            scheme: None,
             max_size: None,
             reserve: None,
             sync: true,

@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::text::{escaped, shown};
+
 /// Why a transfer did not take place or did not end well.
 #[derive(Debug)]
 pub enum Error {
@@ -115,6 +117,7 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    /// One line: whatever a file is called, its name does nothing to a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(s)
@@ -123,15 +126,15 @@ impl fmt::Display for Error {
             | Error::Integrity(s)
             | Error::SourceChanged(s)
             | Error::PeerLost(s)
-            | Error::Refused(s) => f.write_str(s),
-            Error::Io { what, source } => write!(f, "{what}: {source}"),
+            | Error::Refused(s) => f.write_str(&escaped(s)),
+            Error::Io { what, source } => write!(f, "{}: {source}", escaped(what)),
             Error::NoSpace { path, detail } => {
-                write!(f, "no space for {}: {detail}", path.display())
+                write!(f, "no space for {}: {detail}", shown(path))
             }
             Error::Exists(path) => write!(
                 f,
                 "{} exists already; name another destination, or overwrite it with --force",
-                path.display()
+                shown(path)
             ),
             Error::Interrupted => f.write_str("interrupted"),
         }

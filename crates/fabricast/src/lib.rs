@@ -16,5 +16,6 @@ pub mod error;
 mod net;
 pub mod object;
 pub mod pingpong;
+pub mod text;
 pub mod transfer;
 pub mod transport;

@@ -266,6 +266,8 @@ pub struct MemberStatus {
     pub placed: u64,
     /// Data packets that it was sent again, by unicast or because it asked first.
     pub repairs: u64,
+    /// When it was last heard.
+    pub heard: Option<Time>,
     /// Whether it is gone.
     pub gone: bool,
 }

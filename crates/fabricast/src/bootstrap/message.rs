@@ -7,7 +7,7 @@
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
 //!   Ready ─────────────────────────────→             joined and posted
-//!         ←───────────────────────────── Root        when every block has been read
+//!         ←───────────────────────────── Root        when every block has been read: how it is proven
 //!   Need ──────────────────────────────→             only if a block arrived damaged: hashes of
 //!         ←───────────────────────────── (bulk)      its pieces, then those that are wrong
 //!   Working ───────────────────────────→             once a second after the last byte
@@ -22,20 +22,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use crate::text::harmless;
+
 /// The version of these messages.
 pub const VERSION: u32 = 1;
 
 /// Characters of a text that are taken.
 const TEXT_MAX: usize = 2048;
-
-/// Whether a character may reach a terminal: no control character (escape sequences begin with
-/// one), and none that turns the direction of writing or breaks lines.
-pub fn harmless(c: char) -> bool {
-    let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}')
-        || ('\u{2028}'..='\u{202e}').contains(&c)
-        || ('\u{2066}'..='\u{2069}').contains(&c);
-    !c.is_control() && !turns
-}
 
 /// A text from the network, made [`harmless`].
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -146,6 +139,12 @@ pub enum ToSender {
     Ready,
     /// See [`Need`].
     Need(Need),
+    /// Another receiver, which it is to report to or to repair for, does not answer: it asks for
+    /// [`ToReceiver::Ask`].
+    Unanswered {
+        /// Its number.
+        node: u32,
+    },
     /// It has all bytes and is proving and storing them.
     Working {
         /// Bytes of the hash list and of the file that are proven so far, the list's first; once
@@ -153,7 +152,14 @@ pub enum ToSender {
         done: u64,
     },
     /// The file is proven and has its name.
-    Verified(Tally),
+    Verified {
+        /// What it has counted.
+        #[serde(flatten)]
+        tally: Tally,
+        /// What only those can say who have the file, in hexadecimal ([`crate::object::Challenge`]).
+        #[serde(deserialize_with = "text", default)]
+        proof: String,
+    },
     /// It gives up.
     Failed {
         /// The exit code that says why.
@@ -172,8 +178,9 @@ impl ToSender {
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need(_) => "need",
+            ToSender::Unanswered { .. } => "unanswered",
             ToSender::Working { .. } => "working",
-            ToSender::Verified(_) => "verified",
+            ToSender::Verified { .. } => "verified",
             ToSender::Failed { .. } => "failed",
         };
         format!("it said \"{what}\" out of turn")
@@ -199,6 +206,10 @@ pub enum ToReceiver {
         /// 64 digits.
         #[serde(deserialize_with = "text")]
         hash: String,
+        /// What chooses the pieces of the file by which a receiver proves that it has it, and keys
+        /// their hash: 64 digits. None: no proof is wanted.
+        #[serde(deserialize_with = "text", default)]
+        key: String,
     },
     /// It is no longer waited for.
     Removed {
@@ -209,6 +220,11 @@ pub enum ToReceiver {
     /// Another receiver is done or gone: nobody reports to it or waits for its reports any more. Said
     /// only where receivers report to each other.
     Gone {
+        /// Its number.
+        node: u32,
+    },
+    /// Another receiver may be asked once more whether it is at its address.
+    Ask {
         /// Its number.
         node: u32,
     },

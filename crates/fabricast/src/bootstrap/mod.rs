@@ -27,7 +27,7 @@ mod tests;
 
 pub use control::{Control, Heard, connect};
 pub use peer::NEEDS_MAX;
-pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous};
+pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous, strangers_max};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -29,6 +29,14 @@ use crate::object::Content;
 /// when there are more: silence keeps nobody out.
 const STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(10);
+
+/// Connections that have not said `Hello`, at most, with so few descriptors as this process may have.
+pub fn strangers_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let share = limit.current.map_or(usize::MAX, |l| l as usize / 8);
+    STRANGERS.min(share.max(1))
+}
+
 /// When the sender has nothing more to say, a receiver gets this long to close.
 const LINGER: Duration = Duration::from_secs(2);
 /// Events that may wait for the transfer; receivers that talk more are held back by TCP.
@@ -157,6 +165,7 @@ impl Rendezvous {
             peers: BTreeMap::new(),
             next: 0,
             strangers: 0,
+            strangers_max: strangers_max(),
             full: false,
             ending: None,
         };
@@ -319,6 +328,7 @@ struct Server {
     peers: BTreeMap<u64, Peer>,
     next: u64,
     strangers: u64,
+    strangers_max: usize,
     /// The system would not take the last connection: none is taken for a moment.
     full: bool,
     ending: Option<Instant>,
@@ -436,7 +446,7 @@ impl Server {
             }
         };
         let strangers = self.peers.values().filter(|p| !p.known);
-        if strangers.count() >= STRANGERS {
+        if strangers.count() >= self.strangers_max {
             self.make_room();
         }
         let set_up = || -> io::Result<SocketAddr> {

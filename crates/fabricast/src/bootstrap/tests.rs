@@ -158,7 +158,8 @@ fn nothing_is_mended_before_the_hash_is_told() {
         let (peer, _) = until_hello(&rendezvous, "needy");
         if told {
             let hash = String::new();
-            rendezvous.say_all([peer], &ToReceiver::Root { hash });
+            let key = String::new();
+            rendezvous.say_all([peer], &ToReceiver::Root { hash, key });
             assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
         }
         stream.write_all(&need).unwrap();
@@ -187,7 +188,13 @@ fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let mut stream = connect(&rendezvous, &hello("needy"));
     let (peer, _) = until_hello(&rendezvous, "needy");
     let hash = String::new();
-    rendezvous.say_all([peer], &ToReceiver::Root { hash });
+    rendezvous.say_all(
+        [peer],
+        &ToReceiver::Root {
+            hash,
+            key: String::new(),
+        },
+    );
     assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
     (rendezvous, tell, stream)
 }

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{AT_ONCE, BLOCK, HASH, PIECE, blocks, poisoned};
+use super::{AT_ONCE, BLOCK, Challenge, HASH, PIECE, Secret, blocks, poisoned};
 use crate::bootstrap::message::harmless;
 use crate::error::Error;
 
@@ -167,6 +167,20 @@ impl Landing {
     /// Reads back what has been written at `offset`.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         self.file.read_exact_at(into, offset).is_ok()
+    }
+
+    /// Reads back what `challenge` asks for.
+    pub fn answer(&self, challenge: &Challenge) -> Result<Secret, Error> {
+        let mut bytes = vec![0; challenge.bytes()];
+        let mut rest = &mut bytes[..];
+        for &(offset, len) in challenge.pieces() {
+            let (piece, behind) = rest.split_at_mut(len);
+            self.file
+                .read_exact_at(piece, offset)
+                .map_err(|e| Error::io(format!("reading {} back", self.path.display()), e))?;
+            rest = behind;
+        }
+        Ok(challenge.secret(&bytes))
     }
 
     /// Why a block could not be written.

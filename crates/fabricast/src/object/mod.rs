@@ -93,10 +93,12 @@ pub use memory::Memory;
 
 mod file;
 mod landing;
+mod possession;
 mod sink;
 mod source;
 pub use file::FileObject;
 pub use landing::{LEN_MAX, Landing, room, safe_name};
+pub use possession::{Challenge, Secret};
 pub use sink::{Sink, WINDOW_BYTES};
 pub use source::{Content, Source};
 

@@ -21,7 +21,10 @@ use std::thread;
 use fabricast_proto::Outcome;
 use rustix::fs::OFlags;
 
-use super::{AT_ONCE, BLOCK, Fetch, HASH, LEN_MAX, Object, PIECE, Written, blocks, poisoned};
+use super::{
+    AT_ONCE, BLOCK, Challenge, Fetch, HASH, LEN_MAX, Object, PIECE, Secret, Written, blocks,
+    poisoned,
+};
 use crate::bell::Bell;
 use crate::error::Error;
 
@@ -56,6 +59,7 @@ pub struct Content {
     list: Mutex<List>,
     /// Hashes of the pieces of some blocks.
     pieces: Mutex<BTreeMap<u64, Arc<[u8]>>>,
+    challenge: Challenge,
     hashed: AtomicU64,
     failure: OnceLock<String>,
 }
@@ -63,6 +67,9 @@ pub struct Content {
 struct List {
     bytes: Vec<u8>,
     known: Vec<bool>,
+    /// The pieces by which receivers prove that they have the file, taken from what was hashed: to
+    /// read them again at the end would cost time, and the source may have changed by then.
+    pieces: Vec<u8>,
 }
 
 /// What differs once a file has been modified. The times are in seconds and nanoseconds.
@@ -140,6 +147,10 @@ impl Content {
             )));
         }
         let count = blocks(len) as usize;
+        let mut key = [0; 32];
+        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::io("drawing a random number", e))?;
+        let challenge = Challenge::new(key, len);
         Ok(Arc::new(Content {
             file,
             path: path.to_owned(),
@@ -149,8 +160,10 @@ impl Content {
             list: Mutex::new(List {
                 bytes: vec![0; count * HASH],
                 known: vec![false; count],
+                pieces: vec![0; challenge.bytes()],
             }),
             pieces: Mutex::default(),
+            challenge,
             hashed: AtomicU64::new(0),
             failure: OnceLock::new(),
         }))
@@ -189,6 +202,18 @@ impl Content {
         let rest = list.bytes.get(from..).unwrap_or(&[]);
         into.extend_from_slice(&rest[..rest.len().min(most)]);
         Some(list.bytes.len())
+    }
+
+    /// By what receivers prove that they have the file. Its key is told when every block has been
+    /// read, not before.
+    pub fn challenge(&self) -> &Challenge {
+        &self.challenge
+    }
+
+    /// What only those know who have the file; of use when every block has been read.
+    pub fn secret(&self) -> Secret {
+        let list = self.list.lock().unwrap_or_else(poisoned);
+        self.challenge.secret(&list.pieces)
     }
 
     /// Why the source cannot be read any more.
@@ -265,7 +290,7 @@ impl Content {
         into.resize(want, 0);
         self.read_and_hash(start, into, own)
             .and_then(|hash| self.check_version().map(|()| hash))
-            .and_then(|hash| self.note(block, hash))
+            .and_then(|hash| self.note(block, hash, &into[..own]))
             .inspect_err(|why| _ = self.failure.set(why.clone()))
     }
 
@@ -323,7 +348,7 @@ impl Content {
         ))
     }
 
-    fn note(&self, block: u64, hash: blake3::Hash) -> Result<(), String> {
+    fn note(&self, block: u64, hash: blake3::Hash, bytes: &[u8]) -> Result<(), String> {
         let at = block as usize;
         let mut list = self.list.lock().unwrap_or_else(poisoned);
         if list.known[at] {
@@ -332,6 +357,15 @@ impl Content {
             }
         } else {
             list.known[at] = true;
+            let start = block * BLOCK as u64;
+            let mut filled = 0;
+            for &(offset, len) in self.challenge.pieces() {
+                if offset / BLOCK as u64 == block {
+                    let from = (offset - start) as usize;
+                    list.pieces[filled..filled + len].copy_from_slice(&bytes[from..from + len]);
+                }
+                filled += len;
+            }
             list.bytes[at * HASH..(at + 1) * HASH].copy_from_slice(hash.as_bytes());
             self.hashed.fetch_add(1, Ordering::Release);
         }

@@ -36,6 +36,15 @@ pub enum SendEvent {
         /// How many are there now.
         receivers: usize,
     },
+    /// A receiver that came was refused, or found that it could not take part.
+    Refused {
+        /// What it is called.
+        receiver: String,
+        /// Its address.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
     /// A receiver has left before the start.
     Left {
         /// What it was called.
@@ -133,6 +142,8 @@ pub enum State {
     Lost,
     /// It was too slow, or no datagram reached it.
     Dropped,
+    /// It came, and never took part.
+    Refused,
 }
 
 /// One line of the sender's table.
@@ -202,8 +213,12 @@ pub struct SendReport {
     pub traffic: Traffic,
     /// Connections that made no sense.
     pub strangers: u64,
-    /// The receivers.
+    /// The receivers that were admitted.
     pub receivers: Vec<ReceiverReport>,
+    /// Receivers that came and were refused, or found that they could not take part.
+    pub refused: Vec<ReceiverReport>,
+    /// How many more there were, of which nothing else is kept.
+    pub refused_more: u64,
 }
 
 impl SendReport {

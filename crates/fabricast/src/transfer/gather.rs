@@ -1,25 +1,36 @@
 //! The time before the start: receivers come and go, until the start rule has its way.
+//!
+//! Whoever can connect can ask for a seat, so what one host may take is bounded: seats, names of
+//! others, descriptors, and how small it makes everybody's packets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{NodeId, Reach};
+use fabricast_proto::NodeId;
 
 use super::events::SendEvent;
+use super::refusals::Refusals;
 use super::roster::{Member, Stage, clean_name};
 use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
-use crate::bootstrap::message::{Hello, Tally, ToReceiver, ToSender, VERSION, Welcome};
-use crate::bootstrap::{Event, PeerKey, Rendezvous};
+use crate::bootstrap::message::{Hello, ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::{Event, PeerKey, Rendezvous, strangers_max};
 use crate::config::{DATAGRAM_MIN, SendOptions, Verdict};
 use crate::error::{Error, spoken};
+use crate::net::{self, Net};
 use crate::object::{BLOCK, Content};
+use crate::transport::Transport;
 use crate::transport::udp::{self, Family, Interface};
 
-/// Less than this is no window: 64 of the largest packets.
-pub const WINDOW_BYTES_MIN: u64 = 64 * fabricast_proto::limits::CHUNK_MAX as u64;
+/// The window of all is as large as the smallest receiver's; with less than this it would hold
+/// them back where links are fast. (Our receivers have [`crate::object::WINDOW_BYTES`].)
+pub const WINDOW_BYTES_MIN: u64 = 16 << 20;
+const _: () = assert!(WINDOW_BYTES_MIN <= crate::object::WINDOW_BYTES);
+const _: () = assert!(WINDOW_BYTES_MIN >= 64 * fabricast_proto::limits::CHUNK_MAX as u64);
+/// Descriptors that receivers leave to the rest of the transfer.
+const RESERVE: u64 = 64;
 
 /// How long a receiver may take to make room for the file, and how many may be at it at once.
 const PREPARE: Duration = Duration::from_secs(10);
@@ -37,6 +48,13 @@ pub struct Gathering<'a> {
     pub members: Vec<Member>,
     /// Connections that made no sense.
     pub strangers: u64,
+    /// Those who came and do not take part.
+    pub refusals: Refusals,
+    /// The network, opened before the first receiver was admitted, and by which address it was
+    /// meant to be reached.
+    net: Option<(IpAddr, Net)>,
+    /// Receivers for which there are descriptors.
+    seats: usize,
     content: Arc<Content>,
     name: String,
     session: u64,
@@ -97,6 +115,9 @@ impl<'a> Gathering<'a> {
             rendezvous,
             members: Vec::new(),
             strangers: 0,
+            refusals: Refusals::default(),
+            net: None,
+            seats: seats(),
             content,
             name,
             session,
@@ -113,7 +134,7 @@ impl<'a> Gathering<'a> {
         loop {
             check(&self.options.interrupt)?;
             let now = Instant::now();
-            self.expire(now);
+            self.expire(now, tell);
             let present = self.present();
             if present == 0 {
                 first = None;
@@ -124,14 +145,14 @@ impl<'a> Gathering<'a> {
             let rule = &self.options.start;
             match rule.decide(now - began, since_first, present) {
                 Verdict::Start => {
-                    self.close_doors();
+                    self.close_doors(tell);
                     return Ok(());
                 }
                 Verdict::GiveUp => return Err(self.too_few()),
                 Verdict::Wait => {}
             }
             if let Some(event) = self.rendezvous.event_until(now + TICK) {
-                self.take(event, tell);
+                self.take(event, tell)?;
             }
         }
     }
@@ -143,11 +164,31 @@ impl<'a> Gathering<'a> {
     }
 
     /// Those who are not prepared are too late, and nobody else is invited.
-    fn close_doors(&mut self) {
+    fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
-        for member in self.members.extract_if(.., |m| m.stage != Stage::Joining) {
-            refuse(&self.rendezvous, member.peer, LATE.into());
+        let late = |m: &mut Member| m.stage != Stage::Joining;
+        let late: Vec<Member> = self.members.extract_if(.., late).collect();
+        for member in late {
+            let (peer, name, address) = (member.peer, member.name(), member.address);
+            self.refuse(peer, name, address, LATE.into(), tell);
         }
+    }
+
+    /// Turns somebody away, and notes it for the table.
+    pub fn refuse(
+        &mut self,
+        peer: PeerKey,
+        name: String,
+        address: SocketAddr,
+        reason: String,
+        tell: &mut dyn FnMut(SendEvent),
+    ) {
+        let refused = ToReceiver::Refused {
+            reason: reason.clone(),
+        };
+        self.rendezvous.say(peer, refused);
+        self.rendezvous.close(peer);
+        self.refusals.add(name, address, reason).map(tell);
     }
 
     fn too_few(&self) -> Error {
@@ -167,54 +208,104 @@ impl<'a> Gathering<'a> {
         })
     }
 
-    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) {
+    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
         match event {
             Event::Hello {
                 peer,
                 address,
                 local,
                 hello,
-            } => match self.objection(address, &hello) {
-                Some(reason) => refuse(&self.rendezvous, peer, reason),
-                None => {
-                    let member = Member {
-                        peer,
-                        node: NodeId(self.next),
-                        address,
-                        local,
-                        stage: Stage::Preparing,
-                        since: Instant::now(),
-                        reach: Reach::Multicast,
-                        placed: 0,
-                        repairs: 0,
-                        complete: None,
-                        slow: false,
-                        tally: Tally::default(),
-                        hello: Hello {
-                            name: clean_name(&hello.name),
-                            ..hello
-                        },
-                    };
-                    self.next += 1;
-                    self.make_room();
-                    self.admit(member);
+            } => {
+                let hello = Hello {
+                    name: clean_name(&hello.name),
+                    ..hello
+                };
+                match self.objection(address, local, &hello)? {
+                    Some(reason) => self.refuse(peer, hello.name, address, reason, tell),
+                    None => {
+                        let member = Member::new(peer, NodeId(self.next), address, local, hello);
+                        self.next += 1;
+                        self.make_room(tell);
+                        self.admit(member);
+                    }
                 }
-            },
+            }
             Event::Said { peer, message } => match message {
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
-                ToSender::Failed { .. } => self.leave(peer, tell),
+                ToSender::Failed { reason, .. } => self.leave(peer, Some(reason), tell),
                 // Nothing else can be said before the start.
                 other => {
-                    refuse(&self.rendezvous, peer, other.out_of_turn());
-                    self.leave(peer, tell);
+                    let reason = other.out_of_turn();
+                    refuse(&self.rendezvous, peer, reason.clone());
+                    self.leave(peer, Some(reason), tell);
                 }
             },
-            Event::Lost { peer, .. } => self.leave(peer, tell),
+            Event::Lost { peer, .. } => self.leave(peer, None, tell),
             Event::Strangers(n) => self.strangers = n,
         }
+        Ok(())
     }
 
-    fn objection(&self, address: SocketAddr, hello: &Hello) -> Option<String> {
+    /// Why this receiver cannot take part, if it cannot. An error is the sender's own.
+    fn objection(
+        &mut self,
+        address: SocketAddr,
+        local: SocketAddr,
+        hello: &Hello,
+    ) -> Result<Option<String>, Error> {
+        let objection = self.contradiction(address, hello);
+        if objection.is_some() {
+            return Ok(objection);
+        }
+        let objection = self.no_seat(address, hello);
+        if objection.is_some() {
+            return Ok(objection);
+        }
+        // Before anybody is admitted, so that receivers cannot take its descriptors.
+        let datagram_max = match self.network(local.ip()) {
+            Ok(datagram_max) => datagram_max,
+            // A stranger may come by an interface that is none of ours to use.
+            Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
+                return Ok(Some(format!("the sender cannot serve it: {error}")));
+            }
+            Err(error) => return Err(error),
+        };
+        let least = datagram_max.min(self.options.datagram_min);
+        Ok(((hello.datagram as usize) < least).then(|| {
+            format!(
+                "its datagrams of at most {} bytes would make the packets of all others so small, \
+                 and the sender admits no less than {least} (its --datagram-min)",
+                hello.datagram
+            )
+        }))
+    }
+
+    /// Opens the network by which `near` is reached, unless one is open; the largest datagram.
+    fn network(&mut self, near: IpAddr) -> Result<usize, Error> {
+        let net = match self.net.take() {
+            Some((at, net)) => (at, net),
+            None => {
+                let options = &self.options;
+                (
+                    near,
+                    net::open(&options.net, near, options.ttl, self.session)?,
+                )
+            }
+        };
+        let (_, net) = self.net.insert(net);
+        Ok(net.caps().datagram_max)
+    }
+
+    /// The network by which most receivers come, and the address at which they do.
+    pub fn take_network(&mut self) -> Result<(IpAddr, Net), Error> {
+        let near = self.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        self.net.take_if(|(at, _)| *at != near);
+        self.network(near)?;
+        Ok(self.net.take().expect("it was opened"))
+    }
+
+    /// What this receiver says that cannot be.
+    fn contradiction(&self, address: SocketAddr, hello: &Hello) -> Option<String> {
         if hello.version != VERSION {
             return Some(format!(
                 "the sender speaks version {VERSION} of the control protocol, not {}; install the \
@@ -223,7 +314,11 @@ impl<'a> Gathering<'a> {
             ));
         }
         if (hello.datagram as usize) < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
-            return Some("its datagrams or its window are too small".into());
+            return Some(format!(
+                "its datagrams or its window are too small: {} and {} bytes, and {DATAGRAM_MIN} and \
+                 {WINDOW_BYTES_MIN} are needed",
+                hello.datagram, hello.window_bytes
+            ));
         }
         let group = self.options.group.map(Family::of);
         let first = || self.members.first().map(|m| Family::of(m.address.ip()));
@@ -244,13 +339,40 @@ impl<'a> Gathering<'a> {
                  interface that the data are to take (--from names the sender's address there)"
             ));
         }
-        if hello.udp_port == 0 {
-            return Some("it has no port for datagrams".into());
-        }
+        (hello.udp_port == 0).then(|| "it has no port for datagrams".into())
+    }
+
+    /// Why there is no seat for this receiver.
+    fn no_seat(&self, address: SocketAddr, hello: &Hello) -> Option<String> {
         let taken =
             |m: &Member| m.address.ip() == address.ip() && m.hello.udp_port == hello.udp_port;
         if self.members.iter().any(taken) {
             return Some("another receiver has its address and port for datagrams already".into());
+        }
+        if self.members.iter().any(|m| m.hello.name == hello.name) {
+            return Some(format!(
+                "another receiver is called {} already; choose another name with --as",
+                hello.name
+            ));
+        }
+        let host = host(address.ip());
+        let per_host = self.options.per_host;
+        let here = |m: &&Member| self::host(m.address.ip()) == host;
+        if self.members.iter().filter(here).count() >= per_host {
+            let what = match host {
+                IpAddr::V6(_) if host != address.ip() => format!("{host}/64"),
+                _ => host.to_string(),
+            };
+            return Some(format!(
+                "{per_host} receivers of {what} are here already, and the sender admits no more \
+                 of one address (its --per-host)"
+            ));
+        }
+        if self.members.len() >= self.seats {
+            return Some(format!(
+                "the sender has file descriptors for {} receivers: raise its limit (ulimit -n)",
+                self.seats
+            ));
         }
         (self.present() >= self.options.start.max_receivers)
             .then(|| "there are as many receivers as the sender admits".into())
@@ -262,7 +384,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Only who is prepared has its seat for certain: of the others the oldest makes room.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         let preparing = self.members.len() - self.present();
         if preparing >= PREPARING || self.members.len() >= self.options.start.max_receivers {
             let oldest = self
@@ -272,18 +394,19 @@ impl<'a> Gathering<'a> {
             if let Some(at) = oldest {
                 let gone = self.members.remove(at);
                 let reason = "it was not prepared when others came".into();
-                refuse(&self.rendezvous, gone.peer, reason);
+                self.refuse(gone.peer, gone.name(), gone.address, reason, tell);
             }
         }
     }
 
     /// Who takes too long to prepare gives its seat back.
-    fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
-        for gone in self.members.extract_if(.., late) {
+        let late: Vec<Member> = self.members.extract_if(.., late).collect();
+        for gone in late {
             let reason = format!("it was not prepared within {}", spoken(PREPARE));
-            refuse(&self.rendezvous, gone.peer, reason);
+            self.refuse(gone.peer, gone.name(), gone.address, reason, tell);
         }
     }
 
@@ -307,6 +430,7 @@ impl<'a> Gathering<'a> {
         let mut members = self.members.iter_mut();
         if let Some(member) = members.find(|m| m.peer == peer && m.stage == Stage::Preparing) {
             member.stage = Stage::Joining;
+            self.refusals.forget(&member.hello.name, member.address);
             tell(SendEvent::Connected {
                 receiver: member.name(),
                 address: member.address,
@@ -315,7 +439,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    fn leave(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+    /// It is gone, for this reason if it gave one.
+    fn leave(&mut self, peer: PeerKey, why: Option<String>, tell: &mut dyn FnMut(SendEvent)) {
         let Some(at) = self.members.iter().position(|m| m.peer == peer) else {
             return;
         };
@@ -327,10 +452,15 @@ impl<'a> Gathering<'a> {
                 receivers: self.present(),
             });
         }
+        if let Some(reason) = why {
+            self.refusals
+                .add(gone.name(), gone.address, reason)
+                .map(tell);
+        }
     }
 
     /// Our address as most receivers see it: datagrams go out there.
-    pub fn near(&self) -> Option<IpAddr> {
+    fn near(&self) -> Option<IpAddr> {
         let mut counts = BTreeMap::new();
         for member in &self.members {
             *counts.entry(member.local.ip()).or_insert(0) += 1;
@@ -355,8 +485,32 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Turns somebody away.
-pub fn refuse(rendezvous: &Rendezvous, peer: PeerKey, reason: String) {
+/// Whose seats are counted together: those of an address, or of a prefix of 64 bits with IPv6, for
+/// a host may take any address of its own. Every link has the same prefix of local addresses, so
+/// these count one by one; and so does the loopback.
+fn host(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) if !v6.is_unicast_link_local() && !v6.is_loopback() => {
+            Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into()
+        }
+        other => other,
+    }
+}
+
+/// How many receivers leave descriptors to the rest of the transfer, and to those who have
+/// connected and said nothing yet.
+fn seats() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let Some(limit) = limit.current else {
+        return usize::MAX;
+    };
+    let open = std::fs::read_dir("/proc/self/fd").map_or(16, |all| all.count() as u64);
+    let others = open + strangers_max() as u64 + RESERVE.min(limit / 4);
+    (limit.saturating_sub(others) as usize).max(1)
+}
+
+/// Turns somebody away who had a seat.
+fn refuse(rendezvous: &Rendezvous, peer: PeerKey, reason: String) {
     rendezvous.say(peer, ToReceiver::Refused { reason });
     rendezvous.close(peer);
 }
@@ -412,5 +566,25 @@ fn announce(
             Announcer::new(address, chosen.0.index, what).map_err(|e| e.to_string())
         }
         IpAddr::V6(_) => Err("there is no IPv4 address".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_one_host_can_have_count_as_one() {
+        let same = |a: &str, b: &str| host(a.parse().unwrap()) == host(b.parse().unwrap());
+        assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
+        assert!(same("10.0.0.1", "::ffff:10.0.0.1"));
+        for (a, b) in [
+            ("10.0.0.1", "10.0.0.2"),
+            ("2001:db8::1", "2001:db8:0:1::1"),
+            ("fe80::1", "fe80::2"),
+            ("::1", "::2"),
+        ] {
+            assert!(!same(a, b), "{a} {b}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod mending;
 mod pattern;
 mod plan;
 mod receiving;
+mod refusals;
 mod roster;
 mod sending;
 

@@ -30,14 +30,13 @@ pub struct Plan {
 
 /// Opens the network as suits the receivers that are there.
 pub fn open(
-    gathering: &Gathering<'_>,
+    gathering: &mut Gathering<'_>,
     content: &Content,
     session: u64,
     options: &SendOptions,
     bell: &Bell,
 ) -> Result<(FileDriver, Plan), Error> {
-    let near = gathering.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let mut net = net::open(&options.net, near, options.ttl, session)?;
+    let (near, mut net) = gathering.take_network()?;
     let waker = net.inner().waker();
     bell.hang(move || waker.wake());
 

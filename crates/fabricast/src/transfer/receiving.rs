@@ -1,5 +1,6 @@
 //! The receiver's side, from finding the sender to the file under its name.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
+use fabricast_proto::scheme::{Told, UnknownScheme};
+use fabricast_proto::{Command, Event, Node, NodeId, OpId, Scheme, Seq};
 
 use super::events::{RecvEvent, RecvReport};
 use super::finding;
@@ -21,8 +23,10 @@ use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
 use crate::net::{self, Clock, Net, random};
 use crate::object::{
-    BLOCK, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, room, safe_name,
+    BLOCK, Challenge, FileObject, HASH, Landing, Memory, Sink, WINDOW_BYTES, blocks, room,
+    safe_name,
 };
+use crate::text::{escaped, shown};
 use crate::transport::Transport;
 
 /// How often the sender is told that we are at work.
@@ -36,6 +40,11 @@ const GATHER: Duration = Duration::from_micros(500);
 /// The same while more than [`AMID_BYTES`] are still to come, so that nobody waits for any of them.
 const GATHER_AMID: Duration = Duration::from_millis(1);
 const AMID_BYTES: u64 = 16 << 20;
+
+/// How soon, and how seldom, a receiver that does not answer is asked again, and how many at once.
+const AGAIN_MIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(3);
+const UNANSWERED: usize = 16;
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
@@ -114,6 +123,7 @@ fn take_part(
         other => return Err(surprise(other)),
     };
     check_root(&start, sender)?;
+    check_scheme(&start, options)?;
     landing.allocate()?;
     let landing = Arc::new(landing);
     let _discard = Discard(landing.clone());
@@ -130,7 +140,7 @@ fn own_name(options: &RecvOptions) -> String {
         .into_owned();
     match options.dest.as_os_str() == "." {
         true => host,
-        false => format!("{host}:{}", options.dest.display()),
+        false => format!("{host}:{}", shown(&options.dest)),
     }
 }
 
@@ -197,6 +207,37 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
     )))
 }
 
+fn scheme_of(start: &Start) -> Result<Scheme, Error> {
+    start.scheme.parse().map_err(|e: UnknownScheme| {
+        Error::PeerLost(format!("the sender speaks of what we don't know: {e}"))
+    })
+}
+
+/// Whether receivers send to each other.
+fn is_shared(scheme: &Scheme) -> bool {
+    scheme.told != Told::Root
+}
+
+/// A sender that nobody has named does not get receivers to send to each other.
+fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
+    let says = format!("the sender's scheme is {}", escaped(&start.scheme));
+    match &options.scheme {
+        Some(wanted) => {
+            let rest = start.scheme.strip_prefix(wanted.as_str());
+            let right = rest.is_some_and(|r| r.is_empty() || r.starts_with('+'));
+            let text = || format!("{says}, and only {wanted} is wanted (--scheme)");
+            right.then_some(()).ok_or_else(|| Error::Refused(text()))
+        }
+        None if options.from.is_none() && is_shared(&scheme_of(start)?) => {
+            Err(Error::Refused(format!(
+                "{says}, by which receivers send to each other: name the sender with --from, or \
+                 the scheme with --scheme"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Makes a place for the file, if the receiver's user would have it. A sender that was found by
 /// its announcement may be anybody: what it sends must not run before somebody has said so.
 fn prepare(options: &RecvOptions, welcome: &Welcome, found: bool) -> Result<Landing, Error> {
@@ -240,8 +281,8 @@ enum Phase {
     /// All bytes are here. Blocks are compared with the list, and what is damaged comes again,
     /// asked for over TCP.
     Proving(Mending),
-    /// It is being stored by a thread.
-    Storing(Receiver<Result<(), Error>>),
+    /// It is being stored by a thread, which ends with the proof of it.
+    Storing(Receiver<Result<String, Error>>),
     /// It is safe; the sender says good-bye, or has until then.
     Leaving(Instant),
 }
@@ -260,6 +301,12 @@ struct Receiving<'a> {
     file: Option<OpId>,
     list: Option<OpId>,
     root: Option<String>,
+    /// What proves to the sender that the file is here, if it wants to know.
+    challenge: Option<Challenge>,
+    /// Receivers that have been asked in vain where they are: when to ask next, and how long
+    /// after that.
+    unanswered: BTreeMap<NodeId, (Instant, Duration)>,
+    node: NodeId,
     phase: Phase,
     tally: Tally,
     /// When something last arrived, and how much had arrived by then.
@@ -300,13 +347,15 @@ impl<'a> Receiving<'a> {
             tell(RecvEvent::Notice { text });
         }
         let (session, chunk) = (welcome.session, start.chunk);
-        let scheme = start.scheme.parse().map_err(|e| {
-            Error::PeerLost(format!("the sender speaks of what we don't know: {e}"))
-        })?;
-        // The first member is the sender.
-        for (&node, &address) in start.members.iter().skip(1).zip(&start.addresses) {
+        let scheme = scheme_of(&start)?;
+        // The first member is the sender. What it says of the others' addresses may be false.
+        let others = match is_shared(&scheme) {
+            true => &start.addresses[..],
+            false => &[],
+        };
+        for (&node, &address) in start.members.iter().skip(1).zip(others) {
             if node != welcome.node {
-                net.peer(NodeId(node), address);
+                net.inner_mut().hearsay(NodeId(node), address);
             }
         }
         let node = net::node_config(
@@ -353,6 +402,9 @@ impl<'a> Receiving<'a> {
             file,
             list,
             root: None,
+            challenge: None,
+            unanswered: BTreeMap::new(),
+            node: NodeId(welcome.node),
             phase: Phase::Receiving,
             tally: Tally::default(),
             progress: (now, 0),
@@ -468,12 +520,20 @@ impl<'a> Receiving<'a> {
         self.fresh = true;
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
-            Heard::Message(ToReceiver::Root { hash }) => self.root = Some(hash),
+            Heard::Message(ToReceiver::Root { hash, key }) => {
+                let key = blake3::Hash::from_hex(key).ok();
+                self.challenge = key.map(|k| Challenge::new(k.into(), self.landing.len()));
+                self.root = Some(hash);
+            }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
                 // It cannot be refused.
                 let _ = self.driver.command(now, Command::PeerRemove(NodeId(node)));
                 self.driver.transport().forget(NodeId(node));
+            }
+            Heard::Message(ToReceiver::Ask { node }) => {
+                let udp = self.driver.transport().inner_mut();
+                udp.ask_again(NodeId(node));
             }
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) => self.mend(&bytes)?,
@@ -516,8 +576,8 @@ impl<'a> Receiving<'a> {
             Phase::Proving(_) => {}
             Phase::Storing(result) => match result.try_recv() {
                 Ok(result) => {
-                    result?;
-                    self.stored();
+                    let proof = result?;
+                    self.stored(proof);
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => unreachable!("storing does not panic"),
@@ -588,14 +648,21 @@ impl<'a> Receiving<'a> {
         let (landing, sync) = (self.landing.clone(), self.options.sync);
         let (tell, result) = channel();
         let bell = self.bell.clone();
+        let (challenge, node) = (self.challenge.take(), self.node);
         thread::spawn(move || {
-            let _ = tell.send(landing.finish(sync));
+            let proof = match challenge {
+                Some(challenge) => landing
+                    .answer(&challenge)
+                    .map(|s| s.proof(node.0).to_string()),
+                None => Ok(String::new()),
+            };
+            let _ = tell.send(proof.and_then(|proof| landing.finish(sync).map(|()| proof)));
             bell.ring();
         });
         self.phase = Phase::Storing(result);
     }
 
-    fn stored(&mut self) {
+    fn stored(&mut self, proof: String) {
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -603,7 +670,7 @@ impl<'a> Receiving<'a> {
         // The file is safe, whether the sender hears of it or not.
         match self.lost {
             Some(_) => self.dismissed = true,
-            None => _ = self.control.say(&ToSender::Verified(tally)),
+            None => _ = self.control.say(&ToSender::Verified { tally, proof }),
         }
     }
 
@@ -625,6 +692,7 @@ impl<'a> Receiving<'a> {
         for text in notices {
             (self.tell)(RecvEvent::Notice { text });
         }
+        self.ask_for_questions(now)?;
         match self.phase {
             Phase::Receiving => {
                 let arrived = self.driver.node().counters().received;
@@ -651,6 +719,24 @@ impl<'a> Receiving<'a> {
             }
             Phase::Storing(_) => self.work(now)?,
             Phase::Leaving(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Receivers that do not answer where the sender says they are may be asked once more for
+    /// each word of the sender's that says so.
+    fn ask_for_questions(&mut self, now: Instant) -> Result<(), Error> {
+        let silent: Vec<NodeId> = self.driver.transport().inner().unanswered().collect();
+        self.unanswered.retain(|node, _| silent.contains(node));
+        for node in silent.into_iter().take(UNANSWERED) {
+            let next = self.unanswered.entry(node);
+            let (due, pause) = next.or_insert((now + AGAIN_MIN, AGAIN_MIN));
+            if now < *due || self.lost.is_some() {
+                continue;
+            }
+            *pause = (*pause * 2).min(AGAIN_MAX);
+            *due = now + *pause;
+            self.say(&ToSender::Unanswered { node: node.0 })?;
         }
         Ok(())
     }
@@ -716,5 +802,46 @@ fn copy(error: &Error, path: &Path) -> Error {
             format!("writing {}", path.display()),
             std::io::Error::other(other.to_string()),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_send_to_each_other_only_for_a_sender_or_a_scheme_that_was_named() {
+        let asked = |scheme: &str, from: Option<&str>, wanted: Option<&str>| {
+            let start = Start {
+                group: None,
+                root: ([127, 0, 0, 1], 9).into(),
+                chunk: 1000,
+                window: 64,
+                members: vec![0, 1],
+                scheme: scheme.into(),
+                addresses: Vec::new(),
+            };
+            let options = RecvOptions {
+                from: from.map(Into::into),
+                scheme: wanted.map(Into::into),
+                ..RecvOptions::new(".")
+            };
+            check_scheme(&start, &options).is_ok()
+        };
+        for shared in [
+            "coroot(2)",
+            "tree(2)+multicast",
+            "channels(4)",
+            "coroot(2)+crc32c",
+        ] {
+            assert!(!asked(shared, None, None), "{shared}");
+            assert!(asked(shared, Some("head"), None));
+        }
+        for alone in ["auto", "auto+crc32c", "window", "ibrmp"] {
+            assert!(asked(alone, None, None), "{alone}");
+        }
+        assert!(asked("coroot(2)+crc32c", None, Some("coroot(2)")));
+        assert!(!asked("tree(2)", None, Some("coroot(2)")));
+        assert!(!asked("coroot(24)", Some("head"), Some("coroot(2")));
     }
 }

@@ -106,11 +106,40 @@ pub struct Member {
     pub complete: Option<Instant>,
     /// Whether its slowness has been told.
     pub slow: bool,
+    /// When anything was last heard of it.
+    pub heard: Instant,
     /// What it has counted.
     pub tally: Tally,
 }
 
 impl Member {
+    /// One that has said hello.
+    pub fn new(
+        peer: PeerKey,
+        node: NodeId,
+        address: SocketAddr,
+        local: SocketAddr,
+        hello: Hello,
+    ) -> Member {
+        let now = Instant::now();
+        Member {
+            peer,
+            node,
+            address,
+            local,
+            hello,
+            stage: Stage::Preparing,
+            since: now,
+            reach: Reach::Multicast,
+            placed: 0,
+            repairs: 0,
+            complete: None,
+            slow: false,
+            heard: now,
+            tally: Tally::default(),
+        }
+    }
+
     /// Where datagrams for it go.
     pub fn udp(&self) -> SocketAddr {
         let mut address = self.address; // the only one that it may have

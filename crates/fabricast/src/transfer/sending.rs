@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
 use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
-use super::gather::{Gathering, LATE, refuse};
+use super::gather::{Gathering, LATE};
 use super::plan::{Plan, open};
-use super::roster::{Stage, Work, reach_name};
+use super::roster::{Stage, Work, clean_name, reach_name};
 use super::{ALL, FileDriver, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{ToReceiver, ToSender};
@@ -17,13 +17,15 @@ use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit, spoken};
 use crate::net::{Clock, Net, random};
-use crate::object::{Content, FileObject, Memory, Source};
+use crate::object::{Content, FileObject, Memory, Secret, Source};
 use crate::transport::Transport;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
 /// The same when multicast is not wanted.
 const PROVE_UNICAST: Duration = Duration::from_millis(200);
+/// A slow receiver that is silent for so many times the patience is gone for [`Slow::Alive`].
+const SILENCE: u32 = 3;
 
 /// Sends `source` and returns when it is over for every receiver. An error means that it was over
 /// for all of them at once.
@@ -45,7 +47,7 @@ pub fn send(
     let mut gathering = Gathering::open(c, name.clone(), session, options, b, tell)?;
     let result = gathering
         .gather(tell)
-        .and_then(|()| open(&gathering, &content, session, options, &bell));
+        .and_then(|()| open(&mut gathering, &content, session, options, &bell));
     let mut sending = match result {
         Ok((driver, plan)) => Sending::new(gathering, driver, content, plan, options, bell, tell),
         Err(error) => {
@@ -91,6 +93,8 @@ struct Sending<'a> {
     /// Operations whose objects the driver has.
     under_way: Vec<OpId>,
     root: Option<String>,
+    /// What a receiver must know to be believed that it has the file.
+    secret: Option<Secret>,
     /// Bytes of the file and its list together, once the list is there.
     total: Option<u64>,
     /// The core has been told something since the last step.
@@ -101,7 +105,7 @@ struct Sending<'a> {
 
 impl<'a> Sending<'a> {
     fn new(
-        gathering: Gathering<'a>,
+        mut gathering: Gathering<'a>,
         driver: FileDriver,
         content: Arc<Content>,
         plan: Plan,
@@ -118,6 +122,9 @@ impl<'a> Sending<'a> {
             window: plan.start.window,
         });
         let now = Instant::now();
+        for member in &mut gathering.members {
+            member.heard = now; // until now it had nothing to say
+        }
         let start = ToReceiver::Start(plan.start.clone());
         gathering.say_active(&start);
         Sending {
@@ -132,6 +139,7 @@ impl<'a> Sending<'a> {
             phase: Phase::Joining(now),
             under_way: Vec::new(),
             root: None,
+            secret: None,
             total: None,
             fresh: true,
             ticked: None,
@@ -207,7 +215,10 @@ impl<'a> Sending<'a> {
                     self.content.check_version().map_err(Error::SourceChanged)?;
                     self.phase = Phase::List;
                     let hash = blake3::hash(&list).to_hex().to_string();
-                    let root = ToReceiver::Root { hash: hash.clone() };
+                    let root = ToReceiver::Root {
+                        hash: hash.clone(),
+                        key: self.content.challenge().key(),
+                    };
                     self.gathering.say_active(&root);
                     self.root = Some(hash);
                     self.total = Some(self.plan.len + list.len() as u64);
@@ -298,6 +309,21 @@ impl<'a> Sending<'a> {
         });
     }
 
+    /// A receiver that has been slow, and of which nothing was heard for long, gives up its seat.
+    fn evict(&mut self, at: usize, now: Instant) {
+        let limit = self.options.patience * SILENCE;
+        let member = &self.gathering.members[at];
+        let silent = now.saturating_duration_since(member.heard) > limit;
+        if self.options.slow == Slow::Alive && member.slow && silent {
+            let reason = format!(
+                "nothing was heard of it for {} (three times --patience; --slow wait would wait \
+                 for it)",
+                spoken(limit)
+            );
+            self.fail(at, State::Dropped, exit::REFUSED, reason);
+        }
+    }
+
     /// A receiver keeps the others waiting.
     fn slow(&mut self, at: usize, patience: Duration) {
         let member = &mut self.gathering.members[at];
@@ -305,7 +331,7 @@ impl<'a> Sending<'a> {
             return;
         }
         match self.options.slow {
-            Slow::Wait => {
+            Slow::Wait | Slow::Alive => {
                 member.slow = true;
                 let receiver = member.name();
                 (self.tell)(SendEvent::Slow { receiver });
@@ -334,8 +360,15 @@ impl<'a> Sending<'a> {
     /// Something that came over a control connection.
     fn heard(&mut self, event: bootstrap::Event) {
         match event {
-            bootstrap::Event::Hello { peer, .. } => {
-                refuse(&self.gathering.rendezvous, peer, LATE.into());
+            bootstrap::Event::Hello {
+                peer,
+                address,
+                hello,
+                ..
+            } => {
+                let name = clean_name(&hello.name);
+                let (gathering, tell) = (&mut self.gathering, &mut *self.tell);
+                gathering.refuse(peer, name, address, LATE.into(), tell);
             }
             bootstrap::Event::Strangers(n) => self.gathering.strangers = n,
             bootstrap::Event::Lost { peer, reason } => {
@@ -355,16 +388,34 @@ impl<'a> Sending<'a> {
         let told = self.root.is_some();
         let total = self.total.unwrap_or(0); // there is one when it is told
         let member = &mut self.gathering.members[at];
+        member.heard = Instant::now();
         match (message, &mut member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
+            (ToSender::Unanswered { node }, stage)
+                if *stage != Stage::Preparing && !self.plan.start.addresses.is_empty() =>
+            {
+                let peer = member.peer;
+                if self.member(NodeId(node)).is_some() {
+                    self.gathering
+                        .rendezvous
+                        .say(peer, ToReceiver::Ask { node });
+                }
+            }
             (ToSender::Working { done }, Stage::Receiving) if told => {
                 member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
             }
             (ToSender::Working { done }, Stage::Storing(work)) if told => {
                 work.said(Instant::now(), done.min(total));
             }
-            (ToSender::Verified(tally), Stage::Receiving | Stage::Storing(_)) if told => {
+            (ToSender::Verified { tally, proof }, Stage::Receiving | Stage::Storing(_)) if told => {
                 member.tally = tally;
+                let secret = self.secret.get_or_insert_with(|| self.content.secret());
+                let right = secret.proof(member.node.0);
+                if blake3::Hash::from_hex(&proof).ok() != Some(right) {
+                    let reason = "it says that it has the file, and its proof is wrong: what it \
+                                  read back from its file is not what was sent";
+                    return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
+                }
                 let seconds = self.clock.0.elapsed().as_secs_f64();
                 self.over(at, State::Verified, None);
                 let member = &self.gathering.members[at];
@@ -444,6 +495,7 @@ impl<'a> Sending<'a> {
             if let Some(patience) = member.exceeded(now, patience, joining, self.total) {
                 self.slow(at, patience);
             }
+            self.evict(at, now);
         }
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {
@@ -465,6 +517,10 @@ impl<'a> Sending<'a> {
             if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
                 let m = &mut members[at];
                 m.repairs = status.repairs;
+                if let Some(heard) = status.heard {
+                    let heard = self.clock.0 + Duration::from_nanos(heard.0);
+                    m.heard = m.heard.max(heard);
+                }
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);
                     if self.total.is_some_and(|total| status.placed >= total) {
@@ -511,6 +567,7 @@ impl<'a> Sending<'a> {
         let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
         // What was dropped on purpose would have been on the wire; it was nearly all data.
         let dropped = faults.send_lost * u64::from(self.plan.start.chunk);
+        let (refused, refused_more) = self.gathering.refusals.report();
         SendReport {
             name,
             len: self.plan.len,
@@ -532,6 +589,8 @@ impl<'a> Sending<'a> {
             },
             strangers: self.gathering.strangers,
             receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
+            refused,
+            refused_more,
         }
     }
 }
@@ -558,8 +617,8 @@ mod tests {
         let content = Content::open(&path).unwrap();
         let (bell, mut tell) = (Bell::new(), |_| ());
         let (c, b) = (content.clone(), bell.clone());
-        let gathering = Gathering::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
-        let (driver, plan) = open(&gathering, &content, 7, &options, &bell).unwrap();
+        let mut gathering = Gathering::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
+        let (driver, plan) = open(&mut gathering, &content, 7, &options, &bell).unwrap();
         let mut sending = Sending::new(gathering, driver, content, plan, &options, bell, &mut tell);
         // The content knows of no failure: it is the reader that has ended.
         let end = sending.noticed(Event::Failed(OpId(0)));

@@ -216,6 +216,7 @@ impl Root {
             reach: m.reach,
             placed: m.placed,
             repairs: m.repairs,
+            heard: m.heard,
             gone: m.gone,
         })
     }

@@ -10,6 +10,7 @@
 //! for one destination is a lost datagram with a [`Notice`]; what goes wrong for the interface is
 //! an [`io::Error`]. The reasons are in `spec/6-transports.md`.
 
+mod hearsay;
 mod interface;
 mod notice;
 mod receive;
@@ -147,6 +148,7 @@ pub struct Udp {
     sleepers: Vec<Arc<OwnedFd>>,
     inputs: Vec<Input>,
     nodes: BTreeMap<NodeId, Destination>,
+    hearsay: hearsay::Hearsay,
     groups: BTreeMap<GroupId, Group>,
     /// Until it is set, nobody is doubted.
     claims: Option<Claims>,
@@ -242,6 +244,7 @@ impl Udp {
             local: socket.local_addr()?.as_socket().unwrap_or(local),
             inputs: Vec::new(),
             nodes: BTreeMap::new(),
+            hearsay: hearsay::Hearsay::default(),
             groups: BTreeMap::new(),
             claims: None,
             caps: Caps {
@@ -330,6 +333,50 @@ impl Udp {
         }
         (counters.gso, counters.gro) = (self.gso, self.gro);
         counters
+    }
+
+    /// Somebody says that `node` is at `address`. Nothing goes there but one question of
+    /// [`hearsay::LEN`] bytes, until it has been answered from there; what comes from there is
+    /// taken as with [`Transport::peer`].
+    pub fn hearsay(&mut self, node: NodeId, address: SocketAddr) {
+        let address = scoped(address, self.device.index);
+        let ip = address.ip();
+        let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+        let anybody = ip.is_multicast() || ip.is_unspecified() || broadcast;
+        if Family::of(ip) != self.family {
+            let family = self.family;
+            self.notify(Notice::OtherFamily { address, family });
+        } else if !anybody && address.port() != 0 {
+            self.hearsay.insert(node, address);
+        }
+    }
+
+    /// Those known from hearsay that have been asked where they are and have not answered.
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.hearsay.silent()
+    }
+
+    /// Asks one of them once more. Whoever calls this has a reason no smaller than the question.
+    pub fn ask_again(&mut self, node: NodeId) {
+        self.hearsay.again(node);
+        self.speak();
+    }
+
+    /// Sends questions and answers, and believes those who have answered.
+    fn speak(&mut self) {
+        if self.hearsay.is_idle() {
+            return;
+        }
+        for (to, bytes) in self.hearsay.outgoing() {
+            // It may be lost like any other.
+            if self.socket.send_to(&bytes, &to.into()).is_ok() {
+                self.counters.datagrams_sent += 1;
+                self.counters.bytes_sent += bytes.len() as u64;
+            }
+        }
+        for (node, address) in self.hearsay.proven() {
+            self.nodes.insert(node, Destination::new(address));
+        }
     }
 
     fn notify(&mut self, notice: Notice) {
@@ -441,6 +488,7 @@ impl Transport for Udp {
     }
 
     fn peer(&mut self, node: NodeId, address: SocketAddr) {
+        self.hearsay.forget(node);
         let address = scoped(address, self.device.index);
         if Family::of(address.ip()) != self.family {
             let family = self.family;
@@ -452,6 +500,7 @@ impl Transport for Udp {
     }
 
     fn forget(&mut self, node: NodeId) {
+        self.hearsay.forget(node);
         self.nodes.remove(&node);
     }
 
@@ -519,11 +568,15 @@ impl Transport for Udp {
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         self.now = now;
-        self.send_batch(batch)
+        let sent = self.send_batch(batch);
+        self.speak();
+        sent
     }
 
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
-        self.receive(now, sink)
+        let received = self.receive(now, sink);
+        self.speak();
+        received
     }
 
     fn is_drained(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabricast_proto::Time;
 
 use super::interface::because;
-use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, sys};
+use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, hearsay, sys};
 
 /// A call ends with the socket at which it has handed up this many datagrams.
 const ENOUGH: usize = 64;
@@ -153,13 +153,23 @@ impl Udp {
             // It may have come after `now`, while this process was about to read: cut to `now`, it
             // would look faster than the network is.
             let arrived = message.stamp.map_or(now, |s| self.days.time(s));
-            let (mut known, mut known_bytes) = (0, 0);
+            // Those that go no further are counted as received, too.
+            let (mut known, mut known_bytes, mut quiet) = (0, 0, 0);
             // All datagrams of a message have one sender, and as a rule say so.
             let mut sender = None;
+            let (nodes, hearsay) = (&self.nodes, &mut self.hearsay);
             let datagrams = split(&message, &mut |bytes| {
+                let is_known = |from| nodes.values().any(|n| n.is(Some(from)));
+                if bytes.len() == hearsay::LEN && hearsay.take(message.from, bytes, is_known) {
+                    known += 1;
+                    known_bytes += bytes.len() as u64;
+                    quiet += 1;
+                    return;
+                }
                 let claimed = self.claims.and_then(|of| of(bytes));
                 if let Some(node) = claimed.filter(|_| claimed != sender)
-                    && self.nodes.get(&node).is_some_and(|n| n.is(message.from))
+                    && (nodes.get(&node).is_some_and(|n| n.is(message.from))
+                        || hearsay.is(node, message.from))
                 {
                     sender = claimed;
                 }
@@ -172,7 +182,7 @@ impl Udp {
             self.counters.foreign += datagrams - known;
             self.counters.datagrams_received += known;
             self.counters.bytes_received += known_bytes;
-            given += known as usize;
+            given += (known - quiet) as usize;
         }
         Ok((taken, given))
     }

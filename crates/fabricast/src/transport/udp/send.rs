@@ -107,6 +107,9 @@ impl Udp {
         while at < batch.len() && at - start < DATAGRAMS_MAX && self.messages.len() < MESSAGES_MAX {
             let first = &batch[at];
             let Some(to) = self.destination(first.to) else {
+                if let Dest::Node(node) = first.to {
+                    self.hearsay.wanted(node);
+                }
                 at += 1;
                 continue;
             };

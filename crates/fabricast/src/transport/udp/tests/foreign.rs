@@ -127,3 +127,51 @@ fn a_host_with_several_addresses_is_known_by_the_one_it_was_given() {
         }
     });
 }
+
+#[test]
+fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
+    let (mut a, mut b) = (open_one(&v4()), open_one(&v4()));
+    a.screen(wire::source);
+    b.screen(wire::source);
+    // One that is nobody's peer gets one question, whatever is to go there, and more on demand.
+    let third = outsider("127.0.0.1:0");
+    a.hearsay(NodeId(9), third.local_addr().unwrap());
+    let bytes = says(0, 1);
+    send_all(&mut a, &[datagram(Dest::Node(NodeId(9)), &bytes, b""); 40]);
+    assert_eq!(a.unanswered().collect::<Vec<_>>(), [NodeId(9)]);
+    a.ask_again(NodeId(9));
+    let marker = outsider("127.0.0.1:0");
+    let mut room = [0; 2000];
+    let mut question = [0; 10];
+    for _ in 0..2 {
+        let (n, _) = third.recv_from(&mut room).unwrap();
+        assert_eq!(n, 10);
+        question.copy_from_slice(&room[..10]);
+    }
+    marker.send_to(b"end", third.local_addr().unwrap()).unwrap();
+    assert_eq!(third.recv_from(&mut room).unwrap().0, 3);
+    // A wrong answer, the right one from elsewhere, and a question from a stranger do nothing.
+    let mut answer = question;
+    answer[1] = 2;
+    marker.send_to(&answer, a.local_addr()).unwrap();
+    marker.send_to(&question, a.local_addr()).unwrap();
+    answer[9] ^= 1;
+    third.send_to(&answer, a.local_addr()).unwrap();
+    third.send_to(b"end", a.local_addr()).unwrap();
+    only(&mut a, b"end");
+    assert_eq!(a.unanswered().count(), 1);
+
+    // Two that have heard of each other: each asks once, and then all arrives.
+    a.hearsay(NodeId(1), b.local_addr());
+    b.hearsay(NodeId(0), a.local_addr());
+    let question = |udp: &mut Udp| {
+        wakes(udp);
+        assert_eq!(udp.recv(NOW, &mut |_, _| panic!("a datagram")).unwrap(), 0);
+    };
+    send_all(&mut a, &[datagram(Dest::Node(NodeId(1)), &bytes, b"")]);
+    question(&mut b); // and answers
+    question(&mut a);
+    send_all(&mut a, &[datagram(Dest::Node(NodeId(1)), &bytes, b"")]);
+    only(&mut b, &bytes);
+    assert_eq!(a.unanswered().count(), 1);
+}

@@ -1,0 +1,144 @@
+//! Proof that a receiver has the file: a keyed hash over pieces of it, read back from its disk.
+//!
+//! The key comes with the hash of the list, when every block has been read, and chooses the pieces:
+//! until then nobody can know which bytes will be asked for. What is hashed is bounded, so that the
+//! proof costs a receiver about a millisecond, and the sender as much for all of them together.
+
+use std::collections::BTreeSet;
+
+use super::{BLOCK, blocks};
+
+/// Blocks of which pieces are hashed; all, if there are fewer.
+const BLOCKS: u64 = 64;
+/// Bytes of all pieces together, at most: a file of two blocks is hashed as a whole.
+const BYTES: u64 = 2 << 20;
+
+const PLACES: &str = "fabricast 2026-11 possession, places";
+const PIECES: &str = "fabricast 2026-11 possession, pieces";
+
+/// Which pieces of a file are to be hashed, and by which key.
+pub struct Challenge {
+    key: [u8; 32],
+    /// Offset and length, in the order of the offsets; one for each chosen block.
+    pieces: Vec<(u64, usize)>,
+}
+
+impl Challenge {
+    /// The challenge that `key` is for a file of `len` bytes.
+    pub fn new(key: [u8; 32], len: u64) -> Challenge {
+        let mut stream = blake3::Hasher::new_derive_key(PLACES)
+            .update(&key)
+            .finalize_xof();
+        let mut draw = |below: u64| {
+            let mut bytes = [0; 8];
+            stream.fill(&mut bytes);
+            u64::from_le_bytes(bytes) % below
+        };
+        let count = blocks(len);
+        let mut chosen: BTreeSet<u64> = BTreeSet::new();
+        match count <= BLOCKS {
+            true => chosen.extend(0..count),
+            false => {
+                while (chosen.len() as u64) < BLOCKS {
+                    chosen.insert(draw(count));
+                }
+            }
+        }
+        let share = BYTES / count.clamp(1, BLOCKS);
+        let piece = |block: u64| {
+            let start = block * BLOCK as u64;
+            let whole = (len - start).min(BLOCK as u64);
+            let piece = whole.min(share);
+            (start + draw(whole - piece + 1), piece as usize)
+        };
+        let pieces = chosen.into_iter().map(piece).collect();
+        Challenge { key, pieces }
+    }
+
+    /// The key, as it is told.
+    pub fn key(&self) -> String {
+        blake3::Hash::from_bytes(self.key).to_hex().to_string()
+    }
+
+    /// The pieces: offset and length in bytes.
+    pub fn pieces(&self) -> &[(u64, usize)] {
+        &self.pieces
+    }
+
+    /// Bytes of all pieces.
+    pub fn bytes(&self) -> usize {
+        self.pieces.iter().map(|(_, len)| len).sum()
+    }
+
+    /// What only those can compute who have these bytes, the pieces one behind the other.
+    pub fn secret(&self, pieces: &[u8]) -> Secret {
+        let key = blake3::derive_key(PIECES, &self.key);
+        Secret(*blake3::keyed_hash(&key, pieces).as_bytes())
+    }
+}
+
+/// What only those know who have the file. It is never said, so that nobody can repeat another's
+/// proof.
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// The proof of this receiver.
+    pub fn proof(&self, node: u32) -> blake3::Hash {
+        blake3::keyed_hash(&self.0, &node.to_be_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_lie_in_many_blocks_and_are_bounded() {
+        const B: u64 = BLOCK as u64;
+        for len in [
+            0,
+            1,
+            B - 1,
+            B,
+            B + 1,
+            2 * B,
+            5 * B + 7,
+            64 * B,
+            1000 * B + 3,
+        ] {
+            let challenge = Challenge::new([7; 32], len);
+            let pieces = challenge.pieces();
+            assert_eq!(pieces.len() as u64, blocks(len).min(64), "{len}");
+            assert!(challenge.bytes() as u64 <= BYTES);
+            let block = |p: &(u64, usize)| p.0 / B;
+            assert!(pieces.is_sorted_by(|a, b| block(a) < block(b)));
+            for &(offset, piece) in pieces {
+                let end = offset + piece as u64;
+                assert!(piece > 0 && end <= len && (end - 1) / B == offset / B);
+            }
+            if len <= BYTES {
+                assert_eq!(challenge.bytes() as u64, len);
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_is_for_one_key_one_receiver_and_these_bytes() {
+        let proof = |key, bytes: &[u8], node| {
+            let challenge = Challenge::new([key; 32], 1 << 30);
+            challenge.secret(bytes).proof(node)
+        };
+        let one = proof(1, b"bytes", 1);
+        assert_eq!(one, proof(1, b"bytes", 1));
+        for other in [
+            proof(2, b"bytes", 1),
+            proof(1, b"other", 1),
+            proof(1, b"bytes", 2),
+        ] {
+            assert_ne!(one, other);
+        }
+        let [a, b] = [1, 2].map(|key| Challenge::new([key; 32], 1 << 40));
+        assert_ne!(a.pieces(), b.pieces());
+        assert_eq!(a.key(), "01".repeat(32));
+    }
+}

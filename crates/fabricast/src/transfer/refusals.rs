@@ -1,0 +1,93 @@
+//! Receivers that came and did not take part, for the sender's table.
+
+use std::net::SocketAddr;
+
+use super::events::{ReceiverReport, SendEvent, State};
+use crate::bootstrap::message::Tally;
+
+/// Refused receivers that are kept, and told of; of the others only the number is known.
+const KEPT: usize = 64;
+
+/// Who was refused, and why.
+#[derive(Default)]
+pub struct Refusals {
+    kept: Vec<ReceiverReport>,
+    told: usize,
+    more: u64,
+}
+
+impl Refusals {
+    /// A receiver is refused; the event that tells so, unless there were too many.
+    pub fn add(
+        &mut self,
+        receiver: String,
+        address: SocketAddr,
+        reason: String,
+    ) -> Option<SendEvent> {
+        let same = |r: &&mut ReceiverReport| {
+            r.receiver == receiver && r.address.ip() == address.ip() // each attempt has a port
+        };
+        let known = self.kept.iter_mut().find(same);
+        if let Some(known) = known {
+            if known.reason.as_ref() == Some(&reason) {
+                return None; // it tries again and again
+            }
+            (known.address, known.reason) = (address, Some(reason.clone()));
+        } else if self.kept.len() < KEPT {
+            self.kept.push(ReceiverReport {
+                receiver: receiver.clone(),
+                address,
+                state: State::Refused,
+                reason: Some(reason.clone()),
+                reach: "nothing",
+                seconds: 0.0,
+                repairs: 0,
+                tally: Tally::default(),
+            });
+        } else {
+            self.more += 1;
+            return None;
+        }
+        self.told += 1;
+        (self.told <= KEPT).then_some(SendEvent::Refused {
+            receiver,
+            address,
+            reason,
+        })
+    }
+
+    /// A receiver is admitted after all.
+    pub fn forget(&mut self, receiver: &str, address: SocketAddr) {
+        self.kept
+            .retain(|r| r.receiver != receiver || r.address.ip() != address.ip());
+    }
+
+    /// Those that are kept, and how many more there were.
+    pub fn report(&self) -> (Vec<ReceiverReport>, u64) {
+        (self.kept.clone(), self.more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_often_takes_no_room() {
+        let mut refusals = Refusals::default();
+        let from = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let told = |e: Option<SendEvent>| e.is_some();
+        assert!(told(refusals.add("a".into(), from(1), "no".into())));
+        assert!(!told(refusals.add("a".into(), from(2), "no".into())));
+        assert!(told(refusals.add("a".into(), from(3), "no space".into())));
+        let (kept, more) = refusals.report();
+        assert_eq!((kept.len(), more), (1, 0));
+        assert_eq!(kept[0].reason.as_deref(), Some("no space"));
+        refusals.forget("a", from(4));
+        assert!(refusals.report().0.is_empty());
+        let many = (0..1000).map(|n| refusals.add(n.to_string(), from(1), "no".into()));
+        assert_eq!(many.filter(|e| e.is_some()).count(), KEPT - 2);
+        let (kept, more) = refusals.report();
+        assert_eq!((kept.len(), more), (KEPT, 1000 - KEPT as u64));
+    }
+}
