@@ -101,6 +101,62 @@ static void begin_after(MPI_Fint status) {
 
 #ifdef OPEN_MPI
 
+/* Calls that make windows: all their arguments are addresses, the last but one is the window's. */
+typedef void window_entry(void *, void *, void *, void *, void *, MPI_Fint *, MPI_Fint *);
+typedef void dynamic_entry(const MPI_Fint *, const MPI_Fint *, MPI_Fint *, MPI_Fint *);
+
+/* The library's entry; the C call of the same name where a module has it to itself. */
+#define WINDOW(name, takes, type, passes, ELSE)              \
+    ENTRY void name takes {                                  \
+        LIBRARY(type, name);                                 \
+        MPI_Fint status = MPI_SUCCESS;                       \
+        MPI_Win made = MPI_WIN_NULL;                         \
+        inside++;                                            \
+        if (library) {                                       \
+            library passes;                                  \
+            made = MPI_Win_f2c(*win);                        \
+        } else {                                             \
+            status = ELSE;                                   \
+            *win = MPI_Win_c2f(made);                        \
+        }                                                    \
+        inside--;                                            \
+        answer(error, status);                               \
+        window_comes(status, made);                          \
+    }
+
+#define WIN_CREATE(name)                                                                                         \
+    WINDOW(name, (void *base, void *size, void *unit, void *info, void *comm, MPI_Fint *win, MPI_Fint *error),   \
+           window_entry, (base, size, unit, info, comm, win, &status),                                           \
+           PMPI_Win_create(address(base), *(MPI_Aint *)size, *(MPI_Fint *)unit, MPI_Info_f2c(*(MPI_Fint *)info), \
+                           MPI_Comm_f2c(*(MPI_Fint *)comm), &made))
+#define WIN_ALLOCATE(name, function)                                                                           \
+    WINDOW(name, (void *size, void *unit, void *info, void *comm, void *base, MPI_Fint *win, MPI_Fint *error), \
+           window_entry, (size, unit, info, comm, base, win, &status),                                         \
+           function(*(MPI_Aint *)size, *(MPI_Fint *)unit, MPI_Info_f2c(*(MPI_Fint *)info),                     \
+                    MPI_Comm_f2c(*(MPI_Fint *)comm), base, &made))
+#define WIN_CREATE_DYNAMIC(name)                                                                   \
+    WINDOW(name, (const MPI_Fint *info, const MPI_Fint *comm, MPI_Fint *win, MPI_Fint *error),     \
+           dynamic_entry, (info, comm, win, &status),                                              \
+           PMPI_Win_create_dynamic(MPI_Info_f2c(*info), MPI_Comm_f2c(*comm), &made))
+
+typedef void create_group_entry(const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *, MPI_Fint *);
+
+#define CREATE_GROUP(name)                                                                                           \
+    ENTRY void name(const MPI_Fint *comm, const MPI_Fint *group, const MPI_Fint *tag, MPI_Fint *made, MPI_Fint *error) { \
+        LIBRARY(create_group_entry, name);                                                                           \
+        MPI_Fint status = MPI_SUCCESS;                                                                               \
+        creates_group++;                                                                                             \
+        if (library) {                                                                                               \
+            library(comm, group, tag, made, &status);                                                                \
+        } else {                                                                                                     \
+            MPI_Comm c = MPI_COMM_NULL;                                                                              \
+            status = PMPI_Comm_create_group(MPI_Comm_f2c(*comm), MPI_Group_f2c(*group), *tag, &c);                   \
+            *made = MPI_Comm_c2f(c);                                                                                 \
+        }                                                                                                            \
+        creates_group--;                                                                                             \
+        answer(error, status);                                                                                       \
+    }
+
 /* MPI_BOTTOM is the address of a common block in Fortran, whose name is spelled as the compiler does. */
 static void *address(void *buffer) {
     static const char *const bottoms[] = {"mpi_fortran_bottom_", "mpi_fortran_bottom__", "mpi_fortran_bottom",
@@ -144,6 +200,36 @@ BCAST(mpi_bcast_)
 BCAST(mpi_bcast__)
 BCAST(MPI_BCAST)
 BCAST(mpi_bcast_f08_)
+
+CREATE_GROUP(mpi_comm_create_group)
+CREATE_GROUP(mpi_comm_create_group_)
+CREATE_GROUP(mpi_comm_create_group__)
+CREATE_GROUP(MPI_COMM_CREATE_GROUP)
+CREATE_GROUP(mpi_comm_create_group_f08_)
+
+WIN_CREATE(mpi_win_create)
+WIN_CREATE(mpi_win_create_)
+WIN_CREATE(mpi_win_create__)
+WIN_CREATE(MPI_WIN_CREATE)
+WIN_CREATE(mpi_win_create_f08_)
+
+WIN_ALLOCATE(mpi_win_allocate, PMPI_Win_allocate)
+WIN_ALLOCATE(mpi_win_allocate_, PMPI_Win_allocate)
+WIN_ALLOCATE(mpi_win_allocate__, PMPI_Win_allocate)
+WIN_ALLOCATE(MPI_WIN_ALLOCATE, PMPI_Win_allocate)
+WIN_ALLOCATE(mpi_win_allocate_f08_, PMPI_Win_allocate)
+
+WIN_ALLOCATE(mpi_win_allocate_shared, PMPI_Win_allocate_shared)
+WIN_ALLOCATE(mpi_win_allocate_shared_, PMPI_Win_allocate_shared)
+WIN_ALLOCATE(mpi_win_allocate_shared__, PMPI_Win_allocate_shared)
+WIN_ALLOCATE(MPI_WIN_ALLOCATE_SHARED, PMPI_Win_allocate_shared)
+WIN_ALLOCATE(mpi_win_allocate_shared_f08_, PMPI_Win_allocate_shared)
+
+WIN_CREATE_DYNAMIC(mpi_win_create_dynamic)
+WIN_CREATE_DYNAMIC(mpi_win_create_dynamic_)
+WIN_CREATE_DYNAMIC(mpi_win_create_dynamic__)
+WIN_CREATE_DYNAMIC(MPI_WIN_CREATE_DYNAMIC)
+WIN_CREATE_DYNAMIC(mpi_win_create_dynamic_f08_)
 
 #else
 

@@ -1,24 +1,50 @@
 /* What is known of a communicator is found out at its first use, when all its ranks are there to agree: on a group
  * of ours, or that there is none. From then on it depends on nothing else which of the two serves it.
+ *
+ * Of a duplicate nothing is left to agree on, if the original was used before: the processes are the same, and the
+ * number of its group follows from the original's number and from how many duplicates there were, which all ranks
+ * make in the same order. Its group is made while it is duplicated. MPI libraries copy attributes before they agree on
+ * a duplicate themselves, so when a rank has the duplicate the others have its group.
  */
 #include "shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Numbers of groups that are agreed on at once: one for the communicator, the others for its duplicates. When half of
+ * all numbers are gone duplicates have none. */
+enum { NUMBERS = 4096 };
+/* Of those that are left a duplicate gets this part, for itself and its own duplicates. */
+enum { DUPLICATES_PART = 64 };
+
+static uint64_t numbers_from(uint64_t id) {
+    return id < UINT32_MAX / 2 ? NUMBERS : 1;
+}
 
 /* Numbers that all ranks give; the largest of each comes back. */
 struct vote {
     uint64_t no;               /* counted from the last rank where the first who says no is to be known */
     uint64_t scope, not_scope; /* equal numbers are told by the largest of both */
     uint64_t next, full;
+    uint64_t not_next, failed; /* equal numbers likewise; whether a group could not be made of them */
 };
 
 static void agree(MPI_Comm comm, struct vote *vote) {
     PMPI_Allreduce(MPI_IN_PLACE, vote, sizeof *vote / sizeof(uint64_t), MPI_UINT64_T, MPI_MAX, comm);
 }
 
+/* Numbers that no other thread has. */
+static uint64_t take_numbers(void) {
+    pthread_mutex_lock(&shim.lock);
+    uint64_t id = shim.next;
+    shim.next += numbers_from(id);
+    pthread_mutex_unlock(&shim.lock);
+    return id;
+}
+
 /* A number that all have claimed: another thread may be about to take one. */
-static uint32_t claim(MPI_Comm comm, uint64_t next) {
+static uint64_t claim(MPI_Comm comm, uint64_t next) {
     struct vote vote = {.next = next};
     uint64_t id;
     do {
@@ -26,18 +52,25 @@ static uint32_t claim(MPI_Comm comm, uint64_t next) {
         pthread_mutex_lock(&shim.lock);
         int free = id >= shim.next;
         if (free)
-            shim.next = (uint32_t)id + 1;
+            shim.next = id + numbers_from(id);
         vote = (struct vote){.no = !free, .next = shim.next};
         pthread_mutex_unlock(&shim.lock);
         agree(comm, &vote);
     } while (vote.no);
-    return (uint32_t)id;
+    return id;
+}
+
+/* This rank's part of the group. Whether it came about. */
+static int make(struct place *place, struct scope *scope, uint64_t id) {
+    place->next = id + 1;
+    place->end = id + numbers_from(id);
+    return id < UINT32_MAX && fabricast_group_create(scope->context, (uint32_t)id, place->members, (size_t)place->size,
+                                                     &place->group) == FABRICAST_OK;
 }
 
 /* The group, on all ranks or on none. */
-static void create(MPI_Comm comm, struct place *place, const int *members, uint32_t id) {
-    int failed = fabricast_group_create(place->scope->context, id, (const uint32_t *)members, (size_t)place->size,
-                                        &place->group) != FABRICAST_OK;
+static void create(MPI_Comm comm, struct place *place, uint64_t id) {
+    int failed = !make(place, place->scope, id);
     uint64_t mine = failed ? (uint64_t)(place->size - place->rank) : 0;
     struct vote vote = {.no = mine};
     agree(comm, &vote);
@@ -54,14 +87,20 @@ static void settle(MPI_Comm comm, struct place *place) {
     MPI_Group group;
     PMPI_Comm_group(comm, &group);
     int *members = malloc(sizeof *members * (size_t)place->size);
+    place->members = (uint32_t *)members;
     struct scope *scope = members ? scope_find(group, place->size, members) : NULL;
+    /* Mostly all ranks have made as many groups: then each knows the number, and it is enough that all say so. */
+    uint64_t guess = take_numbers();
+    int fullest, failed = scope && scope_hosts(scope, members, place->size, &fullest) > 1 && !make(place, scope, guess);
     struct vote vote = {.no = !members, .scope = scope ? scope->name : 0, .not_scope = scope ? ~scope->name : ~0ull,
-                        .full = !scope_room()};
-    pthread_mutex_lock(&shim.lock);
-    vote.next = shim.next;
-    pthread_mutex_unlock(&shim.lock);
+                        .full = !scope_room(), .next = guess, .not_next = ~guess, .failed = (uint64_t)failed};
     agree(comm, &vote);
     int known = vote.scope && vote.scope == ~vote.not_scope;
+    int agreed = known && !vote.no && !vote.failed && vote.next == ~vote.not_next;
+    if (place->group && !agreed) {
+        fabricast_group_abandon(place->group);
+        place->group = NULL;
+    }
     if (scope && (vote.no || !known)) {
         scope_release(scope);
         scope = NULL;
@@ -76,7 +115,6 @@ static void settle(MPI_Comm comm, struct place *place) {
             scope_members(scope, group, place->size, members);
         }
     }
-    int fullest;
     place->hosts = scope ? scope_hosts(scope, members, place->size, &fullest) : 0;
     if (place->hosts == 1) {
         place->why = ONE_HOST;
@@ -84,33 +122,52 @@ static void settle(MPI_Comm comm, struct place *place) {
         scope = NULL;
     }
     place->scope = scope;
-    if (scope)
-        create(comm, place, members, claim(comm, vote.next));
+    if (scope && !place->group)
+        create(comm, place, claim(comm, vote.next + numbers_from(vote.next)));
     if (scope && !place->group) {
         scope_release(scope);
         place->scope = NULL;
     }
-    free(members);
     PMPI_Group_free(&group);
 }
 
-static struct place *place_create(MPI_Comm comm) {
+/* Into the list. */
+static void enter(struct place *place) {
+    pthread_mutex_lock(&shim.lock);
+    place->next_place = shim.places;
+    place->before = &shim.places;
+    if (place->next_place)
+        place->next_place->before = &place->next_place;
+    shim.places = place;
+    pthread_mutex_unlock(&shim.lock);
+}
+
+static struct place *place_new(void) {
     struct place *place = calloc(1, sizeof *place);
     if (!place) {
         /* Alone in not taking part, this rank would leave the others waiting. */
         say("no memory for a communicator");
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
-    int inter;
+    return place;
+}
+
+static void name(struct place *place, MPI_Comm comm) {
+    char name[MPI_MAX_OBJECT_NAME];
+    int len = 0;
     place->comm = comm;
+    PMPI_Comm_get_name(comm, name, &len);
+    snprintf(place->name, sizeof place->name, "%.31s", len ? name : "(unnamed)");
+}
+
+static struct place *place_create(MPI_Comm comm) {
+    struct place *place = place_new();
+    int inter;
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_size(comm, &place->size);
     PMPI_Comm_rank(comm, &place->rank);
     place->why = inter ? INTER : NO_GROUP;
-    char name[MPI_MAX_OBJECT_NAME];
-    int len = 0;
-    PMPI_Comm_get_name(comm, name, &len);
-    snprintf(place->name, sizeof place->name, "%.31s", len ? name : "(unnamed)");
+    name(place, comm);
     inside++;
     if (!inter && place->size > 1)
         settle(comm, place);
@@ -119,15 +176,46 @@ static struct place *place_create(MPI_Comm comm) {
         place->why = SERVED;
         tune_choose(place);
     }
-    pthread_mutex_lock(&shim.lock);
-    place->next = shim.places;
-    place->before = &shim.places;
-    if (place->next)
-        place->next->before = &place->next;
-    shim.places = place;
-    pthread_mutex_unlock(&shim.lock);
+    enter(place);
     PMPI_Comm_set_attr(comm, shim.keyval, place);
     return place;
+}
+
+__thread int creates_group;
+
+int place_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *copied) {
+    (void)comm, (void)keyval, (void)extra;
+    struct place *old = value, *place;
+    *copied = 0;
+    if (!shim.on || creates_group || (old->group && old->next == old->end))
+        return MPI_SUCCESS; /* it is found out at its first use */
+    place = place_new();
+    place->comm = MPI_COMM_NULL;
+    place->why = old->why;
+    place->rank = old->rank;
+    place->size = old->size;
+    place->hosts = old->hosts;
+    if (old->group) {
+        uint64_t left = old->end - old->next, part = left / DUPLICATES_PART;
+        place->end = old->end;
+        old->end -= part ? part : 1;
+        place->next = old->end;
+        size_t bytes = sizeof *place->members * (size_t)place->size;
+        place->members = malloc(bytes);
+        if (!place->members) {
+            say("no memory for a communicator");
+            PMPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        memcpy(place->members, old->members, bytes);
+        scope_hold(place->scope = old->scope);
+        if (fabricast_group_create(place->scope->context, (uint32_t)place->next++, place->members, (size_t)place->size,
+                                   &place->group) == FABRICAST_OK)
+            tune_choose(place);
+    }
+    enter(place);
+    *(void **)copy = place;
+    *copied = 1;
+    return MPI_SUCCESS;
 }
 
 struct place *place_of(MPI_Comm comm) {
@@ -135,17 +223,23 @@ struct place *place_of(MPI_Comm comm) {
     int found;
     if (PMPI_Comm_get_attr(comm, shim.keyval, &place, &found) != MPI_SUCCESS)
         return NULL;
+    if (found && place->comm == MPI_COMM_NULL)
+        name(place, comm);
     return found ? place : place_create(comm);
 }
 
 /* Out of the list, and out of its group. With the lock. */
 static void leave(struct place *place) {
     tally_place(place);
-    *place->before = place->next;
-    if (place->next)
-        place->next->before = place->before;
+    *place->before = place->next_place;
+    if (place->next_place)
+        place->next_place->before = place->before;
     place->before = NULL;
-    fabricast_group_destroy(place->group);
+    /* A duplicate that this rank has not used nobody has. */
+    if (place->comm == MPI_COMM_NULL)
+        fabricast_group_abandon(place->group);
+    else
+        fabricast_group_destroy(place->group);
     place->group = NULL;
 }
 
@@ -160,6 +254,7 @@ int place_delete(MPI_Comm comm, int keyval, void *value, void *extra) {
             scope_release(place->scope);
         scopes_sweep();
     }
+    free(place->members);
     free(place);
     return MPI_SUCCESS;
 }

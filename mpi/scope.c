@@ -22,6 +22,7 @@ static int allgather(void *comm, const void *mine, void *all, size_t bytes) {
 void progress(void *unused) {
     (void)unused;
     int flag;
+    sockets_heed();
     inside++;
     /* Of all ranks: MPICH does not look at the network for a communicator of one. */
     PMPI_Iprobe(MPI_ANY_SOURCE, 0, shim.world, &flag, MPI_STATUS_IGNORE);
@@ -93,6 +94,7 @@ struct scope *scope_create(MPI_Comm comm) {
         .interface = set_by("FABRICAST_INTERFACE"),
         .scheme = set_by("FABRICAST_SCHEME"),
         .inject_loss = loss_on_purpose(),
+        .work = sockets_work(),
     };
     struct scope *scope = calloc(1, sizeof *scope);
     fabricast_context *context = NULL;
@@ -162,6 +164,12 @@ void scope_add(struct scope *scope) {
     while (*last)
         last = &(*last)->next;
     *last = scope;
+    pthread_mutex_unlock(&shim.lock);
+}
+
+void scope_hold(struct scope *scope) {
+    pthread_mutex_lock(&shim.lock);
+    scope->places++;
     pthread_mutex_unlock(&shim.lock);
 }
 

@@ -87,8 +87,7 @@ int is_other_library(void) {
     return other_library != NULL;
 }
 
-/* The MPI library's own function of this name, or whatever else stands between it and us. */
-static void *library_function(const char *name) {
+void *library_function(const char *name) {
     void *found = is_other_library() ? dlsym(other_library, name) : dlsym(RTLD_NEXT, name);
     if (!found) {
         fprintf(stderr, "fabricast: the MPI library has no %s\n", name);
@@ -142,6 +141,11 @@ static int fail(MPI_Comm comm, int status) {
     }
     PMPI_Comm_call_errhandler(comm, code);
     return code;
+}
+
+/* A duplicate could not have its group when it was made: a process of it was lost. */
+static int fail_without_group(MPI_Comm comm) {
+    return fail(comm, scopes_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
 }
 
 static int begun;
@@ -211,13 +215,10 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
         tally_handed(NULL, comm, root < 0 && is_inter(comm) ? INTER : INVALID);
         return 0;
     }
-    if (count == 0 || size <= 0) {
-        tally_handed(NULL, comm, EMPTY);
-        return 0;
-    }
-    int plain = elements_are_plain(type, size);
+    /* One of no bytes is served like others: it may be of some at another rank, which is to learn of that. */
+    int empty = count == 0 || size <= 0, plain = empty || elements_are_plain(type, size);
     /* Of other types the addresses may be in the type, and this is MPI_BOTTOM. */
-    if (plain && !buffer) {
+    if (plain && !empty && !buffer) {
         tally_handed(NULL, comm, INVALID);
         return 0;
     }
@@ -229,7 +230,11 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
         tally_handed(place, comm, why);
         return 0;
     }
-    uint64_t bytes = (uint64_t)size * (uint64_t)count;
+    uint64_t bytes = empty ? 0 : (uint64_t)size * (uint64_t)count;
+    if (!place->group) {
+        *status = fail_without_group(comm);
+        return 1;
+    }
     const struct measured *by = choice_bcast(&place->choice, bytes);
     if (by && verdict_is_lost(by)) {
         tally_faster(place, by);
@@ -253,6 +258,10 @@ int serve_barrier(MPI_Comm comm, int *status) {
     if (place->why != SERVED) {
         tally_handed(place, comm, place->why);
         return 0;
+    }
+    if (!place->group) {
+        *status = fail_without_group(comm);
+        return 1;
     }
     const struct measured *by = place->choice.barrier;
     if (by && verdict_is_lost(by)) {
@@ -286,6 +295,16 @@ ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root
     return library(buffer, count, type, root, comm);
 }
 #endif
+
+ENTRY int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *made) {
+    static int (*library)(MPI_Comm, MPI_Group, int, MPI_Comm *);
+    if (!library)
+        library = library_function("MPI_Comm_create_group");
+    creates_group++;
+    int status = library(comm, group, tag, made);
+    creates_group--;
+    return status;
+}
 
 ENTRY int MPI_Barrier(MPI_Comm comm) {
     static int (*library)(MPI_Comm);
@@ -342,6 +361,7 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
         tally_tell();
     watch_end();
     scopes_destroy();
+    windows_end();
     PMPI_Comm_free_keyval(&shim.keyval);
     PMPI_Comm_free(&shim.world);
     PMPI_Comm_free(&shim.self);
@@ -362,6 +382,14 @@ static void forked_child(void) {
     shim.on = 0;
     scopes_forked();
     pthread_mutex_unlock(&shim.lock);
+}
+
+/* Whether other ranks of MPI_COMM_WORLD are on this host. */
+static int has_mates(int size) {
+    int mates = 0;
+    for (int i = 0; i < size && shim.world_scope; i++)
+        mates += shim.world_scope->hosts[i] == shim.world_scope->hosts[shim.rank];
+    return mates > 1;
 }
 
 static int is_set(const char *variable) {
@@ -449,15 +477,17 @@ void shim_begin(void) {
         goto out;
     }
     int end;
+    sockets_heed();
     shim.scopes = shim.world_scope;
     shim.next = 1;
     PMPI_Comm_dup(MPI_COMM_WORLD, &shim.world);
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, place_delete, &shim.keyval, NULL);
+    PMPI_Comm_create_keyval(place_copy, place_delete, &shim.keyval, NULL);
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &end, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, end, NULL);
     PMPI_Comm_free_keyval(&end);
     pthread_atfork(before_fork, forked, forked_child);
     shim.on = 1;
+    windows_begin(has_mates(size));
     watch_begin();
     tune_begin();
     /* All ranks are here, so agree now on what nearly every program uses first. */

@@ -4,6 +4,8 @@
  *   place     what is known of a communicator                  elements  datatypes as bytes
  *   scope     contexts: processes that know each other         watch     those that are lost
  *   tally     what is counted, and told at the end         tune      who is faster (verdict: how it is kept)
+ *   sockets   the MPI library's connections, which wake a rank that waits in a call of ours
+ *   windows   of one-sided communication
  */
 #ifndef FABRICAST_SHIM_H
 #define FABRICAST_SHIM_H
@@ -28,14 +30,16 @@ struct scope {
 };
 
 /* Why a call is the library's. */
-enum reason { SERVED, EMPTY, INVALID, INTER, ONE_HOST, NO_GROUP, FASTER, REASONS };
+enum reason { SERVED, INVALID, INTER, ONE_HOST, NO_GROUP, FASTER, REASONS };
 
 /* What is known of a communicator; an attribute of it. */
 struct place {
-    struct place *next, **before;
-    MPI_Comm comm;
+    struct place *next_place, **before;
+    MPI_Comm comm;             /* MPI_COMM_NULL: a duplicate that was not used yet */
     fabricast_group *group;    /* none: the library serves it */
     struct scope *scope;
+    uint32_t *members;         /* of the group */
+    uint64_t next, end;        /* numbers of groups that duplicates may have; the same on all ranks */
     enum reason why;           /* there is none */
     int rank, size, hosts;
     struct choice choice;      /* what is served all the same by the library */
@@ -56,7 +60,7 @@ struct shim {
     struct scope *scopes;
     struct scope *retired;     /* that no communicator uses and that end soon */
     struct place *places;
-    uint32_t next;             /* number of the next group */
+    uint64_t next;             /* number of the next group that is agreed on */
     uint64_t handed[REASONS];  /* calls left to the library, counted by rank 0 of each communicator */
     fabricast_statistics ended; /* of contexts that are no more */
 };
@@ -73,6 +77,8 @@ void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int await(MPI_Request *request);
 /* Whether the program is of another MPI library than this was built for; says so once. */
 int is_other_library(void);
+/* The MPI library's own function of this name, or whatever else stands between it and us. */
+void *library_function(const char *name);
 /* MPI has been initialised in this process. */
 void shim_begin(void);
 /* Whether the call was served; then `status` is what it answers. */
@@ -83,6 +89,11 @@ int serve_barrier(MPI_Comm comm, int *status);
 /* What is known of the communicator, found out at its first use by all its ranks. NULL: nothing is served. */
 struct place *place_of(MPI_Comm comm);
 int place_delete(MPI_Comm comm, int keyval, void *value, void *extra);
+/* Set while this thread makes a communicator of some of another's processes, and only they do: Open MPI copies
+ * attributes there as well. */
+extern __thread int creates_group;
+/* A communicator is duplicated: what is known of the new one follows from the old one. */
+int place_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *copied);
 /* This process is done with all groups. */
 void places_leave(void);
 
@@ -96,6 +107,8 @@ struct scope *scope_create(MPI_Comm comm);
 /* One in which all of `group` are, held for a place; `members` becomes which they are there. */
 struct scope *scope_find(MPI_Group group, int size, int *members);
 void scope_add(struct scope *scope);
+/* One more place uses it. */
+void scope_hold(struct scope *scope);
 void scope_release(struct scope *scope);
 /* Whether one more may be made. */
 int scope_room(void);
@@ -111,6 +124,21 @@ int64_t scopes_lost(void);
 void scopes_destroy(void);
 /* In a child after a fork: with the lock. */
 void scopes_forked(void);
+
+/* sockets.c */
+/* A descriptor that can be read when the MPI library may have something to do; NULL: there is none. */
+const int *sockets_work(void);
+/* What it told is being heeded: the caller drives the library next. */
+void sockets_heed(void);
+/* Whether it has something to do at any time, from now on. */
+void sockets_busy(int busy);
+
+/* windows.c */
+/* Whether this rank shares its host with others; else windows need no care. */
+void windows_begin(int mates);
+void windows_end(void);
+/* A call that makes windows has returned. */
+void window_comes(int status, MPI_Win win);
 
 /* tune.c */
 /* Gets what there is to go by to all ranks, or measures it if somebody asks for that. */

@@ -19,7 +19,6 @@ struct row {
 static struct row rows[ROWS];
 
 static const char *const reasons[REASONS] = {
-    [EMPTY] = "without bytes",
     [INVALID] = "with arguments that make no sense",
     [INTER] = "on inter-communicators",
     [ONE_HOST] = "between ranks of one host, who share its memory",
@@ -169,7 +168,7 @@ void tally_tell(void) {
     say("losses noticed and mended: %" PRIu64 "; dropped by kernels: %" PRIu64 ", on purpose: %" PRIu64, sum.losses,
         sum.dropped_by_kernel, sum.dropped_on_purpose);
     say("ranks that multicast did not reach, or no more, and that are served by unicast: %" PRIu64, sum.unreached);
-    for (int why = EMPTY; why < REASONS; why++)
+    for (int why = INVALID; why < REASONS; why++)
         if (handed[why])
             say("left to the MPI library: %" PRIu64 " calls %s", handed[why], reasons[why]);
 }

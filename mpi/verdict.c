@@ -142,7 +142,8 @@ static const char *read_all(FILE *file, const char *shape, struct verdict *verdi
     int number = 0, ended = 0;
     while (fgets(line, sizeof line, file)) {
         size_t len = strlen(line);
-        if (ended || line[len - 1] != '\n')
+        /* A line that begins with NUL has no length: a power failure leaves files of zeros. */
+        if (ended || len == 0 || line[len - 1] != '\n')
             return damaged;
         line[len - 1] = '\0';
         if (number++ == 0) {
@@ -203,8 +204,9 @@ const char *verdict_save(const char *path, const char *shape, const struct verdi
         fprintf(file, " %" PRIu64 " %" PRIu64 "\n", m->ours_ns, m->library_ns);
     }
     fprintf(file, "end\n");
-    int failed = ferror(file);
-    failed |= fclose(file);
+    /* On the disk before it has its name: after a power failure the name is of all of it, or of none. */
+    int failed = fflush(file) != 0 || ferror(file) || fsync(fd) != 0;
+    failed |= fclose(file) != 0;
     if (failed || rename(whole, path) != 0) {
         const char *why = strerror(errno);
         unlink(whole);

@@ -79,6 +79,10 @@ typedef struct fabricast_options {
   // On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
   // when it started, and its network.
   const char *host;
+  // A descriptor that can be read while the caller's own communication has something to do, an epoll descriptor for
+  // instance; null: there is none. A call that blocks then calls `progress` at once, and goes on calling it without
+  // sleeping until there is no more to do. Only `progress` makes it unreadable again. The context keeps a duplicate.
+  const int *work;
 } fabricast_options;
 
 // Counters of a context since it was made.

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
+use std::os::fd::BorrowedFd;
 use std::ptr;
+use std::sync::Arc;
 
 use fabricast_lib::communicator::{Bootstrap, Options, Statistics};
 use fabricast_lib::error::Error;
@@ -43,6 +45,10 @@ pub struct fabricast_options {
     /// On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
     /// when it started, and its network.
     pub host: *const c_char,
+    /// A descriptor that can be read while the caller's own communication has something to do, an epoll descriptor for
+    /// instance; null: there is none. A call that blocks then calls `progress` at once, and goes on calling it without
+    /// sleeping until there is no more to do. Only `progress` makes it unreadable again. The context keeps a duplicate.
+    pub work: *const c_int,
 }
 
 impl fabricast_options {
@@ -79,6 +85,16 @@ impl fabricast_options {
             chosen.scheme = scheme.into();
         }
         chosen.host = text(self.host)?.map(String::from);
+        // SAFETY: it is null, or the caller's promise.
+        if let Some(&work) = unsafe { self.work.as_ref() } {
+            if work < 0 {
+                return Err(wrong("`work` is no descriptor"));
+            }
+            // SAFETY: it is only duplicated, which fails if it is not open.
+            let own = unsafe { BorrowedFd::borrow_raw(work) }.try_clone_to_owned();
+            let own = own.map_err(|e| Error::io("duplicating the descriptor `work`", e))?;
+            chosen.runtime = Some(Arc::new(own));
+        }
         Ok(chosen)
     }
 }

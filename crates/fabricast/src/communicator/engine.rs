@@ -133,6 +133,8 @@ pub(super) struct Engine<O: Divisible> {
     copies: BTreeMap<Op, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
+    /// Groups that have ended here because an operation did not match: the others are to be told.
+    spoilt: Vec<GroupId>,
     /// Callers that sleep: what wakes them, and until which operation ends; none: any.
     asleep: Vec<(Waker, Option<Op>)>,
     stream: Stream,
@@ -191,6 +193,7 @@ impl<O: Divisible> Engine<O> {
             copies: BTreeMap::new(),
             copied: 0,
             gone: BTreeSet::new(),
+            spoilt: Vec::new(),
             asleep: Vec::new(),
             stream: Stream::default(),
             wake: None,
@@ -437,6 +440,9 @@ impl<O: Divisible> Engine<O> {
                         _ => Vec::new(),
                     };
                     begun |= !spoilt.is_empty();
+                    if how == Ended::Mismatch {
+                        self.spoilt.push(group);
+                    }
                     self.joints.end(group, how);
                     self.end_but(now, group, &spoilt);
                 }
@@ -453,6 +459,7 @@ impl<O: Divisible> Engine<O> {
             if how == Ended::Mismatch {
                 if let Some(&group) = self.pending.get(&op) {
                     self.ended.insert(op, Ended::Mismatch);
+                    self.spoilt.push(group);
                     self.end(now, group);
                 }
                 continue;
@@ -554,6 +561,11 @@ impl<O: Divisible> Engine<O> {
             None if self.udp().sending() != Sending::Idle => Left::Due(now),
             None => Left::Nothing,
         }
+    }
+
+    /// The groups that have ended here since the last call because an operation did not match.
+    pub fn take_spoilt(&mut self) -> Vec<GroupId> {
+        mem::take(&mut self.spoilt)
     }
 
     /// Whether the group is there and was not given up.

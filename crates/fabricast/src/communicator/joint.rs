@@ -25,6 +25,10 @@ use crate::object::{Divisible, Memory, Object};
 
 /// Bytes of a segment. A message that is copied at its root has but one.
 pub(super) const SEGMENT: u64 = 128 << 10;
+/// The first segment is shorter, by how many there are: members that mean different lengths must
+/// not agree on the segments that both have, or nobody would notice (up to 1 GiB of difference).
+const FIRST_MIN: u64 = SEGMENT / 2;
+const FIRST_STEP: u64 = 8;
 /// So many of the last segments are passed on from copies.
 const TAIL: u32 = 4;
 /// Segments that a group may have under way by each way.
@@ -151,10 +155,10 @@ struct Piece<O> {
 impl<O: Divisible> Joint<O> {
     /// A segment to be sent, if it is here.
     fn source(&mut self, segment: u32) -> Option<Part<O>> {
-        let offset = u64::from(segment) * SEGMENT;
-        let len = match self.segments {
-            1 => self.len,
-            _ => (self.len - offset).min(SEGMENT),
+        let offset = start_of(self.len, segment);
+        let len = match segment + 1 == self.segments {
+            true => self.len - offset,
+            false => start_of(self.len, segment + 1) - offset,
         };
         match &mut self.bytes {
             Bytes::Shared(whole) => Some(Part::Shared(whole.clone(), Segment { offset, len })),
@@ -257,7 +261,7 @@ impl<O: Divisible> Joints<O> {
         let len = object.len();
         let segments = match len <= u64::from(COPY_MAX) {
             true => 1,
-            false => len.div_ceil(SEGMENT) as u32,
+            false => segments_of(len),
         };
         let bytes = match route.input {
             None if copy => Bytes::Copy(Arc::new(copy_of(&object))),
@@ -519,13 +523,36 @@ fn copy_of<O: Object>(object: &O) -> Memory {
     Memory::new(object.bytes(0, object.len() as u32).to_vec())
 }
 
+/// Bytes of the first segment of several.
+fn first_of(len: u64) -> u64 {
+    let steps = (SEGMENT - FIRST_MIN) / FIRST_STEP;
+    FIRST_MIN + FIRST_STEP * (len.div_ceil(SEGMENT) % steps)
+}
+
+/// Segments of an object that is too long to be copied.
+fn segments_of(len: u64) -> u32 {
+    match len <= SEGMENT {
+        true => 1,
+        false => 1 + (len - first_of(len)).div_ceil(SEGMENT) as u32,
+    }
+}
+
+/// Where a segment begins.
+fn start_of(len: u64, segment: u32) -> u64 {
+    match segment.checked_sub(1) {
+        None => 0,
+        Some(before) => first_of(len) + u64::from(before) * SEGMENT,
+    }
+}
+
 fn cut<O: Divisible>(mut object: O, segments: u32) -> Vec<Piece<O>> {
     let piece = |object| Piece {
         object: Some(object),
         here: false,
         copy: None,
     };
-    let starts = (1..segments).rev().map(|at| u64::from(at) * SEGMENT);
+    let len = object.len();
+    let starts = (1..segments).rev().map(|at| start_of(len, at));
     let mut pieces: Vec<_> = starts.map(|at| piece(object.split_off(at))).collect();
     pieces.push(piece(object));
     pieces.reverse();

@@ -28,7 +28,8 @@ mod tests;
 mod ways;
 
 use std::cell::Cell;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -74,6 +75,10 @@ pub struct Options {
     /// On which host this process is: those that say the same share its memory, if they can. By default the system's
     /// name of it, when it started, and its network.
     pub host: Option<String>,
+    /// A descriptor that can be read while the runtime above has something to do. A blocked caller
+    /// then calls `meanwhile` at once, and goes on calling it without sleeping until there is no
+    /// more to do. Nothing here reads it.
+    pub runtime: Option<Arc<OwnedFd>>,
 }
 
 impl Default for Options {
@@ -82,6 +87,7 @@ impl Default for Options {
             net: NetOptions::default(),
             scheme: "auto".into(),
             host: None,
+            runtime: None,
         }
     }
 }
@@ -110,6 +116,7 @@ pub struct Context<O: Divisible + Send + Sync + 'static> {
     shared: Arc<Shared<O>>,
     /// Callers that block take one each; as many as ever blocked at once.
     sleepers: Mutex<Vec<Rest>>,
+    runtime: Option<Arc<OwnedFd>>,
     progress: Progress,
     peers: Peers,
 }
@@ -169,7 +176,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// succeed or all are told the same reason.
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
         let (engine, peers) = card::introduce(options, bootstrap)?;
-        let ready = Context::open(engine, peers).and_then(|context| {
+        let runtime = options.runtime.clone();
+        let ready = Context::open(engine, peers, runtime).and_then(|context| {
             context.prove()?;
             Ok(context)
         });
@@ -179,10 +187,14 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         Ok(context)
     }
 
-    fn open(mut engine: Engine<O>, peers: Peers) -> Result<Context<O>, Error> {
+    fn open(
+        mut engine: Engine<O>,
+        peers: Peers,
+        runtime: Option<Arc<OwnedFd>>,
+    ) -> Result<Context<O>, Error> {
         engine.listen()?;
         let udp = |e| Error::io("watching the sockets", e);
-        let sleeper = engine.sleeper().map_err(udp)?;
+        let sleeper = callers_sleeper(&mut engine, runtime.as_ref()).map_err(udp)?;
         let own = engine.sleeper().map_err(udp)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
@@ -197,6 +209,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         Ok(Context {
             shared,
             sleepers: Mutex::new(vec![sleeper]),
+            runtime,
             progress,
             peers,
         })
@@ -225,6 +238,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let mut lost = self.peers.all_lost().into_iter();
         if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
             return Err(is_lost(rank, &how));
+        }
+        if self.peers.has_ended(id) {
+            return Err(ended());
         }
         engine.add(&group)?;
         Ok(group)
@@ -449,7 +465,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let mut inside: Option<Inside<'_, O>> = None;
         let mut looked = Time::ZERO;
         let mut ready = None;
-        let mut news = false;
+        let (mut news, mut runtime) = (false, false);
         loop {
             let mut engine = self.shared.lock();
             if let Some(inside) = &inside {
@@ -480,11 +496,21 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             drop(engine);
             // Where something has come that was not all, the rest is near.
             let lends = if news { LENDS } else { 0 };
-            Woken { ready, news } = inside.sleep(now, wake, sending, lends)?;
-            if now.since(looked) >= LOOK {
+            let woken = if runtime {
+                looked = now;
+                inside.serve(now, wake, meanwhile)?
+            } else {
+                inside.sleep(now, wake, sending, lends)?
+            };
+            if !woken.runtime && now.since(looked) >= LOOK {
                 looked = now;
                 meanwhile();
             }
+            Woken {
+                ready,
+                news,
+                runtime,
+            } = woken;
         }
     }
 
@@ -492,7 +518,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     fn left(&self, mut engine: MutexGuard<'_, Engine<O>>) {
         let now = self.shared.clock.now();
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
+        let spoilt = engine.take_spoilt();
         drop(engine);
+        spoilt.into_iter().for_each(|group| self.peers.end(group.0));
         self.shared
             .copies
             .store(left == Left::Copies, Ordering::SeqCst);
@@ -515,6 +543,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
                 engine.give_up(now, NodeId(rank));
             }
         }
+        if self.peers.any_ended() {
+            let now = self.shared.clock.now();
+            for group in self.peers.all_ended() {
+                engine.end(now, GroupId(group));
+            }
+        }
     }
 
     fn sleepers(&self) -> MutexGuard<'_, Vec<Rest>> {
@@ -524,9 +558,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     fn loss(&self) -> Error {
         match self.peers.lost() {
             Some((rank, how)) => is_lost(rank, &how),
-            None => Error::Usage(
-                "the group has ended, for its members did not call the same operation".into(),
-            ),
+            None => ended(),
         }
     }
 }
@@ -564,6 +596,10 @@ fn enter<O: Divisible>(
     }
 }
 
+fn ended() -> Error {
+    Error::Usage("the group has ended, for its members did not call the same operation".into())
+}
+
 fn is_lost(rank: u32, how: &str) -> Error {
     Error::PeerLost(format!("rank {rank} is lost: {how}"))
 }
@@ -584,7 +620,8 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         since: Time,
     ) -> Result<Inside<'a, O>, Error> {
         let idle = context.sleepers().pop();
-        let sleeper = idle.map_or_else(|| engine.sleeper(), Ok);
+        let runtime = context.runtime.as_ref();
+        let sleeper = idle.map_or_else(|| callers_sleeper(engine, runtime), Ok);
         let sleeper = sleeper.map_err(|e| Error::io("watching the sockets", e))?;
         context.shared.inside.fetch_add(1, Ordering::AcqRel);
         Ok(Inside {
@@ -617,6 +654,31 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
             _ => Ok(Woken::default()),
         }
     }
+
+    /// The runtime above has something to do: drives it, until something is due here.
+    fn serve(
+        &self,
+        now: Time,
+        wake: Option<Time>,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Woken, Error> {
+        let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
+        let served = self.sleeper.as_ref().map(|s| s.serve(timeout, meanwhile));
+        let served = served.unwrap_or_else(|| Ok(Woken::default()));
+        served.map_err(|e| Error::io("waiting for the network", e))
+    }
+}
+
+/// What a caller sleeps in.
+fn callers_sleeper<O: Divisible>(
+    engine: &mut Engine<O>,
+    runtime: Option<&Arc<OwnedFd>>,
+) -> io::Result<Rest> {
+    let sleeper = engine.sleeper()?;
+    if let Some(runtime) = runtime {
+        sleeper.heed_runtime(runtime.as_fd())?;
+    }
+    Ok(sleeper)
 }
 
 impl<O: Divisible + Send + Sync + 'static> Drop for Inside<'_, O> {

@@ -34,18 +34,28 @@ const UNREACHABLE: Duration = Duration::from_secs(6);
 /// A peer that does not take five bytes for so long is as good as gone.
 const WRITE: Duration = Duration::from_secs(2);
 
+/// A group that another process has ended ends here after this time: what was called before the
+/// operation that did not match may still be under way, and comes to its end.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// Session and rank: the first bytes on a connection.
 const HELLO_LEN: usize = 12;
 /// A word on a connection: what, and of whom.
 const WORD_LEN: usize = 5;
 const BYE: u8 = b'B';
 const LOST: u8 = b'L';
+/// The word names a group instead of a process.
+const ENDED: u8 = b'E';
 
 /// Who is lost, and how that was noticed.
 #[derive(Default)]
 struct Record {
     any: AtomicBool,
     all: Mutex<Vec<(u32, String)>>,
+    /// Groups whose members did not call the same operation, since when that is known, and whether
+    /// there are any that the caller has not been told of.
+    ended: Mutex<Vec<(u32, Instant)>>,
+    any_ended: AtomicBool,
     #[cfg(test)]
     killed: AtomicBool,
 }
@@ -58,6 +68,21 @@ impl Record {
     fn add(&self, rank: u32, how: String) {
         self.all().push((rank, how));
         self.any.store(true, Ordering::Release);
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Vec<(u32, Instant)>> {
+        self.ended.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Says whether that was not known yet.
+    fn end(&self, group: u32) -> bool {
+        let mut ended = self.ended();
+        let is_new = ended.iter().all(|(known, _)| *known != group);
+        if is_new {
+            ended.push((group, Instant::now()));
+            self.any_ended.store(true, Ordering::Release);
+        }
+        is_new
     }
 }
 
@@ -278,6 +303,39 @@ impl Peers {
         self.record.all().first().cloned()
     }
 
+    /// The members of a group did not call the same operation: tells all processes, by rank 0,
+    /// that nothing more becomes of the group.
+    pub fn end(&self, group: u32) {
+        if self.record.end(group) {
+            // Five bytes go as a whole. A peer that takes no more is noticed by the thread.
+            let word = word(ENDED, group);
+            for stream in &self.streams {
+                let _ = (&**stream).write_all(&word);
+            }
+        }
+    }
+
+    /// Whether [`Peers::all_ended`] will have something new, now or soon. Cheap.
+    pub fn any_ended(&self) -> bool {
+        self.record.any_ended.load(Ordering::Acquire)
+    }
+
+    /// All groups that have ended, a while after another process has said so.
+    pub fn all_ended(&self) -> Vec<u32> {
+        let ended = self.record.ended();
+        let is_over = |known: &&(u32, Instant)| known.1.elapsed() >= GRACE;
+        let over: Vec<u32> = ended.iter().filter(is_over).map(|known| known.0).collect();
+        let waits = over.len() < ended.len();
+        self.record.any_ended.store(waits, Ordering::Release);
+        over
+    }
+
+    /// Whether the group was ended, which this process may not have yet.
+    pub fn has_ended(&self, group: u32) -> bool {
+        let ended = self.record.ended();
+        ended.iter().any(|(known, _)| *known == group)
+    }
+
     /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.streams.iter().map(|s| s.as_fd())
@@ -310,6 +368,7 @@ enum Said {
     Nothing,
     Bye,
     Lost(u32),
+    Ended(u32),
     /// It is closed, and why.
     Closed(String),
 }
@@ -336,6 +395,11 @@ impl Watch {
                     Said::Nothing => {}
                     Said::Bye => _ = self.lines.swap_remove(at),
                     Said::Lost(other) => self.record.add(other, "rank 0 says so".into()),
+                    Said::Ended(group) => {
+                        if self.record.end(group) {
+                            self.tell(ENDED, group);
+                        }
+                    }
                     Said::Closed(how) => {
                         self.lines.swap_remove(at);
                         self.record.add(rank, how);
@@ -359,12 +423,17 @@ impl Watch {
 
     /// Says something on all lines. Who does not take it is noticed when its line closes.
     fn tell(&mut self, what: u8, whom: u32) {
-        let mut word = [what; WORD_LEN];
-        word[1..].copy_from_slice(&whom.to_be_bytes());
+        let word = word(what, whom);
         for line in &self.lines {
             let _ = (&*line.stream).write_all(&word);
         }
     }
+}
+
+fn word(what: u8, whom: u32) -> [u8; WORD_LEN] {
+    let mut word = [what; WORD_LEN];
+    word[1..].copy_from_slice(&whom.to_be_bytes());
+    word
 }
 
 impl Line {
@@ -379,6 +448,7 @@ impl Line {
                     match what {
                         BYE => Said::Bye,
                         LOST => Said::Lost(u32::from_be_bytes(whom)),
+                        ENDED => Said::Ended(u32::from_be_bytes(whom)),
                         _ => Said::Closed("it talks nonsense".into()),
                     }
                 }

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::io;
 use std::mem;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,12 @@ use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
 const LENT: Duration = Duration::from_micros(3);
 /// One that takes longer than this was with somebody who computes, and will go on to.
 const LENT_MAX: Duration = Duration::from_micros(100);
+
+/// A thread that drives the runtime above stops when the runtime has had nothing to do for so
+/// long and in so many calls. What has come there once is often the first part of more, and a
+/// runtime does not do all of its work in each call: Open MPI does some of it in every eighth.
+const SERVES: Duration = Duration::from_micros(100);
+const SERVES_CALLS: u32 = 32;
 
 /// After so many waits it is tried again whether the core is free, at the latest.
 const SKIPS_MAX: u32 = 7;
@@ -85,6 +91,8 @@ pub(super) struct Woken {
     pub ready: Option<Ready>,
     /// Something has come, over the network or by memory.
     pub news: bool,
+    /// The runtime above has something to do.
+    pub runtime: bool,
 }
 
 impl Woken {
@@ -92,6 +100,7 @@ impl Woken {
         Woken {
             ready: Some(ready),
             news: ready.is_news(),
+            runtime: ready.runtime,
         }
     }
 
@@ -99,6 +108,7 @@ impl Woken {
         Woken {
             ready: None,
             news: true,
+            runtime: false,
         }
     }
 }
@@ -192,6 +202,40 @@ impl Rest {
             self.lull.in_vain(began.elapsed());
         }
         Ok(woken)
+    }
+
+    /// Drives the runtime above without sleeping, until it has had nothing to do for a while,
+    /// `timeout` has passed, or there is something else to look at. Only in the first case the
+    /// answer says that the runtime has no more to do. The core is offered to others each time, as
+    /// runtimes do themselves.
+    pub fn serve(&self, timeout: Duration, meanwhile: &mut dyn FnMut()) -> io::Result<Woken> {
+        let began = Instant::now();
+        let (mut last, mut calls) = (began, 0);
+        let mut woken = loop {
+            meanwhile();
+            calls += 1;
+            if self.near.as_ref().is_some_and(Doze::has_news) {
+                break Woken::by_memory();
+            }
+            let now = Instant::now();
+            match self.far.look()? {
+                Some(ready) if ready.is_news() || ready.rung => break Woken::by_sockets(ready),
+                Some(ready) if ready.runtime => (last, calls) = (now, 0),
+                _ if now - last >= SERVES && calls >= SERVES_CALLS => return Ok(Woken::default()),
+                _ => {}
+            }
+            if now - began >= timeout {
+                break Woken::default();
+            }
+            thread::yield_now();
+        };
+        woken.runtime = true;
+        Ok(woken)
+    }
+
+    /// From now on, a wait also ends when this descriptor of the runtime above can be read.
+    pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.far.heed_runtime(descriptor)
     }
 
     /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it was.

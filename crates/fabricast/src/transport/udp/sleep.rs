@@ -21,6 +21,8 @@ const BELL: u64 = u64::MAX;
 const SENDER: u64 = u64::MAX - 1;
 /// What stands for something else that a thread waits for.
 const OTHER: u64 = u64::MAX - 2;
+/// What stands for the descriptor of the runtime above.
+const RUNTIME: u64 = u64::MAX - 3;
 
 /// Sleeps until datagrams wait. Any number of threads may, each with one of its own.
 pub struct Sleeper {
@@ -48,6 +50,10 @@ pub struct Ready {
     count: usize,
     /// What [`Sleeper::also`] added can be read.
     pub other: bool,
+    /// The descriptor of [`Sleeper::heed_runtime`] can be read.
+    pub runtime: bool,
+    /// The bell was rung.
+    pub rung: bool,
 }
 
 impl Ready {
@@ -130,6 +136,12 @@ impl Sleeper {
         watch(&self.watched, other, OTHER, EventFlags::IN)
     }
 
+    /// From now on, the sleep also ends when the runtime above has something to do: when
+    /// `descriptor` can be read. Sleepers never read it.
+    pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        watch(&self.watched, descriptor, RUNTIME, EventFlags::IN)
+    }
+
     /// Blocks until a datagram waits, sending may go on, [`super::Waker::wake`] was called on this
     /// sleeper's waker, or `timeout` has passed.
     pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Ready> {
@@ -177,9 +189,13 @@ impl Sleeper {
         let mut ready = Ready::default();
         for event in events {
             match event.data.u64() {
-                BELL => self.bell.hush(),
+                BELL => {
+                    self.bell.hush();
+                    ready.rung = true;
+                }
                 SENDER => {}
                 OTHER => ready.other = true,
+                RUNTIME => ready.runtime = true,
                 socket => {
                     ready.sockets[ready.count] = socket as RawFd;
                     ready.count += 1;

@@ -1,0 +1,64 @@
+/* Windows of one-sided communication. Ranks of one host reach each other's through memory, and nothing but the MPI
+ * library sees what they want of it. While this rank has a window and shares its host with others, a wait of ours
+ * therefore drives the library all the time, as a wait of the library's does.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <stdatomic.h>
+
+static int keyval = MPI_KEYVAL_INVALID;
+static atomic_int count;
+
+static int window_goes(MPI_Win win, int key, void *value, void *extra) {
+    (void)win, (void)key, (void)value, (void)extra;
+    if (atomic_fetch_sub(&count, 1) == 1)
+        sockets_busy(0);
+    return MPI_SUCCESS;
+}
+
+void windows_begin(int mates) {
+    if (mates)
+        PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, window_goes, &keyval, NULL);
+}
+
+void windows_end(void) {
+    if (keyval != MPI_KEYVAL_INVALID)
+        PMPI_Win_free_keyval(&keyval);
+}
+
+void window_comes(int status, MPI_Win win) {
+    if (status != MPI_SUCCESS || !shim.on || keyval == MPI_KEYVAL_INVALID)
+        return;
+    if (PMPI_Win_set_attr(win, keyval, NULL) == MPI_SUCCESS && atomic_fetch_add(&count, 1) == 0)
+        sockets_busy(1);
+}
+
+/* Every call that makes one: what it takes, and how these are passed on. The last is the window. */
+#define MAKES(name, takes, passes)                          \
+    ENTRY int name takes {                                  \
+        static int(*library) takes;                         \
+        if (!library)                                       \
+            library = (int(*) takes)library_function(#name); \
+        inside++;                                           \
+        int status = library passes;                        \
+        inside--;                                           \
+        window_comes(status, *win);                         \
+        return status;                                      \
+    }
+
+MAKES(MPI_Win_create, (void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
+      (base, size, unit, info, comm, win))
+MAKES(MPI_Win_allocate, (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+      (size, unit, info, comm, base, win))
+MAKES(MPI_Win_allocate_shared, (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+      (size, unit, info, comm, base, win))
+MAKES(MPI_Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win), (info, comm, win))
+#if MPI_VERSION >= 4
+MAKES(MPI_Win_create_c, (void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
+      (base, size, unit, info, comm, win))
+MAKES(MPI_Win_allocate_c, (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+      (size, unit, info, comm, base, win))
+MAKES(MPI_Win_allocate_shared_c, (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+      (size, unit, info, comm, base, win))
+#endif
