@@ -13,6 +13,9 @@ use crate::time::Time;
 /// The lane that a new member belongs to: the group's.
 pub const GROUP_LANE: usize = 0;
 
+/// Who has told numbers that cannot be true is believed after so many that can.
+const ATONES: u8 = 8;
+
 /// A receiver, as its root knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -54,6 +57,8 @@ pub struct Member {
     pub waited: Duration,
     /// Repairs that its own progress has earned and that it has not been sent; see `root/budget`.
     pub credit: u32,
+    /// So many samples that can be true until those of this member are used (again).
+    pub doubt: u8,
     /// When it was last asked, and how often since it was heard.
     pub asked: Time,
     /// See `asked`.
@@ -89,12 +94,26 @@ impl Member {
             got_on: Time::ZERO,
             waited: Duration::ZERO,
             credit: 0,
+            doubt: 0,
             asked: Time::ZERO,
             unanswered: 0,
             slow: false,
             hearing: Hearing::default(),
             trial: Trial::NEW,
         }
+    }
+
+    /// It has told numbers that can be true, or that cannot.
+    pub fn judge(&mut self, possible: bool) {
+        self.doubt = match possible || mutant::active(Mutant::NumbersBelieved) {
+            true => self.doubt.saturating_sub(1),
+            false => ATONES,
+        };
+    }
+
+    /// Whether what it tells of the way sets the pace, and what it has placed earns repairs.
+    pub fn is_believed(&self) -> bool {
+        self.doubt == 0
     }
 
     /// Whether it reports here, and is served from here.

@@ -55,7 +55,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -74,6 +74,9 @@ impl Mutant {
         Mutant::KeptCountTwice,
         Mutant::LeavesEarly,
         Mutant::ForgetsToRepeat,
+        Mutant::NumbersBelieved,
+        Mutant::RepairsWithoutLimit,
+        Mutant::AnybodySpeaks,
     ];
 }
 

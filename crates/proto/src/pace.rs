@@ -83,6 +83,11 @@ const BURST_BYTES: f64 = 65_536.0;
 /// What a late wake-up may catch up with.
 const CATCH_UP: Duration = Duration::from_millis(4);
 
+/// Two clocks may disagree by so much more within a few seconds, µs.
+const CLOCK_SLACK_US: i64 = 2_000;
+/// A way that is shorter than any before by more than this tells of a clock that was set, µs.
+const CLOCK_STEP_US: i64 = 1_000_000;
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
     Startup,
@@ -288,26 +293,33 @@ impl Pacer {
     }
 
     /// Feedback of `member`: flight `number` reached it at `arrived_us`, after `received` new
-    /// packets.
+    /// packets. The flight and its report were under way for `rtt`. Whether these numbers can be
+    /// true; `None` if nothing follows from them. Those that cannot be are not used.
     pub fn sample(
         &mut self,
         now: Time,
         member: usize,
-        number: u32,
-        flight: &Flight,
-        received: u32,
-        arrived_us: u32,
-    ) {
-        let Ok(i) = self.paths.binary_search_by_key(&(member as u32), |p| p.0) else {
-            return;
-        };
-        let path = &mut self.paths[i].1;
+        (number, flight): (u32, &Flight),
+        rtt: Duration,
+        (received, arrived_us): (u32, u32),
+    ) -> Option<bool> {
+        let i = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
+        let path = &mut self.paths[i.ok()?].1;
         if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
-            return;
+            return None;
         }
         path.newest = number;
         let way = arrived_us.wrapping_sub(flight.at.micros());
         let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
+        let shortest = |a, b| if shorter(a, b) { a } else { b };
+        let base = path.base.into_iter().flatten().reduce(shortest);
+        let longer = base.map_or(0, |b| i64::from(way.wrapping_sub(b) as i32));
+        // No queue is longer than the whole round trip.
+        let most = rtt.as_micros() as i64 + CLOCK_SLACK_US;
+        if !(-CLOCK_STEP_US..=most).contains(&longer) {
+            (path.base, path.mark) = ([Some(way), None], None);
+            return Some(false);
+        }
         if path.base[0].is_none_or(|b| shorter(way, b)) {
             path.base[0] = Some(way);
         }
@@ -332,17 +344,20 @@ impl Pacer {
         path.last_us = arrived_us;
         let Some(mark) = path.mark.filter(|_| since < OUTAGE_US) else {
             path.mark = Some(here);
-            return;
+            return Some(true);
         };
         let dt = arrived_us.wrapping_sub(mark.arrived_us);
         let fresh = flight.fresh.wrapping_sub(mark.flight.fresh);
         if !(MEASURE_MIN_US..1 << 31).contains(&dt) || fresh < 16 {
-            return;
+            return Some(true);
         }
         path.mark = Some(here);
+        if shorter(received, mark.received) {
+            return Some(false);
+        }
         if received == mark.received {
             // Nothing at all arrives: that is a path that is gone, not a slow one.
-            return;
+            return Some(true);
         }
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
@@ -375,6 +390,7 @@ impl Pacer {
             Some(_) if self.phase == Phase::Startup => delivered,
             Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US)),
         });
+        Some(true)
     }
 
     /// Ends the round if it is complete, and sets the rate. `newest` is the newest flight.
@@ -638,8 +654,13 @@ mod tests {
                 let (received, at) = (self.fresh, self.arrived);
                 self.fresh += 10;
                 self.pacer.sent(self.now, Bench::BURST);
-                self.pacer
-                    .sample(at, 0, number, &flight, received, at.micros());
+                self.pacer.sample(
+                    at,
+                    0,
+                    (number, &flight),
+                    at.since(flight.at),
+                    (received, at.micros()),
+                );
                 self.pacer.tick(at, number);
             }
         }

@@ -92,6 +92,8 @@ pub(crate) struct Judge {
     pairs: Vec<bool>,
     /// Per host: peers that it was told are gone, and datagrams sent to them since.
     removed: Vec<Vec<(NodeId, u32)>>,
+    /// One of the receivers makes up what it says.
+    lied_to: bool,
 }
 
 impl Judge {
@@ -157,12 +159,24 @@ impl Judge {
                 .map(|g| g.members.len() == 2)
                 .collect(),
             removed: vec![Vec::new(); scenario.hosts],
+            lied_to: false,
         }
     }
 
     /// The root of `stream` has been told to send its next object.
     pub(crate) fn begun(&mut self, stream: usize) {
         self.streams[stream].begun += 1;
+    }
+
+    /// What this host says is made up, so that nothing that others do for it is judged.
+    pub(crate) fn lies(&mut self, host: u32) {
+        self.lied_to = true;
+        for s in &mut self.streams {
+            let mut receivers = s.receivers.iter_mut();
+            if let Some(r) = receivers.find(|r| r.host == host) {
+                r.excused = true;
+            }
+        }
     }
 
     /// A receiver has posted its next object.
@@ -345,6 +359,9 @@ impl Judge {
 
     /// Packet `index` of stream `i` is sent, by itself or in a sum.
     fn packet(&mut self, host: u32, dest: Dest, i: usize, index: u64, repair: bool) {
+        if self.lied_to {
+            return; // it may be for the liar
+        }
         let s = &self.streams[i];
         let open = |r: &Receiver| r.limit.is_some_and(|l| index < l);
         match dest {

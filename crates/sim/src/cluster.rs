@@ -12,20 +12,23 @@ use fabricast::transport::{Caps, Transport};
 
 use crate::barrier::{Crossing, FirstWords, Watchman};
 use crate::check::{GROUP_FIRST, Judge};
-use crate::fabric::{Fabric, Happening, Target};
+use crate::fabric::{Fabric, Happening, Packet, Target};
 use crate::fault::{Blocked, LinkFaults};
 use crate::host::{Host, Role};
 use crate::hostile::Hostile;
+use crate::liar::{Heard, Liar};
 use crate::object::World;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::transport::{Numbering, SimTransport};
+use crate::workload::Kind;
 
 /// What alarms are for.
 pub(crate) mod alarm {
     pub(crate) const HOST: u32 = 0;
     pub(crate) const SCRIPT: u32 = 1;
     pub(crate) const HOSTILE: u32 = 2;
+    pub(crate) const LIAR: u32 = 3;
 }
 
 /// A change that was planned before the run.
@@ -101,6 +104,8 @@ pub struct Cluster<'w> {
     pub(crate) numbering: Numbering,
     pub(crate) trace: Trace<'w>,
     pub(crate) hostile: Hostile,
+    pub(crate) liar: Option<Liar>,
+    session: Session,
     script: Vec<Act>,
     /// Operations that are not over at hosts that live.
     pub(crate) left: usize,
@@ -221,6 +226,8 @@ impl<'w> Cluster<'w> {
             numbering,
             trace,
             hostile: Hostile::new(session, rng.bits()),
+            liar: None,
+            session,
             script: Vec::new(),
             left: 0,
             events: 0,
@@ -269,6 +276,7 @@ impl<'w> Cluster<'w> {
     pub fn run(&mut self) -> Result<Outcome, Failure> {
         self.plan_faults();
         self.start();
+        self.begin_to_lie();
         let f = &self.scenario.faults;
         let healed = f.pauses.iter().map(|p| p.at + p.length);
         let healed = healed.max().unwrap_or_default().max(f.heal_at);
@@ -473,6 +481,10 @@ impl<'w> Cluster<'w> {
                 self.act(self.script[b as usize]);
                 false
             }
+            Happening::Alarm { a: alarm::LIAR, .. } => {
+                self.lie();
+                false
+            }
             Happening::Alarm { .. } => {
                 self.be_hostile();
                 false
@@ -590,6 +602,68 @@ impl<'w> Cluster<'w> {
         for link in self.fabric.trunks().to_vec() {
             self.fabric.set_faults(link, trunk);
         }
+    }
+
+    /// From now on a host says nothing of its own, and nothing is expected of it.
+    fn begin_to_lie(&mut self) {
+        let Some((host, mean)) = self.scenario.faults.liar else {
+            return;
+        };
+        self.hosts[host].dead = true;
+        for role in &self.hosts[host].roles {
+            self.left -= self.scenario.streams[role.stream].lens.len() - role.over;
+        }
+        if let Some(judge) = &mut self.judge {
+            judge.lies(host as u32);
+        }
+        let streams = self.scenario.streams.iter();
+        let heard = streams.filter(|s| s.root != host).map(|s| {
+            let group = &self.scenario.groups[s.group];
+            Heard {
+                group: group_id(s.group),
+                target: s.group as u32,
+                host: s.root as u32,
+                root: self.numbering.node(s.root as u32),
+                chunk: group.chunk,
+                front: Seq(group.start),
+                cum: Seq(group.start),
+                flight: 0,
+                received: 0,
+            }
+        });
+        let (node, window) = (
+            self.numbering.node(host as u32),
+            self.scenario.scheme.window,
+        );
+        let me = (node, self.session);
+        let mut liar = Liar::new(me, self.scenario.seed, window, heard.collect());
+        let first = liar.pause(mean.as_nanos() as u64);
+        self.liar = Some(liar);
+        self.fabric.alarm(Time(first), alarm::LIAR, 0);
+    }
+
+    fn lie(&mut self) {
+        let now = self.now();
+        let (Some(liar), Some((host, mean))) = (&mut self.liar, self.scenario.faults.liar) else {
+            return;
+        };
+        // Until there is nobody left to be misled.
+        if self.left == 0 {
+            return;
+        }
+        let (to, bytes) = liar.says(self.hosts.len() as u32);
+        let next = now + liar.pause(mean.as_nanos() as u64);
+        if to != Target::Host(host as u32) {
+            let packet = Packet {
+                from: host as u32,
+                to,
+                kind: Kind::Message,
+                way_ns: 0,
+                bytes,
+            };
+            self.fabric.send(Time(now), Rc::new(packet));
+        }
+        self.fabric.alarm(Time(next), alarm::LIAR, 0);
     }
 
     fn be_hostile(&mut self) {

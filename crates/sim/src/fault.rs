@@ -198,6 +198,9 @@ pub struct Faults {
     /// Mean time between two datagrams that nobody of this session sent, or that come again long
     /// after they were sent.
     pub hostile_every: Option<Duration>,
+    /// A host that only misleads the others, in whose groups it is, and mean time between two of its
+    /// datagrams.
+    pub liar: Option<(usize, Duration)>,
     /// The first transmission of every word of a barrier is lost.
     pub first_words: bool,
     /// Hosts receive their own multicast.
@@ -225,6 +228,7 @@ impl Faults {
             up: LinkFaults::NONE,
             trunk: LinkFaults::NONE,
             hostile_every: None,
+            liar: None,
             first_words: false,
             echo: false,
             pauses: Vec::new(),

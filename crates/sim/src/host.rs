@@ -152,6 +152,11 @@ impl Cluster<'_> {
     /// A datagram reaches a host. Whether the host stepped.
     pub(crate) fn arrive(&mut self, h: usize, packet: Rc<Packet>) -> bool {
         let now = self.now();
+        if let Some((liar, (host, _))) = self.liar.as_mut().zip(self.scenario.faults.liar)
+            && host == h
+        {
+            liar.hears(&packet.bytes);
+        }
         let host = &mut self.hosts[h];
         if host.dead {
             return false;

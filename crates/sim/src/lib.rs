@@ -12,6 +12,7 @@ pub mod fabric;
 pub mod fault;
 mod host;
 mod hostile;
+mod liar;
 pub mod model;
 pub mod object;
 pub mod papers;
@@ -31,7 +32,10 @@ pub use baseline::{Baseline, Timing, measure};
 pub use calibration::{Calibration, Testbed};
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use scenario::Scenario;
-pub use soak::{SoakReport, Verdict, judge_seed, run_scenario, run_seed, soak};
+pub use soak::{
+    LIAR_COSTS, LIAR_SEEDS, SoakReport, Verdict, judge_liar, judge_seed, run_scenario, run_seed,
+    soak,
+};
 pub use table::table;
 pub use trace::Trace;
 pub use transport::SimTransport;

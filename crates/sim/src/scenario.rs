@@ -125,6 +125,30 @@ impl Scenario {
         s
     }
 
+    /// A file to several receivers, of which the last lies in everything that it says. A receiver
+    /// that holds up the others is dropped soon.
+    pub fn lied_to(seed: u64) -> Scenario {
+        let mut draw = Draw {
+            rng: Rng::new(seed ^ 0x11a5_0f11),
+        };
+        let (rate, chunk) = draw.one(&[(25_000_000, 1440), (125_000_000, 8900)]);
+        let hosts = draw.between(3, 24) as usize;
+        let mut s = Scenario::bulk(hosts, rate, chunk);
+        s.seed = seed;
+        s.topology = Topology::single(LinkSpec {
+            rate,
+            ..LinkSpec::GIGABIT
+        });
+        s.receive_buffer = 4 << 20;
+        s.scheme.window = draw.one(&[512, 2048, 16_384]);
+        s.faults.down.loss = draw.one(&[0.0, 0.0, 0.01]);
+        s.faults.heal_at = Duration::from_secs(3600);
+        s.faults.liar = Some((hosts - 1, us(draw.one(&[100, 500, 2000]))));
+        s.slow = SlowRule::Drop;
+        s.patience = ms(50);
+        s
+    }
+
     /// Payload of the packets of a broadcast of `len` bytes in a group.
     pub fn chunk(&self, group: usize, len: u64) -> u32 {
         let room = self.groups[group].chunk;

@@ -158,3 +158,32 @@ pub fn soak(
     report.failures.sort_by_key(|v| v.seed);
     report
 }
+
+/// Seeds that are run with a member that lies.
+pub const LIAR_SEEDS: [u64; 12] = [0, 1, 3, 6, 7, 8, 9, 10, 11, 18, 20, 35];
+/// The others may take so many times as long as they would if it did not.
+pub const LIAR_COSTS: f64 = 1.3;
+
+/// Runs a scenario in which one member lies ([`Scenario::lied_to`]), and the same without: how many
+/// times as long the others took, or why a run has failed. It fails also if that is more than
+/// [`LIAR_COSTS`].
+pub fn judge_liar(seed: u64) -> Result<f64, String> {
+    let lied_to = Scenario::lied_to(seed);
+    let mut honest = lied_to.clone();
+    honest.faults.liar = None;
+    let done = |scenario: &Scenario| -> Result<Time, String> {
+        let verdict = run_scenario(scenario, Trace::silent());
+        let outcome = verdict.result.map_err(|e| format!("seed {seed}: {e}"))?;
+        // The liar is the last; the root, the first, waits for it too, if only for a while.
+        let others = &outcome.host_done_at[1..scenario.hosts - 1];
+        Ok(others.iter().copied().max().unwrap_or_default())
+    };
+    let [with, without] = [done(&lied_to)?, done(&honest)?];
+    let factor = with.0 as f64 / without.0 as f64;
+    if factor > LIAR_COSTS {
+        return Err(format!(
+            "seed {seed}: the others took {factor:.2} times as long"
+        ));
+    }
+    Ok(factor)
+}

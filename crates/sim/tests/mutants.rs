@@ -4,28 +4,51 @@
 #![cfg(feature = "mutants")]
 
 use fabricast::proto::mutant::{self, Mutant};
-use fabricast_sim::judge_seed;
+use fabricast_sim::{LIAR_SEEDS, judge_liar, judge_seed};
 
 /// So many seeds may pass before a defect shows.
 const SEEDS: u64 = 1500;
 
+/// Defects that only a member that lies can use.
+const TRUSTING: [Mutant; 3] = [
+    Mutant::NumbersBelieved,
+    Mutant::RepairsWithoutLimit,
+    Mutant::AnybodySpeaks,
+];
+
 /// Runs seeds with a defect until one fails: which, and why.
 fn caught(mutant: Mutant) -> Option<(u64, String)> {
     mutant::select(Some(mutant));
-    let found = (0..SEEDS).find_map(|seed| {
-        let verdict = judge_seed(seed, false);
-        verdict.result.err().map(|e| (seed, e.what))
-    });
+    let found = match TRUSTING.contains(&mutant) {
+        true => LIAR_SEEDS
+            .into_iter()
+            .find_map(|seed| judge_liar(seed).err().map(|e| (seed, e))),
+        false => (0..SEEDS).find_map(|seed| {
+            let verdict = judge_seed(seed, false);
+            verdict.result.err().map(|e| (seed, e.what))
+        }),
+    };
     mutant::select(None);
     found
 }
 
 #[test]
 fn every_mutant_is_caught() {
+    let all = Mutant::ALL.into_iter();
+    catch(all.filter(|m| !TRUSTING.contains(m)));
+}
+
+#[test]
+fn a_member_that_lies_finds_every_mutant_that_trusts_it() {
+    assert!(TRUSTING.iter().all(|m| Mutant::ALL.contains(m)));
+    catch(TRUSTING.into_iter());
+}
+
+fn catch(mutants: impl Iterator<Item = Mutant>) {
     // A mutant dies of a panic as well as of a checker; its message is in the verdict.
     std::panic::set_hook(Box::new(|_| {}));
     let mut alive = Vec::new();
-    for mutant in Mutant::ALL {
+    for mutant in mutants {
         match caught(mutant) {
             Some((seed, why)) => println!("{mutant:?}: seed {seed}: {why}"),
             None => alive.push(mutant),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use fabricast_sim::fault::{Block, Blocked, Crash};
 use fabricast_sim::table::{FAST, LINKS, SLOW, goodput, late_poster, packet_count, step};
-use fabricast_sim::{Cluster, Scenario, Trace, judge_seed, run_scenario, soak};
+use fabricast_sim::{
+    Cluster, LIAR_SEEDS, Scenario, Trace, judge_liar, judge_seed, run_scenario, soak,
+};
 
 #[test]
 fn seeds_are_good_and_repeat_themselves() {
@@ -182,4 +184,15 @@ fn a_fixed_rate_holds_for_all_ways_together() {
         }
         Err(e) => panic!("{e}"),
     }
+}
+
+/// One member makes up all that it says. The others get everything and nothing else, in little more
+/// than the time that they take without it.
+#[test]
+fn a_member_that_lies_costs_the_others_little() {
+    let judge = |seed| judge_liar(seed).unwrap_or_else(|e| panic!("{e}"));
+    let mut factors = LIAR_SEEDS.map(judge);
+    factors.sort_by(f64::total_cmp);
+    let (median, worst) = (factors[factors.len() / 2], factors[factors.len() - 1]);
+    println!("median {median:.2}, worst {worst:.2}");
 }

@@ -3,7 +3,8 @@
 //! A receiver earns a repair with each packet that it places, and has some in advance, so that losses
 //! can be repaired before it gets on. What it asks for beyond that shares, with all other such
 //! receivers, one fifth of the pace, until everything has been sent for the first time: then nobody
-//! waits for new packets.
+//! waits for new packets. Who has told numbers that cannot be true earns nothing, and has half the
+//! share, to the end.
 
 use super::*;
 
@@ -13,6 +14,8 @@ const EARNED: u32 = 8;
 const EARNED_MIN: u32 = 64;
 /// The share of the pace for repairs that nobody has earned.
 const SHARE: f64 = 0.2;
+/// What a repair takes of the share for a receiver that is not believed.
+const PRICE_DOUBTED: u32 = 2;
 /// What the share amounts to in this time can be saved up.
 const SAVED: Duration = Duration::from_millis(50);
 /// So many packets can always be saved up.
@@ -27,7 +30,8 @@ pub(super) struct Budget {
     packet: f64,
     /// Whether each member that lacks a packet is sent one of its own.
     singly: bool,
-    /// Packets of the share that are saved up, and as of when.
+    /// Packets of the share that are saved up, and as of when; less than nothing after a block that
+    /// cost more than there was.
     saved: f64,
     at: Time,
 }
@@ -59,16 +63,25 @@ impl Budget {
 }
 
 impl Root {
-    /// Member `i` has placed so many packets more.
+    /// Member `i` has placed so many packets more. Who is not believed earns nothing.
     pub(super) fn earn(&mut self, i: usize, packets: u32) {
         let m = &mut self.members[i];
+        if !m.is_believed() {
+            m.credit = 0;
+            return;
+        }
         m.credit = m.credit.saturating_add(packets).min(self.budget.most);
+    }
+
+    /// Nobody waits for new packets, and what member `i` asks for is believed.
+    fn is_unlimited(&self, i: usize) -> bool {
+        self.has_sent_all() && self.members[i].is_believed()
     }
 
     /// Repairs that member `i` may ask for now.
     pub(super) fn affordable(&mut self, now: Time, i: usize) -> u32 {
         let m = &self.members[i];
-        if self.has_sent_all() || mutant::active(Mutant::RepairsWithoutLimit) {
+        if self.is_unlimited(i) || mutant::active(Mutant::RepairsWithoutLimit) {
             return u32::MAX;
         }
         if m.credit >= self.budget.most {
@@ -82,14 +95,15 @@ impl Root {
 
     /// So many repairs are queued because member `i` has asked.
     pub(super) fn charge(&mut self, i: usize, repairs: u32) {
-        if self.has_sent_all() {
+        if self.is_unlimited(i) {
             return;
         }
         let m = &mut self.members[i];
         let beyond = repairs.saturating_sub(m.credit);
         m.credit -= repairs - beyond;
         if beyond > 0 {
-            self.budget.saved = (self.budget.saved - f64::from(beyond)).max(0.0);
+            let price = if m.is_believed() { 1 } else { PRICE_DOUBTED };
+            self.budget.saved -= f64::from(beyond * price);
         }
     }
 

@@ -132,22 +132,30 @@ impl Root {
         };
         let held = Duration::from_micros(u64::from(f.held_us));
         let rtt = now.since(flight.at).saturating_sub(held);
+        // Only a flight of the member's own lane tells of that lane's pace.
+        let m = &mut self.members[i];
+        if let Some(l) = self.lanes[m.lane]
+            .as_mut()
+            .filter(|l| l.number == flight.lane)
+        {
+            l.pacer.require(i, m.is_ready() && m.is_believed());
+            let told = (f.received, f.arrived_us);
+            if let Some(possible) = l.pacer.sample(now, i, (number, &flight), rtt, told) {
+                m.judge(possible);
+            }
+            if !m.is_believed() {
+                l.pacer.require(i, false);
+            }
+        }
+        if !m.is_believed() {
+            return;
+        }
         match self.rtt {
             None => (self.rtt, self.rtt_var) = (Some(rtt), rtt / 2),
             Some(r) => {
                 self.rtt_var = (self.rtt_var * 3 + r.abs_diff(rtt)) / 4;
                 self.rtt = Some((r * 7 + rtt) / 8);
             }
-        }
-        // Only a flight of the member's own lane tells of that lane's pace.
-        let m = &self.members[i];
-        if let Some(l) = self.lanes[m.lane]
-            .as_mut()
-            .filter(|l| l.number == flight.lane)
-        {
-            l.pacer.require(i, m.is_ready());
-            l.pacer
-                .sample(now, i, number, &flight, f.received, f.arrived_us);
         }
     }
 

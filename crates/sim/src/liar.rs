@@ -1,0 +1,226 @@
+//! A member that takes part only to mislead: all that it says is well-formed, bears its own name, and
+//! is made up.
+
+use fabricast::proto::rng::Rng;
+use fabricast::proto::wire::{self, Frame, Header, Origin, flag};
+use fabricast::proto::{Barrier, GroupId, NodeId, Reached, Seq, Session, limits};
+
+use crate::fabric::Target;
+
+/// A stream that it receives, and what it has heard of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) group: GroupId,
+    /// The group in the fabric, and the root's host.
+    pub(crate) target: u32,
+    pub(crate) host: u32,
+    pub(crate) root: NodeId,
+    pub(crate) chunk: u32,
+    /// Everything before this has been sent.
+    pub(crate) front: Seq,
+    /// What it has said to have placed.
+    pub(crate) cum: Seq,
+    pub(crate) flight: u16,
+    pub(crate) received: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Liar {
+    rng: Rng,
+    node: NodeId,
+    session: Session,
+    window: u32,
+    /// It says to have placed nothing.
+    lags: bool,
+    streams: Vec<Heard>,
+}
+
+impl Liar {
+    pub(crate) fn new(
+        (node, session): (NodeId, Session),
+        seed: u64,
+        window: u32,
+        streams: Vec<Heard>,
+    ) -> Liar {
+        let mut rng = Rng::new(seed);
+        Liar {
+            lags: rng.chance(0.5),
+            rng,
+            node,
+            session,
+            window,
+            streams,
+        }
+    }
+
+    /// What reaches it tells it what would be plausible.
+    pub(crate) fn hears(&mut self, bytes: &[u8]) {
+        let Ok(datagram) = wire::decode(bytes) else {
+            return;
+        };
+        for frame in datagram.frames() {
+            if let Frame::Data(d) = frame
+                && let Some(s) = self
+                    .streams
+                    .iter_mut()
+                    .find(|s| s.group == d.group && s.root == datagram.header.source)
+            {
+                s.front = s.front.max(d.seq + 1);
+                s.flight = datagram.header.flight;
+                s.received += 1;
+            }
+        }
+    }
+
+    /// How long until it speaks again.
+    pub(crate) fn pause(&mut self, mean_ns: u64) -> u64 {
+        1 + self.rng.below(2 * mean_ns.max(1))
+    }
+
+    /// The next thing that it says, and to whom; there are so many hosts.
+    pub(crate) fn says(&mut self, hosts: u32) -> (Target, Vec<u8>) {
+        let i = self.rng.below(self.streams.len() as u64) as usize;
+        let mut bytes = Vec::new();
+        let header = Header {
+            flight: self.rng.bits() as u16,
+            source: self.node,
+            session: self.session,
+        };
+        wire::put_header(&mut bytes, &header);
+        let anybody = Target::Host(self.rng.below(u64::from(hosts)) as u32);
+        let all = Target::Group(self.streams[i].target);
+        let somebody = if self.rng.chance(0.5) { anybody } else { all };
+        let to = match self.rng.below(8) {
+            0 => {
+                self.sync(i, &mut bytes);
+                somebody
+            }
+            1 => {
+                self.data(i, &mut bytes);
+                somebody
+            }
+            2 => {
+                self.word(i, &mut bytes);
+                somebody
+            }
+            3 => {
+                self.answer(i, &mut bytes);
+                anybody
+            }
+            _ => {
+                self.report(i, &mut bytes);
+                Target::Host(self.streams[i].host)
+            }
+        };
+        debug_assert!(wire::decode(&bytes).is_ok(), "it is well-formed");
+        (to, bytes)
+    }
+
+    fn up_to(&mut self, most: u32) -> u32 {
+        self.rng.below(u64::from(most) + 1) as u32
+    }
+
+    fn report(&mut self, i: usize, bytes: &mut Vec<u8>) {
+        let mut s = self.streams[i].clone();
+        let sent = s.front.from(s.cum).max(0) as u32;
+        if !self.lags {
+            s.cum += self.up_to(sent);
+        }
+        self.streams[i].cum = s.cum;
+        // Of packets that do not exist, too.
+        let high = match self.rng.chance(0.3) {
+            true => s.cum + self.up_to(self.window),
+            false => s.front.max(s.cum).min(s.cum + self.window),
+        };
+        let mut at = s.cum;
+        let mut missing = Vec::new();
+        for _ in 0..self.up_to(8) {
+            let rest = high.from(at) as u32;
+            let first = at + self.up_to(rest / 4);
+            let len = self.up_to(high.from(first) as u32);
+            if len > 0 {
+                missing.push((first, len));
+            }
+            at = first + len;
+        }
+        let feedback = wire::Feedback {
+            group: s.group,
+            root: s.root,
+            cum: s.cum,
+            below: s.cum,
+            limit: s.cum + self.up_to(2 * limits::WINDOW_MAX),
+            high,
+            received: s.received + self.up_to(100),
+            arrived_us: self.rng.bits() as u32,
+            held_us: self.up_to(10_000),
+            flight: s.flight.wrapping_sub(self.up_to(20) as u16),
+            flags: if self.rng.chance(0.5) {
+                flag::FLIGHT
+            } else {
+                0
+            },
+            missing: wire::Ranges::NONE,
+        };
+        wire::put_feedback(bytes, &feedback, missing.into_iter());
+    }
+
+    fn sync(&mut self, i: usize, bytes: &mut Vec<u8>) {
+        let next = self.streams[i].front + self.up_to(self.window);
+        let s = &self.streams[i];
+        let (group, root) = (s.group, s.root);
+        wire::put_sync(bytes, &wire::Sync { group, root, next });
+    }
+
+    /// A repair for the root. (Of a stream of its own it is the root, and may send what it likes.)
+    fn data(&mut self, i: usize, bytes: &mut Vec<u8>) {
+        let seq = self.streams[i].front + self.up_to(200) + 0u32.wrapping_sub(100);
+        let s = self.streams[i].clone();
+        let len = match self.rng.chance(0.5) {
+            true => s.chunk,
+            false => self.up_to(s.chunk),
+        };
+        let flags = self.rng.bits() as u8 & (flag::ASK | flag::LAST | flag::REPAIR);
+        let (origin, flags) = (Origin::Root(s.root), flags | flag::RELAYED);
+        wire::put_data(bytes, s.group, origin, seq, flags, len);
+        bytes.resize(bytes.len() + len as usize, 0xee);
+    }
+
+    fn reached(&mut self) -> Reached {
+        Reached {
+            count: Seq(self.up_to(3)),
+            round: self.up_to(3) as u16,
+        }
+    }
+
+    fn word(&mut self, i: usize, bytes: &mut Vec<u8>) {
+        let (at, heard) = (self.reached(), self.reached());
+        let word = wire::Word {
+            group: self.streams[i].group,
+            at,
+            heard: self.rng.chance(0.5).then_some(heard),
+            barrier: Some(Barrier::Central),
+            flags: self.rng.bits() as u8 & (flag::ASK | flag::ENDED),
+        };
+        wire::put_word(bytes, &word);
+    }
+
+    /// A question, or an answer to none.
+    fn answer(&mut self, i: usize, bytes: &mut Vec<u8>) {
+        let (group, front) = (self.streams[i].group, self.streams[i].front);
+        let nonce = self.rng.bits();
+        if self.rng.chance(0.5) {
+            let seq = front;
+            return wire::put_query(bytes, &wire::Query { group, seq, nonce });
+        }
+        let reply = wire::Reply {
+            group,
+            nonce,
+            op: Some((front, nonce)),
+            at: self.reached(),
+            barrier: Some(Barrier::Central),
+            ended: true,
+        };
+        wire::put_reply(bytes, &reply);
+    }
+}
