@@ -3,6 +3,7 @@
 mod common;
 
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Run, Scratch, receiver, same, sender};
 
@@ -427,5 +428,24 @@ fn a_checksum_finds_what_was_damaged_on_the_way() {
             // Nothing wrong was written: no block had to come again for its hash.
             assert_eq!(sent.result(&format!("r{i}"))["tally"]["mended"], 0);
         }
+    }
+}
+
+/// Of a hundred questions and answers one gets through, and nothing goes by TCP for it (P3.9).
+#[test]
+fn nine_of_ten_datagrams_may_be_lost_both_ways() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1_000_000);
+    let (send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
+    let run = |name: &str| {
+        let lossy = ["--inject-loss", "90"];
+        receiver(&address, name, &dir.path(name), &lossy)
+    };
+    let (a, b) = (run("a"), run("b"));
+    let sent = send.end_within(Duration::from_secs(20)).expect(0);
+    for (name, recv) in [("a", a), ("b", b)] {
+        recv.end().expect(0);
+        same(&source, &dir.path(name));
+        assert_eq!(sent.result(name)["tally"]["mended"], 0, "{sent:#?}");
     }
 }

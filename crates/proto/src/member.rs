@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::border::Reach;
 use crate::id::NodeId;
+use crate::losses::Losses;
 use crate::mutant::{self, Mutant};
 use crate::root::Trial;
 use crate::scheme::Detect;
@@ -65,6 +66,12 @@ pub struct Member {
     pub unanswered: u32,
     /// It has been reported as slow, and has not moved since.
     pub slow: bool,
+    /// What is lost on the way to it ...
+    pub losses: Losses,
+    /// ... as counted up to here: the lane's number, its new packets, and how many had been received.
+    pub counted: (u32, u32, u32),
+    /// How many probes it took to have an answer.
+    pub probes: u32,
     /// Whether multicast reaches it.
     pub hearing: Hearing,
     /// When it is tried again, if it does not.
@@ -98,6 +105,9 @@ impl Member {
             asked: Time::ZERO,
             unanswered: 0,
             slow: false,
+            losses: Losses::default(),
+            counted: (0, 0, 0),
+            probes: 1,
             hearing: Hearing::default(),
             trial: Trial::NEW,
         }
@@ -126,10 +136,19 @@ impl Member {
         self.is_mine() && self.below != end
     }
 
-    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it did
-    /// not.
+    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it had as many
+    /// chances to as it needs, and did not.
     pub fn patience(&self, first: Duration, detect: &Detect) -> Duration {
-        (first * (1 << self.unanswered.min(16))).min(detect.ask_max)
+        let vain = self.unanswered / self.chances();
+        (first * (1 << vain.min(16))).min(detect.ask_max)
+    }
+
+    /// How often it is asked, on average, until there is an answer: both may be lost.
+    fn chances(&self) -> u32 {
+        match self.losses.is_known() {
+            true => self.losses.tries().pow(2),
+            false => self.probes.max(1),
+        }
     }
 
     /// Whether it has been silent for so long that it is to be asked (again).
@@ -159,7 +178,8 @@ impl Member {
     }
 }
 
-/// Multicast is taken for lost on the way to a member that got none of so many packets in so long.
+/// Multicast is taken for lost on the way to a member that got none of so many packets in so long; where few
+/// arrive anyway, of as many more, up to the first of these numbers.
 const DEAF: [(u32, Duration); 3] = [
     (128, Duration::from_millis(100)),
     (16, Duration::from_millis(500)),
@@ -199,14 +219,24 @@ impl Hearing {
 
     /// The member says that it has `received` so many new packets, and the group has been `sent`
     /// so many: whether multicast does not reach it any more.
-    pub fn is_lost(&mut self, now: Time, received: u32, sent: u32, rtt: Duration) -> bool {
+    pub fn is_lost(
+        &mut self,
+        now: Time,
+        (received, sent): (u32, u32),
+        rtt: Duration,
+        tries: u32,
+    ) -> bool {
         if received != self.received {
             self.start(now, received, sent);
             return false;
         }
         let (missed, silent) = (sent.wrapping_sub(self.sent), now.since(self.since));
         // Everything that it lacks was sent long enough ago to have arrived.
-        let deaf = silent > rtt * 4 && DEAF.iter().any(|d| missed >= d.0 && silent >= d.1);
+        let deaf = silent > rtt * 4 && {
+            let most = DEAF[0].0;
+            DEAF.iter()
+                .any(|d| missed >= (d.0 * tries).min(most) && silent >= d.1)
+        };
         if !deaf {
             return false;
         }

@@ -28,6 +28,10 @@ use crate::wire::{self, Frame, Header, Origin, Probe, Query, Reply, flag};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
+/// All members together answer one probe so often, if there are no more of them, ...
+const ANSWERED: usize = 32;
+/// ... and each no more than so often.
+const ANSWERS_MAX: usize = 8;
 
 /// One process's end of the protocol.
 pub struct Node {
@@ -61,6 +65,9 @@ struct Group {
     chunk: u32,
     start: Seq,
     reach: BTreeMap<NodeId, Reach>,
+    /// Members that took more than one probe to answer, and how many; and whose probe was last heard here how often.
+    probes: BTreeMap<NodeId, u32>,
+    heard: (u32, u32),
     /// Members that were there once: what still comes from them is foreign.
     gone: BTreeSet<NodeId>,
     root: Option<Root>,
@@ -74,6 +81,21 @@ struct Group {
 }
 
 impl Group {
+    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a large group it may wait for any
+    /// of many, who would all answer.
+    fn answers(&mut self, probe: &Probe) -> usize {
+        let (last, heard) = self.heard;
+        let again = last == probe.nonce;
+        let heard = if again { heard + 1 } else { 1 };
+        self.heard = (probe.nonce, heard);
+        let answering = match probe.flags & flag::MULTICAST != 0 {
+            true => self.members.len(),
+            false => 1,
+        };
+        let most = (ANSWERED / answering).clamp(1, ANSWERS_MAX);
+        (heard as usize).min(most)
+    }
+
     /// This node's stream to the group.
     fn root(&mut self, config: &Config) -> &mut Root {
         self.root.get_or_insert_with(|| {
@@ -89,7 +111,12 @@ impl Group {
                 coroot: hierarchy.collector(turn).is_none() && hierarchy.is_coroot(turn),
             });
             let charges: Vec<_> = charges.collect();
-            Root::new(config, (self.id, None), &charges, self.chunk, self.start)
+            let stream = (self.id, None);
+            let mut root = Root::new(config, stream, &charges, self.chunk, self.start);
+            for (&node, &probes) in &self.probes {
+                root.proven(node, probes);
+            }
+            root
         })
     }
 
@@ -297,6 +324,8 @@ impl Node {
             chunk,
             start,
             reach: gone.iter().map(|&m| (m, Reach::Nothing)).collect(),
+            probes: BTreeMap::new(),
+            heard: (0, 0),
             gone,
             root: None,
             inbound: Vec::new(),
@@ -536,7 +565,11 @@ impl Node {
             }
             Frame::Probe(f) => {
                 let mine = f.flags & flag::ALONE == 0 || f.nonce == self.config.node.0;
-                if mine && self.acks.len() < ACKS_MAX {
+                let copies = match mine {
+                    true => group.answers(f),
+                    false => 0,
+                };
+                for _ in 0..copies.min(ACKS_MAX - self.acks.len()) {
                     self.acks.push_back((from, *f));
                 }
             }
@@ -792,9 +825,18 @@ impl Node {
         let Some(result) = group.prover.as_ref().and_then(|p| p.result(now)) else {
             return;
         };
-        let result: Vec<_> = result.filter(|r| r.1 != Reach::Multicast).collect();
+        let result: Vec<_> = result.collect();
         group.prover = None;
-        for (node, reach) in result {
+        for (node, reach, probes) in result {
+            if probes > 1 {
+                group.probes.insert(node, probes);
+            }
+            if let Some(root) = &mut group.root {
+                root.proven(node, probes);
+            }
+            if reach == Reach::Multicast {
+                continue;
+            }
             group.reach.insert(node, reach);
             group
                 .root(&self.config)

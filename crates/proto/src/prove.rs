@@ -14,6 +14,8 @@ use crate::{GroupId, limits};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(2);
 const INTERVAL_MAX: Duration = Duration::from_millis(20);
+/// So many are probed more often.
+const FEW: usize = 16;
 /// A stage has at least so many probes: one that was not running for a while has not tried.
 const PROBES_MIN: u32 = 20;
 /// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
@@ -36,8 +38,8 @@ pub struct Prover {
     unicast: bool,
     /// Whether multicast is tried at all.
     multicast: bool,
-    /// Members and how they are reached, as far as is known; sorted by node.
-    reach: Vec<(NodeId, Option<Reach>)>,
+    /// Members, how they are reached, as far as is known, and how many probes that took; sorted by node.
+    reach: Vec<(NodeId, Option<Reach>, u32)>,
     /// In the unicast stage: whom to probe next in this round.
     cursor: usize,
 }
@@ -63,7 +65,7 @@ impl Prover {
             interval: INTERVAL_MIN,
             unicast: pair,
             multicast: !pair,
-            reach: members.map(|m| (m, None)).collect(),
+            reach: members.map(|m| (m, None, 1)).collect(),
             cursor: 0,
         };
         debug_assert!(prover.reach.len() <= limits::MEMBERS_MAX);
@@ -77,6 +79,9 @@ impl Prover {
         }
         if let Ok(i) = self.reach.binary_search_by_key(&from, |r| r.0) {
             let multicast = probe.flags & flag::MULTICAST != 0;
+            if self.reach[i].1.is_none() {
+                self.reach[i].2 = self.probes.max(1);
+            }
             self.reach[i].1 = match self.reach[i].1 {
                 Some(Reach::Multicast) => Some(Reach::Multicast),
                 _ if multicast => Some(Reach::Multicast),
@@ -100,8 +105,8 @@ impl Prover {
         }
     }
 
-    /// The result, once there is one.
-    pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, Reach)> + '_> {
+    /// The result, once there is one: how each is reached, and how many probes of a kind that took.
+    pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, Reach, u32)> + '_> {
         let known = self.reach.iter().all(|r| r.1.is_some());
         let over = match known {
             true => now >= self.settles,
@@ -110,13 +115,24 @@ impl Prover {
         over.then(|| {
             self.reach
                 .iter()
-                .map(|r| (r.0, r.1.unwrap_or(Reach::Nothing)))
+                .map(|r| (r.0, r.1.unwrap_or(Reach::Nothing), r.2))
         })
     }
 
     /// Whether this stage has had its time and its probes.
     fn is_tried(&self, now: Time) -> bool {
-        now >= self.until && self.probes >= PROBES_MIN
+        now >= self.until && self.probes >= PROBES_MIN * self.haste()
+    }
+
+    /// How much more often than a large group few are probed: where nine of ten datagrams are lost, one probe of a hundred
+    /// is answered.
+    fn haste(&self) -> u32 {
+        let unknown = || self.reach.iter().filter(|r| r.1.is_none()).count();
+        let answering = match self.unicast {
+            true => unknown(),
+            false => self.reach.len(),
+        };
+        if answering <= FEW { 4 } else { 1 }
     }
 
     /// The next probe, if one is due.
@@ -152,7 +168,7 @@ impl Prover {
         };
         self.probes += 1;
         self.next_at = now + self.interval;
-        self.interval = (self.interval * 3 / 2).min(INTERVAL_MAX);
+        self.interval = (self.interval * 3 / 2).min(INTERVAL_MAX / self.haste());
         to
     }
 

@@ -20,6 +20,7 @@ impl Inbound {
     /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner, but not
     /// before it is sure. Who combines others' waits for them.
     pub(super) fn ask(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
+        self.repeat(scheme);
         let turn = scheme.feedback.turn * self.turn;
         let patience = self.patience(scheme);
         if let Some((at, _)) = &mut self.ripens {

@@ -20,6 +20,7 @@ use crate::gaps::{Gaps, Seen};
 use crate::id::{Cut, Extent, GroupId, NodeId, OpId, Token};
 use crate::lane::Send;
 use crate::limits;
+use crate::losses::Losses;
 use crate::mutant::{self, Mutant};
 use crate::reporters::Reporters;
 use crate::root::{Charge, Root};
@@ -37,6 +38,9 @@ const FORGET: Duration = Duration::from_secs(10);
 /// An operation of no more packets is a short one: each that is lost may be asked for before it is posted. Repairs of longer
 /// ones come as sums and parity packets as a rule, which are of use only once they are.
 const SHORT_MAX: u32 = 8;
+
+/// What is said again because it may be lost is said so soon.
+const ECHO: Duration = Duration::from_millis(1);
 
 /// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half of
 /// the numbers are used up in 0.7 s.
@@ -193,8 +197,16 @@ pub struct Inbound {
     learnt: Time,
     /// Since when the first gap has been open.
     opened: Time,
+    /// After how long what is missing is asked for again, and how often it has been since that was doubled.
     retry: Duration,
     doubts: Doubts,
+    retries: u32,
+    /// What is lost on the way here.
+    losses: Losses,
+    /// How often the root has asked before anything came.
+    asks: u32,
+    /// How often what was said last is still to be said again.
+    echoes: u32,
 }
 
 impl Inbound {
@@ -261,6 +273,10 @@ impl Inbound {
             opened: Time::ZERO,
             retry: scheme.detect.ask_min,
             doubts: Doubts::default(),
+            retries: 0,
+            losses: Losses::default(),
+            asks: 0,
+            echoes: 0,
         }
     }
 
@@ -362,6 +378,7 @@ impl Inbound {
         } else if !self.gaps.cum().before(self.last_limit) {
             // The root takes this node for not ready.
             self.plan(now);
+            self.repeat(scheme);
         } else if !scheme.feedback.asked_only {
             if !gap.before(asked) && gap.before(self.ripe.min(self.end)) {
                 // What was lost before it was posted is what holds this node up now.
@@ -428,6 +445,7 @@ impl Inbound {
         };
         self.arrive((flight, arrived), node.counters);
         self.received = self.received.wrapping_add(u32::from(fresh));
+        self.count_lost(high, fresh && !repeat);
         self.carry(now, node.out);
         if fresh && repeat {
             // It was overtaken by its own repair.
@@ -592,12 +610,22 @@ impl Inbound {
         }
     }
 
+    /// What was sent is known up to `high` no more, but further, and a new packet has come or not.
+    fn count_lost(&mut self, high: Seq, new: bool) {
+        let sent = self.gaps.high().from(high).max(0) as u32;
+        if sent > 0 || new {
+            self.losses.note(sent, u32::from(new));
+        }
+    }
+
     /// The root tells what it has sent and asks.
     pub fn sync(&mut self, now: Time, scheme: &Scheme, next: Seq) {
         if !self.gaps.is_open() {
             self.opened = now;
         }
+        let high = self.gaps.high();
         self.gaps.announce(next);
+        self.count_lost(high, false);
         if mutant::active(Mutant::NobodyIsAsked) {
             return;
         }
@@ -607,6 +635,7 @@ impl Inbound {
         if asks && self.gaps.is_open() && self.ripens.is_none() {
             self.ripens = Some((now + self.patience(scheme), self.gaps.high()));
         }
+        self.asks += u32::from(self.newest.is_none());
         self.ask(now, scheme, next);
         if let Below::Combines(reporters) = &mut self.below {
             reporters.ask(next);
@@ -708,6 +737,7 @@ impl Inbound {
                 self.plan(now + rule.piggyback + rule.unhurried);
             } else {
                 self.plan(now + rule.piggyback + rule.turn * self.turn);
+                self.repeat(scheme);
             }
         }
         if !scheme.feedback.asked_only {
@@ -794,7 +824,15 @@ impl Inbound {
         if asks && lacking && !self.has_failed() {
             // What is missing is asked for again, ever more patiently, until something moves.
             self.plan(now + self.retry);
-            self.retry = (self.retry * 2).min(scheme.detect.ask_max);
+            self.retries += 1;
+            // A question and what it asks for have both to arrive.
+            if self.retries >= self.tries().pow(2) {
+                self.retry = (self.retry * 2).min(scheme.detect.ask_max);
+                self.retries = 0;
+            }
+        } else if self.echoes > 0 {
+            self.echoes -= 1;
+            self.plan(now + ECHO);
         }
     }
 

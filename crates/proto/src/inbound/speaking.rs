@@ -4,6 +4,11 @@
 use super::*;
 use crate::scheme::FeedbackRule;
 
+/// However much is lost, feedback is not so many times as frequent.
+const HASTE: u32 = 4;
+/// So many questions count, in groups of up to so many receivers.
+const ASKS_MAX: u32 = 8;
+
 /// Who has posted nothing may be about to; after so long the root is told not to wait.
 const ABSENT: Duration = Duration::from_millis(1);
 
@@ -27,7 +32,7 @@ impl Inbound {
             return;
         }
         if filled != self.gaps.filled() {
-            self.retry = self.retry_first(scheme);
+            (self.retry, self.retries) = (self.retry_first(scheme), 0);
             if fresh && filled != high {
                 // What closes the first gap was not lost, only late: be so patient from now on.
                 self.learn(now, scheme, now.since(self.opened) * 5 / 4);
@@ -50,14 +55,15 @@ impl Inbound {
             let soon = self.spaced(now, self.last_feedback, scheme);
             self.plan(soon + rule.piggyback);
         } else {
-            self.plan(now + rule.delay_max * self.stretch);
+            self.plan(now + rule.delay_max * self.stretch / self.tries().min(HASTE));
         }
     }
 
     /// Data packets from one report to the next: few at first, so that the pacer learns fast.
     fn every(&self, rule: &FeedbackRule) -> u32 {
         let every = rule.every.min(16 + self.received / 16);
-        every.saturating_mul(self.stretch)
+        // Of what is sent few arrive, and of the reports, too.
+        (every.saturating_mul(self.stretch) / self.tries().pow(2)).max(1)
     }
 
     /// Where the count of data packets begins after a report. With skew it ends at a packet whose number is this node's,
@@ -102,6 +108,26 @@ impl Inbound {
             }
             false => detect.ask_min,
         }
+    }
+
+    /// How often the root is told something until it hears it, as far as is known; ways are taken to lose as much in
+    /// one direction as in the other. A crowd is loud enough.
+    pub(super) fn tries(&self) -> u32 {
+        (self.losses.tries() / self.stretch).max(1)
+    }
+
+    /// What is said next is said several times, if much is lost: nobody knows when it is heard.
+    pub(super) fn repeat(&mut self, scheme: &Scheme) {
+        if scheme.feedback.asked_only || scheme.detect.by_sender {
+            return; // the root will ask
+        }
+        // Who is asked again and again has not been heard. (Nothing else tells before the first packet.)
+        let asks = match self.newest {
+            None => self.asks.min(ASKS_MAX) / self.receivers.div_ceil(ASKS_MAX),
+            Some(_) => 1,
+        };
+        let tries = self.tries().max(asks);
+        self.echoes = (tries - 1) * 2;
     }
 
     /// Whether all that is posted has been sent.
@@ -150,7 +176,7 @@ impl Inbound {
 
     /// When feedback may be sent again after the last one, were it not pressing.
     pub(super) fn spaced(&self, now: Time, last: Option<Time>, scheme: &Scheme) -> Time {
-        let spacing = scheme.feedback.spacing_min * self.stretch;
+        let spacing = scheme.feedback.spacing_min * self.stretch / self.tries().min(HASTE);
         last.map_or(now, |t| (t + spacing).max(now))
     }
 

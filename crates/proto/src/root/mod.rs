@@ -32,6 +32,7 @@ use crate::hierarchy::Hierarchy;
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::lane::{Lane, Op, Send};
 use crate::limits;
+use crate::losses::Losses;
 use crate::member::{GROUP_LANE, Member};
 use crate::mutant::{self, Mutant};
 use crate::pace::Pacer;
@@ -195,6 +196,8 @@ impl Root {
             window: Window::new(start, self.window, members),
             pacer: Pacer::new(self.rate),
             fresh: 0,
+            tries: 1,
+            lossy: 0,
             follows: false,
             at_base: 0,
             limit: None,
@@ -288,6 +291,7 @@ impl Root {
             lane.window.skip_to(sent.max(cum));
         }
         lane.follows = reach == Reach::Multicast;
+        self.members[i].losses = Losses::default();
         if let Some(group) = &self.lanes[self.members[i].lane] {
             lane.pacer.begin_at(group.pacer.rate() / 2);
         }
@@ -315,6 +319,27 @@ impl Root {
         }
     }
 
+    /// How many probes it took to have a member's answer.
+    pub fn proven(&mut self, node: NodeId, probes: u32) {
+        if let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) {
+            self.members[i].probes = probes;
+        }
+    }
+
+    /// Finds anew how lossy the ways of a lane's members are.
+    fn weigh(&mut self, lane: usize) {
+        let Some(l) = &mut self.lanes[lane] else {
+            return;
+        };
+        let mine = self
+            .members
+            .iter()
+            .filter(|m| m.lane == lane && m.is_mine());
+        let lossy = mine.map(|m| m.losses.tries()).filter(|t| *t > 1);
+        (l.tries, l.lossy) = lossy.fold((1, 0), |(most, n), t| (t.max(most), n + 1));
+        l.window.expect(l.tries);
+    }
+
     fn move_to(&mut self, i: usize, lane: usize) {
         let from = core::mem::replace(&mut self.members[i].lane, lane);
         if from != lane {
@@ -331,9 +356,11 @@ impl Root {
                 self.lanes[from] = None;
             } else {
                 self.settle(from);
+                self.weigh(from);
             }
         }
         self.settle(lane);
+        self.weigh(lane);
     }
 
     /// Members whose progress a lane waits for: those that are ready, or that have everything.
@@ -408,6 +435,7 @@ impl Root {
                 demand.forget(i as u32);
             }
             self.settle(at);
+            self.weigh(at);
         } else {
             self.lanes[at] = None;
         }
@@ -572,6 +600,8 @@ impl Root {
         let (seq, one) = match repair {
             Some((seq, who)) => {
                 let one = match (how, who) {
+                    // Who else lacks it may have said so in vain.
+                    (How::Coded | How::Sums | How::Blocks, Lacking::One(_)) if l.lossy > 1 => None,
                     (_, Lacking::Stubborn(i))
                     | (
                         How::Coded | How::Sums | How::Blocks | How::Cheaper | How::Unicast,
@@ -597,7 +627,7 @@ impl Root {
         let l = self.lanes[at].as_mut()?;
         let sources = match (repair, how) {
             (Some((_, Lacking::One(_) | Lacking::Several(_))), How::Coded | How::Sums)
-                if !alone =>
+                if !alone && l.lossy == 0 =>
             {
                 l.window.combine(op.base, op.end())?
             }

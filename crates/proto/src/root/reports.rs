@@ -3,6 +3,9 @@
 
 use super::*;
 
+/// Losses are counted over at least so many packets: it is not known which of a flight have been received.
+const COUNTED_MIN: i32 = 16;
+
 impl Root {
     /// What a receiver tells.
     pub fn feedback(
@@ -157,6 +160,37 @@ impl Root {
                 self.rtt = Some((r * 7 + rtt) / 8);
             }
         }
+        self.count_lost(i, &flight, f.received);
+    }
+
+    /// Counts what was lost on the way to a member: it had received so many new packets when this flight reached it.
+    fn count_lost(&mut self, i: usize, flight: &Flight, received: u32) {
+        let m = &mut self.members[i];
+        let Some(l) = self.lanes[m.lane].as_ref() else {
+            return;
+        };
+        let (lane, sent_before, received_before) = m.counted;
+        let here = (flight.lane, flight.fresh, received);
+        if flight.lane != l.number {
+            return;
+        }
+        // The first lane begins with nothing sent.
+        if lane != flight.lane && (lane, m.lane) != (0, GROUP_LANE) {
+            m.counted = here;
+            return;
+        }
+        let sent = flight.fresh.wrapping_sub(sent_before) as i32;
+        let arrived = received.wrapping_sub(received_before) as i32;
+        if sent < COUNTED_MIN || arrived < 0 {
+            return;
+        }
+        m.counted = here;
+        let before = m.losses.tries();
+        m.losses.note(sent as u32, arrived.min(sent) as u32);
+        if m.losses.tries() != before {
+            let lane = m.lane;
+            self.weigh(lane);
+        }
     }
 
     /// A member's numbers have changed: the lane may go on, or the member changes lanes.
@@ -209,7 +243,10 @@ impl Root {
         let m = &mut self.members[i];
         if m.reach != Reach::Multicast || !m.is_ready() {
             m.hearing.start(now, f.received, sent);
-        } else if m.hearing.is_lost(now, f.received, sent, rtt) {
+        } else if m
+            .hearing
+            .is_lost(now, (f.received, sent), rtt, m.losses.tries())
+        {
             let node = m.node;
             self.serve_alone(i, Reach::Unicast);
             out.push_back(Output::Event(Event::Path {

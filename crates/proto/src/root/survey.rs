@@ -44,6 +44,7 @@ impl Root {
         self.survey_at = (!self.ops.is_empty()).then(|| now + first);
         let end = self.end;
         let (mut singly, mut together) = (0, false);
+        let (mut again, mut count_again) = ([0; ASK_SINGLY], 0);
         let asks = self.asks.len();
         let (from, count) = (self.ask_from, self.members.len());
         if self.relay.is_none() {
@@ -75,6 +76,10 @@ impl Root {
                 singly += 1;
                 self.asks.push_back(Dest::Node(m.node));
                 self.ask_from = i + 1;
+                if m.losses.tries() > 1 && m.is_ready() {
+                    again[count_again] = i;
+                    count_again += 1;
+                }
             } else {
                 continue; // its turn comes with the next survey
             }
@@ -83,6 +88,14 @@ impl Root {
         }
         if together {
             self.asks.push_back(Dest::Group(self.group));
+        }
+        // Where much is lost, what the question is about goes with it.
+        for &i in &again[..count_again] {
+            let m = &self.members[i];
+            let lacks = m.seen.2.max(m.cum);
+            let upto = self.repairable(m);
+            let noted = self.note(now, i, (lacks, 1), upto, (None, Duration::ZERO));
+            self.members[i].repairs += noted;
         }
         debug_assert!(self.asks.len() <= asks + ASK_SINGLY + 1);
         // A silent required receiver must not stop the pacer's rounds.

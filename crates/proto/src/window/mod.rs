@@ -78,6 +78,8 @@ pub struct Window {
     base: Seq,
     next: Seq,
     repairs: VecDeque<(Seq, Time)>,
+    /// How often a packet is sent until it arrives, on average.
+    tries: u32,
     /// Whom it serves; `None`: they are not told apart.
     members: Option<Range<u32>>,
 }
@@ -98,8 +100,14 @@ impl Window {
             base: start,
             next: start,
             repairs: VecDeque::with_capacity(size),
+            tries: 1,
             members,
         }
+    }
+
+    /// A packet is sent so often until it arrives, on average.
+    pub fn expect(&mut self, tries: u32) {
+        self.tries = tries;
     }
 
     /// Everything before this has been placed by all that count.
@@ -256,7 +264,7 @@ impl Window {
         // If multicast has been tried in vain, they are served one by one; where the others are not known,
         // they get every other repair.
         let others = self.members.is_none() && slot.lacking > 1 && slot.repairs.is_multiple_of(2);
-        let stubborn = match slot.repairs >= MULTICASTS_MAX && !others {
+        let stubborn = match slot.repairs >= MULTICASTS_MAX * self.tries && !others {
             true => known(turn_of(slot.lacking, slot.repairs)),
             false => None,
         };
