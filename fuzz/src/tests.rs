@@ -56,24 +56,28 @@ fn seeds() -> Vec<Vec<u8>> {
             wire::put_parity(bytes, group, (Seq(START), 79, 3), 1, 64);
             bytes.extend([7; 64]);
         });
-        put(&|bytes| {
-            let feedback = wire::Feedback {
-                group,
-                root: NodeId(1),
-                cum: Seq(START + 2),
-                below: Seq(START + 2),
-                limit: Seq(START + 70),
-                high: Seq(START + 9),
-                received: 3,
-                arrived_us: 1000,
-                held_us: 10,
-                flight: 1,
-                flags: wire::flag::FLIGHT,
-                missing: wire::Ranges::NONE,
-            };
-            let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];
-            wire::put_feedback(bytes, &feedback, missing.into_iter());
-        });
+        // The root believes no acknowledgement of what it has not sent, so the first report opens
+        // the window, and the second can be true only after it.
+        for cum in [START, START + 2] {
+            put(&|bytes| {
+                let feedback = wire::Feedback {
+                    group,
+                    root: NodeId(1),
+                    cum: Seq(cum),
+                    below: Seq(cum),
+                    limit: Seq(START + 70),
+                    high: Seq(START + 9),
+                    received: 3,
+                    arrived_us: 1000,
+                    held_us: 10,
+                    flight: 1,
+                    flags: wire::flag::FLIGHT,
+                    missing: wire::Ranges::NONE,
+                };
+                let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];
+                wire::put_feedback(bytes, &feedback, missing.into_iter());
+            });
+        }
         put(&|bytes| {
             let next = Seq(START + 20);
             let root = source;
