@@ -223,7 +223,7 @@ struct place *place_of(MPI_Comm comm) {
     int found;
     if (PMPI_Comm_get_attr(comm, shim.keyval, &place, &found) != MPI_SUCCESS)
         return NULL;
-    if (found && place->comm == MPI_COMM_NULL)
+    if (found && place->name[0] == '\0')
         name(place, comm);
     return found ? place : place_create(comm);
 }

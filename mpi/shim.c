@@ -491,7 +491,10 @@ void shim_begin(void) {
     watch_begin();
     tune_begin();
     /* All ranks are here, so agree now on what nearly every program uses first. */
-    rehearse(place_of(MPI_COMM_WORLD));
+    struct place *world = place_of(MPI_COMM_WORLD);
+    rehearse(world);
+    if (world)
+        world->name[0] = '\0'; /* the program may give it a name before its first call */
     if (shim.verbose && shim.rank == 0)
         say("serves MPI_Bcast and MPI_Barrier of %d ranks", size);
 out:

@@ -43,7 +43,7 @@ struct place {
     enum reason why;           /* there is none */
     int rank, size, hosts;
     struct choice choice;      /* what is served all the same by the library */
-    char name[32];             /* as it was at the first use, for people */
+    char name[32];             /* as it was at the program's first call, for people; empty before */
     unsigned said;             /* reasons that were told, a bit each */
     uint64_t bcasts, bytes, barriers, handed;
 };
