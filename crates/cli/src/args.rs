@@ -418,9 +418,9 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub receivers: u32,
     /// Rate of the emulated link that the sender sends by, or off: as fast as this machine can
-    #[arg(long, value_name = "RATE|off", default_value = "250Mbit", value_parser = units::link)]
+    #[arg(long, value_name = "RATE|off", default_value = "500Mbit", value_parser = units::link)]
     pub link: units::Link,
-    /// Length of the file [default: 32M, or less if there is less space]
+    /// Length of the file [default: 64M, or less if there is less space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub size: Option<u64>,
     /// Share of datagrams that are dropped at each end

@@ -23,9 +23,9 @@ use crate::args;
 use crate::output::{bar, table};
 use crate::units;
 
-/// Length of the file if there is space. By the default link a copy of it takes about a second, in
-/// which two busy cores still serve seven receivers: what is seen is the link.
-const SIZE: u64 = 32 << 20;
+/// Length of the file if there is space. A copy of it takes about a second on the default link,
+/// which is what is seen as long as two cores serve seven receivers at that rate.
+const SIZE: u64 = 64 << 20;
 /// One round takes no longer than this, or it has failed; and four times as long as the link needs
 /// for a copy to each receiver.
 const ROUND_MAX: Duration = Duration::from_secs(60);
