@@ -291,7 +291,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
     let hidden = offer(&dir.file(".bash_profile", 17));
     let end = cluster.start("h2", &["recv", to]).end().expect(2);
     assert!(end.stderr.contains("--any"), "{}", end.stderr);
-    // Whoever takes anything takes no name that does something by itself.
+    // A receiver started with --any takes no name that does something by itself.
     let end = cluster.start("h2", &["recv", to, "--any"]).end().expect(2);
     assert!(end.stderr.contains(".bash_profile"), "{}", end.stderr);
     hidden.signal(Signal::KILL);

@@ -251,7 +251,7 @@ impl Default for SendOptions {
 }
 
 /// Which of the senders that announce themselves a receiver takes that was told no address.
-/// Nothing proves an announcement: whoever is on the network may offer any file.
+/// Nothing proves an announcement: any host on the network may offer any file.
 #[derive(Clone, Debug, Default)]
 pub enum Accept {
     /// None.

@@ -213,7 +213,7 @@ fn a_slow_disk_keeps_nobody_waiting_but_who_needs_it() {
     needy.write_all(&need(0, true, &[])).unwrap();
     needy.write_all(&need(1, false, &[3, 63])).unwrap();
     needy.write_all(&need(2, false, &[])).unwrap();
-    // It reads for that one, and hears the others.
+    // The thread reads for one receiver, and the sender hears the others meanwhile.
     let _other = connect(&rendezvous, &hello("other"));
     until_hello(&rendezvous, "other");
     for expected in [[0, 1, 0], [1, 0, 2], [2, 0, 0]] {

@@ -217,7 +217,7 @@ pub struct SendReport {
     pub receivers: Vec<ReceiverReport>,
     /// Receivers that came and were refused, or found that they could not take part.
     pub refused: Vec<ReceiverReport>,
-    /// How many more there were, of which nothing else is kept.
+    /// Number of further refused receivers, which are only counted.
     pub refused_more: u64,
 }
 
