@@ -312,7 +312,8 @@ pub struct Send {
     /// only causes losses [default: as fast as the slowest receiver takes it]
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub rate: Option<u64>,
-    /// Admit so many receivers from one address (with IPv6: from one /64)
+    /// Admit so many receivers from one address (with IPv6: from one /64, unless it is the link of
+    /// the sender, whose hosts share it)
     #[arg(long, value_name = "N", default_value_t = PER_HOST as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
     pub per_host: u32,
     /// Refuse receivers whose datagrams are smaller, for everybody's packets are as small as the

@@ -7,7 +7,6 @@ use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 
 use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::error::Error;
-use crate::transfer::WIRE_OVERHEAD;
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::link::Link;
 use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
@@ -56,7 +55,7 @@ pub(crate) fn open(options: &NetOptions, near: IpAddr, ttl: u8, seed: u64) -> Re
         ..Faults::loss(seed, options.inject_loss)
     };
     let faulty = Fault::new(udp, faults);
-    Ok(Link::new(faulty, options.emulate_link, WIRE_OVERHEAD))
+    Ok(Link::new(faulty, options.emulate_link, udp::WIRE_OVERHEAD))
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {

@@ -8,10 +8,6 @@ use serde::Serialize;
 use crate::bootstrap::message::Tally;
 use crate::error::exit;
 
-/// Ethernet, IPv4 and UDP headers: what the wire carries beside each datagram, in bytes. (FCS,
-/// preamble and gap not counted; 20 more with IPv6.)
-pub const WIRE_OVERHEAD: u64 = 14 + 20 + 8;
-
 /// What happens at a sender.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

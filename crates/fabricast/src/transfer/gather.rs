@@ -257,7 +257,7 @@ impl<'a> Gathering<'a> {
         if objection.is_some() {
             return Ok(objection);
         }
-        let objection = self.no_seat(address, hello);
+        let objection = self.no_seat(address, local, hello);
         if objection.is_some() {
             return Ok(objection);
         }
@@ -343,7 +343,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Why there is no seat for this receiver.
-    fn no_seat(&self, address: SocketAddr, hello: &Hello) -> Option<String> {
+    fn no_seat(&self, address: SocketAddr, local: SocketAddr, hello: &Hello) -> Option<String> {
         let taken =
             |m: &Member| m.address.ip() == address.ip() && m.hello.udp_port == hello.udp_port;
         if self.members.iter().any(taken) {
@@ -355,9 +355,9 @@ impl<'a> Gathering<'a> {
                 hello.name
             ));
         }
-        let host = host(address.ip());
+        let host = host(address.ip(), local.ip());
         let per_host = self.options.per_host;
-        let here = |m: &&Member| self::host(m.address.ip()) == host;
+        let here = |m: &&Member| self::host(m.address.ip(), m.local.ip()) == host;
         if self.members.iter().filter(here).count() >= per_host {
             let what = match host {
                 IpAddr::V6(_) if host != address.ip() => format!("{host}/64"),
@@ -486,14 +486,17 @@ impl<'a> Gathering<'a> {
 }
 
 /// Whose seats are counted together: those of an address, or of a prefix of 64 bits with IPv6, for
-/// a host may take any address of its own. Every link has the same prefix of local addresses, so
-/// these count one by one; and so does the loopback.
-fn host(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) if !v6.is_unicast_link_local() && !v6.is_loopback() => {
-            Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into()
+/// a remote host may take any address of its prefix. The hosts of one link share a prefix, so
+/// addresses count one by one where the sender has this prefix itself (`local`, its own address at
+/// that connection), where they are link-local, and on the loopback.
+fn host(ip: IpAddr, local: IpAddr) -> IpAddr {
+    let prefix = |v6: Ipv6Addr| Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64);
+    match (ip.to_canonical(), local.to_canonical()) {
+        (IpAddr::V6(v6), IpAddr::V6(own)) if prefix(v6) == prefix(own) => v6.into(),
+        (IpAddr::V6(v6), _) if !v6.is_unicast_link_local() && !v6.is_loopback() => {
+            prefix(v6).into()
         }
-        other => other,
+        (other, _) => other,
     }
 }
 
@@ -575,12 +578,14 @@ mod tests {
 
     #[test]
     fn addresses_that_one_host_can_have_count_as_one() {
-        let same = |a: &str, b: &str| host(a.parse().unwrap()) == host(b.parse().unwrap());
+        let host = |ip: &str| host(ip.parse().unwrap(), "2001:db8:0:7::7".parse().unwrap());
+        let same = |a: &str, b: &str| host(a) == host(b);
         assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
         assert!(same("10.0.0.1", "::ffff:10.0.0.1"));
         for (a, b) in [
             ("10.0.0.1", "10.0.0.2"),
             ("2001:db8::1", "2001:db8:0:1::1"),
+            ("2001:db8:0:7::1", "2001:db8:0:7::2"),
             ("fe80::1", "fe80::2"),
             ("::1", "::2"),
         ] {

@@ -20,9 +20,7 @@ mod refusals;
 mod roster;
 mod sending;
 
-pub use events::{
-    ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD,
-};
+pub use events::{ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic};
 pub use pattern::Pattern;
 pub use receiving::recv;
 pub use sending::send;

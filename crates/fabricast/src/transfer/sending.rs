@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
-use super::events::{SendEvent, SendReport, State, Traffic, WIRE_OVERHEAD};
+use super::events::{SendEvent, SendReport, State, Traffic};
 use super::gather::{Gathering, LATE};
 use super::plan::{Plan, open};
 use super::roster::{Stage, Work, clean_name, reach_name};
@@ -19,6 +19,7 @@ use crate::error::{Error, exit, spoken};
 use crate::net::{Clock, Net, random};
 use crate::object::{Content, FileObject, Memory, Secret, Source};
 use crate::transport::Transport;
+use crate::transport::udp::WIRE_OVERHEAD;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);

@@ -38,6 +38,9 @@ pub use self::sleep::{Ready, Sending, Sleeper};
 use self::interface::because;
 use super::{Caps, Claims, Outgoing, Transport};
 
+/// Ethernet, IPv4 and UDP headers: what the wire carries beside each datagram, in bytes. (FCS,
+/// preamble and gap not counted; 20 more with IPv6.)
+pub const WIRE_OVERHEAD: u64 = 14 + 20 + 8;
 /// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
 /// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
 const MTU_MAX: usize = 9000;
