@@ -63,7 +63,7 @@ pub enum Command {
     Prove {
         /// Whose members.
         group: GroupId,
-        /// How long to try multicast.
+        /// How long to try multicast; if not at all, all members are served by unicast.
         multicast: Duration,
         /// How long then to try unicast.
         unicast: Duration,

@@ -53,9 +53,7 @@ pub struct Lane {
     pub pacer: Pacer,
     /// New packets sent.
     pub fresh: u32,
-    /// How often a packet is sent until it reaches its members, on average: most for this many, who need more than one try.
-    pub tries: u32,
-    /// See `tries`.
+    /// Members that need more than one try for a packet, on average.
     pub lossy: u32,
     /// Its member hears the group's lane, and what that has sent is sent.
     pub follows: bool,

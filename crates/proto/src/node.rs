@@ -36,7 +36,10 @@ const ANSWERS_MAX: usize = 8;
 /// One process's end of the protocol.
 pub struct Node {
     config: Config,
+    /// Nonces of queries.
     rng: Rng,
+    /// How often members have been probed: the nonce of a probe.
+    probings: u32,
     index: BTreeMap<GroupId, usize>,
     groups: Vec<Option<Group>>,
     /// Peers that are gone: what still comes from them is foreign.
@@ -226,13 +229,16 @@ impl Group {
 }
 
 impl Node {
-    /// A node that is in no group yet. Equal seeds and equal calls give equal answers.
+    /// A node that is in no group yet. Equal seeds and equal calls give equal answers. The seed must
+    /// be secret and as long as it looks: who can guess it can answer this node's queries in
+    /// another's name (spec 2.13).
     /// The scheme's values are brought within their bounds ([`Scheme::bounded`]).
     pub fn new(mut config: Config, seed: u64) -> Node {
         config.scheme = config.scheme.bounded();
         Node {
             config,
             rng: Rng::new(seed),
+            probings: 0,
             index: BTreeMap::new(),
             groups: Vec::new(),
             gone: BTreeSet::new(),
@@ -403,7 +409,9 @@ impl Node {
     }
 
     fn prove(&mut self, now: Time, group: GroupId, patience: [Duration; 2]) -> Result<(), Refused> {
-        let nonce = self.rng.bits() as u32;
+        // A probe is multicast, so its nonce tells old probes from new ones and hides nothing.
+        self.probings = self.probings.wrapping_add(1);
+        let nonce = self.probings;
         let (at, group) = self.group(group)?;
         let node = self.config.node;
         let gone = |m: &NodeId| group.reach.get(m) == Some(&Reach::Nothing);

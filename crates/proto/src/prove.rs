@@ -14,9 +14,13 @@ use crate::{GroupId, limits};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(2);
 const INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// So many are probed more often.
+/// So many members or fewer are probed [`HASTE`] times as often as more are.
 const FEW: usize = 16;
-/// A stage has at least so many probes: one that was not running for a while has not tried.
+/// How much more often few members are probed. Where nine of ten datagrams are lost, one probe of a
+/// hundred is answered.
+const HASTE: u32 = 4;
+/// A stage has at least so many probes, and [`HASTE`] times as many with few members: a node that was
+/// not running for a while has not tried.
 const PROBES_MIN: u32 = 20;
 /// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -45,7 +49,8 @@ pub struct Prover {
 }
 
 impl Prover {
-    /// Starts probing `members`, sorted by node; a group of two has no multicast to be tried.
+    /// Starts probing `members`, sorted by node: by multicast for as long as `multicast` says, not at
+    /// all if that is nothing or if this is a group of two (`pair`), then for `unicast`.
     pub fn new(
         now: Time,
         group: GroupId,
@@ -54,17 +59,18 @@ impl Prover {
         [multicast, unicast]: [Duration; 2],
         pair: bool,
     ) -> Prover {
+        let alone = pair || multicast.is_zero();
         let prover = Prover {
             group,
             nonce,
             unicast_for: unicast,
-            until: now + if pair { unicast } else { multicast },
+            until: now + if alone { unicast } else { multicast },
             probes: 0,
             settles: now,
             next_at: now,
             interval: INTERVAL_MIN,
-            unicast: pair,
-            multicast: !pair,
+            unicast: alone,
+            multicast: !alone,
             reach: members.map(|m| (m, None, 1)).collect(),
             cursor: 0,
         };
@@ -124,15 +130,14 @@ impl Prover {
         now >= self.until && self.probes >= PROBES_MIN * self.haste()
     }
 
-    /// How much more often than a large group few are probed: where nine of ten datagrams are lost, one probe of a hundred
-    /// is answered.
+    /// How many times as often as a large group's members these are probed.
     fn haste(&self) -> u32 {
         let unknown = || self.reach.iter().filter(|r| r.1.is_none()).count();
         let answering = match self.unicast {
             true => unknown(),
             false => self.reach.len(),
         };
-        if answering <= FEW { 4 } else { 1 }
+        if answering <= FEW { HASTE } else { 1 }
     }
 
     /// The next probe, if one is due.

@@ -743,6 +743,72 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
     assert!(again <= most + 50, "{again} repairs, {sent} packets");
 }
 
+/// Once everything has been sent nobody is held back by repairs, whichever way the members are served.
+#[test]
+fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    for reach in [Reach::Multicast, Reach::Unicast] {
+        let mut config = config(0, 0, Scheme::auto());
+        config.scheme.window = 1024;
+        config.rate = Some(1_000_000);
+        let mut n = Node::new(config, 1);
+        add(&mut n, 1);
+        if reach == Reach::Unicast {
+            let prove = Command::Prove {
+                group: GroupId(1),
+                multicast: Duration::ZERO,
+                unicast: Duration::from_secs(1),
+            };
+            assert_eq!(n.command(Time(1), prove), Ok(None));
+            for ms in 1..100 {
+                for (output, probe) in drain(&mut n, at(ms)) {
+                    if let Output::Transmit(t) = output {
+                        let Dest::Node(to) = t.to else {
+                            panic!("multicast is not tried: {t:?}")
+                        };
+                        answer(&mut n, to.0, at(ms), &probe);
+                    }
+                }
+            }
+        }
+        let packets = 900;
+        bcast(&mut n, 1, u64::from(packets) * u64::from(CHUNK));
+        assert!(n.members(GroupId(1)).all(|m| m.reach == reach));
+        let (mut first, mut again) = (0u32, 0u32);
+        let mut all_sent = None;
+        for ms in 100..4_000 {
+            for m in [1, 2] {
+                let lacks = all_sent.map(|_| 0);
+                tell(&mut n, m, at(ms), (0, 1024, packets.min(first)), lacks);
+            }
+            for (output, head) in drain(&mut n, at(ms)) {
+                let Output::Transmit(t) = output else {
+                    continue;
+                };
+                n.sent(at(ms), t.token);
+                let len = t.payload.map_or(0, |p| p.len() as usize);
+                let whole = [&head[..], &vec![0; len]].concat();
+                let datagram = wire::decode(&whole).expect("what a node writes can be read");
+                match datagram.frames().next() {
+                    Some(Frame::Data(d)) if d.flags & flag::REPAIR == 0 => first += 1,
+                    Some(Frame::Data(_) | Frame::Coded(_)) if all_sent.is_some() => again += 1,
+                    _ => {}
+                }
+            }
+            let ways = if reach == Reach::Unicast { 2 } else { 1 };
+            if first == ways * packets && all_sent.is_none() {
+                all_sent = Some(ms);
+            }
+            if all_sent.is_some_and(|then| ms > then + 100) {
+                break;
+            }
+        }
+        assert!(all_sent.is_some(), "{reach:?}: {first} of {packets}");
+        // A packet with its head has 109 bytes at most: 100 ms of the pace are 900 of them.
+        assert!(again > 600, "{reach:?}: {again} repairs in 100 ms");
+    }
+}
+
 #[test]
 fn an_operation_that_has_failed_asks_for_nothing_more() {
     let mut n = node(1, 0, Scheme::auto());
@@ -825,12 +891,12 @@ fn who_lacks_a_short_one_that_is_posted_asks_for_all_that_it_can_hold() {
 }
 
 /// Member 1 answers a probe: the one that came by multicast, or by unicast.
-fn answer(node: &mut Node, now: Time, head: &[u8]) {
+fn answer(node: &mut Node, from: u32, now: Time, head: &[u8]) {
     let datagram = wire::decode(head).expect("a probe");
     for frame in datagram.frames() {
         let Frame::Probe(probe) = frame else { continue };
         let ack = Frame::ProbeAck(probe);
-        node.packet(now, now, &header(1), &ack);
+        node.packet(now, now, &header(from), &ack);
     }
 }
 
@@ -862,11 +928,11 @@ fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
     }
     alone
         .iter()
-        .for_each(|head| answer(&mut n, at(8_000), head));
+        .for_each(|head| answer(&mut n, 1, at(8_000), head));
     drain(&mut n, at(8_001));
     together
         .iter()
-        .for_each(|head| answer(&mut n, at(8_002), head));
+        .for_each(|head| answer(&mut n, 1, at(8_002), head));
     let events: Vec<_> = (8_003..8_100)
         .flat_map(|ms| drain(&mut n, at(ms)))
         .map(|o| o.0)
@@ -918,7 +984,7 @@ fn the_path_between_two_is_proven_by_unicast() {
         panic!("{outputs:?}");
     };
     assert_eq!(t.to, Dest::Node(NodeId(1)));
-    answer(&mut n, Time(3), probe);
+    answer(&mut n, 1, Time(3), probe);
     let (group, node, reach) = (GroupId(1), NodeId(1), Reach::Unicast);
     let events = [Event::Path { group, node, reach }, Event::Proven(group)];
     let outputs: Vec<_> = drain(&mut n, Time(3)).into_iter().map(|o| o.0).collect();

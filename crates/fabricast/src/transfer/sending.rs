@@ -23,8 +23,6 @@ use crate::transport::udp::WIRE_OVERHEAD;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
-/// The same when multicast is not wanted.
-const PROVE_UNICAST: Duration = Duration::from_millis(200);
 /// A slow receiver that is silent for so many times the patience is gone for [`Slow::Alive`].
 const SILENCE: u32 = 3;
 
@@ -198,7 +196,7 @@ impl<'a> Sending<'a> {
                     self.phase = Phase::Proving;
                     let multicast = match self.options.reach {
                         ReachRule::Auto => PROVE,
-                        ReachRule::Unicast => PROVE_UNICAST,
+                        ReachRule::Unicast => Duration::ZERO,
                     };
                     // One that does not answer may be stopped, and is then only slow.
                     self.command(Command::Prove {

@@ -73,9 +73,11 @@ impl Root {
         m.credit = m.credit.saturating_add(packets).min(self.budget.most);
     }
 
-    /// Nobody waits for new packets, and what member `i` asks for is believed.
+    /// Nobody who is served like member `i` waits for new packets, and what it asks for is believed.
     fn is_unlimited(&self, i: usize) -> bool {
-        self.has_sent_all() && self.members[i].is_believed()
+        let m = &self.members[i];
+        let lane = self.lanes[m.lane].as_ref();
+        lane.is_some_and(|l| l.window.next() == self.end) && m.is_believed()
     }
 
     /// Repairs that member `i` may ask for now.

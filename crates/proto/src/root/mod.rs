@@ -196,7 +196,6 @@ impl Root {
             window: Window::new(start, self.window, members),
             pacer: Pacer::new(self.rate),
             fresh: 0,
-            tries: 1,
             lossy: 0,
             follows: false,
             at_base: 0,
@@ -336,8 +335,9 @@ impl Root {
             .iter()
             .filter(|m| m.lane == lane && m.is_mine());
         let lossy = mine.map(|m| m.losses.tries()).filter(|t| *t > 1);
-        (l.tries, l.lossy) = lossy.fold((1, 0), |(most, n), t| (t.max(most), n + 1));
-        l.window.expect(l.tries);
+        let (most, lossy) = lossy.fold((1, 0), |(most, n), t| (t.max(most), n + 1));
+        l.lossy = lossy;
+        l.window.expect(most);
     }
 
     fn move_to(&mut self, i: usize, lane: usize) {

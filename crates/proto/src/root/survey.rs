@@ -12,10 +12,15 @@ impl Root {
         }
     }
 
-    /// Whether nothing is left to be sent for the first time.
+    /// Whether nothing is left to be sent for the first time, by any way.
     pub(super) fn has_sent_all(&self) -> bool {
-        let group = self.lanes[GROUP_LANE].as_ref();
-        group.is_some_and(|l| l.window.next() == self.end)
+        match self.relay {
+            None => self.front == self.end,
+            Some(_) => {
+                let group = self.lanes[GROUP_LANE].as_ref();
+                group.is_some_and(|l| l.window.next() == self.end)
+            }
+        }
     }
 
     /// How long a member may be silent before it is asked: at the end until it should have answered

@@ -22,7 +22,7 @@ const ANSWERING_MAX: Duration = Duration::from_secs(5);
 /// Stands for everybody's groups while there are none; no group has this number.
 pub(super) const EVERYBODY: GroupId = GroupId(u32::MAX);
 /// Whom multicast reaches answers the first probe after the switch has heard of its join. After this
-/// long, and at least 20 probes, the others are asked by unicast, for as long again.
+/// long, and at least 20 probes (80 with up to 16 members), the others are asked by unicast, for as long again.
 const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
