@@ -1,5 +1,5 @@
 ! The bindings whose handles are integers, mpif.h (-DMPIF_H) and `use mpi`: broadcasts of several types from every
-! root, of arrays, a row of a matrix and a derived type, barriers, communicators, and the error code of a bad root.
+! root, of arrays, a row of a matrix and a derived type, barriers, communicators, windows, and the error code of a bad root.
 ! Names are spelled in lower, upper and mixed case, as programs do.
 program integers
 #ifndef MPIF_H
@@ -24,6 +24,7 @@ program integers
   call row
   call derived
   call communicators
+  call windows
   call MPI_Barrier(MPI_COMM_WORLD, ierr)
   if (rank == 0) print '(2a)', 'ok fortran: ', binding
   call MPI_Finalize(ierr)
@@ -133,6 +134,43 @@ contains
     call mpi_bcast(word, 1, MPI_INTEGER, ranks, other, ierr)
     call check(ierr /= MPI_SUCCESS, 'a root that is none')
     call mpi_comm_free(other, ierr)
+  end subroutine
+
+  ! A window over memory of one's own, and one over memory that the library gives, by its address.
+  subroutine windows
+#ifndef MPIF_H
+    use, intrinsic :: iso_c_binding, only: c_ptr, c_f_pointer
+    type(c_ptr) :: base
+    integer, pointer :: given
+#endif
+    integer :: word, window
+    integer(kind=MPI_ADDRESS_KIND), parameter :: bytes = 4
+    word = -1
+    call MPI_Win_create(word, bytes, 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, ierr)
+    call put(window)
+    call check(word == 41, 'a window that was created')
+    call MPI_Win_free(window, ierr)
+#ifndef MPIF_H
+    call MPI_Win_allocate(bytes, 4, MPI_INFO_NULL, MPI_COMM_WORLD, base, window, ierr)
+    call c_f_pointer(base, given)
+    given = 41
+    call MPI_Barrier(MPI_COMM_WORLD, ierr)
+    call check(ierr == MPI_SUCCESS .and. given == 41, 'a window that was allocated')
+    call MPI_Win_free(window, ierr)
+#endif
+  end subroutine
+
+  ! Each rank puts a number into the next one's memory.
+  subroutine put(window)
+    integer, intent(in) :: window
+    integer(kind=MPI_ADDRESS_KIND), parameter :: at = 0
+    integer :: number
+    number = 41
+    call MPI_Barrier(MPI_COMM_WORLD, ierr)
+    call MPI_Win_fence(0, window, ierr)
+    call MPI_Put(number, 1, MPI_INTEGER, mod(rank + 1, ranks), at, 1, MPI_INTEGER, window, ierr)
+    call MPI_Win_fence(0, window, ierr)
+    call check(ierr == MPI_SUCCESS, 'a fence')
   end subroutine
 
 end program

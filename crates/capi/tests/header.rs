@@ -26,9 +26,3 @@ fn the_committed_header_is_the_generated_one() {
         path.display()
     );
 }
-
-/// Threads share what C calls `const`: a mutable reference to it would be one of several.
-#[test]
-fn no_call_takes_a_constant_handle_as_its_own() {
-    assert!(!include_str!("../src/lib.rs").contains("cast_mut"));
-}

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
+use fabricast::pattern::Pattern;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
-use fabricast::transfer::Pattern;
 use fabricast::transport::udp::Interface;
 use fabricast_sim::compare::{Loss, Named};
 

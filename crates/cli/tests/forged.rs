@@ -16,6 +16,8 @@ use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
+/// A key that chooses what a receiver proves its file by.
+const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// BLAKE3 of no bytes: proves a file without bytes.
 const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
@@ -38,7 +40,7 @@ impl Peer {
     /// One that has said hello, with these members instead of the usual ones.
     fn hello(address: &str, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 1, "name": name, "udp_port": 4000, "udp_address": null,
+            "say": "hello", "version": 2, "name": name, "udp_port": 4000, "udp_address": null,
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -85,7 +87,7 @@ impl Peer {
     fn welcome(&mut self, name: &str, len: u64) {
         self.until("hello");
         self.say(json!({
-            "say": "welcome", "version": 1, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 2, "session": 7, "node": 1, "name": name, "len": len,
             "mode": 0o755, "block": 1 << 20,
         }));
     }
@@ -150,7 +152,10 @@ fn nobody_has_verified_what_has_not_been_sent() {
     let good = receiver(&address, "good", &dir.path("copy"), &[]);
     assert_eq!(liar.hear()["say"], "start");
     liar.say(json!({"say": "ready"}));
-    liar.say(json!({"say": "verified", "received": 1, "duplicates": 0, "mended": 0, "dropped": 0}));
+    liar.say(json!({
+        "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "mended_bytes": 0,
+        "dropped": 0, "proof": "",
+    }));
     let failed = send.until("failed", |_| true);
     let reason = failed["reason"].as_str().unwrap();
     assert!(reason.contains("\"verified\" out of turn"), "{reason}");
@@ -196,7 +201,7 @@ fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
     peer.offer();
     peer.start("127.0.0.1:9");
     peer.until("ready");
-    peer.say(json!({"say": "root", "hash": "not that of an empty list"}));
+    peer.say(json!({"say": "root", "hash": "not that of an empty list", "key": KEY}));
     peer.until("need");
     let end = recv.end().expect(5);
     assert!(end.stderr.contains("--receive-timeout"), "{}", end.stderr);
@@ -214,7 +219,7 @@ fn a_receiver_that_is_removed_when_it_has_proven_all_keeps_the_file() {
     peer.offer();
     peer.start("127.0.0.1:9");
     peer.until("ready");
-    peer.say(json!({"say": "root", "hash": EMPTY_LIST}));
+    peer.say(json!({"say": "root", "hash": EMPTY_LIST, "key": KEY}));
     let held = flush.reached();
     peer.say(json!({"say": "removed", "reason": "too slow"}));
     recv.until("notice", |e| {
@@ -631,8 +636,8 @@ fn to_say_that_one_has_the_file_is_not_enough() {
     liar.say(json!({"say": "ready"}));
     let key = liar.until("root")["key"].to_string();
     liar.say(json!({
-        "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "dropped": 0,
-        "proof": key.trim_matches('"'),
+        "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "mended_bytes": 0,
+        "dropped": 0, "proof": key.trim_matches('"'),
     }));
     let sent = send.end().expect(4);
     let result = sent.result("liar");
@@ -659,7 +664,7 @@ fn a_third_host_gets_one_small_question_and_nothing_else() {
     let mut peer = Peer::accept(&listener);
     let own = format!("127.0.0.1:{}", peer.until("hello")["udp_port"]);
     peer.say(json!({
-        "say": "welcome", "version": 1, "session": 7, "node": 2, "name": "x", "len": 100_000,
+        "say": "welcome", "version": 2, "session": 7, "node": 2, "name": "x", "len": 100_000,
         "mode": 0o644, "block": 1 << 20,
     }));
     peer.until("prepared");

@@ -25,7 +25,7 @@ impl Peer {
         stream.set_read_timeout(Some(BOUND)).unwrap();
         let mut peer = Peer(stream);
         peer.say(&json!({
-            "say": "hello", "version": 1, "name": "liar", "udp_port": udp_port,
+            "say": "hello", "version": 2, "name": "liar", "udp_port": udp_port,
             "udp_address": null, "datagram": 1472, "window_bytes": 1u64 << 24,
         }));
         peer

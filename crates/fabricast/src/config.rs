@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::bootstrap;
 pub use crate::bootstrap::announce::Offer;
 use crate::error::Error;
-use crate::transfer::Pattern;
+use crate::pattern::Pattern;
 use crate::transport::udp::Interface;
 
 /// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4

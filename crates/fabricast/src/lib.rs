@@ -15,6 +15,7 @@ pub mod driver;
 pub mod error;
 mod net;
 pub mod object;
+pub mod pattern;
 pub mod pingpong;
 pub mod text;
 pub mod transfer;

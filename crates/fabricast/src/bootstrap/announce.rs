@@ -626,7 +626,7 @@ mod tests {
     #[test]
     fn an_answer_is_no_longer_than_its_query() {
         let what = announcement(u64::MAX, u16::MAX);
-        let mut query = br#"{"fabricast": 1, "asks": 7}"#.to_vec();
+        let mut query = br#"{"fabricast": 2, "asks": 7}"#.to_vec();
         let from = |port| (Ipv4Addr::LOCALHOST, port).into();
         assert_eq!(answer(&what, &query, from(4000)), None);
         query.resize(QUERY, b' ');
@@ -637,7 +637,7 @@ mod tests {
         assert_eq!(answer(&what, &query[..said.len()], from(4000)), Some(said));
         // Services, other versions, and what is no query.
         assert_eq!(answer(&what, &query, from(53)), None);
-        for other in [r#"{"fabricast": 2, "asks": 7}"#, r#"{"fabricast": 1}"#, "x"] {
+        for other in [r#"{"fabricast": 0, "asks": 7}"#, r#"{"fabricast": 2}"#, "x"] {
             let mut other = other.as_bytes().to_vec();
             other.resize(QUERY, b' ');
             assert_eq!(answer(&what, &other, from(4000)), None);

@@ -25,7 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use crate::text::harmless;
 
 /// The version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Characters of a text that are taken.
 const TEXT_MAX: usize = 2048;
@@ -121,7 +121,6 @@ pub struct Tally {
     /// Blocks that were damaged, of which pieces came again over TCP.
     pub mended: u64,
     /// Bytes that came over TCP for that: the pieces, and what says which ones are wrong.
-    #[serde(default)]
     pub mended_bytes: u64,
     /// Packets that its kernel dropped for want of buffers.
     pub dropped: u64,
@@ -157,7 +156,7 @@ pub enum ToSender {
         #[serde(flatten)]
         tally: Tally,
         /// What only those can say who have the file, in hexadecimal ([`crate::object::Challenge`]).
-        #[serde(deserialize_with = "text", default)]
+        #[serde(deserialize_with = "text")]
         proof: String,
     },
     /// It gives up.
@@ -206,9 +205,9 @@ pub enum ToReceiver {
         /// 64 digits.
         #[serde(deserialize_with = "text")]
         hash: String,
-        /// What chooses the pieces of the file by which a receiver proves that it has it, and keys
-        /// their hash: 64 digits. None: no proof is wanted.
-        #[serde(deserialize_with = "text", default)]
+        /// What chooses the samples of the file by which a receiver proves that it has it, and keys
+        /// their hash: 64 digits.
+        #[serde(deserialize_with = "text")]
         key: String,
     },
     /// It is no longer waited for.
@@ -264,12 +263,12 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 1, "name": {RAW}, "udp_port": 1, "udp_address": null,
+            r#"{{"say": "hello", "version": 2, "name": {RAW}, "udp_port": 1, "udp_address": null,
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());
         assert!(matches!(hello, Some(ToSender::Hello(h)) if h.name == CLEAN));
-        let json = format!(r#"{{"fabricast": 1, "session": 1, "port": 1, "name": {RAW}}}"#);
+        let json = format!(r#"{{"fabricast": 2, "session": 1, "port": 1, "name": {RAW}}}"#);
         let announced = message(json.as_bytes());
         assert!(
             matches!(announced, Some(super::super::announce::Announcement { name, .. }) if name == CLEAN)

@@ -241,8 +241,8 @@ impl Peer {
         }
     }
 
-    /// Writes what it can; true when everything is written.
-    pub fn flush(&mut self) -> Result<bool, Gone> {
+    /// Writes what it can.
+    pub fn flush(&mut self) -> Result<(), Gone> {
         for _ in 0..CALLS {
             let Some(first) = self.output.front() else {
                 break;
@@ -258,12 +258,11 @@ impl Peer {
                 self.written = 0;
             }
         }
-        let done = self.output.is_empty();
-        if done && self.closing {
+        if self.output.is_empty() && self.closing {
             // The peer sees the end, reads what it has, and closes; then we do.
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
         }
-        Ok(done)
+        Ok(())
     }
 }
 

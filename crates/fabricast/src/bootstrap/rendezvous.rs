@@ -510,7 +510,7 @@ impl Server {
             Err(reason) => Err(Gone::Wrong(reason)),
         };
         match flushed {
-            Ok(_) => self.feed(key),
+            Ok(()) => self.feed(key),
             Err(gone) => self.gone(key, gone),
         }
     }

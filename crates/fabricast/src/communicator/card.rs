@@ -113,6 +113,8 @@ struct Opened {
     net: Net,
     listener: Option<Listener>,
     session: u64,
+    /// Where this node's secret numbers begin.
+    seed: u64,
     key: u64,
     host: u64,
     doorbell: Option<Doorbell>,
@@ -145,6 +147,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         net,
         listener,
         session,
+        seed: random()?,
         key: random()?,
         host: near::host(options.host.as_deref()),
         // Who has none shares no memory.
@@ -254,7 +257,10 @@ fn engine<O: Divisible>(
 ) -> Setting<O> {
     let session = cards[0].session;
     let Opened {
-        mut net, scheme, ..
+        mut net,
+        scheme,
+        seed,
+        ..
     } = opened;
     for (peer, card) in (0..).zip(cards).filter(|&(peer, _)| peer != rank) {
         net.peer(NodeId(peer), card.udp);
@@ -270,11 +276,10 @@ fn engine<O: Divisible>(
         hold: HOLD,
         ..net::node_config(NodeId(rank), session, (scheme, WINDOW), chunk, net.caps())
     };
-    let seed = session ^ u64::from(rank);
     let all: Vec<NodeId> = (0..size).map(NodeId).collect();
     let mates = hosts.mates(NodeId(rank), &all);
     let near = near.filter(|_| mates.len() > 1);
-    let near = near.map(|shm| near::driver(shm, NodeId(rank), session, &mates));
+    let near = near.map(|shm| near::driver(shm, NodeId(rank), (session, seed), &mates));
     let far = Driver::new(Node::new(config, seed), net);
     Setting {
         ways: Ways { far, near },
@@ -321,6 +326,8 @@ fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::NetOptions;
+    use crate::transport::udp::Interface;
 
     #[test]
     fn a_card_fits_whatever_it_says() {
@@ -366,6 +373,21 @@ mod tests {
             assert_eq!(scheme.copied, COPY_MAX);
         }
         assert!(matches!(scheme("fast"), Err(Error::Usage(_))));
+    }
+
+    /// The session stands in every datagram: from it nobody may know what a node asks others with.
+    #[test]
+    fn what_a_node_asks_with_does_not_follow_from_the_session() {
+        let options = Options {
+            net: NetOptions {
+                interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+                ..NetOptions::default()
+            },
+            ..Options::default()
+        };
+        let [a, b] = [1, 1].map(|rank| open(&options, rank).unwrap());
+        assert_ne!(a.seed, b.seed);
+        assert_ne!(a.seed ^ a.session, b.seed ^ b.session);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Mates {
 pub(super) fn driver<O: Object>(
     mut shm: Shm,
     rank: NodeId,
-    session: u64,
+    (session, seed): (u64, u64),
     mates: &[NodeId],
 ) -> Driver<Shm, Part<O>> {
     for (place, &mate) in mates.iter().enumerate() {
@@ -113,5 +113,5 @@ pub(super) fn driver<O: Object>(
         rate: Some(u64::MAX),
         ..net::node_config(rank, session, (scheme, WINDOW), CHUNK, shm.caps())
     };
-    Driver::new(Node::new(config, session ^ u64::from(rank.0)), shm)
+    Driver::new(Node::new(config, seed), shm)
 }

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::{AT_ONCE, BLOCK, Challenge, HASH, PIECE, Secret, blocks, poisoned};
-use crate::bootstrap::message::harmless;
 use crate::error::Error;
+use crate::text::harmless;
 
 /// Its file system lives in memory: allocating first would only do the work twice.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -173,7 +173,7 @@ impl Landing {
     pub fn answer(&self, challenge: &Challenge) -> Result<Secret, Error> {
         let mut bytes = vec![0; challenge.bytes()];
         let mut rest = &mut bytes[..];
-        for &(offset, len) in challenge.pieces() {
+        for &(offset, len) in challenge.samples() {
             let (piece, behind) = rest.split_at_mut(len);
             self.file
                 .read_exact_at(piece, offset)

@@ -1,6 +1,6 @@
-//! Proof that a receiver has the file: a keyed hash over pieces of it, read back from its disk.
+//! Proof that a receiver has the file: a keyed hash over samples of it, read back from its disk.
 //!
-//! The key comes with the hash of the list, when every block has been read, and chooses the pieces:
+//! The key comes with the hash of the list, when every block has been read, and chooses the samples:
 //! until then nobody can know which bytes will be asked for. What is hashed is bounded, so that the
 //! proof costs a receiver about a millisecond, and the sender as much for all of them together.
 
@@ -8,19 +8,20 @@ use std::collections::BTreeSet;
 
 use super::{BLOCK, blocks};
 
-/// Blocks of which pieces are hashed; all, if there are fewer.
+/// Blocks of which samples are hashed; all, if there are fewer.
 const BLOCKS: u64 = 64;
-/// Bytes of all pieces together, at most: a file of two blocks is hashed as a whole.
+/// Bytes of all samples together, at most: a file of two blocks is hashed as a whole.
 const BYTES: u64 = 2 << 20;
 
 const PLACES: &str = "fabricast 2026-11 possession, places";
-const PIECES: &str = "fabricast 2026-11 possession, pieces";
+const SAMPLES: &str = "fabricast 2026-11 possession, pieces";
 
-/// Which pieces of a file are to be hashed, and by which key.
+/// Which samples of a file are to be hashed, and by which key.
+#[derive(Clone)]
 pub struct Challenge {
     key: [u8; 32],
     /// Offset and length, in the order of the offsets; one for each chosen block.
-    pieces: Vec<(u64, usize)>,
+    samples: Vec<(u64, usize)>,
 }
 
 impl Challenge {
@@ -45,14 +46,14 @@ impl Challenge {
             }
         }
         let share = BYTES / count.clamp(1, BLOCKS);
-        let piece = |block: u64| {
+        let sample = |block: u64| {
             let start = block * BLOCK as u64;
             let whole = (len - start).min(BLOCK as u64);
-            let piece = whole.min(share);
-            (start + draw(whole - piece + 1), piece as usize)
+            let sample = whole.min(share);
+            (start + draw(whole - sample + 1), sample as usize)
         };
-        let pieces = chosen.into_iter().map(piece).collect();
-        Challenge { key, pieces }
+        let samples = chosen.into_iter().map(sample).collect();
+        Challenge { key, samples }
     }
 
     /// The key, as it is told.
@@ -60,20 +61,20 @@ impl Challenge {
         blake3::Hash::from_bytes(self.key).to_hex().to_string()
     }
 
-    /// The pieces: offset and length in bytes.
-    pub fn pieces(&self) -> &[(u64, usize)] {
-        &self.pieces
+    /// The samples: offset and length in bytes.
+    pub fn samples(&self) -> &[(u64, usize)] {
+        &self.samples
     }
 
-    /// Bytes of all pieces.
+    /// Bytes of all samples.
     pub fn bytes(&self) -> usize {
-        self.pieces.iter().map(|(_, len)| len).sum()
+        self.samples.iter().map(|(_, len)| len).sum()
     }
 
-    /// What only those can compute who have these bytes, the pieces one behind the other.
-    pub fn secret(&self, pieces: &[u8]) -> Secret {
-        let key = blake3::derive_key(PIECES, &self.key);
-        Secret(*blake3::keyed_hash(&key, pieces).as_bytes())
+    /// What only those can compute who have these bytes, the samples one behind the other.
+    pub fn secret(&self, samples: &[u8]) -> Secret {
+        let key = blake3::derive_key(SAMPLES, &self.key);
+        Secret(*blake3::keyed_hash(&key, samples).as_bytes())
     }
 }
 
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_lie_in_many_blocks_and_are_bounded() {
+    fn samples_lie_in_many_blocks_and_are_bounded() {
         const B: u64 = BLOCK as u64;
         for len in [
             0,
@@ -107,14 +108,14 @@ mod tests {
             1000 * B + 3,
         ] {
             let challenge = Challenge::new([7; 32], len);
-            let pieces = challenge.pieces();
-            assert_eq!(pieces.len() as u64, blocks(len).min(64), "{len}");
+            let samples = challenge.samples();
+            assert_eq!(samples.len() as u64, blocks(len).min(64), "{len}");
             assert!(challenge.bytes() as u64 <= BYTES);
             let block = |p: &(u64, usize)| p.0 / B;
-            assert!(pieces.is_sorted_by(|a, b| block(a) < block(b)));
-            for &(offset, piece) in pieces {
-                let end = offset + piece as u64;
-                assert!(piece > 0 && end <= len && (end - 1) / B == offset / B);
+            assert!(samples.is_sorted_by(|a, b| block(a) < block(b)));
+            for &(offset, sample) in samples {
+                let end = offset + sample as u64;
+                assert!(sample > 0 && end <= len && (end - 1) / B == offset / B);
             }
             if len <= BYTES {
                 assert_eq!(challenge.bytes() as u64, len);
@@ -138,7 +139,7 @@ mod tests {
             assert_ne!(one, other);
         }
         let [a, b] = [1, 2].map(|key| Challenge::new([key; 32], 1 << 40));
-        assert_ne!(a.pieces(), b.pieces());
+        assert_ne!(a.samples(), b.samples());
         assert_eq!(a.key(), "01".repeat(32));
     }
 }

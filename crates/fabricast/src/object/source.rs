@@ -67,9 +67,9 @@ pub struct Content {
 struct List {
     bytes: Vec<u8>,
     known: Vec<bool>,
-    /// The pieces by which receivers prove that they have the file, taken from what was hashed: to
+    /// The samples by which receivers prove that they have the file, taken from what was hashed: to
     /// read them again at the end would cost time, and the source may have changed by then.
-    pieces: Vec<u8>,
+    samples: Vec<u8>,
 }
 
 /// What differs once a file has been modified. The times are in seconds and nanoseconds.
@@ -160,7 +160,7 @@ impl Content {
             list: Mutex::new(List {
                 bytes: vec![0; count * HASH],
                 known: vec![false; count],
-                pieces: vec![0; challenge.bytes()],
+                samples: vec![0; challenge.bytes()],
             }),
             pieces: Mutex::default(),
             challenge,
@@ -213,7 +213,7 @@ impl Content {
     /// What only those know who have the file; of use when every block has been read.
     pub fn secret(&self) -> Secret {
         let list = self.list.lock().unwrap_or_else(poisoned);
-        self.challenge.secret(&list.pieces)
+        self.challenge.secret(&list.samples)
     }
 
     /// Why the source cannot be read any more.
@@ -359,10 +359,10 @@ impl Content {
             list.known[at] = true;
             let start = block * BLOCK as u64;
             let mut filled = 0;
-            for &(offset, len) in self.challenge.pieces() {
+            for &(offset, len) in self.challenge.samples() {
                 if offset / BLOCK as u64 == block {
                     let from = (offset - start) as usize;
-                    list.pieces[filled..filled + len].copy_from_slice(&bytes[from..from + len]);
+                    list.samples[filled..filled + len].copy_from_slice(&bytes[from..from + len]);
                 }
                 filled += len;
             }

@@ -13,7 +13,6 @@ mod events;
 mod finding;
 mod gather;
 mod mending;
-mod pattern;
 mod plan;
 mod receiving;
 mod refusals;
@@ -21,7 +20,6 @@ mod roster;
 mod sending;
 
 pub use events::{ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic};
-pub use pattern::Pattern;
 pub use receiving::recv;
 pub use sending::send;
 

@@ -91,7 +91,7 @@ pub fn open(
         patience: options.patience,
         ..net::node_config(ROOT, session, (scheme, window), chunk, net.caps())
     };
-    let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
+    let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
     let command = Command::GroupAdd {
         group: ALL,
         members: start.members.iter().copied().map(NodeId).collect(),

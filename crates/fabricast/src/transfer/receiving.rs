@@ -287,6 +287,15 @@ enum Phase {
     Leaving(Instant),
 }
 
+/// What the sender has said when it had read every block.
+#[derive(Clone)]
+struct Root {
+    /// The BLAKE3 hash of the hash list, in hexadecimal.
+    hash: String,
+    /// How to prove that the file is here.
+    challenge: Challenge,
+}
+
 struct Receiving<'a> {
     control: &'a mut Control,
     driver: FileDriver,
@@ -300,9 +309,7 @@ struct Receiving<'a> {
     /// The file's, until it has been received.
     file: Option<OpId>,
     list: Option<OpId>,
-    root: Option<String>,
-    /// What proves to the sender that the file is here, if it wants to know.
-    challenge: Option<Challenge>,
+    root: Option<Root>,
     /// Receivers that have been asked in vain where they are: when to ask next, and how long
     /// after that.
     unanswered: BTreeMap<NodeId, (Instant, Duration)>,
@@ -365,7 +372,7 @@ impl<'a> Receiving<'a> {
             chunk,
             net.caps(),
         );
-        let mut driver: FileDriver = Driver::new(Node::new(node, session), net);
+        let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
         let clock = Clock(Instant::now());
         let mut pending = Vec::new();
         let (mut file, mut list) = (None, None);
@@ -402,7 +409,6 @@ impl<'a> Receiving<'a> {
             file,
             list,
             root: None,
-            challenge: None,
             unanswered: BTreeMap::new(),
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
@@ -521,9 +527,10 @@ impl<'a> Receiving<'a> {
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
             Heard::Message(ToReceiver::Root { hash, key }) => {
-                let key = blake3::Hash::from_hex(key).ok();
-                self.challenge = key.map(|k| Challenge::new(k.into(), self.landing.len()));
-                self.root = Some(hash);
+                let key = blake3::Hash::from_hex(key)
+                    .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
+                let challenge = Challenge::new(key.into(), self.landing.len());
+                self.root = Some(Root { hash, challenge });
             }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
@@ -604,8 +611,8 @@ impl<'a> Receiving<'a> {
         };
         self.say(&ToSender::Working { done: 0 })?;
         self.worked = Instant::now();
-        let root = self.root.clone().unwrap_or_default();
-        self.phase = Phase::Proving(Mending::new(self.landing.clone(), list, &root));
+        let root = self.root.as_ref().map_or("", |r| &r.hash);
+        self.phase = Phase::Proving(Mending::new(self.landing.clone(), list, root));
         self.ask()
     }
 
@@ -648,14 +655,12 @@ impl<'a> Receiving<'a> {
         let (landing, sync) = (self.landing.clone(), self.options.sync);
         let (tell, result) = channel();
         let bell = self.bell.clone();
-        let (challenge, node) = (self.challenge.take(), self.node);
+        let (root, node) = (self.root.clone(), self.node);
         thread::spawn(move || {
-            let proof = match challenge {
-                Some(challenge) => landing
-                    .answer(&challenge)
-                    .map(|s| s.proof(node.0).to_string()),
-                None => Ok(String::new()),
-            };
+            let root = root.expect("nothing is proven without it");
+            let proof = landing
+                .answer(&root.challenge)
+                .map(|s| s.proof(node.0).to_string());
             let _ = tell.send(proof.and_then(|proof| landing.finish(sync).map(|()| proof)));
             bell.ring();
         });
@@ -780,7 +785,7 @@ impl<'a> Receiving<'a> {
         RecvReport {
             path: self.landing.path().to_owned(),
             len: self.landing.len(),
-            root: self.root.clone().unwrap_or_default(),
+            root: self.root.take().map(|r| r.hash).unwrap_or_default(),
             seconds: self.seconds,
             tally: self.tally,
         }
