@@ -133,7 +133,7 @@ pub(super) struct Engine<O: Divisible> {
     copies: BTreeMap<Op, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
-    /// Groups that have ended here because an operation did not match: the others are to be told.
+    /// Groups in which an operation did not match: all are to be told.
     spoilt: Vec<GroupId>,
     /// Callers that sleep: what wakes them, and until which operation ends; none: any.
     asleep: Vec<(Waker, Option<Op>)>,
@@ -433,18 +433,15 @@ impl<O: Divisible> Engine<O> {
                 }
                 Event::Proven(_) | Event::Slow { .. } => continue,
             };
+            if how == Ended::Mismatch {
+                self.ring(Op::Single(way, op));
+                self.mismatch(way, op);
+                continue;
+            }
             if let Some(group) = self.joints.heed((way, op)) {
-                if how != Ended::Complete {
-                    let spoilt = match how {
-                        Ended::Mismatch => self.joints.spoil(now, &mut self.ways, group),
-                        _ => Vec::new(),
-                    };
-                    begun |= !spoilt.is_empty();
-                    if how == Ended::Mismatch {
-                        self.spoilt.push(group);
-                    }
+                if how == Ended::Failed {
                     self.joints.end(group, how);
-                    self.end_but(now, group, &spoilt);
+                    self.end(now, group);
                 }
                 continue;
             }
@@ -456,14 +453,6 @@ impl<O: Divisible> Engine<O> {
             }
             let op = Op::Single(way, op);
             self.ring(op);
-            if how == Ended::Mismatch {
-                if let Some(&group) = self.pending.get(&op) {
-                    self.ended.insert(op, Ended::Mismatch);
-                    self.spoilt.push(group);
-                    self.end(now, group);
-                }
-                continue;
-            }
             if self.passed(op) {
                 continue;
             }
@@ -480,6 +469,27 @@ impl<O: Divisible> Engine<O> {
             }
         }
         begun
+    }
+
+    /// An operation will not be completed, for another member means something else by it. Its group goes on
+    /// until all have been told: what was called before is still to come to its end, here and at others
+    /// to whom this process brings it.
+    fn mismatch(&mut self, way: Way, op: OpId) {
+        let single = Op::Single(way, op);
+        let group = match self.joints.mismatch((way, op)) {
+            Some(group) => group,
+            None => {
+                let meeting = self.meetings.get(&op).filter(|_| way == Way::Far);
+                let Some(&group) = meeting.or(self.pending.get(&single)) else {
+                    return;
+                };
+                if self.pending.contains_key(&single) {
+                    self.ended.insert(single, Ended::Mismatch);
+                }
+                group
+            }
+        };
+        self.spoilt.push(group);
     }
 
     /// Takes what has become of composed operations.
@@ -563,7 +573,7 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// The groups that have ended here since the last call because an operation did not match.
+    /// The groups in which an operation did not match, since the last call.
     pub fn take_spoilt(&mut self) -> Vec<GroupId> {
         mem::take(&mut self.spoilt)
     }

@@ -208,3 +208,33 @@ fn another_length_is_an_error() {
         ranks.allgather(&[]).unwrap();
     });
 }
+
+/// One rank alone means another length, of which the first segments are like the root's: whoever it is, as leaders that
+/// have passed those on already, it gets its error, and what was called before comes to its end.
+#[test]
+fn another_length_at_one_rank_ends_the_group_for_all() {
+    let (len, other) = (2 * S + 37_000, 2 * S + 37_004);
+    let short = pattern(1000);
+    for hosts in &HOSTS[..2] {
+        let size = hosts.len() as u32;
+        let members: Vec<u32> = (0..size).collect();
+        job_on(hosts, 0.0, |rank, ranks, options| {
+            let context = Here::new(options, ranks).unwrap();
+            let pairs =
+                (0..size).flat_map(|root| (1..size).map(move |i| (root, (root + i) % size)));
+            for (id, (root, odd)) in (1..).zip(pairs) {
+                let group = context.group(id, &members).unwrap();
+                ranks.allgather(&[]).unwrap();
+                bcast(&context, &group, odd, rank, &short).unwrap();
+                let mine = if rank == odd { other } else { len };
+                let got = bcast(&context, &group, root, rank, &pattern(mine));
+                assert!(rank != odd || got.is_err(), "root {root}, odd {odd}");
+                let next = context.barrier(&group, None, &mut || ());
+                assert!(got.is_err() || next.is_err(), "root {root}, odd {odd}");
+                context.leave(group);
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}

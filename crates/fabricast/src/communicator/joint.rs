@@ -329,23 +329,11 @@ impl<O: Divisible> Joints<O> {
         over.into_iter().for_each(|id| self.finish(id));
     }
 
-    /// What a group's next broadcast is to bring does not fit: those to whom it would have been passed on are sent
-    /// something that fits them as little. Says by which ways; nothing else comes there any more.
-    pub fn spoil(&mut self, now: Time, ways: &mut Ways<O>, group: GroupId) -> Vec<Way> {
-        let Some(line) = self.lines.get(&group) else {
-            return Vec::new();
-        };
-        let (next, all) = (line.send.iter(), &self.all);
-        let next = next.filter_map(|(&way, (queue, _))| Some((way, all.get(queue.front()?)?.len)));
-        let mut spoils = |&(way, len): &(Way, u64)| {
-            let len = u64::from(len == 0);
-            let misfit = Memory::room(len as usize);
-            let part = Part::Copy(Arc::new(misfit), Segment { offset: 0, len });
-            ways.lend(way, now, group, part).is_ok()
-        };
-        next.filter(|next| spoils(next))
-            .map(|(way, _)| way)
-            .collect()
+    /// Others mean something else by this operation: its broadcast will not be completed. Says of which group it is.
+    pub fn mismatch(&mut self, op: (Way, OpId)) -> Option<GroupId> {
+        let joint = self.all.get_mut(&self.under_way.get(&op)?.0)?;
+        joint.failed.get_or_insert(Ended::Mismatch);
+        Some(joint.group)
     }
 
     /// What has happened since the last call.

@@ -54,6 +54,10 @@ pub use self::engine::Statistics;
 /// come soon as a rule the first time is later: at most 6 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Likewise where other processes share this host, once it has waited in vain: runtimes send messages between them through memory in several steps, each
+/// of which waits for the other process to be driven, and no descriptor tells of it.
+const LOOK_MATES: Duration = Duration::from_micros(250);
+
 /// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
 /// waits longer hardly notices how long it takes to be woken.
 const SPIN: Duration = Duration::from_millis(1);
@@ -493,7 +497,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
                 }
             };
             engine.falls_asleep(&inside.waker, awaited.get());
+            let spoilt = engine.take_spoilt();
             drop(engine);
+            self.tell(spoilt);
             // Where something has come that was not all, the rest is near.
             let lends = if news { LENDS } else { 0 };
             let woken = if runtime {
@@ -502,15 +508,18 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             } else {
                 inside.sleep(now, wake, sending, lends)?
             };
-            if !woken.runtime && now.since(looked) >= LOOK {
-                looked = now;
-                meanwhile();
-            }
             Woken {
                 ready,
                 news,
                 runtime,
             } = woken;
+            let since = now.since(looked);
+            if inside.has_mates && !news && !runtime && since >= LOOK_MATES {
+                runtime = true;
+            } else if !runtime && since >= LOOK {
+                looked = now;
+                meanwhile();
+            }
         }
     }
 
@@ -520,7 +529,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
         let spoilt = engine.take_spoilt();
         drop(engine);
-        spoilt.into_iter().for_each(|group| self.peers.end(group.0));
+        self.tell(spoilt);
         self.shared
             .copies
             .store(left == Left::Copies, Ordering::SeqCst);
@@ -533,6 +542,11 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         if hurry || self.shared.thread.is_late(now, left) {
             self.progress.wake();
         }
+    }
+
+    /// Tells all others, and this process itself, that these groups end.
+    fn tell(&self, spoilt: Vec<GroupId>) {
+        spoilt.into_iter().for_each(|group| self.peers.end(group.0));
     }
 
     /// Gives up what was to be done with those that are lost.
@@ -608,6 +622,9 @@ fn is_lost(rank: u32, how: &str) -> Error {
 struct Inside<'a, O: Divisible + Send + Sync + 'static> {
     context: &'a Context<O>,
     since: Time,
+    /// Others share this host, and the runtime above may work for them by memory.
+    has_mates: bool,
+    look: Duration,
     /// `None` when it goes.
     sleeper: Option<Rest>,
     waker: Waker,
@@ -624,9 +641,12 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         let sleeper = idle.map_or_else(|| callers_sleeper(engine, runtime), Ok);
         let sleeper = sleeper.map_err(|e| Error::io("watching the sockets", e))?;
         context.shared.inside.fetch_add(1, Ordering::AcqRel);
+        let has_mates = runtime.is_some() && sleeper.has_mates();
         Ok(Inside {
             context,
             since,
+            has_mates,
+            look: if has_mates { LOOK_MATES } else { LOOK },
             waker: sleeper.waker(),
             sleeper: Some(sleeper),
         })
@@ -639,11 +659,11 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         sending: Sending,
         lends: u32,
     ) -> Result<Woken, Error> {
-        let timeout = wake.map_or(LOOK, |at| at.since(now).min(LOOK));
+        let timeout = wake.map_or(self.look, |at| at.since(now).min(self.look));
         let wait = Wait {
             sending,
             timeout,
-            eased: timeout == LOOK && sending != Sending::Starved,
+            eased: timeout == self.look && sending != Sending::Starved,
             spin: SPIN.saturating_sub(now.since(self.since)),
             lends,
         };

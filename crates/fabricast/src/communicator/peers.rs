@@ -34,8 +34,8 @@ const UNREACHABLE: Duration = Duration::from_secs(6);
 /// A peer that does not take five bytes for so long is as good as gone.
 const WRITE: Duration = Duration::from_secs(2);
 
-/// A group that another process has ended ends here after this time: what was called before the
-/// operation that did not match may still be under way, and comes to its end.
+/// A group in which an operation did not match ends this long after that is known here, at whoever noticed it, too:
+/// what was called before may still be under way, here or at those who have it from here, and comes to its end.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Session and rank: the first bytes on a connection.

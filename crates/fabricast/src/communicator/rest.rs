@@ -243,6 +243,11 @@ impl Rest {
         self.far.rest(timeout)
     }
 
+    /// Whether others share this host's memory.
+    pub fn has_mates(&self) -> bool {
+        self.near.is_some()
+    }
+
     /// What ends this thread's sleep.
     pub fn waker(&self) -> Waker {
         self.far.waker()

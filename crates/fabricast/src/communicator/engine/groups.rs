@@ -239,16 +239,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Ends a group, and what is under way in it.
     pub fn end(&mut self, now: Time, group: GroupId) {
-        self.end_but(now, group, &[]);
-    }
-
-    /// Likewise, but by some ways its last words are still told.
-    pub(super) fn end_but(&mut self, now: Time, group: GroupId, tells: &[Way]) {
         for way in self.ways_of(group) {
             self.leaving.remove(&(group, way));
-            if !tells.contains(&way) {
-                self.remove_from(way, now, group);
-            }
+            self.remove_from(way, now, group);
         }
         self.groups.remove(&group);
         self.held.retain(|_, (g, _)| *g != group);
