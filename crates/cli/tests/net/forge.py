@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
-"""Joins a transfer's group on this host, waits for a data packet of its sender, and forges datagrams
-in the sender's name, with its address and port.
+"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams in the
+name of who sends them, with its address and port.
 
-usage: forge.py mismatch|sync GROUP PORT INTERFACE
+usage: forge.py mismatch|sync|job GROUP PORT INTERFACE
 
 mismatch   a data packet of another length
 sync       a sync that announces packets far behind the end
+job        of all ranks of an MPI job, until it is terminated: data packets of another length, of the
+           broadcasts that come next, and words that say that there are no more barriers
 
 Tells what it does by JSON lines: "hears" when it has joined, "forged" at the end.
 """
 
 import json
+import signal
 import socket
 import struct
 import sys
+import time
 
 FORGED = 5
+DATA, WORD = 1, 7
+LAST, ENDED = 8, 4
+# Of no broadcast of the job.
+LENGTH = 17
 
 
 def tell(**event):
@@ -58,6 +66,45 @@ def send(raw, source, to, payload):
     raw.sendto(ip + udp + payload, (to[0], 0))
 
 
+def frames(packet):
+    """Kind and bytes of each frame."""
+    at = 4 * packet[1]
+    while at + 4 <= len(packet):
+        (length,) = struct.unpack(">H", packet[at + 2:at + 4])
+        yield packet[at], packet[at:at + length]
+        at += length
+
+
+def forge_job(raw, s, to):
+    """In the names of all who are heard; says how many data packets and words, and of how many ranks."""
+    forged, names, word = [0, 0], {}, None
+    signal.signal(signal.SIGTERM, lambda *_: s.close())
+    due = 0.0
+    while True:
+        try:
+            packet, source = s.recvfrom(65536)
+        except OSError:
+            return {"data": forged[0], "words": forged[1], "ranks": len(names)}
+        for kind, frame in frames(packet):
+            if kind == WORD:
+                # As it came, but for what it says at the end, and to all instead of one.
+                word = struct.pack(">BBH", WORD, ENDED, 24) + frame[4:12] + bytes(4) + frame[16:18] + bytes(2) + frame[20:24]
+            elif kind == DATA:
+                names[source] = packet[:16]
+                if time.monotonic() < due:
+                    continue
+                due = time.monotonic() + 0.002
+                group, _, seq = struct.unpack(">III", frame[4:16])
+                for ahead in range(1, 4):
+                    at = (seq + ahead) % 2**32
+                    head = struct.pack(">BBHIII", DATA, LAST, 16 + LENGTH, group, at, at)
+                    send(raw, source, to, packet[:16] + head + bytes(LENGTH))
+                    forged[0] += 1
+                for name, header in names.items() if word else ():
+                    send(raw, name, to, header + word)
+                    forged[1] += 1
+
+
 def main():
     kind, group, port, interface = sys.argv[1:]
     to = (group, int(port))
@@ -65,6 +112,9 @@ def main():
     raw.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
     with listen(*to, interface) as s:
         tell(event="hears")
+        if kind == "job":
+            tell(event="forged", **forge_job(raw, s, to))
+            return
         for _ in range(FORGED):
             header, *numbers, source = data(s)
             send(raw, source, to, forge(kind, header, *numbers))

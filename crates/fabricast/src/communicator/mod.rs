@@ -54,8 +54,8 @@ pub use self::engine::Statistics;
 /// come soon as a rule the first time is later: at most 6 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Likewise where other processes share this host, once it has waited in vain: runtimes send messages between them through memory in several steps, each
-/// of which waits for the other process to be driven, and no descriptor tells of it.
+/// Likewise where other processes share this host, once it has waited in vain: runtimes send messages between them through
+/// memory in several steps, each of which waits for the other process to be driven, and no descriptor tells of it.
 const LOOK_MATES: Duration = Duration::from_micros(250);
 
 /// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
