@@ -49,8 +49,6 @@ pub enum Mutant {
     RepairsWithoutLimit,
     /// Every member may repair for a root and say what it has sent.
     AnybodySpeaks,
-    /// The root ignores a report that knows of more than was sent.
-    TooMuchIgnored,
 }
 
 impl Mutant {

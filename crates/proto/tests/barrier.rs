@@ -465,15 +465,6 @@ fn who_forges_words_ends_no_barrier() {
         }
         net.enter(0, CENTRAL);
         net.enter(2, CENTRAL);
-        for at in [1, 50] {
-            net.run(ms(at));
-            net.tell(1, 0, Frame::Word(word));
-        }
-        net.run(ms(60));
-        net.enter(1, CENTRAL);
-        net.silence();
-        assert_eq!(net.completed(), [1; 3], "{word:?}");
-        // A reply that nobody has asked for does nothing either.
         let reply = wire::Reply {
             group: GROUP,
             nonce: 0,
@@ -482,6 +473,17 @@ fn who_forges_words_ends_no_barrier() {
             barrier: word.barrier,
             ended: true,
         };
+        for at in [1, 50] {
+            net.run(ms(at));
+            net.tell(1, 0, Frame::Word(word));
+            // The forger cannot see the nonce of the question that it has caused.
+            net.tell(1, 0, Frame::Reply(reply));
+        }
+        net.run(ms(60));
+        net.enter(1, CENTRAL);
+        net.silence();
+        assert_eq!(net.completed(), [1; 3], "{word:?}");
+        // A reply that nobody has asked for does nothing either.
         net.tell(1, 0, Frame::Reply(reply));
         (0..3).for_each(|i| _ = net.enter(i, CENTRAL));
         net.silence();

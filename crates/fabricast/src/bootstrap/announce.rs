@@ -509,6 +509,7 @@ fn is_nothing(e: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::udp::{Device, devices};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -666,5 +667,42 @@ mod tests {
         // Queries that come evenly, faster than answers are allowed: 250 a second.
         let evenly = (1..=1000).filter(|i| allowance.take(now + *i * MS)).count();
         assert_eq!(evenly, 250);
+    }
+
+    /// Finding 12: what came in from an interface that another process listens on was heard, too.
+    #[test]
+    fn a_listener_hears_its_own_interface_alone() {
+        const HERE: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 9); // no other test's
+        let any = &Ipv4Addr::UNSPECIFIED;
+        let all = devices().unwrap();
+        let find = |loopback| {
+            let usable = |d: &&Device| d.up && d.loopback == loopback;
+            let multicasts = |d: &&Device| loopback || d.multicast;
+            let has_v4 = |d: &&Device| d.addresses.iter().any(IpAddr::is_ipv4);
+            let all = all.iter().filter(usable).filter(multicasts);
+            all.filter(has_v4).map(|d| d.index).next()
+        };
+        let (Some(home), Some(wire)) = (find(true), find(false)) else {
+            eprintln!("skipped: this machine has no second interface with an IPv4 address");
+            return;
+        };
+        let [mut at_home, mut on_wire] = [home, wire].map(|i| listener(HERE, &[i]).unwrap());
+        for (interface, text) in [(home, "at home"), (wire, "on the wire")] {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            set_ip_multicast_if_with_ifindex(&socket, any, any, interface).unwrap();
+            // It does not leave this host.
+            socket.set_multicast_ttl_v4(0).unwrap();
+            socket.send_to(text.as_bytes(), (HERE, PORT)).unwrap();
+        }
+        let heard = |socket: &mut UdpSocket| {
+            let (mut bytes, mut texts) = ([0; 100], Vec::new());
+            wait([socket.as_fd()], Duration::from_secs(5)).unwrap();
+            while let Ok(len) = socket.recv(&mut bytes) {
+                texts.push(String::from_utf8_lossy(&bytes[..len]).into_owned());
+            }
+            texts
+        };
+        assert_eq!(heard(&mut on_wire), ["on the wire"]);
+        assert_eq!(heard(&mut at_home), ["at home"]);
     }
 }
