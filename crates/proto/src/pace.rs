@@ -150,6 +150,20 @@ impl Path {
     }
 }
 
+/// How much of what was sent over a path says how fast it is: the share `got` of `packets` packets
+/// has arrived, and the share `usual` is lost as a rule.
+///
+/// The rate follows the slowest of `paths` paths, and of many paths one has always lost more than
+/// usual by chance. Without a correction the rate falls as receivers become more, although none of
+/// their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path multiplicity problem in
+/// multicast congestion control", INFOCOM 1999). So a loss counts as usual as far as chance explains
+/// it: the greatest of n normal deviates is expected to be at most sqrt(2 ln n) standard deviations.
+fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
+    let deviation = (usual * (1.0 - usual) / packets).sqrt();
+    let luck = (2.0 * paths.ln()).sqrt() * deviation;
+    got.max((got + luck).min(1.0 - usual))
+}
+
 /// The pacer of one lane.
 #[derive(Clone, Debug)]
 pub struct Pacer {
@@ -304,6 +318,7 @@ impl Pacer {
         (received, arrived_us): (u32, u32),
     ) -> Option<bool> {
         let i = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
+        let paths = self.paths.len() as f64;
         let path = &mut self.paths[i.ok()?].1;
         if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
             return None;
@@ -380,7 +395,8 @@ impl Pacer {
             true => path.over.or(Some((now, path.learnt))),
             false => None,
         };
-        let delivered = sent * got / (1.0 - path.usual_loss).max(0.05);
+        let delivered =
+            sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not how much would arrive.
         let left_us = flight.at.since(mark.flight.at).as_micros() as f64;
         let paused = sent * dt < USED * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
@@ -621,6 +637,7 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
 
     /// A link, in bytes per second, and a sender that is at a burst of 10 packets of 1000 bytes.
     struct Bench {
@@ -663,6 +680,50 @@ mod tests {
                 );
                 self.pacer.tick(at, number);
             }
+        }
+    }
+
+    /// Each receiver loses 1 % of the packets, each other ones.
+    #[test]
+    fn of_many_receivers_none_is_slow_by_chance() {
+        const LINK: f64 = 1.25e6;
+        for receivers in [1, 128] {
+            let (mut pacer, mut rng) = (Pacer::new(None), Rng::new(1));
+            let mut received = vec![0; receivers];
+            (0..receivers).for_each(|member| pacer.require(member, true));
+            let (mut now, mut arrived, mut sent, mut number) = (Time::ZERO, Time::ZERO, 0, 0);
+            let (mut rates, mut samples) = (0.0, 0.0);
+            while now < Time::ZERO + Duration::from_secs(8) {
+                now = now.max(pacer.opens_at());
+                let took = Duration::from_secs_f64(f64::from(Bench::BURST) / LINK);
+                arrived = (now + Duration::from_micros(50)).max(arrived + took);
+                let flight = Flight {
+                    at: now,
+                    lane: 0,
+                    fresh: sent,
+                    bytes: u64::from(sent) * 1000,
+                };
+                (number, sent) = (number + 1, sent + 10);
+                pacer.sent(now, Bench::BURST);
+                let rtt = arrived.since(now);
+                for (member, received) in received.iter_mut().enumerate() {
+                    let so_far = (*received, arrived.micros());
+                    // Each tells of every fourth burst.
+                    if (member as u32 + number).is_multiple_of(4) {
+                        pacer.sample(arrived, member, (number, &flight), rtt, so_far);
+                    }
+                    *received += (0..10).filter(|_| !rng.chance(0.01)).count() as u32;
+                }
+                pacer.tick(arrived, number);
+                if now > Time::ZERO + Duration::from_secs(2) {
+                    (rates, samples) = (rates + pacer.rate() as f64 / LINK, samples + 1.0);
+                }
+            }
+            let share = rates / samples;
+            assert!(
+                share > 0.95,
+                "{receivers} receivers: {share:.3} of the link"
+            );
         }
     }
 
