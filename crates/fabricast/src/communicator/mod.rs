@@ -121,6 +121,9 @@ pub struct Context<O: Divisible + Send + Sync + 'static> {
     /// Callers that block take one each; as many as ever blocked at once.
     sleepers: Mutex<Vec<Rest>>,
     runtime: Option<Arc<OwnedFd>>,
+    /// The last caller returned while it drove the runtime above. The runtime's descriptor does not report the same work
+    /// again, so the next caller that blocks starts by driving the runtime.
+    unserved: AtomicBool,
     progress: Progress,
     peers: Peers,
 }
@@ -214,6 +217,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             shared,
             sleepers: Mutex::new(vec![sleeper]),
             runtime,
+            unserved: AtomicBool::new(false),
             progress,
             peers,
         })
@@ -478,6 +482,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             self.heed_lost(&mut engine);
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
+                self.unserved.fetch_or(runtime, Ordering::AcqRel);
                 return Ok(answer);
             }
             if let Some(ready) = ready.take() {
@@ -487,12 +492,14 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             let (wake, sending) = engine.settle(now)?;
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
+                self.unserved.fetch_or(runtime, Ordering::AcqRel);
                 return Ok(answer);
             }
             let inside = match &mut inside {
                 Some(inside) => inside,
                 none => {
                     looked = now;
+                    runtime = self.unserved.swap(false, Ordering::AcqRel);
                     none.insert(Inside::new(self, &mut engine, now)?)
                 }
             };

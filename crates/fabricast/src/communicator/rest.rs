@@ -206,11 +206,12 @@ impl Rest {
 
     /// Drives the runtime above without sleeping, until it has had nothing to do for a while,
     /// `timeout` has passed, or there is something else to look at. Only in the first case the
-    /// answer says that the runtime has no more to do. The core is offered to others each time, as
-    /// runtimes do themselves.
+    /// answer says that the runtime has no more to do. The core is offered to others after each
+    /// call, unless the call took so long that the runtime has offered the core itself or has had work. To
+    /// offer it twice doubles the time until this thread looks again.
     pub fn serve(&self, timeout: Duration, meanwhile: &mut dyn FnMut()) -> io::Result<Woken> {
         let began = Instant::now();
-        let (mut last, mut calls) = (began, 0);
+        let (mut before, mut last, mut calls) = (began, began, 0);
         let mut woken = loop {
             meanwhile();
             calls += 1;
@@ -227,7 +228,11 @@ impl Rest {
             if now - began >= timeout {
                 break Woken::default();
             }
-            thread::yield_now();
+            let took = now - mem::replace(&mut before, now);
+            if took <= LENT {
+                thread::yield_now();
+                before = Instant::now();
+            }
         };
         woken.runtime = true;
         Ok(woken)

@@ -1,6 +1,8 @@
 //! Processes as threads, on the loopback, with datagrams lost on purpose.
 
+use std::io::Write;
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
@@ -290,6 +292,41 @@ fn whoever_ends_anothers_operation_wakes_it() {
         heard
     });
     assert_eq!(heard[0], [[true, false], [false, true]]);
+}
+
+#[test]
+fn what_a_caller_leaves_of_the_runtimes_work_the_next_one_takes_over() {
+    let driven = AtomicBool::new(false);
+    job(2, 0.0, |rank, ranks, options| {
+        // Something has come for the runtime, and it never reads it.
+        let (runtime, mut above) = UnixStream::pair().unwrap();
+        above.write_all(&[1]).unwrap();
+        let options = Options {
+            runtime: (rank == 0).then(|| Arc::new(runtime.into())),
+            ..options.clone()
+        };
+        let context = Here::new(&options, ranks).unwrap();
+        let group = context.group(1, &[0, 1]).unwrap();
+        for round in 0..2 {
+            let has_driven = || driven.load(Ordering::SeqCst);
+            while rank == 1 && !has_driven() {
+                thread::yield_now();
+            }
+            let mut meanwhile = || {
+                assert!(rank == 1 || !context.unserved.load(Ordering::SeqCst));
+                driven.fetch_or(rank == 0, Ordering::SeqCst);
+            };
+            context.barrier(&group, None, &mut meanwhile).unwrap();
+            assert_eq!(context.unserved.load(Ordering::SeqCst), rank == 0);
+            ranks.all.1.wait();
+            if rank == 0 && round == 0 {
+                driven.store(false, Ordering::SeqCst);
+            }
+            ranks.all.1.wait();
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.all.1.wait();
+    });
 }
 
 #[test]
