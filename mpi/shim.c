@@ -402,8 +402,12 @@ static int is_set(const char *variable) {
 static void agree(int *choice, int count) {
     enum { SAYS_S = 10, ENDS_S = 60 };
     const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");
-    double ends = wanted ? strtod(wanted, NULL) : 0;
-    ends = ends > 0 ? ends : ENDS_S;
+    char *rest = NULL;
+    double ends = wanted ? strtod(wanted, &rest) : 0;
+    int known = ends > 0 && !*rest;
+    if (wanted && *wanted && !known && shim.rank == 0)
+        say("FABRICAST_INIT_TIMEOUT is a number of seconds above 0, not '%s': %d", wanted, ENDS_S);
+    ends = known ? ends : ENDS_S;
     double says = ends / 2 < SAYS_S ? ends / 2 : SAYS_S;
     int done = 0, said = 0;
     MPI_Request request;
@@ -425,6 +429,25 @@ static void agree(int *choice, int count) {
     }
     if (!done)
         PMPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+extern char **environ;
+
+/* A variable that nobody reads is perhaps a slip: rank 0 tells of each in its environment. */
+static void tell_unknown(void) {
+    static const char *const known[] = {"STATS", "INTERFACE", "INJECT_LOSS", "SCHEME", "TUNE",
+                                        "CACHE", "INIT_TIMEOUT", "MPI", "LIB", "CLUSTER" /* the testbed's */};
+    static const char ours[] = "FABRICAST_";
+    for (char **variable = environ; *variable; variable++) {
+        if (strncmp(*variable, ours, sizeof ours - 1) != 0)
+            continue;
+        const char *name = *variable + sizeof ours - 1;
+        size_t length = strcspn(name, "="), i = 0, count = sizeof known / sizeof *known;
+        while (i < count && (strlen(known[i]) != length || strncmp(name, known[i], length) != 0))
+            i++;
+        if (i == count)
+            say("there is no variable %s%.*s (docs/mpi.md lists them)", ours, (int)length, name);
+    }
 }
 
 /* What is done for the first time takes milliseconds: memory, the loader, threads that have never run. It is not the
@@ -470,6 +493,8 @@ void shim_begin(void) {
             say("leaves everything to the MPI library: it is off%s", off ? "" : " on another rank");
         goto out;
     }
+    if (shim.rank == 0)
+        tell_unknown();
     PMPI_Comm_dup(MPI_COMM_SELF, &shim.self);
     PMPI_Comm_set_errhandler(shim.self, MPI_ERRORS_RETURN);
     if (size > 1 && !(shim.world_scope = scope_create(MPI_COMM_WORLD))) {

@@ -122,7 +122,7 @@ static const char *served_by(const struct row *r) {
 }
 
 static void tell_rows(void) {
-    say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "of them", "broadcasts", "bytes", "barriers",
+    say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "number", "broadcasts", "bytes", "barriers",
         "by library", "served by");
     for (int i = 0; i < ROWS && rows[i].communicators; i++) {
         const struct row *r = &rows[i];

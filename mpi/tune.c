@@ -11,11 +11,13 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Of a job: its calls of ours; fewer are not worth the measuring. */
 enum { WORTH_CALLS = 48 };
@@ -90,12 +92,16 @@ static void decide(void) {
         say("FABRICAST_TUNE is on, off or now, not '%s': off", wanted);
     if (!place || tune.when == AT_ONCE)
         return;
+    int there = access(path, F_OK) == 0 || errno != ENOENT;
     const char *why = verdict_load(path, shape, &tune.verdict);
     tune.kept = !why;
     if (!why)
         tune.when = NEVER;
     if (shim.verbose || (why && verdict_is_damage(why)))
-        say("%s: %s", path, why ? why : "this is who is faster, as an earlier job has measured it");
+        say("%s: %s", path,
+            !there ? "not measured yet"
+            : why  ? why
+                   : "this is who is faster, as an earlier job has measured it");
 }
 
 /* --- Measuring ------------------------------------------------------------------------------ */
@@ -333,8 +339,8 @@ void tune_choose(struct place *place) {
 }
 
 void tune_tell(void) {
-    static const char none[] = "nothing: Fabricast's is taken";
-    const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : none;
+    const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : NULL;
     int later = kept_for_later && tune.when == AT_THE_END;
-    say("who is faster is judged by %s%s%s", by, later ? "; later jobs go by what was measured at the end: " : "", later ? path : "");
+    say("%s%s%s%s", by ? "who is faster is judged by " : "who is faster: nothing measured yet; all that can be served was",
+        by ? by : "", later ? "; later jobs go by what was measured at the end: " : "", later ? path : "");
 }

@@ -25,7 +25,7 @@ Examples:
 
 Exit codes:
   0 every receiver has verified the file    6 the data are not those that were sent
-  1 a local file or socket failed           7 no space for the file
+  1 a local file or socket failed           7 no space for the file, or too long
   2 wrong usage                             8 the other end is gone
   3 no receiver, or too few, came           9 refused: too late, too slow, another version
   4 some receivers failed, others did not  10 the source changed while it was sent
@@ -147,8 +147,7 @@ of Open MPI or MPICH. Each rank is made to preload a library, which `mpi/build` 
 that is here: it is looked for beside this program and in ../lib, on all hosts at the same path. Every \
 variable whose name begins with FABRICAST goes to the ranks, too.
 
-What Fabricast cannot serve (inter-communicators, broadcasts without bytes, a communicator that all \
-ranks cannot agree on) the MPI library does as ever, and also what it does faster: the first job of so many \
+What Fabricast cannot serve (inter-communicators, a communicator that all ranks cannot agree on) the MPI library does as ever, and also what it does faster: the first job of so many \
 ranks on so many hosts measures that when it ends, for later jobs of the same shape.";
 
 const RUN_EXAMPLES: &str = "\

@@ -6,7 +6,8 @@
 //! ([`fabricast::transport::link`]): time and bytes both show what a network would.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::{Error, exit};
 use fabricast::proto::rng::Rng;
+use indicatif::ProgressBar;
 use serde_json::Value;
 
 use crate::args;
@@ -34,6 +36,8 @@ const ROUND_MAX: Duration = Duration::from_secs(60);
 pub fn run(args: &args::Demo, interrupt: Arc<AtomicBool>) -> u8 {
     match demo(args, &interrupt) {
         Ok(()) => exit::OK,
+        // Whoever reads has gone away and has read enough.
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             eprintln!("fabricast: {error}");
             error.exit_code()
@@ -73,7 +77,7 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
          {}.\n{link}\nEach process drops {} % of all packets on purpose; they are repaired.\n",
         units::bytes(size),
         args.loss * 100.0,
-    ));
+    ))?;
     let needed = args.link.0.map_or(0, |rate| 4 * n as u64 * size / rate);
     let limit = ROUND_MAX + Duration::from_secs(needed);
     let source = place.0.join("source");
@@ -86,10 +90,10 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
         say(&format!(
             "{way:9}: all {n} files compared here with the source: identical (BLAKE3 {}…)",
             &hash.to_hex()[..16]
-        ));
+        ))?;
         rounds.push(round);
     }
-    say("");
+    say("")?;
     let rows: Vec<Vec<String>> = rounds
         .iter()
         .map(|r| {
@@ -113,9 +117,7 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
         "packets repaired",
         "dropped at the sender",
     ];
-    print!("{}", table(&head, &rows));
-    say(&verdict(&rounds, n));
-    Ok(())
+    say(&format!("{}{}", table(&head, &rows), verdict(&rounds, n)))
 }
 
 /// The two rounds compared, in words.
@@ -134,9 +136,10 @@ fn verdict(rounds: &[Round], receivers: usize) -> String {
     )
 }
 
-fn say(text: &str) {
+fn say(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    let said = writeln!(out, "{text}").and_then(|()| out.flush());
+    said.map_err(|e| Error::io("writing to standard output", e))
 }
 
 /// A directory that is gone when the demo ends, however it ends.
@@ -229,6 +232,15 @@ impl Drop for Process {
     }
 }
 
+/// A progress bar that is gone when the round ends, however it ends.
+struct Bar(ProgressBar);
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// The processes of one round.
 struct Transfer<'a> {
     way: &'static str,
@@ -276,6 +288,8 @@ impl<'a> Transfer<'a> {
             command.args(["--emulate-link", &format!("{rate}B/s")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Ctrl-C is for the demo, which ends the others and says so once.
+        command.process_group(0);
         let mut child = command.spawn().map_err(starting)?;
         let output = child.stdout.take().expect("it was asked for");
         let (tell, events) = channel();
@@ -313,7 +327,7 @@ impl<'a> Transfer<'a> {
                 "--reserve",
                 "0",
             ]);
-            command.stdin(Stdio::null());
+            command.stdin(Stdio::null()).process_group(0);
             transfer
                 .receivers
                 .push(Process(command.spawn().map_err(starting)?));
@@ -344,7 +358,7 @@ impl<'a> Transfer<'a> {
 
     fn run(mut self) -> Result<Round, Error> {
         let terminal = std::io::stderr().is_terminal();
-        let progress = terminal.then(|| bar(0));
+        let progress = terminal.then(|| Bar(bar(0)));
         let mut told = Instant::now();
         let summary = loop {
             let event = self.next()?;
@@ -361,26 +375,28 @@ impl<'a> Transfer<'a> {
                         share("fastest"),
                         number("repairs")
                     );
-                    if let Some(bar) = &progress {
+                    if let Some(Bar(bar)) = &progress {
                         bar.set_length(len);
                         bar.set_position(number("slowest"));
                         bar.set_message(text);
                     } else if told.elapsed() > Duration::from_secs(1) {
                         told = Instant::now();
-                        say(&text);
+                        say(&text)?;
                     }
                 }
                 Some("failed" | "error") => {
                     let text = event["reason"].as_str().or(event["text"].as_str());
-                    eprintln!("{}: {}", event["receiver"], text.unwrap_or("failed"));
+                    let text = text.unwrap_or("failed");
+                    match event["receiver"].as_str() {
+                        Some(receiver) => eprintln!("{receiver}: {text}"),
+                        None => eprintln!("the sender: {text}"),
+                    }
                 }
                 Some("summary") => break event,
                 _ => {}
             }
         };
-        if let Some(bar) = progress {
-            bar.finish_and_clear();
-        }
+        drop(progress);
         for process in self.receivers.iter_mut().chain([&mut self.sender]) {
             let status = process
                 .0

@@ -140,6 +140,14 @@ pub fn written(result: io::Result<()>, code: u8) -> u8 {
     }
 }
 
+/// Whether somebody at a terminal can be asked: standard input is one, and is not another job's. The kernel
+/// stops a process that was started in the background (`&`) when it reads.
+pub fn reads_terminal() -> bool {
+    let stdin = std::io::stdin();
+    let others = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|g| g != rustix::process::getpgrp());
+    stdin.is_terminal() && !others
+}
+
 /// The one bar that there is.
 pub fn bar(len: u64) -> ProgressBar {
     let bar =

@@ -8,11 +8,12 @@ use std::thread;
 
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::{Error, exit};
-use fabricast::text::shown;
+use fabricast::object::safe_name;
+use fabricast::text::{escaped, shown};
 use fabricast::transfer::{self, RecvEvent};
 
 use crate::args;
-use crate::output::Output;
+use crate::output::{Output, reads_terminal};
 use crate::send::net_options;
 use crate::units;
 
@@ -68,46 +69,78 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
 /// Which announced sender may be taken: what the options say, or somebody at the terminal.
 fn accept(args: &args::Recv) -> Result<Accept, Error> {
     let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let talks = !args.net.json && !args.net.quiet;
+    let asks = terminal && talks && reads_terminal();
+    let to_directory = args.dest.is_dir();
     match &args.name {
         Some(pattern) => Ok(Accept::Named(pattern.clone())),
         None if args.any => Ok(Accept::Any),
         None if args.from.is_some() => Ok(Accept::Nobody),
-        None if terminal && !args.net.json && !args.net.quiet => {
-            Ok(Accept::Asked(Question(Arc::new(ask))))
+        None if asks => Ok(Accept::Asked(Question(Arc::new(
+            move |offers: &[Offer]| ask(offers, to_directory),
+        )))),
+        None => {
+            let why = match (terminal, talks) {
+                (false, _) => "on a terminal this would be a question",
+                (true, false) => "with --quiet or --json nothing is asked",
+                (true, true) => "in the background nothing can be asked",
+            };
+            Err(Error::Usage(format!(
+                "from whom? Name the sender with --from HOST, or take a file by its name with \
+                 --name PATTERN, or whatever the only sender on this network offers with --any; \
+                 {why}"
+            )))
         }
-        None => Err(Error::Usage(
-            "from whom? Name the sender with --from HOST, or take a file by its name with --name \
-             PATTERN, or whatever the only sender on this network offers with --any; on a \
-             terminal this would be a question"
-                .into(),
-        )),
     }
 }
 
 /// Asks at the terminal. A thread of its own reads the answer, so that a signal can end the wait.
-fn ask(offers: &[Offer]) -> Receiver<Option<usize>> {
+fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
     let (tell, answer) = channel();
     let count = offers.len();
     let mut err = std::io::stderr();
-    let _ = write!(err, "{}", question(offers)).and_then(|()| err.flush());
+    let question = question(offers, to_directory);
+    let _ = write!(err, "{question}").and_then(|()| err.flush());
     thread::spawn(move || {
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line);
-        let chosen = read.ok().and_then(|_| chosen(&line, count));
-        let _ = tell.send(chosen);
+        let mut answer = typed(count);
+        if answer == Answer::Unclear {
+            let again = match count {
+                1 => "Please answer y or n: ".into(),
+                count => format!("Please answer with a number from 1 to {count}, or Enter: "),
+            };
+            let _ = write!(err, "{again}").and_then(|()| err.flush());
+            answer = typed(count);
+        }
+        let _ = tell.send(match answer {
+            Answer::Take(offer) => Some(offer),
+            Answer::No | Answer::Unclear => None,
+        });
     });
     answer
 }
 
-fn question(offers: &[Offer]) -> String {
+fn question(offers: &[Offer], to_directory: bool) -> String {
     let len = |o: &Offer| o.len.map_or("length unknown".into(), units::bytes);
-    if let [one] = offers {
-        let (address, name) = (one.address, &one.name);
-        return format!("{address} offers {name} ({}). Receive it? [y/N] ", len(one));
+    let mut text = String::new();
+    for offer in offers {
+        if to_directory && safe_name(&offer.name).is_none() {
+            text += &format!(
+                "{} is no name that a file gets in a directory here: to receive it, let DEST \
+                 name a file.\n",
+                escaped(&offer.name)
+            );
+        }
     }
-    let mut text = "Several senders offer a file on this network:\n".to_string();
+    if let [one] = offers {
+        let (address, name) = (one.address, escaped(&one.name));
+        return format!(
+            "{text}{address} offers {name} ({}). Receive it? [y/N] ",
+            len(one)
+        );
+    }
+    text += "Several senders offer a file on this network:\n";
     for (i, offer) in offers.iter().enumerate() {
-        let (address, name) = (offer.address, &offer.name);
+        let (address, name) = (offer.address, escaped(&offer.name));
         text += &format!("{:4}  {address}  {name} ({})\n", i + 1, len(offer));
     }
     text + &format!(
@@ -116,17 +149,38 @@ fn question(offers: &[Offer]) -> String {
     )
 }
 
-/// Which of so many offers an answer means.
-fn chosen(line: &str, count: usize) -> Option<usize> {
-    let line = line.trim();
-    if count == 1 {
-        let yes = ["y", "yes"]
-            .iter()
-            .any(|yes| line.eq_ignore_ascii_case(yes));
-        return yes.then_some(0);
+/// What somebody answers to the question.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Answer {
+    /// This offer.
+    Take(usize),
+    /// None.
+    No,
+    /// Perhaps a slip.
+    Unclear,
+}
+
+/// The line that is typed next.
+fn typed(count: usize) -> Answer {
+    let mut line = String::new();
+    match std::io::stdin().read_line(&mut line) {
+        Ok(_) => chosen(&line, count),
+        Err(_) => Answer::No,
     }
-    let number: usize = line.parse().ok()?;
-    (1..=count).contains(&number).then(|| number - 1)
+}
+
+/// Which of so many offers an answer means.
+fn chosen(line: &str, count: usize) -> Answer {
+    let line = line.trim();
+    let is = |words: &[&str]| words.iter().any(|word| line.eq_ignore_ascii_case(word));
+    if is(&["", "n", "no"]) {
+        return Answer::No;
+    }
+    match line.parse() {
+        _ if count == 1 && is(&["y", "yes"]) => Answer::Take(0),
+        Ok(number) if count > 1 && (1..=count).contains(&number) => Answer::Take(number - 1),
+        _ => Answer::Unclear,
+    }
 }
 
 fn say(out: &mut Output, event: &RecvEvent) {
@@ -181,14 +235,18 @@ mod tests {
     #[test]
     fn answers_are_taken_for_what_they_mean() {
         for yes in ["y\n", "Yes\n", " Y "] {
-            assert_eq!(chosen(yes, 1), Some(0));
+            assert_eq!(chosen(yes, 1), Answer::Take(0));
         }
-        for no in ["", "\n", "n\n", "1\n", "yy"] {
-            assert_eq!(chosen(no, 1), None, "{no:?}");
+        for no in ["", "\n", "n\n", " NO\n"] {
+            assert_eq!(chosen(no, 1), Answer::No, "{no:?}");
+            assert_eq!(chosen(no, 2), Answer::No, "{no:?}");
         }
-        assert_eq!(chosen("2\n", 2), Some(1));
-        for none in ["", "\n", "0", "3", "y", "-1"] {
-            assert_eq!(chosen(none, 2), None, "{none:?}");
+        for slip in ["1\n", "yy", "t\n"] {
+            assert_eq!(chosen(slip, 1), Answer::Unclear, "{slip:?}");
+        }
+        assert_eq!(chosen("2\n", 2), Answer::Take(1));
+        for slip in ["0", "3", "y", "-1"] {
+            assert_eq!(chosen(slip, 2), Answer::Unclear, "{slip:?}");
         }
     }
 }

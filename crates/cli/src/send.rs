@@ -12,11 +12,11 @@ use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
-use fabricast::transfer::{self, SendEvent, SendReport, State};
+use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
 use fabricast::transport::udp::{self, Interface};
 
 use crate::args;
-use crate::output::{Output, table};
+use crate::output::{Output, reads_terminal, table};
 use crate::units;
 
 /// Runs it; the exit code.
@@ -38,12 +38,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let result = transfer::send(&args.source, &options, &mut tell);
     match result {
         Ok(report) => {
-            out.finish();
-            for receiver in report.receivers.iter().chain(&report.refused) {
-                out.result("result", receiver);
-            }
-            out.result("summary", &summary(&report));
-            out.print(&describe(&report));
+            results(&mut out, &report, report.exit_code());
             match report.exit_code() {
                 exit::OK => out.code(exit::OK),
                 code => {
@@ -64,8 +59,23 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
                 }
             }
         }
-        Err(error) => out.error(&error),
+        Err(SendFailure { error, report }) => {
+            if let Some(report) = report {
+                results(&mut out, &report, error.exit_code());
+            }
+            out.error(&error)
+        }
     }
+}
+
+/// Tells what has become of each receiver.
+fn results(out: &mut Output, report: &SendReport, code: u8) {
+    out.finish();
+    for receiver in report.receivers.iter().chain(&report.refused) {
+        out.result("result", receiver);
+    }
+    out.result("summary", &summary(report, code));
+    out.print(&describe(report));
 }
 
 fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
@@ -73,7 +83,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
         || args.max_receivers.is_some()
         || args.min_wait.is_some()
         || args.max_wait.is_some();
-    let by_hand = !chosen && !args.net.json && std::io::stdin().is_terminal();
+    let by_hand = !chosen && !args.net.json && reads_terminal();
     let start = StartRule::default();
     let defaults = SendOptions::default();
     SendOptions {
@@ -191,11 +201,15 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
         SendEvent::Refused {
             receiver,
             address,
+            by,
             reason,
-        } => out.say(&format!(
-            "! {receiver} ({}) was refused: {reason}",
-            address.ip()
-        )),
+        } => {
+            let what = match by {
+                By::Sender => "was refused",
+                By::Receiver => "cannot take part",
+            };
+            out.say(&format!("! {receiver} ({}) {what}: {reason}", address.ip()));
+        }
         SendEvent::Left {
             receiver,
             receivers,
@@ -288,7 +302,7 @@ fn port(port: u16, colon: &str) -> String {
     }
 }
 
-fn summary(report: &SendReport) -> serde_json::Value {
+fn summary(report: &SendReport, code: u8) -> serde_json::Value {
     let t = &report.traffic;
     serde_json::json!({
         "name": report.name,
@@ -298,7 +312,7 @@ fn summary(report: &SendReport) -> serde_json::Value {
         "seconds": report.seconds,
         "receivers": report.receivers.len(),
         "verified": report.verified(),
-        "code": report.exit_code(),
+        "code": code,
         "traffic": t,
         "strangers": report.strangers,
         "refused": report.refused.len() as u64 + report.refused_more,
@@ -306,6 +320,10 @@ fn summary(report: &SendReport) -> serde_json::Value {
 }
 
 fn describe(report: &SendReport) -> String {
+    let refused = report.refused.len() as u64 + report.refused_more;
+    if report.receivers.is_empty() && refused == 0 {
+        return String::new(); // nobody came
+    }
     let rows: Vec<Vec<String>> = report
         .receivers
         .iter()
@@ -340,9 +358,13 @@ fn describe(report: &SendReport) -> String {
     }
     let t = &report.traffic;
     if report.verified() > 0 {
+        let refused = match refused {
+            0 => String::new(),
+            n => format!("; {n} refused;"),
+        };
         let goodput = report.len as f64 / report.seconds.max(1e-9);
         text.push_str(&format!(
-            "{} to {} of {} in {:.2} s ({}); sent {} on the wire ({:.3} x), {} repairs\n",
+            "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire ({:.3} x), {} repairs\n",
             units::bytes(report.len),
             report.verified(),
             report.receivers.len(),

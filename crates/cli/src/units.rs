@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fabricast::config::INJECT_MAX;
+pub use fabricast::text::bytes;
 
 /// The number in front and the unit behind it.
 fn split(s: &str) -> Result<(f64, &str), String> {
@@ -77,10 +78,16 @@ pub fn size(s: &str) -> Result<u64, String> {
         "k" | "K" | "KiB" => 1 << 10,
         "M" | "MiB" => 1 << 20,
         "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
         "kB" | "KB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
-        _ => return Err(format!("unknown unit {unit:?}: use K, M, G or kB, MB, GB")),
+        "TB" => 1_000_000_000_000,
+        _ => {
+            return Err(format!(
+                "unknown unit {unit:?}: use K, M, G, T or kB, MB, GB, TB"
+            ));
+        }
     };
     Ok((n * scale as f64) as u64)
 }
@@ -92,20 +99,6 @@ pub fn percent(s: &str) -> Result<f64, String> {
         "" | "%" if n / 100.0 <= INJECT_MAX => Ok(n / 100.0),
         "" | "%" => Err("at most 90 %: something must arrive".into()),
         _ => Err(format!("unknown unit {unit:?}: write 1 or 1%")),
-    }
-}
-
-/// Bytes for people.
-pub fn bytes(n: u64) -> String {
-    let units = [
-        (1u64 << 40, "TiB"),
-        (1 << 30, "GiB"),
-        (1 << 20, "MiB"),
-        (1 << 10, "KiB"),
-    ];
-    match units.iter().find(|(scale, _)| n >= *scale) {
-        Some((scale, unit)) => format!("{:.1} {unit}", n as f64 / *scale as f64),
-        None => format!("{n} B"),
     }
 }
 
@@ -154,6 +147,7 @@ mod tests {
         assert_eq!(rate("60MB/s"), Ok(60_000_000));
         assert_eq!(size("1472"), Ok(1472));
         assert_eq!(size("256MiB"), Ok(256 << 20));
+        assert_eq!(size("1T"), Ok(1 << 40));
         assert_eq!(percent("1%"), Ok(0.01));
         assert_eq!(percent("5"), Ok(0.05));
     }

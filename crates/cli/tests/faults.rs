@@ -5,10 +5,11 @@ mod common;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Flush, Run, Scratch, receiver, same, sender};
+use common::{Flush, Run, Scratch, Terminal, receiver, same, sender};
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{GroupId, NodeId, Seq, Session, wire};
 use rustix::fs::OFlags;
@@ -217,7 +218,7 @@ fn no_space_is_said_before_anything_is_sent() {
         dir.path("copy-1").display()
     );
     let poor = common::shell(&shell).end().expect(7);
-    assert!(poor.stderr.contains("no space"), "{}", poor.stderr);
+    assert!(poor.stderr.contains("too long"), "{}", poor.stderr);
     // It never counted: the sender still waits for a second one.
     let other = receiver(&address, "r2", &dir.path("copy-2"), &[]);
     send.end().expect(0);
@@ -236,7 +237,7 @@ fn a_disk_that_fills_up_fails_that_receiver_alone() {
     full.until("connected", |_| true); // it has its space, and loses it now
     limit_file_size(&full, SIZE as u64 / 2);
     let end = full.end().expect(7);
-    assert!(end.stderr.contains("no space"), "{}", end.stderr);
+    assert!(end.stderr.contains("too long"), "{}", end.stderr);
     let failed = send.until("failed", |_| true);
     assert_eq!(failed["code"], 7);
     let sent = send.end().expect(4);
@@ -610,4 +611,138 @@ fn the_longest_file_name_can_be_received() {
     receiver(&address, "r0", &copy, &[]).end().expect(0);
     send.end().expect(0);
     same(&source, &copy);
+}
+
+/// A receiver that came and cannot take part is in the table, also if nobody else came.
+#[test]
+fn refused_receivers_are_told_of_when_none_is_left() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    for there in [false, true] {
+        let args = ["--no-announce", "--min-receivers", "2", "--start-timeout"];
+        let (mut send, address) = sender(&source, &[&args[..], &["3s"]].concat());
+        let (copy, other) = (dir.path("copy"), dir.path("other"));
+        let waits = there.then(|| receiver(&address, "waits", &copy, &[]));
+        if there {
+            send.until("connected", |_| true);
+        }
+        let unable = receiver(&address, "unable", &other, &["--max-size", "1"]);
+        assert_eq!(send.until("refused", |_| true)["by"], "receiver");
+        unable.end().expect(7);
+        let end = send.end().expect(3);
+        let result = end.result("unable");
+        assert_eq!(result["state"], "refused");
+        assert!(result["reason"].to_string().contains("--max-size"));
+        let summary = end.one("summary");
+        assert_eq!(
+            (&summary["code"], &summary["refused"]),
+            (&3.into(), &1.into())
+        );
+        let text = end.one("error")["text"].to_string();
+        assert!(text.contains("1 came and was refused (above)"), "{text}");
+        assert_eq!(text.contains("only 1 of 2"), there, "{text}");
+        if let Some(waits) = waits {
+            assert_eq!(end.result("waits")["state"], "failed");
+            waits.end().expect(8);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_receiver_was_not_refused_and_an_interrupted_sender_tells_who_has_what() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "3"]);
+    let [gone, stays] = ["gone", "stays"].map(|name| {
+        let run = receiver(&address, name, &dir.path(name), &[]);
+        send.until("connected", |e| e["receiver"] == name);
+        run
+    });
+    gone.signal(Signal::INT);
+    gone.end().expect(130);
+    send.until("left", |e| e["receiver"] == "gone");
+    send.signal(Signal::INT);
+    let end = send.end().expect(130);
+    stays.end().expect(8);
+    assert_eq!(end.all("refused").count(), 0, "{end:#?}");
+    let summary = end.one("summary");
+    assert_eq!(
+        (&summary["code"], &summary["refused"]),
+        (&130.into(), &0.into())
+    );
+    assert_eq!(end.all("result").count(), 1);
+    assert_eq!(end.result("stays")["state"], "failed");
+}
+
+/// Who was refused does not count in the exit code, and is in the last line.
+#[test]
+fn the_last_line_counts_who_was_refused() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("send").arg(&source);
+    command.args(["--port", "0", "--interface", "127.0.0.1", "--no-announce"]);
+    command.args(["--min-receivers", "1"]);
+    let mut send = Terminal::start(command);
+    let said = send.until("is where it goes");
+    let (_, rest) = said.split_once("--from ").unwrap();
+    let address = rest.split_whitespace().next().unwrap().to_owned();
+    let unable = receiver(&address, "unable", &dir.path("a"), &["--max-size", "1"]);
+    unable.end().expect(7);
+    let said = send.until("unable (127.0.0.1) cannot take part: ");
+    assert!(!said.contains("was refused"), "{said}");
+    let good = receiver(&address, "good", &dir.path("b"), &[]);
+    send.until("1000 B to 1 of 1; 1 refused; in ");
+    good.end().expect(0);
+    assert_eq!(send.end(), Some(0));
+}
+
+#[test]
+fn a_name_that_is_no_utf_8_is_told_of() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = Scratch::new();
+    let path = dir
+        .path("x")
+        .with_file_name(std::ffi::OsStr::from_bytes(b"a\xff"));
+    std::fs::write(&path, "bytes").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("send").arg(&path);
+    command.args([
+        "--json",
+        "--port",
+        "0",
+        "--interface",
+        "127.0.0.1",
+        "--no-announce",
+    ]);
+    command.args(["--start-timeout", "1ms"]);
+    let end = Run::spawn(command).end().expect(3);
+    assert_eq!(end.one("listening")["name"], "file");
+    let text = end.one("notice")["text"].to_string();
+    assert!(text.contains("not UTF-8"), "{text}");
+}
+
+/// Ctrl-C is told once, and a reader that has gone away is no panic.
+#[test]
+fn the_demo_ends_quietly() {
+    let fabricast = env!("CARGO_BIN_EXE_fabricast");
+    let end = common::shell(&format!(
+        "{fabricast} demo --receivers 1 --size 64K | head -1"
+    ))
+    .end();
+    assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""));
+    // A group of its own, as a terminal would make for it; the last word is the whole group's.
+    let dir = Scratch::new();
+    let mut command = Command::new(fabricast);
+    command.args(["demo", "--link", "1Mbit", "--size", "8M", "--dir"]);
+    command.arg(dir.path(""));
+    command.process_group(0);
+    let mut demo = Terminal::start(command);
+    demo.until("slowest 0%");
+    demo.signal_group(Signal::INT);
+    let said = demo.until("interrupted").to_owned();
+    assert!(!said.contains("null"), "{said}");
+    assert_eq!(said.matches("interrupted").count(), 1, "{said}");
+    assert_eq!(demo.end(), Some(130));
+    assert!(dir.names().is_empty());
 }

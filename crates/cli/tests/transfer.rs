@@ -3,9 +3,10 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use common::{Run, Scratch, receiver, same, sender};
+use common::{Run, Scratch, Terminal, receiver, same, sender};
 
 const QUIET: &str = "--no-announce";
 
@@ -448,4 +449,58 @@ fn nine_of_ten_datagrams_may_be_lost_both_ways() {
         same(&source, &dir.path(name));
         assert_eq!(sent.result(name)["tally"]["mended"], 0, "{sent:#?}");
     }
+}
+
+/// Into this directory, at a terminal. Other tests may announce something on this loopback, too.
+fn asks(dir: &Scratch, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("recv").arg(dir.path("to"));
+    command.args(["--interface", "127.0.0.1"]).args(args);
+    command
+}
+
+#[test]
+fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
+    let dir = Scratch::new();
+    let source = dir.file("rtl\u{202e}gpj.exe", 1);
+    std::fs::create_dir(dir.path("to")).unwrap();
+    let (_send, _) = sender(&source, &[]);
+    let mut recv = Terminal::start(asks(&dir, &[]));
+    let said = recv.until("rtl\\u{202e}gpj.exe (1 B)");
+    let warned = said.contains("rtl\\u{202e}gpj.exe is no name that a file gets in a directory");
+    assert!(warned && !said.contains('\u{202e}'), "{said}");
+    recv.input("maybe\n");
+    recv.until("Please answer");
+    recv.input("\n");
+    assert_eq!(recv.end(), Some(9));
+    // As a word in an error or a list it is the same one.
+    let run = finder("rtl?gpj.exe", &dir.path("to"), &["--start-timeout", "5s"]);
+    let end = run.end().expect(2);
+    assert!(end.stderr.contains("u{202e}"), "{}", end.stderr);
+}
+
+#[test]
+fn nothing_is_asked_quietly_or_in_the_background() {
+    let dir = Scratch::new();
+    std::fs::create_dir(dir.path("to")).unwrap();
+    let mut quiet = Terminal::start(asks(&dir, &["--quiet"]));
+    quiet.until("with --quiet or --json nothing is asked");
+    assert_eq!(quiet.end(), Some(2));
+    // The terminal becomes that of a shell with job control, whose job it is not.
+    let mut shell = Command::new("setsid");
+    shell.args(["-c", "sh", "-c", "set -m; \"$@\" & wait $!", "sh"]);
+    let recv = asks(&dir, &[]);
+    shell.arg(recv.get_program()).args(recv.get_args());
+    let mut behind = Terminal::start(shell);
+    behind.until("in the background nothing can be asked");
+    assert_eq!(behind.end(), Some(2));
+}
+
+#[test]
+fn a_port_that_is_none_is_called_so() {
+    let dir = Scratch::new();
+    let end = receiver("127.0.0.1:99999", "r0", &dir.path("copy"), &[])
+        .end()
+        .expect(2);
+    assert!(end.stderr.contains("its port"), "{}", end.stderr);
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::text::{escaped, shown};
+use crate::text::{bytes, escaped, shown};
 
 /// Why a transfer did not take place or did not end well.
 #[derive(Debug)]
@@ -33,6 +33,13 @@ pub enum Error {
         /// Where it was to be written.
         path: PathBuf,
         /// What is known about the need and the room.
+        detail: String,
+    },
+    /// The file would be longer than a limit allows.
+    TooLong {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// How long it is and may be, as far as that is known, and what limits it.
         detail: String,
     },
     /// The source file changed while it was sent.
@@ -63,7 +70,7 @@ pub mod exit {
     pub const TIMEOUT: u8 = 5;
     /// The data are not those that were sent.
     pub const INTEGRITY: u8 = 6;
-    /// No space for the file.
+    /// No space for the file, or it would be too long.
     pub const NO_SPACE: u8 = 7;
     /// The other end is gone.
     pub const PEER_LOST: u8 = 8;
@@ -89,13 +96,27 @@ impl Error {
     pub fn writing(path: &Path, source: impl Into<io::Error>) -> Error {
         let source = source.into();
         match source.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Error::NoSpace {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                path: path.to_owned(),
+                detail: source.to_string(),
+            },
+            io::ErrorKind::FileTooLarge => Error::TooLong {
                 path: path.to_owned(),
                 detail: source.to_string(),
             },
             _ => Error::io(format!("writing {}", path.display()), source),
+        }
+    }
+
+    /// A file of `len` bytes where at most `most` are allowed, by `limit`.
+    pub(crate) fn too_long(path: &Path, len: u64, most: u64, limit: &str) -> Error {
+        let (mut is, mut may) = (bytes(len), bytes(most));
+        if is == may {
+            (is, may) = (format!("{len} bytes"), most.to_string());
+        }
+        Error::TooLong {
+            path: path.to_owned(),
+            detail: format!("{is}, at most {may} ({limit})"),
         }
     }
 
@@ -107,7 +128,7 @@ impl Error {
             Error::NoReceivers(_) => exit::NO_RECEIVERS,
             Error::Timeout(_) => exit::TIMEOUT,
             Error::Integrity(_) => exit::INTEGRITY,
-            Error::NoSpace { .. } => exit::NO_SPACE,
+            Error::NoSpace { .. } | Error::TooLong { .. } => exit::NO_SPACE,
             Error::SourceChanged(_) => exit::SOURCE_CHANGED,
             Error::PeerLost(_) => exit::PEER_LOST,
             Error::Refused(_) => exit::REFUSED,
@@ -130,6 +151,9 @@ impl fmt::Display for Error {
             Error::Io { what, source } => write!(f, "{}: {source}", escaped(what)),
             Error::NoSpace { path, detail } => {
                 write!(f, "no space for {}: {detail}", shown(path))
+            }
+            Error::TooLong { path, detail } => {
+                write!(f, "{} would be too long: {detail}", shown(path))
             }
             Error::Exists(path) => write!(
                 f,

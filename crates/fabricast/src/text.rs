@@ -32,6 +32,20 @@ pub fn shown(path: &Path) -> String {
     escaped(&path.to_string_lossy()).into_owned()
 }
 
+/// Bytes for people.
+pub fn bytes(n: u64) -> String {
+    let units = [
+        (1u64 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
+    match units.iter().find(|(scale, _)| n >= *scale) {
+        Some((scale, unit)) => format!("{:.1} {unit}", n as f64 / *scale as f64),
+        None => format!("{n} B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::proto::rng::Rng;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 /// Nothing that a test waits for takes longer.
@@ -379,6 +379,11 @@ impl Terminal {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// As Ctrl-C at its terminal, if it leads a process group.
+    pub fn signal_group(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for its end; the exit code.

@@ -30,7 +30,7 @@ use rustix::net::sockopt::set_ip_multicast_if_with_ifindex;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
-use super::message::{VERSION, harmless, text};
+use super::message::VERSION;
 
 /// Where announcements go, and where queries go: addresses of the organisation-local scope.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 40);
@@ -77,8 +77,7 @@ pub struct Announcement {
     pub session: u64,
     /// Port of the rendezvous, on the address that the announcement comes from.
     pub port: u16,
-    /// Name of the file.
-    #[serde(deserialize_with = "text")]
+    /// Name of the file, as it is.
     pub name: String,
     /// Its length in bytes.
     #[serde(default)]
@@ -101,7 +100,7 @@ struct Query {
 pub struct Offer {
     /// Its rendezvous.
     pub address: SocketAddr,
-    /// Name of the file, without what is not [`harmless`].
+    /// Name of the file, as it came: it is escaped where it is shown.
     pub name: String,
     /// Length of the file in bytes, if it was told.
     pub len: Option<u64>,
@@ -121,11 +120,7 @@ impl Announcer {
         socket.set_multicast_if_v4(&address)?;
         socket.set_multicast_ttl_v4(1)?;
         socket.set_nonblocking(true)?;
-        let name = what.name.chars().filter(|c| harmless(*c)).collect();
-        let what = Announcement {
-            name,
-            ..what.clone()
-        };
+        let what = what.clone();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut speaker = Speaker {
             socket: socket.into(),

@@ -618,7 +618,9 @@ fn enter<O: Divisible>(
 }
 
 fn ended() -> Error {
-    Error::Usage("the group has ended, for its members did not call the same operation".into())
+    Error::Usage(
+        "the group has ended: its members did not call the same operation, of one length".into(),
+    )
 }
 
 fn is_lost(rank: u32, how: &str) -> Error {

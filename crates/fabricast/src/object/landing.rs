@@ -446,34 +446,28 @@ impl Space {
 
 /// Whether `len` bytes may be written beside `path`, as far as that can be known before.
 fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Error> {
-    let refused = |detail| {
-        let path = path.to_owned();
-        Err(Error::NoSpace { path, detail })
-    };
     if len > LEN_MAX {
-        return refused(format!(
-            "it has {} bytes, and the longest file that can be received has {LEN_MAX} (32 TiB)",
-            len
-        ));
+        let limit = "no longer file can be received";
+        return Err(Error::too_long(path, len, LEN_MAX, limit));
     }
     let limit = getrlimit(Resource::Fsize).current;
     if let Some(limit) = limit.filter(|limit| *limit < len) {
-        return refused(format!(
-            "it has {len} bytes, and files of this process may have {limit} (ulimit -f)"
-        ));
+        return Err(Error::too_long(path, len, limit, "ulimit -f"));
     }
     let Some(space) = Space::at(parent(path))? else {
         return Ok(());
     };
     let reserve = reserve.unwrap_or(space.reserve());
     if space.free.saturating_sub(reserve) < len {
-        return refused(format!(
+        let detail = format!(
             "it has {} MiB; {} MiB are free there, of which {} MiB are to stay free: make room, \
              name another destination, or let less stay free with --reserve",
             len.div_ceil(1 << 20),
             space.free >> 20,
             reserve.div_ceil(1 << 20)
-        ));
+        );
+        let path = path.to_owned();
+        return Err(Error::NoSpace { path, detail });
     }
     Ok(())
 }

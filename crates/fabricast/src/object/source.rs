@@ -342,10 +342,11 @@ impl Content {
             // Possibly its bytes as well, if somebody has set the other time back.
             _ => "was changed (written to, renamed, deleted, or its permissions)",
         };
-        Err(format!(
-            "{path} {how} while it was being sent ({} bytes at the start, {} now)",
-            then.len, now.len
-        ))
+        let lengths = match now.len == then.len {
+            true => String::new(),
+            false => format!(" ({} bytes at the start, {} now)", then.len, now.len),
+        };
+        Err(format!("{path} {how} while it was being sent{lengths}"))
     }
 
     fn note(&self, block: u64, hash: blake3::Hash, bytes: &[u8]) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::bootstrap::message::Tally;
-use crate::error::exit;
+use crate::error::{Error, exit};
 
 /// What happens at a sender.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -38,6 +38,8 @@ pub enum SendEvent {
         receiver: String,
         /// Its address.
         address: SocketAddr,
+        /// Who says so.
+        by: By,
         /// Why.
         reason: String,
     },
@@ -126,13 +128,23 @@ pub enum SendEvent {
     },
 }
 
+/// Who says that a receiver does not take part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// The sender refused it.
+    Sender,
+    /// It found itself that it could not.
+    Receiver,
+}
+
 /// How it ended for a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The file is there, proven and stored.
     Verified,
-    /// It said that it could not.
+    /// It said that it could not, or the sender gave up before the receiver had the file.
     Failed,
     /// Its connection closed or broke.
     Lost,
@@ -215,6 +227,22 @@ pub struct SendReport {
     pub refused: Vec<ReceiverReport>,
     /// Number of further refused receivers, which are only counted.
     pub refused_more: u64,
+}
+
+/// A transfer that ended with an error for all receivers at once.
+#[derive(Debug)]
+pub struct SendFailure {
+    /// Why.
+    pub error: Error,
+    /// What had become of the receivers by then; `None` if nobody could connect yet.
+    pub report: Option<Box<SendReport>>,
+}
+
+impl From<Error> for SendFailure {
+    fn from(error: Error) -> SendFailure {
+        let report = None;
+        SendFailure { error, report }
+    }
 }
 
 impl SendReport {

@@ -12,11 +12,12 @@ use super::events::RecvEvent;
 use super::{TICK, check};
 use crate::bell::Bell;
 use crate::bootstrap::announce::{Found, Listener, Offer};
-use crate::bootstrap::message::{Welcome, harmless};
+use crate::bootstrap::message::Welcome;
 use crate::bootstrap::{self, Control};
 use crate::config::{Accept, Question, RecvOptions};
 use crate::error::{Error, spoken};
 use crate::net::random;
+use crate::text::escaped;
 use crate::transport::udp::{self, Interface};
 
 /// How soon a sender that does not answer is tried again: often at first, since who starts both
@@ -230,17 +231,16 @@ impl Ear {
 }
 
 fn listed(offers: &[Offer]) -> String {
-    let each = offers.iter().map(|o| {
-        let name = super::roster::clean_name(&o.name);
-        format!("{} ({name})", o.address)
-    });
+    let each = offers
+        .iter()
+        .map(|o| format!("{} ({})", o.address, escaped(&o.name)));
     each.collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the sender offers over TCP what it has announced, and what was accepted.
 pub fn check_offer(announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
-    let name: String = welcome.name.chars().filter(|c| harmless(*c)).collect();
-    if name == announced.name && announced.len.is_none_or(|len| len == welcome.len) {
+    let name = &welcome.name;
+    if *name == announced.name && announced.len.is_none_or(|len| len == welcome.len) {
         return Ok(());
     }
     Err(Error::Refused(format!(
@@ -266,6 +266,14 @@ fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
     // An IPv6 address must not be taken for a host and a port.
     if let Ok(ip) = from.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![(ip, bootstrap::PORT).into()]);
+    }
+    if let Some((_, port)) = from.rsplit_once(':')
+        && port.bytes().all(|b| b.is_ascii_digit())
+        && port.parse::<u16>().is_err()
+    {
+        return Err(Error::Usage(format!(
+            "cannot look up the sender {from}: its port is no number from 1 to 65535"
+        )));
     }
     let named = from.to_socket_addrs();
     let plain = || (from.trim_matches(['[', ']']), bootstrap::PORT).to_socket_addrs();

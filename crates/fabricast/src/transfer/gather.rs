@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::NodeId;
 
-use super::events::SendEvent;
+use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::refusals::Refusals;
 use super::roster::{Member, Stage, clean_name};
 use super::{TICK, check};
@@ -18,7 +18,7 @@ use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{Hello, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Event, PeerKey, Rendezvous, strangers_max};
 use crate::config::{DATAGRAM_MIN, SendOptions, Verdict};
-use crate::error::{Error, spoken};
+use crate::error::{Error, exit, spoken};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, Content};
 use crate::transport::Transport;
@@ -188,22 +188,33 @@ impl<'a> Gathering<'a> {
         };
         self.rendezvous.say(peer, refused);
         self.rendezvous.close(peer);
-        self.refusals.add(name, address, reason).map(tell);
+        self.refusals
+            .add(name, address, By::Sender, reason)
+            .map(tell);
     }
 
     fn too_few(&self) -> Error {
         let rule = &self.options.start;
         let waited = spoken(rule.timeout);
         let port = self.rendezvous.address().port();
+        let refused = match self.refusals.count() {
+            0 => String::new(),
+            1 => "1 came and was refused (above)".into(),
+            n => format!("{n} came and were refused (above)"),
+        };
         Error::NoReceivers(match self.present() {
+            0 if !refused.is_empty() => {
+                format!("no receiver is there after {waited}: {refused}, none is left")
+            }
             0 => format!(
                 "no receiver connected within {waited}; is `fabricast recv` running on the \
                  receivers, and does a firewall let them reach TCP port {port} here?"
             ),
             n => format!(
-                "only {n} of {} receivers connected within {waited}; start the others, or let it \
-                 begin without them with --max-wait",
-                rule.min_receivers
+                "only {n} of {} receivers connected within {waited}{}{refused}; start the others, \
+                 or let it begin without them with --max-wait",
+                rule.min_receivers,
+                if refused.is_empty() { "" } else { ", and " }
             ),
         })
     }
@@ -232,12 +243,18 @@ impl<'a> Gathering<'a> {
             }
             Event::Said { peer, message } => match message {
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
-                ToSender::Failed { reason, .. } => self.leave(peer, Some(reason), tell),
+                // Nothing kept it from taking part.
+                ToSender::Failed { code, .. } if code == exit::INTERRUPTED => {
+                    self.leave(peer, None, tell);
+                }
+                ToSender::Failed { reason, .. } => {
+                    self.leave(peer, Some((By::Receiver, reason)), tell);
+                }
                 // Nothing else can be said before the start.
                 other => {
                     let reason = other.out_of_turn();
                     refuse(&self.rendezvous, peer, reason.clone());
-                    self.leave(peer, Some(reason), tell);
+                    self.leave(peer, Some((By::Sender, reason)), tell);
                 }
             },
             Event::Lost { peer, .. } => self.leave(peer, None, tell),
@@ -363,9 +380,13 @@ impl<'a> Gathering<'a> {
                 IpAddr::V6(_) if host != address.ip() => format!("{host}/64"),
                 _ => host.to_string(),
             };
+            let here = match per_host {
+                1 => format!("1 receiver of {what} is"),
+                n => format!("{n} receivers of {what} are"),
+            };
             return Some(format!(
-                "{per_host} receivers of {what} are here already, and the sender admits no more \
-                 of one address (its --per-host)"
+                "{here} here already, and the sender admits no more of one address (its \
+                 --per-host)"
             ));
         }
         if self.members.len() >= self.seats {
@@ -440,7 +461,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// It is gone, for this reason if it gave one.
-    fn leave(&mut self, peer: PeerKey, why: Option<String>, tell: &mut dyn FnMut(SendEvent)) {
+    fn leave(&mut self, peer: PeerKey, why: Option<(By, String)>, tell: &mut dyn FnMut(SendEvent)) {
         let Some(at) = self.members.iter().position(|m| m.peer == peer) else {
             return;
         };
@@ -452,9 +473,9 @@ impl<'a> Gathering<'a> {
                 receivers: self.present(),
             });
         }
-        if let Some(reason) = why {
+        if let Some((by, reason)) = why {
             self.refusals
-                .add(gone.name(), gone.address, reason)
+                .add(gone.name(), gone.address, by, reason)
                 .map(tell);
         }
     }
@@ -469,12 +490,44 @@ impl<'a> Gathering<'a> {
         most.map(|(ip, _)| ip)
     }
 
-    /// Tells everybody who is still there that the transfer has failed.
-    pub fn abort(&self, error: &Error) {
+    /// Tells everybody who is still there that the transfer has failed, `seconds` after its start.
+    pub fn abort(&mut self, error: &Error, seconds: f64) {
         let (code, reason) = (error.exit_code(), error.to_string());
         self.say_active(&ToReceiver::Aborted { code, reason });
-        for member in self.members.iter().filter(|m| m.active()) {
+        // Those who are not prepared were never counted.
+        self.members.retain(|m| m.stage != Stage::Preparing);
+        for member in self.members.iter_mut().filter(|m| m.active()) {
             self.rendezvous.close(member.peer);
+            let (state, reason) = match &member.stage {
+                Stage::Storing(_) => (
+                    State::Lost,
+                    "the sender gave up while it proved and stored the file, and does not know \
+                     whether it has it",
+                ),
+                _ => (State::Failed, "the sender gave up before it had the file"),
+            };
+            member.stage = Stage::Over {
+                state,
+                reason: Some(reason.into()),
+                seconds,
+            };
+        }
+    }
+
+    /// How it ended for the receivers of a transfer that sent nothing.
+    pub fn report(&self) -> SendReport {
+        let (refused, refused_more) = self.refusals.report();
+        SendReport {
+            name: self.name.clone(),
+            len: self.content.len(),
+            root: None,
+            changed: None,
+            seconds: 0.0,
+            traffic: Traffic::default(),
+            strangers: self.strangers,
+            receivers: self.members.iter().map(Member::report).collect(),
+            refused,
+            refused_more,
         }
     }
 

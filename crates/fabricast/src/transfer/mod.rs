@@ -19,7 +19,9 @@ mod refusals;
 mod roster;
 mod sending;
 
-pub use events::{ReceiverReport, RecvEvent, RecvReport, SendEvent, SendReport, State, Traffic};
+pub use events::{
+    By, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State, Traffic,
+};
 pub use receiving::recv;
 pub use sending::send;
 

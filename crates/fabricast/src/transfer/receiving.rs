@@ -114,7 +114,7 @@ fn take_part(
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
-        name: super::roster::clean_name(&welcome.name),
+        name: welcome.name.chars().take(255).collect(),
         len: welcome.len,
         path: landing.path().to_owned(),
     });
@@ -257,8 +257,7 @@ fn prepare(options: &RecvOptions, welcome: &Welcome, found: bool) -> Result<Land
     }
     let len = welcome.len;
     if let Some(most) = options.max_size.filter(|most| len > *most) {
-        let detail = format!("it has {len} bytes, and at most {most} are taken (--max-size)");
-        return Err(Error::NoSpace { path, detail });
+        return Err(Error::too_long(&path, len, most, "--max-size"));
     }
     Landing::new(
         path,
@@ -796,6 +795,10 @@ impl<'a> Receiving<'a> {
 fn copy(error: &Error, path: &Path) -> Error {
     match error {
         Error::NoSpace { path, detail } => Error::NoSpace {
+            path: path.clone(),
+            detail: detail.clone(),
+        },
+        Error::TooLong { path, detail } => Error::TooLong {
             path: path.clone(),
             detail: detail.clone(),
         },

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::events::{ReceiverReport, SendEvent, State};
+use super::events::{By, ReceiverReport, SendEvent, State};
 use crate::bootstrap::message::Tally;
 
 /// Refused receivers that are kept, and told of; of the others only the number is known.
@@ -22,6 +22,7 @@ impl Refusals {
         &mut self,
         receiver: String,
         address: SocketAddr,
+        by: By,
         reason: String,
     ) -> Option<SendEvent> {
         let same = |r: &&mut ReceiverReport| {
@@ -52,6 +53,7 @@ impl Refusals {
         (self.told <= KEPT).then_some(SendEvent::Refused {
             receiver,
             address,
+            by,
             reason,
         })
     }
@@ -60,6 +62,11 @@ impl Refusals {
     pub fn forget(&mut self, receiver: &str, address: SocketAddr) {
         self.kept
             .retain(|r| r.receiver != receiver || r.address.ip() != address.ip());
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.kept.len() as u64 + self.more
     }
 
     /// Those that are kept, and how many more there were.
@@ -77,15 +84,30 @@ mod tests {
         let mut refusals = Refusals::default();
         let from = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let told = |e: Option<SendEvent>| e.is_some();
-        assert!(told(refusals.add("a".into(), from(1), "no".into())));
-        assert!(!told(refusals.add("a".into(), from(2), "no".into())));
-        assert!(told(refusals.add("a".into(), from(3), "no space".into())));
+        assert!(told(refusals.add(
+            "a".into(),
+            from(1),
+            By::Sender,
+            "no".into()
+        )));
+        assert!(!told(refusals.add(
+            "a".into(),
+            from(2),
+            By::Sender,
+            "no".into()
+        )));
+        assert!(told(refusals.add(
+            "a".into(),
+            from(3),
+            By::Sender,
+            "no space".into()
+        )));
         let (kept, more) = refusals.report();
         assert_eq!((kept.len(), more), (1, 0));
         assert_eq!(kept[0].reason.as_deref(), Some("no space"));
         refusals.forget("a", from(4));
         assert!(refusals.report().0.is_empty());
-        let many = (0..1000).map(|n| refusals.add(n.to_string(), from(1), "no".into()));
+        let many = (0..1000).map(|n| refusals.add(n.to_string(), from(1), By::Sender, "no".into()));
         assert_eq!(many.filter(|e| e.is_some()).count(), KEPT - 2);
         let (kept, more) = refusals.report();
         assert_eq!((kept.len(), more), (KEPT, 1000 - KEPT as u64));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 
-use super::events::{SendEvent, SendReport, State, Traffic};
+use super::events::{SendEvent, SendFailure, SendReport, State, Traffic};
 use super::gather::{Gathering, LATE};
 use super::plan::{Plan, open};
 use super::roster::{Stage, Work, clean_name, reach_name};
@@ -18,6 +18,7 @@ use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit, spoken};
 use crate::net::{Clock, Net, random};
 use crate::object::{Content, FileObject, Memory, Secret, Source};
+use crate::text::shown;
 use crate::transport::Transport;
 use crate::transport::udp::WIRE_OVERHEAD;
 
@@ -27,38 +28,49 @@ const PROVE: Duration = Duration::from_secs(1);
 const SILENCE: u32 = 3;
 
 /// Sends `source` and returns when it is over for every receiver. An error means that it was over
-/// for all of them at once.
+/// for all of them at once; it comes with what had become of each.
 pub fn send(
     source: &Path,
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
-) -> Result<SendReport, Error> {
+) -> Result<SendReport, SendFailure> {
     options.net.check()?;
     options.start.check()?;
     let content = Content::open(source)?;
     let name = match source.file_name().and_then(|n| n.to_str()) {
         Some(name) => name.to_owned(),
-        None => "file".to_owned(),
+        None => {
+            let text = format!(
+                "{}'s name is not UTF-8: it is offered as 'file'",
+                shown(source)
+            );
+            tell(SendEvent::Notice { text });
+            "file".to_owned()
+        }
     };
     let session = random()?;
     let bell = Bell::new();
     let (c, b) = (content.clone(), bell.clone());
-    let mut gathering = Gathering::open(c, name.clone(), session, options, b, tell)?;
+    let mut gathering = Gathering::open(c, name, session, options, b, tell)?;
     let result = gathering
         .gather(tell)
         .and_then(|()| open(&mut gathering, &content, session, options, &bell));
     let mut sending = match result {
         Ok((driver, plan)) => Sending::new(gathering, driver, content, plan, options, bell, tell),
         Err(error) => {
-            gathering.abort(&error);
-            return Err(error);
+            gathering.abort(&error, 0.0);
+            let report = Some(Box::new(gathering.report()));
+            return Err(SendFailure { error, report });
         }
     };
     match sending.run() {
-        Ok(()) => Ok(sending.report(name)),
+        Ok(()) => Ok(sending.report()),
         Err(error) => {
-            sending.gathering.abort(&error);
-            Err(error)
+            sending.survey();
+            let seconds = sending.clock.0.elapsed().as_secs_f64();
+            sending.gathering.abort(&error, seconds);
+            let report = Some(Box::new(sending.report()));
+            Err(SendFailure { error, report })
         }
     }
 }
@@ -557,7 +569,7 @@ impl<'a> Sending<'a> {
         });
     }
 
-    fn report(&mut self, name: String) -> SendReport {
+    fn report(&mut self) -> SendReport {
         let core = self.driver.node().counters();
         let driver = self.driver.counters();
         let net: &mut Net = self.driver.transport();
@@ -566,12 +578,10 @@ impl<'a> Sending<'a> {
         let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
         // What was dropped on purpose would have been on the wire; it was nearly all data.
         let dropped = faults.send_lost * u64::from(self.plan.start.chunk);
-        let (refused, refused_more) = self.gathering.refusals.report();
+        let changed = self.content.check_version().err();
         SendReport {
-            name,
-            len: self.plan.len,
             root: self.root.take(),
-            changed: self.content.check_version().err(),
+            changed,
             seconds: self.last,
             traffic: Traffic {
                 data: core.data,
@@ -586,10 +596,7 @@ impl<'a> Sending<'a> {
                 corrupt: driver.corrupt,
                 injected: faults.send_lost + faults.receive_lost,
             },
-            strangers: self.gathering.strangers,
-            receivers: self.gathering.members.iter().map(|m| m.report()).collect(),
-            refused,
-            refused_more,
+            ..self.gathering.report()
         }
     }
 }
