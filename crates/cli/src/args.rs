@@ -245,7 +245,8 @@ pub struct Net {
 pub enum Slow {
     /// Wait for it
     Wait,
-    /// Wait for it while anything is heard of it, for at most three times --patience otherwise
+    /// Wait for it while it gets on at times: for at most six times --patience, and three times if
+    /// it is silent or has not joined
     Alive,
     /// Go on without it
     Drop,

@@ -497,18 +497,21 @@ fn forged_data_cost_pieces_and_not_blocks() {
 fn a_name_is_given_once_and_an_address_has_few_seats() {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    let args = ["--no-announce", "--min-receivers", "2", "--per-host", "2"];
+    let args = ["--no-announce", "--min-receivers", "3", "--per-host", "3"];
     let (mut send, address) = sender(&source, &args);
     let mut first = Peer::hello(&address, "first", json!({}));
     first.until("welcome");
     first.say(json!({"say": "prepared"}));
     send.until("connected", |e| e["receiver"] == "first");
     let port = |n: u16| json!({"udp_port": n});
-    Peer::hello(&address, "first", port(4001)).refused("--as");
-    send.until("refused", |e| e["receiver"] == "first");
-    let mut second = Peer::hello(&address, "second", port(4001));
+    // Whoever took a name first would keep the true one out.
+    let mut namesake = Peer::hello(&address, "first", port(4001));
+    namesake.until("welcome");
+    namesake.say(json!({"say": "prepared"}));
+    send.until("connected", |e| e["receiver"] == "first@127.0.0.1:4001");
+    let mut second = Peer::hello(&address, "second", port(4002));
     second.until("welcome");
-    Peer::hello(&address, "third", port(4002)).refused("--per-host");
+    Peer::hello(&address, "third", port(4003)).refused("--per-host");
     // A seat that is given back is another's, and who gives it back says why.
     second.say(json!({"say": "failed", "code": 7, "reason": "no space for it"}));
     send.until("refused", |e| e["receiver"] == "second");
@@ -516,21 +519,56 @@ fn a_name_is_given_once_and_an_address_has_few_seats() {
     first.until("start");
     let late = receiver(&address, "late", &dir.path("late"), &[]);
     late.end().expect(9);
-    drop(first);
+    drop((first, namesake));
     good.end().expect(0);
     let sent = send.end().expect(4);
     assert_eq!(sent.result("good")["state"], "verified");
-    assert_eq!(sent.one("summary")["receivers"], 2);
-    assert_eq!(sent.one("summary")["refused"], 4);
+    assert_eq!(sent.result("first@127.0.0.1:4001")["state"], "lost");
+    assert_eq!(sent.one("summary")["receivers"], 3);
+    assert_eq!(sent.one("summary")["refused"], 3);
     for (receiver, why) in [
         ("second", "no space for it"),
-        ("third", "2 receivers of 127.0.0.1"),
+        ("third", "3 receivers of 127.0.0.1"),
         ("late", "has begun"),
     ] {
         let result = sent.result(receiver);
         assert_eq!(result["state"], "refused");
         assert!(result["reason"].as_str().unwrap().contains(why), "{result}");
     }
+}
+
+/// The first to come chose the family for all: one client by IPv6 kept everybody out.
+#[test]
+fn one_client_does_not_choose_the_family() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = ["--no-announce", "--min-receivers", "2"];
+    let fabricast = env!("CARGO_BIN_EXE_fabricast");
+    let mut send = shell(&format!(
+        "exec {fabricast} send {} --json --port 0 --interface lo {}",
+        source.display(),
+        args.join(" ")
+    ));
+    let listening = send.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap();
+    let port = address.rsplit(':').next().unwrap();
+    if UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("skipped: there is no IPv6 here");
+        return;
+    }
+    let mut six = Peer::hello(&format!("[::1]:{port}"), "six", json!({}));
+    six.until("welcome");
+    six.say(json!({"say": "prepared"}));
+    send.until("connected", |e| e["receiver"] == "six");
+    let four = format!("127.0.0.1:{port}");
+    let good = ["a", "b"].map(|name| receiver(&four, name, &dir.path(name), &[]));
+    six.refused("goes by IPv4");
+    for run in good {
+        run.end().expect(0);
+    }
+    let sent = send.end().expect(0);
+    assert_eq!(sent.result("six")["state"], "refused");
+    same(&source, &dir.path("a"));
 }
 
 #[test]

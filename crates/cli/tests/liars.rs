@@ -61,6 +61,8 @@ enum Lie {
     Counts,
     /// That it lacks everything, again and again.
     LacksAll,
+    /// That it is there, and nothing else: it never joins.
+    Unready,
 }
 
 /// A receiver by hand that takes part and lies, until it is dropped.
@@ -83,7 +85,9 @@ impl Liar {
 
     fn begin((mut peer, udp, welcome): (Peer, UdpSocket, Value), lie: Lie) -> Liar {
         let start = peer.until("start");
-        peer.say(&json!({"say": "ready"}));
+        if lie != Lie::Unready {
+            peer.say(&json!({"say": "ready"}));
+        }
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         let speaks = thread::spawn(move || speak(&udp, &welcome, &start, lie, &told));
@@ -116,7 +120,7 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
         .join_multicast_v4(group.ip(), &Ipv4Addr::LOCALHOST)
         .unwrap();
     let hears: UdpSocket = hears.into();
-    let pause = Duration::from_millis(if lie == Lie::Counts { 20 } else { 2 });
+    let pause = Duration::from_millis(if lie == Lie::LacksAll { 2 } else { 20 });
     hears.set_read_timeout(Some(pause)).unwrap();
     let (mut bytes, mut said, mut count) = (vec![0; 65_536], Instant::now(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -130,17 +134,17 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
         } else if said.elapsed() >= pause {
             said = Instant::now();
             count += 1;
-            let high = if lie == Lie::Counts {
-                first
-            } else {
-                first + window
+            let (limit, high) = match lie {
+                Lie::Unready => (first, first),
+                Lie::Counts => (first + window, first),
+                Lie::LacksAll => (first + window, first + window),
             };
             let feedback = Feedback {
                 group: GroupId(0),
                 root: NodeId(0),
                 cum: first,
                 below: first,
-                limit: first + window,
+                limit,
                 high,
                 received: if lie == Lie::Counts { count } else { 1 },
                 arrived_us: 0,
@@ -161,7 +165,7 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
 /// A transfer of so many bytes to an honest receiver and one that tells this lie.
 fn lied_to(dir: &Scratch, len: usize, lie: Lie, args: &[&str]) -> (Run, Liar, Run) {
     let source = dir.file("source", len);
-    let fixed = ["--no-announce", "--min-receivers", "2", "--slow", "drop"];
+    let fixed = ["--no-announce", "--min-receivers", "2"];
     let (send, address) = sender(&source, &[&fixed, args].concat());
     let liar = Liar::admitted(&address);
     let good = receiver(&address, "good", &dir.path("copy"), &["--no-sync"]);
@@ -172,7 +176,7 @@ fn lied_to(dir: &Scratch, len: usize, lie: Lie, args: &[&str]) -> (Run, Liar, Ru
 #[test]
 fn who_only_says_that_it_gets_on_is_dropped() {
     let dir = Scratch::new();
-    let args = ["--patience", "500ms"];
+    let args = ["--patience", "500ms", "--slow", "drop"];
     let (send, liar, good) = lied_to(&dir, 40_000_000, Lie::Counts, &args);
     liar.end();
     good.end().expect(0);
@@ -182,11 +186,29 @@ fn who_only_says_that_it_gets_on_is_dropped() {
     same(&dir.path("source"), &dir.path("copy"));
 }
 
+/// Without `--slow`, and where nobody watches a terminal: the transfer never began, or never ended.
+#[test]
+fn who_only_speaks_keeps_nobody_waiting_for_ever() {
+    for (lie, why) in [(Lie::Unready, "3 times"), (Lie::Counts, "6 times")] {
+        let dir = Scratch::new();
+        let (send, liar, good) = lied_to(&dir, 1_000_000, lie, &["--patience", "500ms"]);
+        good.end().expect(0);
+        let sent = send.end().expect(4);
+        liar.end();
+        assert_eq!(sent.result("liar")["state"], "dropped");
+        let reason = sent.result("liar")["reason"].to_string();
+        assert!(reason.contains(why), "{reason}");
+        assert_eq!(sent.result("good")["state"], "verified");
+        same(&dir.path("source"), &dir.path("copy"));
+    }
+}
+
 #[test]
 fn who_lacks_everything_does_not_starve_the_others() {
     const MB: u64 = 1_000_000;
     let dir = Scratch::new();
-    let args = ["--patience", "1s", "--rate", "400Mbit"];
+    let fixed = ["--patience", "1s", "--slow", "drop"];
+    let args = [&fixed[..], &["--rate", "400Mbit"]].concat();
     let (mut send, liar, good) = lied_to(&dir, 40 * MB as usize, Lie::LacksAll, &args);
     // By bytes, for how fast this machine is does not matter: what the liar was sent by when the
     // honest receiver had half of the window. It has an eighth of the window in advance.

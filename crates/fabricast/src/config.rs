@@ -95,8 +95,9 @@ impl NetOptions {
 pub enum Slow {
     /// Wait for it, and say so.
     Wait,
-    /// Wait for it, and say so, while anything is heard of it. One that has been slow and silent for
-    /// three times the patience has failed, and the others go on without it.
+    /// Wait for it, and say so, while anything is heard of it and it gets on at times. A receiver
+    /// that has been silent for three times the patience, or has not joined by then, or has not got
+    /// on for six times what [`Slow::Drop`] grants, has failed, and the others go on without it.
     Alive,
     /// Go on without it; it has failed.
     Drop,

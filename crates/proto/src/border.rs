@@ -268,6 +268,8 @@ pub struct MemberStatus {
     pub repairs: u64,
     /// When it was last heard.
     pub heard: Option<Time>,
+    /// How long the root has waited for it since it last got on (spec 2.7).
+    pub waited: Duration,
     /// Whether it is gone.
     pub gone: bool,
 }

@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const EVENTS: usize = 1024;
 
 /// A connection; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PeerKey(pub(super) u64);
 
 /// Where damaged blocks come from again. Called by a thread that does nothing else.

@@ -3,7 +3,7 @@
 //! Whoever can connect can ask for a seat, so what one host may take is bounded: seats, names of
 //! others, descriptors, and how small it makes everybody's packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use fabricast_proto::NodeId;
 
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::refusals::Refusals;
-use super::roster::{Member, Stage, clean_name};
+use super::roster::{Member, Stage};
 use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{Hello, ToReceiver, ToSender, VERSION, Welcome};
@@ -157,39 +157,69 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// How many wait for the start.
+    /// How many wait for the start and can take part together.
     fn present(&self) -> usize {
-        let present = |m: &&Member| m.stage == Stage::Joining;
-        self.members.iter().filter(present).count()
+        let family = self.family();
+        self.joining()
+            .filter(|m| Some(Family::of(m.address.ip())) == family)
+            .count()
     }
 
-    /// Those who are not prepared are too late, and nobody else is invited.
+    fn joining(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.stage == Stage::Joining)
+    }
+
+    /// The family of the group, or of most hosts that wait: one client alone does not choose it.
+    fn family(&self) -> Option<Family> {
+        if let Some(group) = self.options.group {
+            return Some(Family::of(group));
+        }
+        let hosts = |family| {
+            let its = self.joining().map(|m| (m.address.ip(), m.local.ip()));
+            its.filter(|(ip, _)| Family::of(*ip) == family)
+                .map(|(ip, local)| host(ip, local))
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
+        match (hosts(Family::V4), hosts(Family::V6)) {
+            (0, 0) => None,
+            (v4, v6) if v4 >= v6 => Some(Family::V4), // announcements go by IPv4
+            _ => Some(Family::V6),
+        }
+    }
+
+    /// Receivers that are not prepared are too late, those of the other family cannot take part, and
+    /// nobody else is invited.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
         let late = |m: &mut Member| m.stage != Stage::Joining;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
         for member in late {
-            let (peer, name, address) = (member.peer, member.name(), member.address);
-            self.refuse(peer, name, address, LATE.into(), tell);
+            self.refuse(member, LATE.into(), tell);
+        }
+        let Some(family) = self.family() else { return };
+        let other = |m: &mut Member| Family::of(m.address.ip()) != family;
+        let others: Vec<Member> = self.members.extract_if(.., other).collect();
+        for member in others {
+            let reason = wrong_family(Family::of(member.address.ip()), family);
+            self.refuse(member, reason, tell);
         }
     }
 
     /// Turns somebody away, and notes it for the table.
-    pub fn refuse(
-        &mut self,
-        peer: PeerKey,
-        name: String,
-        address: SocketAddr,
-        reason: String,
-        tell: &mut dyn FnMut(SendEvent),
-    ) {
+    pub fn refuse(&mut self, member: Member, reason: String, tell: &mut dyn FnMut(SendEvent)) {
         let refused = ToReceiver::Refused {
             reason: reason.clone(),
         };
-        self.rendezvous.say(peer, refused);
-        self.rendezvous.close(peer);
+        self.rendezvous.say(member.peer, refused);
+        self.rendezvous.close(member.peer);
+        self.note(member, By::Sender, reason, tell);
+    }
+
+    /// Notes for the table who decided that somebody does not take part, and why.
+    fn note(&mut self, member: Member, by: By, reason: String, tell: &mut dyn FnMut(SendEvent)) {
         self.refusals
-            .add(name, address, By::Sender, reason)
+            .add(member.hello.name, member.address, by, reason)
             .map(tell);
     }
 
@@ -227,74 +257,63 @@ impl<'a> Gathering<'a> {
                 local,
                 hello,
             } => {
-                let hello = Hello {
-                    name: clean_name(&hello.name),
-                    ..hello
-                };
-                match self.objection(address, local, &hello)? {
-                    Some(reason) => self.refuse(peer, hello.name, address, reason, tell),
-                    None => {
-                        let member = Member::new(peer, NodeId(self.next), address, local, hello);
-                        self.next += 1;
-                        self.make_room(tell);
-                        self.admit(member);
+                let member = Member::new(peer, NodeId(self.next), address, local, hello);
+                // Before anybody is admitted, so that receivers cannot take its descriptors.
+                let objection = match self.network(local.ip()) {
+                    Ok(datagram_max) => self.objection(&member, datagram_max),
+                    // A stranger may come by an interface that is none of ours to use.
+                    Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
+                        Some(format!("the sender cannot serve it: {error}"))
                     }
+                    Err(error) => return Err(error),
+                };
+                match objection {
+                    Some(reason) => self.refuse(member, reason, tell),
+                    None => self.admit(member, tell),
                 }
             }
             Event::Said { peer, message } => match message {
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
-                // Nothing kept it from taking part.
-                ToSender::Failed { code, .. } if code == exit::INTERRUPTED => {
-                    self.leave(peer, None, tell);
-                }
-                ToSender::Failed { reason, .. } => {
-                    self.leave(peer, Some((By::Receiver, reason)), tell);
+                ToSender::Failed { code, reason } => {
+                    if let Some(gone) = self.remove(peer, tell) {
+                        self.rendezvous.close(peer);
+                        // Nothing kept one from taking part whose user has ended it.
+                        if code != exit::INTERRUPTED {
+                            self.note(gone, By::Receiver, reason, tell);
+                        }
+                    }
                 }
                 // Nothing else can be said before the start.
                 other => {
-                    let reason = other.out_of_turn();
-                    refuse(&self.rendezvous, peer, reason.clone());
-                    self.leave(peer, Some((By::Sender, reason)), tell);
+                    if let Some(gone) = self.remove(peer, tell) {
+                        self.refuse(gone, other.out_of_turn(), tell);
+                    }
                 }
             },
-            Event::Lost { peer, .. } => self.leave(peer, None, tell),
+            Event::Lost { peer, .. } => {
+                if self.remove(peer, tell).is_some() {
+                    self.rendezvous.close(peer);
+                }
+            }
             Event::Strangers(n) => self.strangers = n,
         }
         Ok(())
     }
 
-    /// Why this receiver cannot take part, if it cannot. An error is the sender's own.
-    fn objection(
-        &mut self,
-        address: SocketAddr,
-        local: SocketAddr,
-        hello: &Hello,
-    ) -> Result<Option<String>, Error> {
-        let objection = self.contradiction(address, hello);
-        if objection.is_some() {
-            return Ok(objection);
+    /// Why this receiver cannot take part, if it cannot; the sender's largest datagram.
+    fn objection(&self, member: &Member, datagram_max: usize) -> Option<String> {
+        let contradiction = self.contradiction(member.address, &member.hello);
+        if let Some(reason) = contradiction.or_else(|| self.no_seat(member)) {
+            return Some(reason);
         }
-        let objection = self.no_seat(address, local, hello);
-        if objection.is_some() {
-            return Ok(objection);
-        }
-        // Before anybody is admitted, so that receivers cannot take its descriptors.
-        let datagram_max = match self.network(local.ip()) {
-            Ok(datagram_max) => datagram_max,
-            // A stranger may come by an interface that is none of ours to use.
-            Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
-                return Ok(Some(format!("the sender cannot serve it: {error}")));
-            }
-            Err(error) => return Err(error),
-        };
         let least = datagram_max.min(self.options.datagram_min);
-        Ok(((hello.datagram as usize) < least).then(|| {
+        let its = member.hello.datagram;
+        ((its as usize) < least).then(|| {
             format!(
-                "its datagrams of at most {} bytes would make the packets of all others so small, \
-                 and the sender admits no less than {least} (its --datagram-min)",
-                hello.datagram
+                "its datagrams of at most {its} bytes would make the packets of all others so \
+                 small, and the sender admits no less than {least} (its --datagram-min)"
             )
-        }))
+        })
     }
 
     /// Opens the network by which `near` is reached, unless one is open; the largest datagram.
@@ -337,14 +356,9 @@ impl<'a> Gathering<'a> {
                 hello.datagram, hello.window_bytes
             ));
         }
-        let group = self.options.group.map(Family::of);
-        let first = || self.members.first().map(|m| Family::of(m.address.ip()));
-        let (family, its) = (group.or_else(first), Family::of(address.ip()));
-        if let Some(family) = family.filter(|f| *f != its) {
-            return Some(format!(
-                "it connects by {its}, and this transfer goes by {family}: name the sender's \
-                 {family} address with --from"
-            ));
+        let (group, its) = (self.options.group.map(Family::of), Family::of(address.ip()));
+        if let Some(family) = group.filter(|f| *f != its) {
+            return Some(wrong_family(its, family));
         }
         // Whoever may connect could otherwise have the data sent to anybody.
         let control = address.ip().to_canonical();
@@ -360,19 +374,12 @@ impl<'a> Gathering<'a> {
     }
 
     /// Why there is no seat for this receiver.
-    fn no_seat(&self, address: SocketAddr, local: SocketAddr, hello: &Hello) -> Option<String> {
-        let taken =
-            |m: &Member| m.address.ip() == address.ip() && m.hello.udp_port == hello.udp_port;
-        if self.members.iter().any(taken) {
+    fn no_seat(&self, new: &Member) -> Option<String> {
+        if self.members.iter().any(|m| m.udp() == new.udp()) {
             return Some("another receiver has its address and port for datagrams already".into());
         }
-        if self.members.iter().any(|m| m.hello.name == hello.name) {
-            return Some(format!(
-                "another receiver is called {} already; choose another name with --as",
-                hello.name
-            ));
-        }
-        let host = host(address.ip(), local.ip());
+        let address = new.address;
+        let host = host(address.ip(), new.local.ip());
         let per_host = self.options.per_host;
         let here = |m: &&Member| self::host(m.address.ip(), m.local.ip()) == host;
         if self.members.iter().filter(here).count() >= per_host {
@@ -406,7 +413,7 @@ impl<'a> Gathering<'a> {
 
     /// Only who is prepared has its seat for certain: of the others the oldest makes room.
     fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
-        let preparing = self.members.len() - self.present();
+        let preparing = self.members.len() - self.joining().count();
         if preparing >= PREPARING || self.members.len() >= self.options.start.max_receivers {
             let oldest = self
                 .members
@@ -414,8 +421,7 @@ impl<'a> Gathering<'a> {
                 .position(|m| m.stage == Stage::Preparing);
             if let Some(at) = oldest {
                 let gone = self.members.remove(at);
-                let reason = "it was not prepared when others came".into();
-                self.refuse(gone.peer, gone.name(), gone.address, reason, tell);
+                self.refuse(gone, "it was not prepared when others came".into(), tell);
             }
         }
     }
@@ -427,11 +433,17 @@ impl<'a> Gathering<'a> {
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
         for gone in late {
             let reason = format!("it was not prepared within {}", spoken(PREPARE));
-            self.refuse(gone.peer, gone.name(), gone.address, reason, tell);
+            self.refuse(gone, reason, tell);
         }
     }
 
-    fn admit(&mut self, member: Member) {
+    fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
+        self.next += 1;
+        self.make_room(tell);
+        // Names are unique. A client that takes another's name does not keep that one out.
+        while self.members.iter().any(|m| m.name == member.name) {
+            member.name = format!("{}@{}", member.name, member.udp());
+        }
         let welcome = Welcome {
             version: VERSION,
             session: self.session,
@@ -447,47 +459,57 @@ impl<'a> Gathering<'a> {
     }
 
     fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
-        let receivers = self.present() + 1;
         let mut members = self.members.iter_mut();
-        if let Some(member) = members.find(|m| m.peer == peer && m.stage == Stage::Preparing) {
-            member.stage = Stage::Joining;
-            self.refusals.forget(&member.hello.name, member.address);
-            tell(SendEvent::Connected {
-                receiver: member.name(),
-                address: member.address,
-                receivers,
-            });
+        let prepared = |m: &&mut Member| m.peer == peer && m.stage == Stage::Preparing;
+        let Some(member) = members.find(prepared) else {
+            return;
+        };
+        member.stage = Stage::Joining;
+        self.refusals.forget(&member.hello.name, member.address);
+        let (receiver, address) = (member.name.clone(), member.address);
+        let receivers = self.present();
+        let others = self.joining().count() - receivers;
+        tell(SendEvent::Connected {
+            receiver,
+            address,
+            receivers,
+        });
+        if let Some(family) = self.family()
+            && others > 0
+        {
+            let text = format!(
+                "{others} of the receivers connect by another family of addresses than {family}, \
+                 and cannot take part together with the others: if that is so at the start, they \
+                 are refused"
+            );
+            tell(SendEvent::Notice { text });
         }
     }
 
-    /// It is gone, for this reason if it gave one.
-    fn leave(&mut self, peer: PeerKey, why: Option<(By, String)>, tell: &mut dyn FnMut(SendEvent)) {
-        let Some(at) = self.members.iter().position(|m| m.peer == peer) else {
-            return;
-        };
+    /// It is gone.
+    fn remove(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) -> Option<Member> {
+        let at = self.members.iter().position(|m| m.peer == peer)?;
         let gone = self.members.remove(at);
-        self.rendezvous.close(peer);
         if gone.stage == Stage::Joining {
             tell(SendEvent::Left {
-                receiver: gone.name(),
+                receiver: gone.name.clone(),
                 receivers: self.present(),
             });
         }
-        if let Some((by, reason)) = why {
-            self.refusals
-                .add(gone.name(), gone.address, by, reason)
-                .map(tell);
-        }
+        Some(gone)
     }
 
-    /// Our address as most receivers see it: datagrams go out there.
+    /// Our address as most receivers' hosts see it: datagrams go out there. Hosts count and not
+    /// seats, and clients on this host that connect by the loopback only if there are no others.
     fn near(&self) -> Option<IpAddr> {
-        let mut counts = BTreeMap::new();
+        let mut hosts = BTreeMap::<_, BTreeSet<_>>::new();
         for member in &self.members {
-            *counts.entry(member.local.ip()).or_insert(0) += 1;
+            let local = member.local.ip();
+            let its = hosts.entry(local).or_default();
+            its.insert(host(member.address.ip(), local));
         }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        most.map(|(ip, _)| ip)
+        let most = |(ip, its): &(&IpAddr, &BTreeSet<_>)| (!ip.is_loopback(), its.len());
+        hosts.iter().max_by_key(most).map(|(ip, _)| *ip)
     }
 
     /// Tells everybody who is still there that the transfer has failed, `seconds` after its start.
@@ -565,10 +587,11 @@ fn seats() -> usize {
     (limit.saturating_sub(others) as usize).max(1)
 }
 
-/// Turns somebody away who had a seat.
-fn refuse(rendezvous: &Rendezvous, peer: PeerKey, reason: String) {
-    rendezvous.say(peer, ToReceiver::Refused { reason });
-    rendezvous.close(peer);
+fn wrong_family(its: Family, family: Family) -> String {
+    format!(
+        "it connects by {its}, and this transfer goes by {family}: name the sender's {family} \
+         address with --from"
+    )
 }
 
 /// Where to listen, the best first; none: everywhere. An interface that is named is listened at
@@ -628,6 +651,58 @@ fn announce(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::testing::scratch;
+
+    #[test]
+    fn one_host_chooses_no_network_for_others() {
+        let dir = scratch();
+        std::fs::write(dir.join("f"), "bytes").unwrap();
+        let mut options = SendOptions {
+            announce: false,
+            port: 0,
+            ..SendOptions::default()
+        };
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let (content, bell) = (
+            Content::open(&dir.join("f")).unwrap(),
+            crate::bell::Bell::new(),
+        );
+        let open = Gathering::open(content, "f".into(), 7, &options, bell, &mut |_| ());
+        let mut gathering = open.unwrap();
+        let hello = Hello {
+            version: VERSION,
+            name: "x".into(),
+            udp_port: 1,
+            udp_address: None,
+            datagram: 1472,
+            window_bytes: 1 << 24,
+        };
+        let mut come = |address: &str, local: &str, family, near: &str| {
+            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
+            let (address, local) = (at(address), at(local));
+            let peer = PeerKey::default();
+            let mut member = Member::new(peer, NodeId(1), address, local, hello.clone());
+            member.stage = Stage::Joining;
+            gathering.members.push(member);
+            assert_eq!(gathering.family(), Some(family));
+            assert_eq!(gathering.near(), Some(near.parse().unwrap()));
+        };
+        // Clients on the sender's host are many, and count for nothing when another host is there.
+        come("127.0.0.1", "127.0.0.1", Family::V4, "127.0.0.1");
+        come("127.0.0.2", "127.0.0.1", Family::V4, "127.0.0.1");
+        come("10.0.0.2", "10.0.0.1", Family::V4, "10.0.0.1");
+        // Four seats of one host are one voice.
+        for _ in 0..4 {
+            come("10.1.0.2", "10.1.0.1", Family::V4, "10.1.0.1");
+        }
+        come("10.0.0.3", "10.0.0.1", Family::V4, "10.0.0.1");
+        // So are the addresses of a /64.
+        for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
+            come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
+        }
+        drop(gathering);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn addresses_that_one_host_can_have_count_as_one() {

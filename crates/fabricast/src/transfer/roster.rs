@@ -38,11 +38,51 @@ const PATIENCE_STORING: Duration = Duration::from_secs(3);
 /// less patience than this would take a disk that works for one that hangs.
 const PATIENCE_FLUSHING: Duration = Duration::from_secs(60);
 
+/// A receiver that proves and stores fewer bytes in a second is slow, however often it says that it
+/// has proven one more.
+const STORING_SPEED_MIN: u64 = 5_000_000;
+
+/// How long the sender has waited for a receiver, in one sense of the word.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Wait {
+    /// What the receiver did, or did not, all this time.
+    pub what: &'static str,
+    /// How long.
+    pub lasted: Duration,
+    /// It is slow if that takes longer.
+    pub limit: Duration,
+}
+
+impl Wait {
+    const STANDS: &str = "it did not get on";
+    const STORES: &str = "it proved and stored the file";
+
+    fn new(what: &'static str, lasted: Duration, limit: Duration) -> Wait {
+        Wait {
+            what,
+            lasted,
+            limit,
+        }
+    }
+
+    /// The core has waited for it for as long as it may.
+    pub fn placing(limit: Duration) -> Wait {
+        Wait::new(Wait::STANDS, limit, limit)
+    }
+
+    /// Whether it has lasted for so many times what is allowed.
+    pub fn exceeds(&self, times: u32) -> bool {
+        self.lasted > self.limit.saturating_mul(times)
+    }
+}
+
 /// How far a receiver is that has everything.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
     /// Bytes of the list and the file that it has proven.
     done: u64,
+    /// When it first said so.
+    begun: Instant,
     /// When it last said anything, and when it last said a larger number: to be alive is not to
     /// get on.
     heard: Instant,
@@ -54,6 +94,7 @@ impl Work {
     pub fn begun(now: Instant, done: u64) -> Work {
         Work {
             done,
+            begun: now,
             heard: now,
             moved: now,
         }
@@ -67,15 +108,22 @@ impl Work {
         }
     }
 
-    /// The patience, of those that count here, that it has used up; `total` bytes are to be proven.
-    fn exceeded(&self, now: Instant, patience: Duration, total: u64) -> Option<Duration> {
+    /// How long the sender has waited for its next word, for progress and for the end; `total`
+    /// bytes are to be proven.
+    fn waits(&self, now: Instant, patience: Duration, total: u64) -> [Wait; 3] {
         let storing = patience.max(PATIENCE_STORING);
+        let flushing = patience.max(PATIENCE_FLUSHING);
         let moving = match self.done >= total {
-            true => patience.max(PATIENCE_FLUSHING),
+            true => flushing,
             false => storing,
         };
-        let over = |since, limit| (now.duration_since(since) > limit).then_some(limit);
-        over(self.heard, storing).or(over(self.moved, moving))
+        let all = flushing + Duration::from_secs(total / STORING_SPEED_MIN);
+        let since = |t| now.duration_since(t);
+        [
+            Wait::new(Wait::STANDS, since(self.heard), storing),
+            Wait::new(Wait::STANDS, since(self.moved), moving),
+            Wait::new(Wait::STORES, since(self.begun), all),
+        ]
     }
 }
 
@@ -90,8 +138,10 @@ pub struct Member {
     pub address: SocketAddr,
     /// Ours there.
     pub local: SocketAddr,
-    /// What it has said of itself.
+    /// What it has said of itself; the name is made fit for a terminal.
     pub hello: Hello,
+    /// What it is called: as it says, unless another receiver is called so.
+    pub name: String,
     /// Where it stands.
     pub stage: Stage,
     /// Since when it is here.
@@ -100,6 +150,8 @@ pub struct Member {
     pub reach: Reach,
     /// Bytes placed there.
     pub placed: u64,
+    /// How long the core has waited for it since it last placed more.
+    pub waited: Duration,
     /// Data packets sent again that it had asked for, by unicast or because it asked first.
     pub repairs: u64,
     /// Since when the core waits for it no more: it has placed everything that there will be.
@@ -122,16 +174,23 @@ impl Member {
         hello: Hello,
     ) -> Member {
         let now = Instant::now();
+        let name = clean_name(&hello.name);
+        let hello = Hello {
+            name: name.clone(),
+            ..hello
+        };
         Member {
             peer,
             node,
             address,
             local,
             hello,
+            name,
             stage: Stage::Preparing,
             since: now,
             reach: Reach::Multicast,
             placed: 0,
+            waited: Duration::ZERO,
             repairs: 0,
             complete: None,
             slow: false,
@@ -149,7 +208,7 @@ impl Member {
 
     /// What it is called.
     pub fn name(&self) -> String {
-        self.hello.name.clone()
+        self.name.clone()
     }
 
     /// Whether it is still waited for.
@@ -162,24 +221,32 @@ impl Member {
         matches!(&self.stage, Stage::Over { state, .. } if *state == State::Verified)
     }
 
-    /// The patience that it has used up where the core does not watch it: after the start, which
-    /// was at `joining` if that is not over, and when it has `total` bytes, if that is known.
-    pub fn exceeded(
+    /// How long the sender has waited for it, in each sense that counts at its stage: the core
+    /// watches who has something to place, and what is only said is watched here. `joining`: since
+    /// when receivers join, if that is not over; `total`: bytes to be proven, if that is known.
+    pub fn waits(
         &self,
         now: Instant,
         patience: Duration,
         joining: Option<Instant>,
         total: Option<u64>,
-    ) -> Option<Duration> {
-        let (since, limit) = match (&self.stage, joining, self.complete) {
-            (Stage::Joining, Some(since), _) => (since, patience),
+    ) -> impl Iterator<Item = Wait> + Clone + use<> {
+        let placing = Wait::new(Wait::STANDS, self.waited, patience);
+        let stands = |since, limit| Wait::new(Wait::STANDS, now.duration_since(since), limit);
+        let told = match (&self.stage, joining, self.complete) {
+            (Stage::Joining, Some(since), _) => [Some(stands(since, patience)), None, None],
             (Stage::Storing(work), ..) => {
-                return work.exceeded(now, patience, total.unwrap_or(u64::MAX));
+                let total = total.unwrap_or(u64::MAX);
+                work.waits(now, patience, total).map(Some)
             }
-            (Stage::Receiving, _, Some(complete)) => (complete, patience.max(PATIENCE_STORING)),
-            _ => return None,
+            (Stage::Receiving, _, Some(complete)) => [
+                Some(stands(complete, patience.max(PATIENCE_STORING))),
+                None,
+                None,
+            ],
+            _ => [None; 3],
         };
-        (now.duration_since(since) > limit).then_some(limit)
+        std::iter::once(placing).chain(told.into_iter().flatten())
     }
 
     /// Its line of the table.
@@ -231,13 +298,27 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
     const TOTAL: u64 = 1000;
 
+    fn over(work: &Work, now: Instant, patience: Duration, total: u64) -> Option<Duration> {
+        let mut waits = work.waits(now, patience, total).into_iter();
+        waits.find(|w| w.exceeds(1)).map(|w| w.limit)
+    }
+
     /// Says `done(second)` each second; the second at which patience ends, and which patience.
     fn ends(patience: Duration, done: impl Fn(u32) -> u64) -> Option<(u32, Duration)> {
+        ends_of(TOTAL, patience, done)
+    }
+
+    /// The same where so many bytes are to be proven.
+    fn ends_of(
+        total: u64,
+        patience: Duration,
+        done: impl Fn(u32) -> u64,
+    ) -> Option<(u32, Duration)> {
         let start = Instant::now();
         let mut work = Work::begun(start, done(0));
         (1..200).find_map(|second| {
             let now = start + second * S;
-            let exceeded = work.exceeded(now, patience, TOTAL);
+            let exceeded = over(&work, now, patience, total);
             work.said(now, done(second));
             exceeded.map(|limit| (second, limit))
         })
@@ -247,7 +328,10 @@ mod tests {
     fn who_works_and_gets_nowhere_is_slow() {
         assert_eq!(ends(S, |_| 0), Some((4, 3 * S)));
         assert_eq!(ends(10 * S, |_| 0), Some((11, 10 * S)));
-        assert_eq!(ends(10 * S, |second| u64::from(second) / 8), None);
+        assert_eq!(
+            ends_of(u64::MAX, 10 * S, |second| u64::from(second) / 8),
+            None
+        );
         // Smaller numbers are no movement.
         assert_eq!(
             ends(10 * S, |second| 300 - u64::from(second)),
@@ -265,7 +349,20 @@ mod tests {
     fn who_falls_silent_is_slow_at_once() {
         let start = Instant::now();
         let work = Work::begun(start, TOTAL);
-        assert_eq!(work.exceeded(start + 3 * S, S, TOTAL), None);
-        assert_eq!(work.exceeded(start + 4 * S, S, TOTAL), Some(3 * S));
+        assert_eq!(over(&work, start + 3 * S, S, TOTAL), None);
+        assert_eq!(over(&work, start + 4 * S, S, TOTAL), Some(3 * S));
+    }
+
+    /// An admitted receiver that acknowledges everything and proves a byte a second would keep the
+    /// sender for years.
+    #[test]
+    fn who_proves_a_byte_a_second_is_slow() {
+        assert_eq!(ends(S, u64::from), Some((61, 60 * S)));
+        assert_eq!(ends(90 * S, u64::from), Some((91, 90 * S)));
+        let total = 40 * STORING_SPEED_MIN;
+        assert_eq!(ends_of(total, S, u64::from), Some((101, 100 * S)));
+        // Only the flush is limited where it proves faster than that.
+        let fast = |second| (u64::from(second) * STORING_SPEED_MIN).min(total);
+        assert_eq!(ends_of(total, 90 * S, fast), Some((131, 90 * S)));
     }
 }

@@ -9,8 +9,8 @@ use fabricast_proto::{Command, Event, NodeId, OpId, Reach, Time};
 use super::events::{SendEvent, SendFailure, SendReport, State, Traffic};
 use super::gather::{Gathering, LATE};
 use super::plan::{Plan, open};
-use super::roster::{Stage, Work, clean_name, reach_name};
-use super::{ALL, FileDriver, TICK, check, notices, rest};
+use super::roster::{Member, Stage, Wait, Work, reach_name};
+use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
@@ -24,8 +24,12 @@ use crate::transport::udp::WIRE_OVERHEAD;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
-/// A slow receiver that is silent for so many times the patience is gone for [`Slow::Alive`].
+/// A slow receiver that is silent for so many times the patience is gone for [`Slow::Alive`], and
+/// so is one that has not joined by then, whatever it sends.
 const SILENCE: u32 = 3;
+/// And so is one that speaks and does not get on for so many times what [`Slow::Drop`] grants: who
+/// only speaks would keep all others for ever.
+const STANDSTILL: u32 = 6;
 
 /// Sends `source` and returns when it is over for every receiver. An error means that it was over
 /// for all of them at once; it comes with what had become of each.
@@ -260,7 +264,7 @@ impl<'a> Sending<'a> {
             Event::Path { node, reach, .. } => self.path(node, reach),
             Event::Slow { node, .. } => {
                 if let Some(at) = self.member(node) {
-                    self.slow(at, self.options.patience);
+                    self.slow(at, Wait::placing(self.options.patience));
                 }
             }
             // An object that cannot be read: nobody will have the file.
@@ -320,23 +324,40 @@ impl<'a> Sending<'a> {
         });
     }
 
-    /// A receiver that has been slow, and of which nothing was heard for long, gives up its seat.
-    fn evict(&mut self, at: usize, now: Instant) {
-        let limit = self.options.patience * SILENCE;
+    /// With [`Slow::Alive`], a slow receiver gives up its seat when nothing was heard of it for long,
+    /// and when it did not get on for longer; `waits`: how long the sender has waited for it.
+    fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
         let member = &self.gathering.members[at];
-        let silent = now.saturating_duration_since(member.heard) > limit;
-        if self.options.slow == Slow::Alive && member.slow && silent {
-            let reason = format!(
+        if self.options.slow != Slow::Alive || !member.active() || !member.slow {
+            return;
+        }
+        let limit = self.options.patience.saturating_mul(SILENCE);
+        let reason = if now.saturating_duration_since(member.heard) > limit {
+            format!(
                 "nothing was heard of it for {} (three times --patience; --slow wait would wait \
                  for it)",
                 spoken(limit)
-            );
-            self.fail(at, State::Dropped, exit::REFUSED, reason);
-        }
+            )
+        } else {
+            let times = match member.stage {
+                Stage::Joining => SILENCE,
+                _ => STANDSTILL,
+            };
+            let mut waits = waits.filter(|w| w.exceeds(times));
+            let Some(Wait { what, limit, .. }) = waits.next() else {
+                return;
+            };
+            format!(
+                "too slow: {what} for {}, {times} times as long as it may (--slow wait would wait \
+                 for it)",
+                spoken(limit.saturating_mul(times))
+            )
+        };
+        self.fail(at, State::Dropped, exit::REFUSED, reason);
     }
 
     /// A receiver keeps the others waiting.
-    fn slow(&mut self, at: usize, patience: Duration) {
+    fn slow(&mut self, at: usize, wait: Wait) {
         let member = &mut self.gathering.members[at];
         if !member.active() || member.slow {
             return;
@@ -348,10 +369,9 @@ impl<'a> Sending<'a> {
                 (self.tell)(SendEvent::Slow { receiver });
             }
             Slow::Drop => {
-                let patience = spoken(patience);
-                let reason = format!(
-                    "too slow: it did not get on for {patience} (--patience) and --slow is drop"
-                );
+                let (what, limit) = (wait.what, spoken(wait.limit));
+                let reason =
+                    format!("too slow: {what} for {limit} (--patience) and --slow is drop");
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }
@@ -374,12 +394,11 @@ impl<'a> Sending<'a> {
             bootstrap::Event::Hello {
                 peer,
                 address,
+                local,
                 hello,
-                ..
             } => {
-                let name = clean_name(&hello.name);
-                let (gathering, tell) = (&mut self.gathering, &mut *self.tell);
-                gathering.refuse(peer, name, address, LATE.into(), tell);
+                let late = Member::new(peer, ROOT, address, local, hello);
+                self.gathering.refuse(late, LATE.into(), self.tell);
             }
             bootstrap::Event::Strangers(n) => self.gathering.strangers = n,
             bootstrap::Event::Lost { peer, reason } => {
@@ -495,18 +514,18 @@ impl<'a> Sending<'a> {
         }
         self.ticked = Some(now);
         self.survey();
-        // The core watches who has something to place; what is only said is watched here.
         let joining = match self.phase {
             Phase::Joining(since) => Some(since),
             _ => None,
         };
         for at in 0..self.gathering.members.len() {
             let member = &self.gathering.members[at];
-            let patience = self.options.patience;
-            if let Some(patience) = member.exceeded(now, patience, joining, self.total) {
-                self.slow(at, patience);
+            let mut waits = member.waits(now, self.options.patience, joining, self.total);
+            let all = waits.clone();
+            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
+                self.slow(at, wait);
             }
-            self.evict(at, now);
+            self.evict(at, now, all);
         }
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {
@@ -534,6 +553,7 @@ impl<'a> Sending<'a> {
                 }
                 if !status.gone {
                     m.placed = status.placed.min(self.plan.len);
+                    m.waited = status.waited;
                     if self.total.is_some_and(|total| status.placed >= total) {
                         m.complete.get_or_insert_with(Instant::now);
                     }

@@ -219,6 +219,7 @@ impl Root {
             placed: m.placed,
             repairs: m.repairs,
             heard: m.heard,
+            waited: m.waited,
             gone: m.gone,
         })
     }

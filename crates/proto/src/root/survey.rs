@@ -3,6 +3,10 @@
 
 use super::*;
 
+/// More time between two surveys than this is the root's own absence (it was stopped), and members
+/// are not to blame.
+const ABSENCE: Duration = Duration::from_secs(1);
+
 impl Root {
     /// A packet has been sent: who does not answer will be asked.
     pub(super) fn arm_survey(&mut self, now: Time, scheme: &Scheme) {
@@ -149,6 +153,7 @@ impl Root {
     fn blame(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
         let end = self.end;
         let since = now.since(core::mem::replace(&mut self.surveyed, now));
+        let since = since.min(ABSENCE);
         let ready = self.members.iter().filter(|m| m.owes(end) && m.is_ready());
         let last = ready
             .map(|m| m.cum)
