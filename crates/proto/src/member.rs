@@ -56,6 +56,8 @@ pub struct Member {
     pub got_on: Time,
     /// How long the root has waited for it since then.
     pub waited: Duration,
+    /// It has told to have as many packets as lie before this: those have earned repairs.
+    pub had: Seq,
     /// Repairs that its own progress has earned and that it has not been sent; see `root/budget`.
     pub credit: u32,
     /// So many samples that can be true until those of this member are used (again).
@@ -100,6 +102,7 @@ impl Member {
             moved: Time::ZERO,
             got_on: Time::ZERO,
             waited: Duration::ZERO,
+            had: start,
             credit: 0,
             doubt: 0,
             asked: Time::ZERO,

@@ -705,6 +705,26 @@ fn who_counts_up_without_placing_is_slow() {
     }
 }
 
+/// New packets and repairs that leave now.
+fn leave(n: &mut Node, now: Time) -> (u32, u32) {
+    let (mut new, mut repairs) = (0, 0);
+    for (output, head) in drain(n, now) {
+        let Output::Transmit(t) = output else {
+            continue;
+        };
+        n.sent(now, t.token);
+        let len = t.payload.map_or(0, |p| p.len() as usize);
+        let whole = [&head[..], &vec![0; len]].concat();
+        let datagram = wire::decode(&whole).expect("what a node writes can be read");
+        match datagram.frames().next() {
+            Some(Frame::Data(d)) if d.flags & flag::REPAIR == 0 => new += 1,
+            Some(Frame::Data(_) | Frame::Coded(_)) => repairs += 1,
+            _ => {}
+        }
+    }
+    (new, repairs)
+}
+
 /// What a receiver asks for beyond what its own progress earns takes a fifth of the pace at most.
 #[test]
 fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
@@ -722,20 +742,8 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
         tell(&mut n, 1, at(ms), (placed, placed + 1024, sent), None);
         let lags = placed.saturating_sub(900);
         tell(&mut n, 2, at(ms), (lags, lags + 1024, sent), Some(lags));
-        for (output, head) in drain(&mut n, at(ms)) {
-            let Output::Transmit(t) = output else {
-                continue;
-            };
-            n.sent(at(ms), t.token);
-            let len = t.payload.map_or(0, |p| p.len() as usize);
-            let whole = [&head[..], &vec![0; len]].concat();
-            let datagram = wire::decode(&whole).expect("what a node writes can be read");
-            match datagram.frames().next() {
-                Some(Frame::Data(d)) if d.flags & flag::REPAIR == 0 => sent += 1,
-                Some(Frame::Data(_) | Frame::Coded(_)) => again += 1,
-                _ => {}
-            }
-        }
+        let (new, repairs) = leave(&mut n, at(ms));
+        (sent, again) = (sent + new, again + repairs);
     }
     // It earns one for each that it says it has placed, and had 128 in advance.
     let most = 128 + sent + (sent + again) / 5;
@@ -743,7 +751,7 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
     assert!(again <= most + 50, "{again} repairs, {sent} packets");
 }
 
-/// Once everything has been sent nobody is held back by repairs, whichever way the members are served.
+/// Members that lack everything and get on are repaired at the full pace, whichever way they are served.
 #[test]
 fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -776,26 +784,21 @@ fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
         assert!(n.members(GroupId(1)).all(|m| m.reach == reach));
         let (mut first, mut again) = (0u32, 0u32);
         let mut all_sent = None;
+        let ways = if reach == Reach::Unicast { 2 } else { 1 };
         for ms in 100..4_000 {
+            let cum = again / ways;
             for m in [1, 2] {
-                let lacks = all_sent.map(|_| 0);
-                tell(&mut n, m, at(ms), (0, 1024, packets.min(first)), lacks);
+                let lacks = all_sent.map(|_| cum);
+                tell(
+                    &mut n,
+                    m,
+                    at(ms),
+                    (cum, cum + 1024, packets.min(first)),
+                    lacks,
+                );
             }
-            for (output, head) in drain(&mut n, at(ms)) {
-                let Output::Transmit(t) = output else {
-                    continue;
-                };
-                n.sent(at(ms), t.token);
-                let len = t.payload.map_or(0, |p| p.len() as usize);
-                let whole = [&head[..], &vec![0; len]].concat();
-                let datagram = wire::decode(&whole).expect("what a node writes can be read");
-                match datagram.frames().next() {
-                    Some(Frame::Data(d)) if d.flags & flag::REPAIR == 0 => first += 1,
-                    Some(Frame::Data(_) | Frame::Coded(_)) if all_sent.is_some() => again += 1,
-                    _ => {}
-                }
-            }
-            let ways = if reach == Reach::Unicast { 2 } else { 1 };
+            let (new, repairs) = leave(&mut n, at(ms));
+            (first, again) = (first + new, again + repairs);
             if first == ways * packets && all_sent.is_none() {
                 all_sent = Some(ms);
             }
@@ -807,6 +810,37 @@ fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
         // A packet with its head has 109 bytes at most: 100 ms of the pace are 900 of them.
         assert!(again > 600, "{reach:?}: {again} repairs in 100 ms");
     }
+}
+
+/// The same when everything has been sent: others may lack some of it still.
+#[test]
+fn who_gets_nowhere_is_sent_a_fifth_to_the_end() {
+    const FILE: u32 = 500;
+    let mut config = config(0, 0, Scheme::auto());
+    config.scheme.window = 1024;
+    let overhead = config.scheme.data_overhead() as u32;
+    config.rate = Some(1_000_000);
+    let mut n = Node::new(config, 1);
+    add(&mut n, 1);
+    bcast(&mut n, 1, u64::from(FILE * CHUNK));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let (mut sent, mut again) = (0u32, 0u32);
+    for ms in 1..1_000 {
+        tell(&mut n, 1, at(ms), (sent, sent + 1024, sent), None);
+        // What the second has had it lacks again, which earns nothing more.
+        let had = if ms % 2 == 0 { 0 } else { sent.min(50) };
+        tell(&mut n, 2, at(ms), (0, 1024, sent), Some(had));
+        let (new, repairs) = leave(&mut n, at(ms));
+        (sent, again) = (sent + new, again + repairs);
+    }
+    assert_eq!(sent, FILE);
+    let pace = 1_000_000 / (CHUNK + overhead);
+    let most = 128 + 50 + pace / 5;
+    assert!(again > pace / 10, "{again} repairs");
+    assert!(
+        again <= most + 50,
+        "{again} repairs of {pace} packets a second"
+    );
 }
 
 #[test]

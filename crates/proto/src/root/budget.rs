@@ -1,10 +1,10 @@
 //! How many repairs a receiver gets: a report is only a claim (spec 2.5).
 //!
-//! A receiver earns a repair with each packet that it places, and has some in advance, so that losses
-//! can be repaired before it gets on. What it asks for beyond that shares, with all other such
-//! receivers, one fifth of the pace, until everything has been sent for the first time: then nobody
-//! waits for new packets. Who has told numbers that cannot be true earns nothing, and has half the
-//! share, to the end.
+//! A receiver earns a repair with each packet that it has more than before, and has some in advance,
+//! so that losses can be repaired before it gets on. When everything has been sent for the first time
+//! and nobody waits for new packets, it earns as many as a packet needs tries on the way to it. What
+//! a receiver asks for beyond that shares, with all other such receivers, one fifth of the pace. A
+//! receiver that has told numbers that cannot be true earns nothing, and has half the share.
 
 use super::*;
 
@@ -63,27 +63,30 @@ impl Budget {
 }
 
 impl Root {
-    /// Member `i` has placed so many packets more. Who is not believed earns nothing.
-    pub(super) fn earn(&mut self, i: usize, packets: u32) {
+    /// What member `i` tells has been counted: it has as many packets as lie before `had`. A member
+    /// that is not believed earns nothing.
+    pub(super) fn earn(&mut self, i: usize, had: Seq) {
         let m = &mut self.members[i];
+        let lane = self.lanes[m.lane].as_ref();
+        let all_sent = lane.is_some_and(|l| l.window.next() == self.end);
         if !m.is_believed() {
             m.credit = 0;
             return;
         }
-        m.credit = m.credit.saturating_add(packets).min(self.budget.most);
-    }
-
-    /// Nobody who is served like member `i` waits for new packets, and what it asks for is believed.
-    fn is_unlimited(&self, i: usize) -> bool {
-        let m = &self.members[i];
-        let lane = self.lanes[m.lane].as_ref();
-        lane.is_some_and(|l| l.window.next() == self.end) && m.is_believed()
+        // What a member has had is not missing there again: it earns once, whatever it tells.
+        if m.had.before(had) {
+            let more = had.from(m.had) as u32;
+            m.had = had;
+            let each = if all_sent { m.losses.tries() } else { 1 };
+            let earned = more.saturating_mul(each);
+            m.credit = m.credit.saturating_add(earned).min(self.budget.most);
+        }
     }
 
     /// Repairs that member `i` may ask for now.
     pub(super) fn affordable(&mut self, now: Time, i: usize) -> u32 {
         let m = &self.members[i];
-        if self.is_unlimited(i) || mutant::active(Mutant::RepairsWithoutLimit) {
+        if mutant::active(Mutant::RepairsWithoutLimit) {
             return u32::MAX;
         }
         if m.credit >= self.budget.most {
@@ -97,9 +100,6 @@ impl Root {
 
     /// So many repairs are queued because member `i` has asked.
     pub(super) fn charge(&mut self, i: usize, repairs: u32) {
-        if self.is_unlimited(i) {
-            return;
-        }
         let m = &mut self.members[i];
         let beyond = repairs.saturating_sub(m.credit);
         m.credit -= repairs - beyond;

@@ -74,7 +74,7 @@ impl Root {
         (m.cum, m.below) = (cum, below);
         m.limit = f.limit;
         let lane = m.lane;
-        self.earn(i, cum.from(old_cum) as u32);
+        self.earn(i, cum.max(had(f)));
         self.count_placed(i, old_below, below);
         let as_of = (f.flags & flag::FLIGHT != 0).then(|| self.flights.extend(f.flight));
         if let Some(flight) = as_of {
@@ -326,4 +326,15 @@ impl Root {
             .max(rtt + self.rtt_var * 4)
             .clamp(Duration::from_millis(2), Duration::from_millis(500))
     }
+}
+
+/// As many packets as a receiver has lie before this, as far as it tells: gaps beyond the last that
+/// it lists are not known, so what lies there does not count.
+fn had(f: &Feedback<'_>) -> Seq {
+    let (mut had, mut at) = (f.below, f.below);
+    for (first, n) in f.missing.take_while(|r| r.0.before(f.high)) {
+        had += first.from(at) as u32;
+        at = first + n;
+    }
+    had
 }
