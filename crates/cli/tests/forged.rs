@@ -790,3 +790,28 @@ fn no_file_name_does_anything_to_a_terminal() {
     assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
     send.end().expect(0);
 }
+
+/// A host that lets no datagram in holds up all, and is named long before patience ends.
+#[test]
+fn who_answers_no_datagram_is_named_while_all_wait() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = ["--no-announce", "--min-receivers", "2", "--patience", "3s"];
+    let (mut send, address) = sender(&source, &args);
+    let good = receiver(&address, "good", &dir.path("copy"), &[]);
+    let mut mute = Peer::hello(&address, "mute", json!({}));
+    mute.until("welcome");
+    mute.say(json!({"say": "prepared"}));
+    mute.until("start");
+    mute.say(json!({"say": "ready"}));
+    let notice = send.until("notice", |e| {
+        e["text"].as_str().unwrap().contains("waiting for")
+    });
+    assert_eq!(
+        notice["text"],
+        "waiting for mute, which has answered no datagram yet (--patience)"
+    );
+    good.end().expect(0);
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("mute")["state"], "dropped");
+}

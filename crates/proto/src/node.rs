@@ -878,6 +878,13 @@ impl Node {
         root.into_iter().flat_map(Root::status)
     }
 
+    /// Members of a group that is being proven that have answered no probe yet.
+    pub fn unanswered(&self, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
+        let group = self.group(group).ok();
+        let prover = group.and_then(|(_, g)| g.prover.as_ref());
+        prover.into_iter().flat_map(Prover::unanswered)
+    }
+
     /// The rate at which this node sends to the group, in bytes (of UDP payload) per second.
     pub fn rate(&self, group: GroupId) -> Option<u64> {
         let (_, group) = self.group(group).ok()?;

@@ -102,6 +102,12 @@ impl Prover {
         }
     }
 
+    /// Members that have answered no probe yet.
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let silent = self.reach.iter().filter(|r| r.1.is_none());
+        silent.map(|r| r.0)
+    }
+
     /// A member is gone.
     pub fn remove(&mut self, node: NodeId) {
         if let Ok(i) = self.reach.binary_search_by_key(&node, |r| r.0) {

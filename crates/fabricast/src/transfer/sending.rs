@@ -24,6 +24,8 @@ use crate::transport::udp::WIRE_OVERHEAD;
 
 /// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
 const PROVE: Duration = Duration::from_secs(1);
+/// Who answers no probe for so long is named, for all wait.
+const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 /// A slow receiver that is silent for so many times the patience is gone for [`Slow::Alive`], and
 /// so is one that has not joined by then, whatever it sends.
 const SILENCE: u32 = 3;
@@ -87,8 +89,8 @@ const HEARD: usize = 256;
 enum Phase {
     /// Receivers join and post; since when.
     Joining(Instant),
-    /// Probes find out how they are reached.
-    Proving,
+    /// Probes find out how they are reached; since when, until it was told who answers none.
+    Proving(Option<Instant>),
     /// The file flows; the hash list follows when it is complete.
     File,
     /// Both have been handed to the core.
@@ -209,7 +211,7 @@ impl<'a> Sending<'a> {
             Phase::Joining(_) => {
                 let joining = |s: &Stage| matches!(s, Stage::Joining);
                 if !self.gathering.members.iter().any(|m| joining(&m.stage)) {
-                    self.phase = Phase::Proving;
+                    self.phase = Phase::Proving(Some(Instant::now()));
                     let multicast = match self.options.reach {
                         ReachRule::Auto => PROVE,
                         ReachRule::Unicast => Duration::ZERO,
@@ -223,7 +225,7 @@ impl<'a> Sending<'a> {
                 }
             }
             // `Event::Proven` ends it.
-            Phase::Proving | Phase::List => {}
+            Phase::Proving(_) | Phase::List => {}
             Phase::File => {
                 if let Some(list) = self.content.list() {
                     // What the list proves must be one state of the file.
@@ -527,11 +529,37 @@ impl<'a> Sending<'a> {
             }
             self.evict(at, now, all);
         }
+        self.tell_unanswered(now);
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {
             (self.tell)(SendEvent::Notice { text });
         }
         self.progress();
+    }
+
+    /// All wait for receivers that answer no probe: says so, once.
+    fn tell_unanswered(&mut self, now: Instant) {
+        let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
+        let Phase::Proving(since) = &mut self.phase else {
+            return;
+        };
+        if since.take_if(late).is_none() {
+            return;
+        }
+        let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
+        let members = silent.into_iter().filter_map(|node| self.member(node));
+        let members = members.map(|at| self.gathering.members[at].name());
+        match &members.collect::<Vec<_>>()[..] {
+            [] => {}
+            [first, rest @ ..] => {
+                let who = match rest.len() {
+                    0 => format!("{first}, which has"),
+                    n => format!("{first} and {n} more, which have"),
+                };
+                let text = format!("waiting for {who} answered no datagram yet (--patience)");
+                (self.tell)(SendEvent::Notice { text });
+            }
+        }
     }
 
     /// Asks the core how far everybody is.
