@@ -16,7 +16,8 @@
 //! ```
 //!
 //! Unknown fields are ignored, unknown messages close the connection. Words for people lose, when
-//! they are decoded, whatever could make a terminal do something; nobody cleans them again.
+//! they are decoded, whatever could make a terminal do something; nobody cleans them again. Names of files come as
+//! they are, and are escaped where they are shown.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -268,11 +269,6 @@ mod tests {
         );
         let hello = message(json.as_bytes());
         assert!(matches!(hello, Some(ToSender::Hello(h)) if h.name == CLEAN));
-        let json = format!(r#"{{"fabricast": 2, "session": 1, "port": 1, "name": {RAW}}}"#);
-        let announced = message(json.as_bytes());
-        assert!(
-            matches!(announced, Some(super::super::announce::Announcement { name, .. }) if name == CLEAN)
-        );
     }
 
     #[test]

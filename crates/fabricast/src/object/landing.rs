@@ -630,14 +630,19 @@ mod tests {
         let cases = [
             // length, reserve, what the error tells
             (LEN_MAX, None, mib(LEN_MAX)),
-            (LEN_MAX + 1, Some(0), "32 TiB".to_string()),
-            (u64::MAX, Some(0), "32 TiB".to_string()),
+            (LEN_MAX + 1, Some(0), LEN_MAX.to_string()),
+            (u64::MAX, Some(0), "32.0 TiB".to_string()),
             (1, Some(more), mib(more)),
         ];
         for (len, reserve, told) in cases {
             let l = Landing::new(dir.join("f"), len, 0o644, false, reserve, 0);
             let text = l.err().unwrap().to_string();
-            assert!(text.contains("no space") && text.contains(&told), "{text}");
+            let what = if len > LEN_MAX {
+                "too long"
+            } else {
+                "no space"
+            };
+            assert!(text.contains(what) && text.contains(&told), "{text}");
             assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
         }
         let l = Landing::new(dir.join("f"), 1, 0o644, false, Some(0), 0);
