@@ -3,13 +3,38 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+/// Characters that show as nothing, by which two names can look the same: all that have Unicode's
+/// property Default_Ignorable_Code_Point (DerivedCoreProperties, Unicode 16), in ascending order.
+/// Those that turn the direction of writing are among them.
+const INVISIBLE: [(char, char); 17] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{202a}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'), // and three that annotate (Cf)
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
 /// Whether a character may reach a terminal: no control character (escape sequences begin with
-/// one), and none that turns the direction of writing or breaks lines.
+/// one), and none that turns the direction of writing, breaks lines or shows as nothing.
 pub fn harmless(c: char) -> bool {
-    let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}')
-        || ('\u{2028}'..='\u{202e}').contains(&c)
-        || ('\u{2066}'..='\u{2069}').contains(&c);
-    !c.is_control() && !turns
+    if c.is_ascii() {
+        return !c.is_control();
+    }
+    let breaks = matches!(c, '\u{2028}' | '\u{2029}');
+    let invisible = INVISIBLE.iter().any(|(a, b)| (*a..=*b).contains(&c));
+    !c.is_control() && !breaks && !invisible
 }
 
 /// `text` with escapes (`\n`, `\u{202e}`) in place of the characters that are not [`harmless`].
@@ -60,9 +85,35 @@ mod tests {
             ("\u{9b}31m", r"\u{9b}31m"),
             ("in\u{202e}gpj.exe", r"in\u{202e}gpj.exe"),
             ("\u{2066}x\u{200f}", r"\u{2066}x\u{200f}"),
+            ("a\u{2028}b\u{2029}", r"a\u{2028}b\u{2029}"),
         ];
         for (raw, safe) in cases {
             assert_eq!(shown(Path::new(raw)), safe);
         }
+    }
+
+    #[test]
+    fn what_shows_as_nothing_is_escaped() {
+        for c in [
+            '\u{ad}',
+            '\u{200b}',
+            '\u{200c}',
+            '\u{200d}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{fe0f}',
+            '\u{3164}',
+            '\u{e0041}',
+        ] {
+            assert_eq!(
+                escaped(&format!("a{c}b")),
+                format!("a{}b", c.escape_unicode())
+            );
+        }
+        // Marks above a letter, other scripts and other spaces are seen.
+        for text in ["u\u{308}", "שלום", "日本語", "한글", "😀", "3.45\u{202f}PM"] {
+            assert_eq!(escaped(text), text);
+        }
+        assert!(INVISIBLE.is_sorted_by(|a, b| a.1 < b.0));
     }
 }
