@@ -2,10 +2,12 @@
 //!
 //! Whoever tells a receiver where its peers are could have it send to anybody. So such an address
 //! gets one datagram of [`LEN`] bytes with a random token, when something is to go there for the
-//! first time, and nothing else before the token has come back from that address (spec 6.10).
+//! first time, and nothing else before the token has come back from that address (spec 6.10). Many
+//! nodes may be said to be on one host: of those that have not answered no more than [`HOST`] are
+//! asked unless there is a further reason.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use fabricast_proto::NodeId;
 
@@ -16,6 +18,9 @@ const MARK: u8 = 0xfb;
 const QUESTION: u8 = 1;
 const ANSWER: u8 = 2;
 const TOKEN: usize = 8;
+/// Nodes of one IP address that are asked, and have not answered, before the next one must wait for
+/// an answer from there, or for [`Hearsay::again`].
+pub const HOST: usize = 4;
 /// Datagrams that wait to be sent; more are not answered.
 const OUTBOX: usize = 64;
 
@@ -23,14 +28,25 @@ const _: () = assert!(LEN == 2 + TOKEN && MARK != fabricast_proto::wire::VERSION
 
 struct Candidate {
     address: SocketAddr,
-    /// What was asked, once it was.
-    token: Option<[u8; TOKEN]>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// Nothing was to go there yet.
+    Unused,
+    /// Something was to go there, and others of its host have to answer first.
+    Held,
+    /// It was asked this.
+    Asked([u8; TOKEN]),
 }
 
 /// Nodes that are known from hearsay.
 #[derive(Default)]
 pub(super) struct Hearsay {
     candidates: BTreeMap<NodeId, Candidate>,
+    /// How many candidates of each IP address have been asked.
+    asked: BTreeMap<IpAddr, usize>,
     outbox: Vec<(SocketAddr, [u8; LEN])>,
     answered: Vec<(NodeId, SocketAddr)>,
 }
@@ -38,39 +54,70 @@ pub(super) struct Hearsay {
 impl Hearsay {
     /// `node` is said to be at `address`.
     pub fn insert(&mut self, node: NodeId, address: SocketAddr) {
-        let token = None;
-        self.candidates.insert(node, Candidate { address, token });
+        self.forget(node);
+        let state = State::Unused;
+        self.candidates.insert(node, Candidate { address, state });
     }
 
     pub fn forget(&mut self, node: NodeId) {
-        self.candidates.remove(&node);
+        if let Some(candidate) = self.candidates.remove(&node) {
+            self.no_longer_asked(candidate);
+        }
+    }
+
+    fn no_longer_asked(&mut self, candidate: Candidate) {
+        let (ip, _) = plain(candidate.address);
+        if let (State::Asked(_), Some(count)) = (candidate.state, self.asked.get_mut(&ip)) {
+            *count -= 1;
+            if *count == 0 {
+                self.asked.remove(&ip);
+            }
+        }
     }
 
     /// Something was to go to `node`: the first time, it is asked.
     pub fn wanted(&mut self, node: NodeId) {
         let candidate = self.candidates.get_mut(&node);
-        if let Some(candidate) = candidate.filter(|c| c.token.is_none()) {
-            let mut token = [0; TOKEN];
-            let flags = rustix::rand::GetRandomFlags::empty();
-            if rustix::rand::getrandom(&mut token, flags).is_ok() {
-                candidate.token = Some(token);
-                put(&mut self.outbox, candidate.address, QUESTION, &token);
-            }
+        let Some(candidate) = candidate.filter(|c| c.state == State::Unused) else {
+            return;
+        };
+        let (ip, _) = plain(candidate.address);
+        if self.asked.get(&ip).is_some_and(|count| *count >= HOST) {
+            candidate.state = State::Held;
+        } else {
+            self.ask(node);
         }
     }
 
-    /// `node`, which has not answered, is asked once more, in the same words.
+    /// `node`, which has not answered, is asked once more, in the same words, or for the first time.
     pub fn again(&mut self, node: NodeId) {
-        let candidate = self.candidates.get(&node);
-        if let Some((address, token)) = candidate.and_then(|c| Some((c.address, c.token?))) {
-            put(&mut self.outbox, address, QUESTION, &token);
+        match self.candidates.get(&node).map(|c| (c.address, c.state)) {
+            Some((address, State::Asked(token))) => {
+                put(&mut self.outbox, address, QUESTION, &token);
+            }
+            Some((_, State::Held)) => self.ask(node),
+            Some((_, State::Unused)) | None => {}
         }
     }
 
-    /// Those who have been asked and have not answered.
+    /// Asks `node` for the first time.
+    fn ask(&mut self, node: NodeId) {
+        let mut token = [0; TOKEN];
+        let flags = rustix::rand::GetRandomFlags::empty();
+        if let Some(candidate) = self.candidates.get_mut(&node)
+            && rustix::rand::getrandom(&mut token, flags).is_ok()
+        {
+            candidate.state = State::Asked(token);
+            *self.asked.entry(plain(candidate.address).0).or_default() += 1;
+            put(&mut self.outbox, candidate.address, QUESTION, &token);
+        }
+    }
+
+    /// Those who have been asked, or are to be, and have not answered.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let asked = self.candidates.iter().filter(|(_, c)| c.token.is_some());
-        asked.map(|(node, _)| *node)
+        let silent = |c: &Candidate| c.state != State::Unused;
+        let silent = self.candidates.iter().filter(move |(_, c)| silent(c));
+        silent.map(|(node, _)| *node)
     }
 
     /// Whether `node` is said to be where something came from.
@@ -99,18 +146,30 @@ impl Hearsay {
                 put(&mut self.outbox, from, ANSWER, &token);
             }
             ANSWER => {
-                let right =
-                    |c: &Candidate| plain(c.address) == plain(from) && c.token == Some(token);
+                let right = |c: &Candidate| {
+                    plain(c.address) == plain(from) && c.state == State::Asked(token)
+                };
                 let node = here.find(|(_, c)| right(c)).map(|(node, _)| *node);
                 if let Some(node) = node
                     && let Some(candidate) = self.candidates.remove(&node)
                 {
                     self.answered.push((node, candidate.address));
+                    self.no_longer_asked(candidate);
+                    self.next_of(from.ip());
                 }
             }
             _ => {}
         }
         true
+    }
+
+    /// Somebody at `ip` has answered: another one may be asked there.
+    fn next_of(&mut self, ip: IpAddr) {
+        let held = |c: &Candidate| c.state == State::Held && c.address.ip() == ip;
+        let next = self.candidates.iter().find(|(_, c)| held(c));
+        if let Some(next) = next.map(|(node, _)| *node) {
+            self.ask(next);
+        }
     }
 
     /// Whether there is anything to send or to believe.
@@ -130,7 +189,7 @@ impl Hearsay {
 }
 
 /// Without the scope of an IPv6 address, which is a number of our own.
-fn plain(address: SocketAddr) -> (std::net::IpAddr, u16) {
+fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip(), address.port())
 }
 

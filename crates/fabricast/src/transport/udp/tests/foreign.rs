@@ -175,3 +175,51 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     only(&mut b, &bytes);
     assert_eq!(a.unanswered().count(), 1);
 }
+
+/// A false sender could say that everybody is at one host.
+#[test]
+fn of_one_host_few_are_asked_before_one_answers() {
+    const ALL: usize = 9;
+    let mut a = open_one(&v4());
+    let hosts: Vec<_> = (0..ALL).map(|_| outsider("127.0.0.99:0")).collect();
+    let bytes = says(0, 1);
+    let mut batch = Vec::new();
+    for (n, host) in hosts.iter().enumerate() {
+        let node = NodeId(n as u32 + 1);
+        a.hearsay(node, host.local_addr().unwrap());
+        batch.push(datagram(Dest::Node(node), &bytes, b""));
+    }
+    let mut room = [0; 2000];
+    let mut asked = |from: usize| -> Vec<Vec<u8>> {
+        let pause = Some(std::time::Duration::from_millis(20));
+        let mut questions = Vec::new();
+        for host in &hosts[from..] {
+            host.set_read_timeout(pause).unwrap();
+            let mut all = Vec::new();
+            while let Ok((n, _)) = host.recv_from(&mut room) {
+                assert_eq!(n, 10);
+                all.extend_from_slice(&room[..n]);
+            }
+            questions.push(all);
+        }
+        questions
+    };
+    let lens = |all: &[Vec<u8>]| all.iter().map(Vec::len).collect::<Vec<_>>();
+    for _ in 0..3 {
+        send_all(&mut a, &batch);
+    }
+    let questions = asked(0);
+    assert_eq!(lens(&questions), [10, 10, 10, 10, 0, 0, 0, 0, 0]);
+    // The others wait to be asked, and one is, once it is asked for.
+    assert_eq!(a.unanswered().count(), ALL);
+    a.ask_again(NodeId(8));
+    assert_eq!(lens(&asked(4)), [0, 0, 0, 10, 0]);
+    // Each answer lets one more be asked.
+    let mut answer = questions[1].clone();
+    answer[1] = 2;
+    hosts[1].send_to(&answer, a.local_addr()).unwrap();
+    wakes(&mut a);
+    assert_eq!(a.recv(NOW, &mut |_, _| panic!("a datagram")).unwrap(), 0);
+    assert_eq!(lens(&asked(4)), [10, 0, 0, 0, 0]);
+    assert_eq!(a.unanswered().count(), ALL - 1);
+}
