@@ -64,8 +64,8 @@ Examples:
 
 Without --from a receiver listens for senders that announce themselves on this network, which anybody \
 there can do. On a terminal it asks before it takes a file. Elsewhere --name or --any says what may be \
-taken; while several senders offer such a file, the receiver goes on listening until one is left. A file \
-from a sender that was found so is not executable.
+taken; while several senders offer such a file, or when one fails before the start, the receiver goes on \
+listening. A file from a sender that was found so is not executable.
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
@@ -363,7 +363,7 @@ pub struct Recv {
     /// Do not wait until the file is on the disk (fsync)
     #[arg(long)]
     pub no_sync: bool,
-    /// What to be called in the sender's table [default: host name and destination]
+    /// What to be called in the sender's table [default: host and destination; without --from, host and process]
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
     /// Give up if the transfer has not started by then

@@ -4,11 +4,11 @@
 mod common;
 mod net;
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Run, Scratch, Terminal, same};
+use common::{Announcing, Run, Scratch, Terminal, same};
 use net::{Cluster, Done, Transfer};
 use rustix::process::Signal;
 use socket2::SockRef;
@@ -292,7 +292,8 @@ fn what_is_announced_is_taken_with_consent_alone() {
     let end = cluster.start("h2", &["recv", to]).end().expect(2);
     assert!(end.stderr.contains("--any"), "{}", end.stderr);
     // A receiver started with --any takes no name that does something by itself.
-    let end = cluster.start("h2", &["recv", to, "--any"]).end().expect(2);
+    let any = ["recv", to, "--any", "--start-timeout", "500ms"];
+    let end = cluster.start("h2", &any).end().expect(5);
     assert!(end.stderr.contains(".bash_profile"), "{}", end.stderr);
     hidden.signal(Signal::KILL);
     hidden.end();
@@ -336,6 +337,100 @@ fn what_is_announced_is_taken_with_consent_alone() {
     same(&source, &home.join("plain"));
     second.signal(Signal::INT);
     second.end().expect(130);
+}
+
+/// What a host of the link can have receivers do that listen for announcements.
+#[test]
+fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
+    let cluster = cluster!(2, &SLOW);
+    let dir = Scratch::new();
+    let dest = dir.path("copy");
+    let any = ["recv", dest.to_str().unwrap(), "--any", "--json"];
+    let [h1, h3] = ["h1", "h3"].map(|h| cluster.address(h, 4));
+    let own: Ipv4Addr = h3.parse().unwrap();
+    let announce =
+        |from: IpAddr, port: u16| cluster.on("h3", || Announcing::start(from, own, port, "x", 1));
+    let opened = || -> u64 {
+        let snmp = cluster.program("h2", &["cat", "/proc/net/snmp"]);
+        let mut tcp = snmp.lines().filter(|l| l.starts_with("Tcp:"));
+        let names = tcp.next().unwrap().split_whitespace();
+        let values = tcp.next().unwrap().split_whitespace();
+        let mut both = names.zip(values);
+        both.find(|(n, _)| *n == "ActiveOpens")
+            .unwrap()
+            .1
+            .parse()
+            .unwrap()
+    };
+    // A hundred announcements name a port where nobody listens: a connection is tried
+    // once, and seldom after that.
+    let mut recv = cluster.start("h2", &any);
+    let before = opened();
+    let announcing = announce(own.into(), 2500);
+    let trying = recv.until("trying", |_| true);
+    assert!(
+        trying["reason"].as_str().unwrap().contains("in vain"),
+        "{trying}"
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    assert!((1..4).contains(&(opened() - before)));
+    drop((announcing, recv));
+
+    // A port of a service, and a host that is reached by a router alone, which h3 is.
+    let far = "198.51.100.7";
+    let add = format!("{far}/32");
+    cluster.program("h3", &["ip", "addr", "add", &add, "dev", "eth0"]);
+    cluster.program("h2", &["ip", "route", "add", "default", "via", &h3]);
+    for (ip, port) in [(&*h3, 25), (far, 2500)] {
+        let listener = cluster.on("h3", || TcpListener::bind((ip, port)).unwrap());
+        listener.set_nonblocking(true).unwrap();
+        let announcing = announce(ip.parse().unwrap(), port);
+        let limit = [&any[..], &["--start-timeout", "500ms"]].concat();
+        let end = cluster.start("h2", &limit).end().expect(5);
+        let heard = if port == 25 {
+            "nobody announces"
+        } else {
+            "unreachable"
+        };
+        assert!(end.stderr.contains(heard), "{}", end.stderr);
+        assert!(listener.accept().is_err(), "{ip}:{port}");
+        drop(announcing);
+    }
+
+    // Somebody announces in the sender's name: the question is asked again, about the truth.
+    let source = dir.file("true", 5000);
+    let mut send = cluster.send(&source, &["--no-announce"]);
+    let listening = send.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap().to_owned();
+    let port = address.parse::<std::net::SocketAddr>().unwrap().port();
+    let ip: Ipv4Addr = h1.parse().unwrap();
+    let forger = cluster.on("h1", || Announcing::start(ip.into(), ip, port, "false", 7));
+    let mut asked = Terminal::start(cluster.command("h2", &any[..2]));
+    asked.until("false (7 B). Receive it? [y/N] ");
+    asked.input("y\n");
+    asked.until("true (4.9 KiB). Receive it? [y/N] ");
+    asked.input("y\n");
+    assert_eq!(asked.end(), Some(0));
+    drop(forger);
+    send.end().expect(0);
+    same(&source, &dest);
+    std::fs::remove_file(&dest).unwrap();
+
+    // Who keeps the port of announcements for himself silences nobody, at either end.
+    for host in ["h1", "h2"] {
+        let keeper = cluster.on(host, || UdpSocket::bind("0.0.0.0:7642").unwrap());
+        let mut send = cluster.send(&source, &[]);
+        let listening = send.until("listening", |_| true);
+        assert_eq!(listening["announced"], true);
+        let mut recv = cluster.start("h2", &any);
+        let deaf = if host == "h1" { &mut send } else { &mut recv };
+        deaf.until("notice", |e| e["text"].as_str().unwrap().contains("in use"));
+        recv.end().expect(0);
+        send.end().expect(0);
+        same(&source, &dest);
+        std::fs::remove_file(&dest).unwrap();
+        drop(keeper);
+    }
 }
 
 /// What a sender answers to those who ask for it, and what a receiver hears.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
+use common::{ANNOUNCED, Announcing, BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
 use fabricast::proto::wire::{self, Frame, Origin};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
@@ -86,6 +86,11 @@ impl Peer {
     /// As a sender: offers a file of this name and length.
     fn welcome(&mut self, name: &str, len: u64) {
         self.until("hello");
+        self.say_welcome(name, len);
+    }
+
+    /// As [`Peer::welcome`], when the hello has been heard.
+    fn say_welcome(&mut self, name: &str, len: u64) {
         self.say(json!({
             "say": "welcome", "version": 2, "session": 7, "node": 1, "name": name, "len": len,
             "mode": 0o755, "block": 1 << 20,
@@ -117,7 +122,8 @@ fn what_cannot_be_true_is_refused() {
     // Somebody else's address.
     let elsewhere = json!({"udp_address": "127.0.0.9"});
     Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
-    Peer::hello(&address, "x", json!({"udp_port": 0})).refused("no port");
+    Peer::hello(&address, "x", json!({"udp_port": 0})).refused("below 1024");
+    Peer::hello(&address, "x", json!({"udp_port": 53})).refused("below 1024");
     // What would make the packets, or the window, of all others small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");
@@ -367,7 +373,12 @@ fn a_name_that_is_no_plain_one_needs_a_destination_that_the_user_names() {
     std::fs::create_dir(&to).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    for name in [".bash_profile", "-rf", "invoice\u{202e}fdp.sh"] {
+    for name in [
+        ".bash_profile",
+        "-rf",
+        "invoice\u{202e}fdp.sh",
+        "in\u{200b}voice",
+    ] {
         let recv = receiver(&address, "r0", &to, &[]);
         let mut peer = Peer::accept(&listener);
         peer.welcome(name, 0);
@@ -378,7 +389,8 @@ fn a_name_that_is_no_plain_one_needs_a_destination_that_the_user_names() {
             "{}",
             end.stderr
         );
-        assert!(!end.stderr.contains('\u{202e}'), "{}", end.stderr);
+        let shown = |c| end.stderr.contains(c);
+        assert!(!shown('\u{202e}') && !shown('\u{200b}'), "{}", end.stderr);
         // With one it is received.
         let mut recv = receiver(&address, "r0", &to.join("named"), &[]);
         let mut peer = Peer::accept(&listener);
@@ -746,6 +758,21 @@ fn a_third_host_gets_one_small_question_and_nothing_else() {
     third.set_nonblocking(true).unwrap();
     assert!(third.recv_from(&mut room).is_err());
 
+    // Nor to one that is said to be many, or at a service's port.
+    let (twice, service) = (third.local_addr().unwrap().to_string(), "127.0.0.99:53");
+    for others in [[&*twice, &*twice], [&*twice, service]] {
+        let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+        let mut peer = Peer::accept(&listener);
+        peer.offer();
+        peer.say(json!({
+            "say": "start", "group": null, "root": "127.0.0.1:9", "chunk": 1000, "window": 64,
+            "members": [0, 1, 2], "scheme": "tree(1)", "addresses": others,
+        }));
+        assert_eq!(peer.hear()["say"], "failed");
+        let end = recv.end().expect(8);
+        assert!(end.stderr.contains(others[1]), "{}", end.stderr);
+    }
+
     // Nor by a scheme that was not asked for.
     let recv = receiver(&address, "r0", &dir.path("copy"), &["--scheme", "window"]);
     let mut peer = Peer::accept(&listener);
@@ -757,8 +784,8 @@ fn a_third_host_gets_one_small_question_and_nothing_else() {
 
 #[test]
 fn no_file_name_does_anything_to_a_terminal() {
-    const NAME: &str = "in\u{202e}gpj\u{1b}[2J\n.exe";
-    const SHOWN: &str = r"in\u{202e}gpj\u{1b}[2J\n.exe";
+    const NAME: &str = "in\u{202e}gpj\u{200b}\u{1b}[2J\n.exe";
+    const SHOWN: &str = r"in\u{202e}gpj\u{200b}\u{1b}[2J\n.exe";
     let harmless = |words: &str| {
         words
             .lines()
@@ -814,4 +841,145 @@ fn who_answers_no_datagram_is_named_while_all_wait() {
     good.end().expect(0);
     let sent = send.end().expect(4);
     assert_eq!(sent.result("mute")["state"], "dropped");
+}
+
+/// A receiver on the loopback that takes a file of this name from whoever announces one.
+fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
+    let dest = dest.to_str().unwrap();
+    let fixed = [
+        "recv",
+        dest,
+        "--json",
+        "--interface",
+        "127.0.0.1",
+        "--name",
+        name,
+    ];
+    Run::start(fixed.iter().chain(args))
+}
+
+/// A sender by hand: its address, what listens there, and what announces it.
+fn false_sender(name: &str) -> (String, TcpListener, Announcing) {
+    let listener = TcpListener::bind("127.0.0.77:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let by = Ipv4Addr::LOCALHOST;
+    let announcing = Announcing::start(address.ip(), by, address.port(), name, 0);
+    (address.to_string(), listener, announcing)
+}
+
+/// One announcement, by a host that then says no, ended every receiver without --from.
+#[test]
+fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
+    let dir = Scratch::new();
+    let name = format!("in-vain-{}", std::process::id());
+    let source = dir.file(&name, 100_000);
+    let to = dir.path("secret");
+    std::fs::create_dir(&to).unwrap();
+    let mut recv = finder(&name, &to, &[]);
+    let late = finder(&name, &dir.path("late"), &["--start-timeout", "2s"]);
+    let mut late = Some(late);
+    type Does = fn(&mut Peer, &str);
+    let cases: [(Does, &str); 5] = [
+        (|_, _| (), "is gone"),
+        (
+            |p, _| p.say(json!({"say": "refused", "reason": "no"})),
+            "refused: no",
+        ),
+        (|p, _| p.say_welcome("other", 1), "other"),
+        (|p, name| p.say_welcome(name, u64::MAX), "32 TiB"),
+        (
+            |p, name| {
+                p.say_welcome(name, 1);
+                p.until("prepared");
+                p.say(json!({"say": "aborted", "code": 130, "reason": "over"}));
+            },
+            "over",
+        ),
+    ];
+    for (act, why) in cases {
+        let (address, listener, announcing) = false_sender(&name);
+        // To the first one both come.
+        for _ in 0..1 + late.iter().count() {
+            let mut peer = Peer::accept(&listener);
+            let hello = peer.until("hello");
+            assert!(
+                !hello["name"].as_str().unwrap().contains("secret"),
+                "{hello}"
+            );
+            act(&mut peer, &name);
+            if why == "32 TiB" {
+                let failed = peer.until("failed");
+                assert!(!failed.to_string().contains("secret"), "{failed}");
+            }
+        }
+        drop(announcing);
+        recv.until("trying", |e| {
+            let reason = e["reason"].as_str().unwrap();
+            reason.contains(&address) && reason.contains(why)
+        });
+        if let Some(late) = late.take() {
+            let end = late.end().expect(5);
+            assert!(end.stderr.contains(why), "{}", end.stderr);
+        }
+    }
+    let (send, _) = sender(&source, &[]);
+    send.end().expect(0);
+    recv.end().expect(0);
+    same(&source, &to.join(name));
+}
+
+/// One announcement of another length in the sender's name, and the receiver refused the sender.
+#[test]
+fn who_announces_in_a_senders_name_does_not_keep_receivers_from_it() {
+    let dir = Scratch::new();
+    let name = format!("falsified-{}", std::process::id());
+    let source = dir.file(&name, 100_000);
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let address: SocketAddrV4 = address.parse().unwrap();
+    let ip = (*address.ip()).into();
+    let forger = Announcing::start(ip, Ipv4Addr::LOCALHOST, address.port(), &name, 100_001);
+    let recv = finder(&name, &dir.path("copy"), &[]);
+    recv.end().expect(0);
+    drop(forger);
+    send.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+/// It took the sender's place, and nobody said that there were two.
+#[test]
+fn who_repeats_a_senders_session_is_a_second_sender() {
+    let dir = Scratch::new();
+    let name = format!("repeated-{}", std::process::id());
+    let source = dir.file(&name, 100_000);
+    let (send, address) = sender(&source, &[]);
+    let ear = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+    ear.set_reuse_address(true).unwrap();
+    ear.bind(&SocketAddrV4::new(ANNOUNCED.0, ANNOUNCED.1).into())
+        .unwrap();
+    ear.join_multicast_v4(&ANNOUNCED.0, &Ipv4Addr::LOCALHOST)
+        .unwrap();
+    ear.set_read_timeout(Some(BOUND)).unwrap();
+    let ear = UdpSocket::from(ear);
+    let mut bytes = [0; 2000];
+    let heard = loop {
+        let n = ear.recv(&mut bytes).unwrap();
+        if String::from_utf8_lossy(&bytes[..n]).contains(&name) {
+            break bytes[..n].to_vec();
+        }
+    };
+    let liar = UdpSocket::bind("127.0.0.78:0").unwrap();
+    socket2::SockRef::from(&liar)
+        .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)
+        .unwrap();
+    let liar = Announcing::saying(liar, heard);
+    let mut recv = finder(&name, &dir.path("copy"), &[]);
+    let trying = recv.until("trying", |_| true);
+    let reason = trying["reason"].as_str().unwrap();
+    for word in ["several", &address, "127.0.0.78"] {
+        assert!(reason.contains(word), "{word}: {reason}");
+    }
+    drop(liar);
+    recv.end().expect(0);
+    send.end().expect(0);
+    same(&source, &dir.path("copy"));
 }

@@ -304,7 +304,8 @@ pub struct RecvOptions {
     pub reserve: Option<u64>,
     /// Whether to wait until the file is on the disk (fsync).
     pub sync: bool,
-    /// What to be called in the sender's table; by default the host's name and the destination.
+    /// What to be called in the sender's table; by default the host's name and the destination, or, for a
+    /// sender that was found, the host's name and the process.
     pub name: Option<String>,
     /// Give up if the transfer has not started after this long.
     pub start_timeout: Duration,

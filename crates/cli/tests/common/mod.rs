@@ -4,16 +4,19 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::proto::rng::Rng;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde_json::Value;
+use serde_json::{Value, json};
+use socket2::SockRef;
 
 /// Nothing that a test waits for takes longer.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -438,6 +441,50 @@ pub fn receiver(from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
     let dest = dest.to_str().unwrap();
     let fixed = ["recv", dest, "--json", "--from", from, "--as", name];
     Run::start(fixed.iter().chain(args))
+}
+
+/// Where senders announce themselves.
+pub const ANNOUNCED: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 255, 76, 40), 7642);
+
+/// Announces a file again and again until it is dropped, as a false sender would.
+pub struct Announcing {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Announcing {
+    /// From this address, by the interface that has the address `by`.
+    pub fn start(from: IpAddr, by: Ipv4Addr, port: u16, name: &str, len: u64) -> Announcing {
+        let socket = UdpSocket::bind((from, 0)).unwrap();
+        SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
+        let what = json!({
+            "fabricast": 2, "session": 5, "port": port, "name": name, "len": len,
+        });
+        Announcing::saying(socket, what.to_string().into_bytes())
+    }
+
+    /// With these bytes.
+    pub fn saying(socket: UdpSocket, bytes: Vec<u8>) -> Announcing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let _ = socket.send_to(&bytes, ANNOUNCED);
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let thread = Some(thread);
+        Announcing { stop, thread }
+    }
+}
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 #[track_caller]

@@ -15,6 +15,10 @@
 //!
 //! The source address of a query may be forged. So an answer is no longer than its query, answers
 //! are limited per second, and none leaves the link or goes to a privileged port.
+//!
+//! Another process of the host can keep UDP port 7642 for itself (bound without `SO_REUSEADDR`).
+//! The sender then announces itself and answers no queries; the receiver then goes on asking and
+//! finds the senders that answer. Both say so.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,6 +34,7 @@ use rustix::net::sockopt::set_ip_multicast_if_with_ifindex;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
+use super::PORT_MIN;
 use super::message::VERSION;
 
 /// Where announcements go, and where queries go: addresses of the organisation-local scope.
@@ -58,6 +63,8 @@ const SENDERS_MAX: usize = 16;
 const _: () = assert!(GONE.as_millis() == 3 * EVERY.as_millis());
 const _: () = assert!(PAUSES[0].as_millis() < OTHERS.as_millis());
 
+/// Bytes of a file's name, at most.
+const NAME_MAX: usize = 255;
 /// Longest announcement.
 const MAX: usize = 1400;
 /// Length of a query, and so of the longest answer.
@@ -65,8 +72,6 @@ const QUERY: usize = 1024;
 /// Answers that a sender may give at once, and the pause after which it may give one more.
 const ANSWERS: u32 = 128;
 const ANSWER: Duration = Duration::from_millis(4);
-/// Queries come from ports that any user may have; services listen at those below.
-const PORT_MIN: u16 = 1024;
 
 /// What a sender announces.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -108,6 +113,7 @@ pub struct Offer {
 
 /// Announces a transfer on one interface and answers queries there, until it is dropped.
 pub struct Announcer {
+    deaf: Option<String>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -115,6 +121,10 @@ pub struct Announcer {
 impl Announcer {
     /// Announces on the interface with this address and index.
     pub fn new(address: Ipv4Addr, index: u32, what: &Announcement) -> io::Result<Announcer> {
+        if what.port < PORT_MIN {
+            let text = format!("receivers connect to no announced TCP port below {PORT_MIN}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind(&SocketAddr::from((address, 0)).into())?;
         socket.set_multicast_if_v4(&address)?;
@@ -122,9 +132,14 @@ impl Announcer {
         socket.set_nonblocking(true)?;
         let what = what.clone();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        // Whoever keeps the port from us does not keep announcements from receivers.
+        let (asked, deaf) = match listener(ASKED, &[index]) {
+            Ok(asked) => (Some(asked), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
         let mut speaker = Speaker {
             socket: socket.into(),
-            asked: listener(ASKED, &[index])?,
+            asked,
             bytes: serde_json::to_vec(&what).expect("plain data"),
             what,
             next: Instant::now(),
@@ -135,9 +150,15 @@ impl Announcer {
             .name("fabricast-announce".into())
             .spawn(move || while speaker.turn() {})?;
         Ok(Announcer {
+            deaf,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Why queries are not answered, if they are not.
+    pub fn deaf(&self) -> Option<&str> {
+        self.deaf.as_deref()
     }
 }
 
@@ -153,7 +174,8 @@ impl Drop for Announcer {
 /// The announcer's thread.
 struct Speaker {
     socket: UdpSocket,
-    asked: UdpSocket,
+    /// Where queries arrive; `None`: they are not answered.
+    asked: Option<UdpSocket>,
     what: Announcement,
     bytes: Vec<u8>,
     next: Instant,
@@ -170,22 +192,32 @@ impl Speaker {
             // Nobody may be listening; a network that is down is noticed elsewhere.
             let _ = self.socket.send_to(&self.bytes, (GROUP, PORT));
         }
-        let ready = wait([self.stop.as_fd(), self.asked.as_fd()], self.next - now);
+        let ready = wait(
+            Some(self.stop.as_fd()),
+            self.asked.as_ref(),
+            self.next - now,
+        );
         let Ok([stop, asked]) = ready else {
             // Should poll fail, announcements go on.
             thread::sleep(self.next - now);
             return true;
         };
         if asked {
-            let mut bytes = [0; MAX];
-            for _ in 0..READ_MAX {
-                match self.asked.recv_from(&mut bytes) {
-                    Ok((n, from)) => self.answer(&bytes[..n], from, Instant::now()),
-                    Err(_) => break,
-                }
-            }
+            self.answer_all();
         }
         !stop
+    }
+
+    /// Answers the queries that have come.
+    fn answer_all(&mut self) {
+        let mut bytes = [0; MAX];
+        for _ in 0..READ_MAX {
+            let query = self.asked.as_ref().map(|a| a.recv_from(&mut bytes));
+            let Some(Ok((n, from))) = query else {
+                return;
+            };
+            self.answer(&bytes[..n], from, Instant::now());
+        }
     }
 
     fn answer(&mut self, query: &[u8], from: SocketAddr, now: Instant) {
@@ -245,7 +277,8 @@ impl Allowance {
 
 /// A receiver's ear and voice.
 pub struct Listener {
-    group: UdpSocket,
+    /// Where announcements arrive, or why they do not.
+    group: Result<UdpSocket, String>,
     asker: Asker,
     senders: Senders,
 }
@@ -258,10 +291,12 @@ struct Asker {
     /// When the next query is due, and how many of this round were sent.
     next: Option<Instant>,
     sent: usize,
+    /// The pause after the last query of a round; `None`: no further query is due.
+    rest: Option<Duration>,
 }
 
 impl Asker {
-    fn new(interfaces: &[u32], asks: u64) -> io::Result<Asker> {
+    fn new(interfaces: &[u32], asks: u64, rest: Option<Duration>) -> io::Result<Asker> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.set_multicast_ttl_v4(1)?;
         socket.set_nonblocking(true)?;
@@ -271,6 +306,7 @@ impl Asker {
             asks,
             next: Some(Instant::now()),
             sent: 0,
+            rest,
         })
     }
 
@@ -279,7 +315,8 @@ impl Asker {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
-        self.next = PAUSES.get(self.sent).map(|pause| now + *pause);
+        let pause = PAUSES.get(self.sent).copied().or(self.rest);
+        self.next = pause.map(|pause| now + pause);
         self.sent += 1;
         let query = Query {
             fabricast: VERSION,
@@ -302,10 +339,11 @@ impl Asker {
     }
 }
 
-/// Who has been heard lately, by session.
+/// Who has been heard lately, by address. The session is no key: anybody can repeat the number that
+/// another sender announces, and would take that sender's place.
 #[derive(Default)]
 struct Senders {
-    heard: BTreeMap<u64, (Offer, Instant)>,
+    heard: BTreeMap<SocketAddr, (Offer, Instant)>,
     /// Since when there has been somebody.
     since: Option<Instant>,
 }
@@ -326,11 +364,27 @@ pub enum Found {
 impl Listener {
     /// Listens on the interfaces with these indices. `asks` is a random number.
     pub fn new(interfaces: &[u32], asks: u64) -> io::Result<Listener> {
+        let group = match listener(GROUP, interfaces) {
+            Ok(group) => Ok(group),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(e.to_string()),
+            Err(e) => return Err(e),
+        };
+        let rest = group.is_err().then_some(EVERY);
         Ok(Listener {
-            group: listener(GROUP, interfaces)?,
-            asker: Asker::new(interfaces, asks)?,
+            group,
+            asker: Asker::new(interfaces, asks, rest)?,
             senders: Senders::default(),
         })
+    }
+
+    /// Why announcements are not heard, if they are not.
+    pub fn deaf(&self) -> Option<&str> {
+        self.group.as_ref().err().map(String::as_str)
+    }
+
+    /// Forgets what the sender at this address has announced.
+    pub fn forget(&mut self, address: SocketAddr) {
+        self.senders.heard.remove(&address);
     }
 
     /// Asks, listens for a moment, or until there is something to tell, and tells who is there
@@ -354,8 +408,7 @@ impl Listener {
             let pause = due
                 .saturating_duration_since(now)
                 .max(Duration::from_millis(1));
-            let fds = [self.group.as_fd(), self.asker.socket.as_fd()];
-            let [group, asked] = wait(fds, pause)?;
+            let [group, asked] = wait(self.group.as_ref().ok(), Some(&self.asker.socket), pause)?;
             let nobody = self.senders.since.is_none();
             if group {
                 self.read(false, wanted)?;
@@ -372,9 +425,10 @@ impl Listener {
 
     /// Reads what has come, announcements or answers.
     fn read(&mut self, answers: bool, wanted: &dyn Fn(&Offer) -> bool) -> io::Result<()> {
-        let socket = match answers {
-            true => &self.asker.socket,
-            false => &self.group,
+        let socket = match (answers, &self.group) {
+            (true, _) => &self.asker.socket,
+            (false, Ok(group)) => group,
+            (false, Err(_)) => return Ok(()),
         };
         let asks = answers.then_some(self.asker.asks);
         let mut bytes = [0; MAX];
@@ -413,21 +467,32 @@ fn listener(group: Ipv4Addr, interfaces: &[u32]) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Waits until one of these can be read, no longer than this; which of them can.
-fn wait<const N: usize>(
-    fds: [rustix::fd::BorrowedFd<'_>; N],
+/// Waits until one of these, as far as there are any, can be read, no longer than this; which of
+/// them can.
+fn wait(
+    first: Option<impl AsFd>,
+    second: Option<impl AsFd>,
     pause: Duration,
-) -> io::Result<[bool; N]> {
-    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+) -> io::Result<[bool; 2]> {
+    let first = first.as_ref().map(AsFd::as_fd);
+    let second = second.as_ref().map(AsFd::as_fd);
+    let both = [first, second];
+    let mut fds: Vec<_> = both
+        .iter()
+        .flatten()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
     let pause = Timespec {
         tv_sec: pause.as_secs() as i64,
         tv_nsec: pause.subsec_nanos().into(),
     };
     match poll(&mut fds, Some(&pause)) {
-        Ok(_) => Ok(fds.map(|fd| !fd.revents().is_empty())),
-        Err(Errno::INTR) => Ok([false; N]),
-        Err(e) => Err(e.into()),
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok([false; 2]),
+        Err(e) => return Err(e.into()),
     }
+    let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+    Ok(both.map(|fd| fd.is_some() && ready.next() == Some(true)))
 }
 
 impl Senders {
@@ -444,28 +509,31 @@ impl Senders {
         let Ok(a) = serde_json::from_slice::<Announcement>(bytes) else {
             return;
         };
-        if a.fabricast != VERSION || asks.is_some() && a.answers != asks {
+        if a.fabricast != VERSION
+            || a.port < PORT_MIN
+            || a.name.len() > NAME_MAX
+            || asks.is_some() && a.answers != asks
+        {
             return;
         }
         self.forget(now);
+        let address = SocketAddr::new(from, a.port);
         let offer = Offer {
-            address: SocketAddr::new(from, a.port),
+            address,
             name: a.name,
             len: a.len,
         };
         if !wanted(&offer) {
             return;
         }
-        // Nobody else can listen there: the one before has ended.
-        self.heard
-            .retain(|session, (o, _)| *session == a.session || o.address != offer.address);
-        if self.heard.len() >= SENDERS_MAX && !self.heard.contains_key(&a.session) {
+        if self.heard.len() >= SENDERS_MAX && !self.heard.contains_key(&address) {
             let oldest = self.heard.iter().min_by_key(|(_, (_, heard))| *heard);
-            if let Some(session) = oldest.map(|(session, _)| *session) {
-                self.heard.remove(&session);
+            if let Some(oldest) = oldest.map(|(address, _)| *address) {
+                self.heard.remove(&oldest);
             }
         }
-        self.heard.insert(a.session, (offer, now));
+        // Whoever was at this address before has ended.
+        self.heard.insert(address, (offer, now));
         self.since.get_or_insert(now);
     }
 
@@ -508,11 +576,12 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// Ports are counted from [`PORT_MIN`].
     fn announcement(session: u64, port: u16) -> Announcement {
         Announcement {
             fabricast: VERSION,
             session,
-            port,
+            port: PORT_MIN.saturating_add(port),
             name: session.to_string(),
             len: Some(session),
             answers: None,
@@ -521,7 +590,7 @@ mod tests {
 
     fn offer(session: u64, port: u16) -> Offer {
         Offer {
-            address: (Ipv4Addr::LOCALHOST, port).into(),
+            address: (Ipv4Addr::LOCALHOST, PORT_MIN + port).into(),
             name: session.to_string(),
             len: Some(session),
         }
@@ -593,6 +662,14 @@ mod tests {
     }
 
     #[test]
+    fn who_repeats_the_session_of_another_is_a_second_sender() {
+        let all = [every_500(0, 2000, 1, 1), every_500(20, 1020, 1, 2)].concat();
+        let both = Found::Several(vec![offer(1, 1), offer(1, 2)]);
+        let found = [(40, both), (2520, Found::One(offer(1, 1)))];
+        assert_eq!(heard(&all, 3000), found);
+    }
+
+    #[test]
     fn many_senders_replace_the_oldest() {
         let mut all: Vec<_> = (2..40).map(|n| (0, n, n as u16)).collect();
         all.extend(every_500(100, 5000, 1, 1));
@@ -616,6 +693,9 @@ mod tests {
         what.answers = Some(8);
         assert_eq!(take(&what, Some(7), &|_| true), 0);
         what.answers = Some(7);
+        what.port = PORT_MIN - 1;
+        assert_eq!(take(&what, Some(7), &|_| true), 0);
+        what.port = PORT_MIN;
         assert_eq!(take(&what, Some(7), &|o| o.name == "1"), 1);
     }
 

@@ -2,17 +2,24 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
 use super::{UNREACHABLE, plain, tune};
 use crate::bell::Bell;
+use crate::transport::udp::stay_on_link;
 
 /// One attempt to connect lasts no longer than this.
 const ATTEMPT: Duration = Duration::from_secs(3);
+/// The same for an address that was announced: less than the second after which the kernel would
+/// send a second SYN.
+const ONE_SYN: Duration = Duration::from_millis(900);
 /// A sender that takes nothing for so long is as good as gone.
 const WRITE: Duration = Duration::from_secs(10);
 
@@ -48,6 +55,20 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::R
         }
     }
     Err(last)
+}
+
+/// Connects to a sender of which an announcement has told. Anybody may have announced the address of
+/// anybody: so it gets one packet if it does not answer, and none leaves the link.
+pub fn connect_found(address: SocketAddr, deadline: Instant, bell: Bell) -> io::Result<Control> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    stay_on_link(socket.as_fd())?;
+    socket.connect_timeout(&address.into(), ONE_SYN.min(left))?;
+    Control::new(socket.into(), bell)
 }
 
 impl Control {

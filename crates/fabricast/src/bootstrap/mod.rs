@@ -25,7 +25,7 @@ mod rendezvous;
 #[cfg(test)]
 mod tests;
 
-pub use control::{Control, Heard, connect};
+pub use control::{Control, Heard, connect, connect_found};
 pub use peer::NEEDS_MAX;
 pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous, strangers_max};
 
@@ -37,6 +37,9 @@ use socket2::{SockRef, TcpKeepalive};
 
 /// Port of the rendezvous unless another is chosen.
 pub const PORT: u16 = 7640;
+/// The lowest port that hosts are believed to use when others say so: any user may have the ports
+/// from here on, and the services of a host listen below.
+pub const PORT_MIN: u16 = 1024;
 /// A host that answers nothing for so long is gone. (A stopped process is not: its kernel
 /// answers.)
 const UNREACHABLE: Duration = Duration::from_secs(10);

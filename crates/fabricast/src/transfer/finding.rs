@@ -1,6 +1,12 @@
 //! The receiver's first steps: is the destination sound, and where is the sender?
+//!
+//! A sender that was found by its announcement may be anybody, and the announcement may be forged.
+//! So nothing that such a sender does before the start ends the receiver: the receiver lets that
+//! address alone for a while, tells why, and goes on listening ([`Finder::give_up`]).
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -28,12 +34,74 @@ const RETRY_MAX: Duration = Duration::from_millis(200);
 /// How often it is told that a sender is still looked for; the first time sooner.
 const TRYING: Duration = Duration::from_secs(5);
 const TRYING_FIRST: Duration = Duration::from_secs(2);
+/// What is told at once is told no more often than this: anybody can cause it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How long an address at which a sender was found in vain is let alone: at first, and, as the time
+/// doubles with each further failure, at most.
+const ALONE_MIN: Duration = Duration::from_secs(2);
+const ALONE_MAX: Duration = Duration::from_secs(30);
+/// Addresses that are let alone, at most. The one whose time ends first goes when there are more.
+const ALONE: usize = 64;
+
 const UNREACHABLE: &str = "is the address right, is there a route, and does a firewall there let \
                            the TCP port in?";
-const UNHEARD: &str = "nobody announces a transfer here by IPv4 multicast; name the sender with \
-                       --from HOST";
-const SEVERAL: &str = "several senders announce a transfer";
-const CHOOSE: &str = "choose one with --from HOST, or by the name of its file with --name PATTERN";
+
+/// What keeps a receiver from its sender.
+#[derive(Clone, PartialEq, Debug)]
+enum Trouble {
+    /// Nobody announces anything.
+    Unheard,
+    /// The sender that is named has not answered yet.
+    Unanswered,
+    /// The sender that is named cannot be reached; what was tried and what came of it.
+    Unreachable(String),
+    /// Only files that are not wanted are announced, such as this one.
+    OtherFiles(Offer),
+    /// Several senders announce a file that may be taken.
+    Several(Vec<Offer>),
+    /// A sender was found and given up, for this reason.
+    GivenUp(Offer, String),
+}
+
+impl Trouble {
+    /// Whether somebody should know of it at once.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Trouble::Several(_) | Trouble::GivenUp(..))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Unheard => f.write_str(
+                "nobody announces a transfer here by IPv4 multicast; name the sender with --from \
+                 HOST",
+            ),
+            Trouble::Unanswered => write!(f, "it does not answer; {UNREACHABLE}"),
+            Trouble::Unreachable(why) => f.write_str(why),
+            Trouble::OtherFiles(offer) => {
+                write!(f, "only other files are announced: {}", listed(&[offer]))
+            }
+            Trouble::Several(offers) => write!(
+                f,
+                "several senders announce a transfer: {}; choose one with --from HOST, or by the \
+                 name of its file with --name PATTERN",
+                listed(&offers.iter().collect::<Vec<_>>())
+            ),
+            Trouble::GivenUp(offer, why) => {
+                write!(f, "{} was found, in vain: {why}", listed(&[offer]))
+            }
+        }
+    }
+}
+
+fn listed(offers: &[&Offer]) -> String {
+    let each = offers
+        .iter()
+        .map(|o| format!("{} ({})", o.address, escaped(&o.name)));
+    each.collect::<Vec<_>>().join(", ")
+}
 
 /// What can be known to be wrong before anybody is asked.
 pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
@@ -64,64 +132,221 @@ pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
-/// Connects to the sender, however long it takes to appear. Without an address, also what it has
-/// announced.
-pub fn find(
-    options: &RecvOptions,
+/// Looks for the sender, and goes on when what it has found is none.
+pub struct Finder<'a> {
+    options: &'a RecvOptions,
     deadline: Instant,
-    bell: &Bell,
-    tell: &mut dyn FnMut(RecvEvent),
-) -> Result<(Control, Option<Offer>), Error> {
-    let mut ear = match options.from {
-        Some(_) => None,
-        None => Some(Ear::new(options)?),
-    };
-    tell(RecvEvent::Searching {
-        from: options.from.clone(),
-    });
-    let began = Instant::now();
-    let (mut told, mut warned) = (began, false);
-    let mut last = match options.from {
-        Some(_) => "it does not answer; ".to_string() + UNREACHABLE,
-        None => UNHEARD.to_string(),
-    };
-    loop {
-        check(&options.interrupt)?;
-        if Instant::now() >= deadline {
-            let waited = spoken(options.start_timeout);
-            let whom = options.from.as_deref().unwrap_or("any sender");
-            return Err(Error::Timeout(format!(
-                "could not reach {whom} within {waited} (--start-timeout): {last}"
-            )));
-        }
-        let pause = if began == told { TRYING_FIRST } else { TRYING };
-        // That there are several is told at once: somebody has to do something about it.
-        let several = !warned && last.starts_with(SEVERAL);
-        if told.elapsed() >= pause || several {
-            warned |= several;
-            told = Instant::now();
-            tell(RecvEvent::Trying {
-                from: options.from.clone(),
-                seconds: began.elapsed().as_secs_f64(),
-                reason: last.clone(),
-            });
-        }
-        let (addresses, offer) = match (&options.from, &mut ear) {
-            (Some(from), _) => (resolve(from)?, None),
-            (None, Some(ear)) => match ear.offer(options, deadline, &mut last)? {
-                Some(offer) => (vec![offer.address], Some(offer)),
-                None => continue,
-            },
-            (None, None) => unreachable!("without a name we listen"),
+    /// Listens if no address was told.
+    ear: Option<Ear>,
+    began: Instant,
+    /// When the trouble was told last.
+    told: Instant,
+    /// When the last urgent trouble was told.
+    alarmed: Option<Instant>,
+    trouble: Trouble,
+    /// Whether `trouble` is urgent and has not been told.
+    alarming: bool,
+    /// Whether it was told that there are several senders. Once is enough.
+    several_told: bool,
+    /// The last sender that was given up.
+    given_up: Option<Trouble>,
+}
+
+impl<'a> Finder<'a> {
+    /// One that gives up at `deadline`.
+    pub fn new(
+        options: &'a RecvOptions,
+        deadline: Instant,
+        tell: &mut dyn FnMut(RecvEvent),
+    ) -> Result<Finder<'a>, Error> {
+        let ear = match options.from {
+            Some(_) => None,
+            None => Some(Ear::new(options)?),
         };
-        match bootstrap::connect(&addresses, deadline, bell.clone()) {
-            Ok(control) => return Ok((control, offer)),
-            Err(_) if Instant::now() >= deadline => {} // cut short: it says nothing new
-            Err(e) => last = why(&addresses, &e),
+        tell(RecvEvent::Searching {
+            from: options.from.clone(),
+        });
+        if let Some(why) = ear.as_ref().and_then(|ear| ear.listener.deaf()) {
+            let text = format!(
+                "announcements cannot be heard here ({why}): only a sender that answers queries \
+                 is found; name the sender with --from HOST"
+            );
+            tell(RecvEvent::Notice { text });
         }
-        let pause = (began.elapsed() / 20).clamp(RETRY_MIN, RETRY_MAX);
-        thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+        let began = Instant::now();
+        Ok(Finder {
+            options,
+            deadline,
+            trouble: match ear {
+                Some(_) => Trouble::Unheard,
+                None => Trouble::Unanswered,
+            },
+            ear,
+            began,
+            told: began,
+            alarmed: None,
+            alarming: false,
+            several_told: false,
+            given_up: None,
+        })
     }
+
+    /// What was chosen.
+    pub fn options(&self) -> &'a RecvOptions {
+        self.options
+    }
+
+    /// Connects to the sender, however long it takes to appear. Without an address, also what it has
+    /// announced.
+    pub fn find(
+        &mut self,
+        bell: &Bell,
+        tell: &mut dyn FnMut(RecvEvent),
+    ) -> Result<(Control, Option<Offer>), Error> {
+        loop {
+            check(&self.options.interrupt)?;
+            if Instant::now() >= self.deadline {
+                return Err(self.late());
+            }
+            self.tell(tell);
+            let (tried, offer) = match (&self.options.from, &mut self.ear) {
+                (Some(from), _) => {
+                    let addresses = resolve(from)?;
+                    let tried = bootstrap::connect(&addresses, self.deadline, bell.clone());
+                    (tried.map_err(|e| why(&addresses, &e)), None)
+                }
+                (None, Some(ear)) => {
+                    let heard = ear.offer(self.options, self.deadline)?;
+                    let offer = match heard {
+                        Hears::Offer(offer) => offer,
+                        Hears::Trouble(trouble) => {
+                            self.is(trouble);
+                            continue;
+                        }
+                        Hears::Nobody => {
+                            if matches!(self.trouble, Trouble::Several(_)) {
+                                self.is(self.given_up.clone().unwrap_or(Trouble::Unheard));
+                            }
+                            continue;
+                        }
+                        Hears::Unsure => continue,
+                    };
+                    let address = offer.address;
+                    let tried = bootstrap::connect_found(address, self.deadline, bell.clone());
+                    (tried.map_err(|e| why(&[address], &e)), Some(offer))
+                }
+                (None, None) => unreachable!("without a name we listen"),
+            };
+            match (tried, offer) {
+                (Ok(control), offer) => return Ok((control, offer)),
+                // Cut short: it says nothing new.
+                (Err(_), _) if Instant::now() >= self.deadline => {}
+                (Err(why), None) => self.is(Trouble::Unreachable(why)),
+                (Err(why), Some(offer)) => self.let_alone(offer, why),
+            }
+            let pause = (self.began.elapsed() / 20).clamp(RETRY_MIN, RETRY_MAX);
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            thread::sleep(pause.min(left));
+        }
+    }
+
+    /// Whether what the sender offers over TCP may be taken. It need not be what was announced, for
+    /// anybody can announce something in a sender's name; what was accepted counts.
+    pub fn check_offer(&mut self, announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
+        let offered = Offer {
+            address: announced.address,
+            name: welcome.name.clone(),
+            len: Some(welcome.len),
+        };
+        let as_announced =
+            offered.name == announced.name && announced.len.is_none_or(|len| len == welcome.len);
+        let accepted = match &self.options.accept {
+            _ if as_announced => true,
+            Accept::Any => true,
+            Accept::Named(pattern) => pattern.matches(&offered.name),
+            Accept::Asked(_) | Accept::Nobody => false,
+        };
+        if accepted {
+            return Ok(());
+        }
+        let text = format!(
+            "it offers {:?} of {} bytes over TCP, which is not what was announced",
+            offered.name, welcome.len
+        );
+        // Somebody is asked again, about the truth.
+        if let (Accept::Asked(_), Some(ear)) = (&self.options.accept, &mut self.ear) {
+            ear.corrected = Some(offered);
+        }
+        Err(Error::Refused(text))
+    }
+
+    /// Gives up a sender that was found, because of this error, and goes on listening.
+    pub fn give_up(&mut self, offer: Offer, error: &Error) {
+        self.let_alone(offer, error.to_string());
+    }
+
+    fn let_alone(&mut self, offer: Offer, why: String) {
+        if let Some(ear) = &mut self.ear {
+            ear.let_alone(offer.address);
+        }
+        let trouble = Trouble::GivenUp(offer, why);
+        self.given_up = Some(trouble.clone());
+        self.is(trouble);
+    }
+
+    /// From now on this is the matter.
+    fn is(&mut self, trouble: Trouble) {
+        let several = matches!(trouble, Trouble::Several(_));
+        self.alarming |= trouble.is_urgent() && !(several && self.several_told);
+        self.several_told |= several;
+        self.trouble = trouble;
+    }
+
+    /// Tells what is the matter, if it is time to.
+    fn tell(&mut self, tell: &mut dyn FnMut(RecvEvent)) {
+        let pause = match self.began == self.told {
+            true => TRYING_FIRST,
+            false => TRYING,
+        };
+        let alarm = self.alarming && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
+        if !alarm && self.told.elapsed() < pause {
+            return;
+        }
+        self.told = Instant::now();
+        if std::mem::take(&mut self.alarming) {
+            self.alarmed = Some(self.told);
+        }
+        tell(RecvEvent::Trying {
+            from: self.options.from.clone(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            reason: self.trouble.to_string(),
+        });
+    }
+
+    /// The error at the deadline.
+    fn late(&self) -> Error {
+        let waited = spoken(self.options.start_timeout);
+        let whom = self.options.from.as_deref().unwrap_or("any sender");
+        let trouble = &self.trouble;
+        let before = match &self.given_up {
+            Some(before) if before != trouble => format!("; before that, {before}"),
+            _ => String::new(),
+        };
+        Error::Timeout(format!(
+            "could not reach {whom} within {waited} (--start-timeout): {trouble}{before}"
+        ))
+    }
+}
+
+/// What a moment of listening has brought.
+enum Hears {
+    Nobody,
+    /// Somebody, and there may be others.
+    Unsure,
+    /// An offer that may be taken.
+    Offer(Offer),
+    /// Why none may.
+    Trouble(Trouble),
 }
 
 /// A receiver that was told no address listens.
@@ -129,6 +354,11 @@ struct Ear {
     listener: Listener,
     /// What somebody has said yes to.
     agreed: Option<Offer>,
+    /// What a sender offers over TCP that had announced something else: to be asked about.
+    corrected: Option<Offer>,
+    /// Where a sender was found in vain: until when the address is let alone, and for how long that
+    /// was.
+    alone: BTreeMap<SocketAddr, (Instant, Duration)>,
 }
 
 impl Ear {
@@ -141,53 +371,78 @@ impl Ear {
         Ok(Ear {
             listener: listener(&options.net.interface)?,
             agreed: None,
+            corrected: None,
+            alone: BTreeMap::new(),
         })
     }
 
-    /// Listens for a moment; an offer that may be taken, if there is one. `last` becomes what is
-    /// the matter.
-    fn offer(
-        &mut self,
-        options: &RecvOptions,
-        deadline: Instant,
-        last: &mut String,
-    ) -> Result<Option<Offer>, Error> {
+    /// A sender was found at this address in vain.
+    fn let_alone(&mut self, address: SocketAddr) {
+        self.agreed = None;
+        if self
+            .corrected
+            .as_ref()
+            .is_some_and(|o| o.address == address)
+        {
+            return;
+        }
+        self.listener.forget(address);
+        let before = self.alone.get(&address);
+        let pause = before.map_or(ALONE_MIN, |(_, pause)| (*pause * 2).min(ALONE_MAX));
+        if self.alone.len() >= ALONE && before.is_none() {
+            let first = self.alone.iter().min_by_key(|(_, (until, _))| *until);
+            if let Some(first) = first.map(|(address, _)| *address) {
+                self.alone.remove(&first);
+            }
+        }
+        self.alone.insert(address, (Instant::now() + pause, pause));
+    }
+
+    /// Listens for a moment to what there is to take.
+    fn offer(&mut self, options: &RecvOptions, deadline: Instant) -> Result<Hears, Error> {
+        if let Some(corrected) = self.corrected.take() {
+            return self.ask(options, deadline, &[corrected]).map(Hears::Offer);
+        }
         let moment = TICK.min(deadline.saturating_duration_since(Instant::now()));
         let (found, other) = self.listen(moment, &options.accept)?;
         let offers = match (found, &options.accept) {
             (Found::Nobody, _) => {
-                match other {
-                    Some(other) => *last = format!("only other files are announced: {other}"),
-                    None if last.starts_with(SEVERAL) => *last = UNHEARD.to_string(),
-                    None => {}
-                }
-                return Ok(None);
+                let other = other.map(Trouble::OtherFiles);
+                return Ok(other.map_or(Hears::Nobody, Hears::Trouble));
             }
-            (Found::Unsure, _) => return Ok(None),
+            (Found::Unsure, _) => return Ok(Hears::Unsure),
             (Found::One(offer), Accept::Asked(_)) => vec![offer],
-            (Found::One(offer), _) => return Ok(Some(offer)),
+            (Found::One(offer), _) => return Ok(Hears::Offer(offer)),
             (Found::Several(all), Accept::Asked(_)) => all,
-            (Found::Several(all), _) => {
-                *last = format!("{SEVERAL}: {}; {CHOOSE}", listed(&all));
-                return Ok(None);
-            }
+            (Found::Several(all), _) => return Ok(Hears::Trouble(Trouble::Several(all))),
         };
-        if self.agreed.as_ref().is_none_or(|o| !offers.contains(o)) {
-            self.agreed = Some(self.ask(options, deadline, &offers)?);
-        }
-        Ok(self.agreed.clone())
+        let agreed = self.agreed.take().filter(|o| offers.contains(o));
+        let agreed = match agreed {
+            Some(agreed) => agreed,
+            None => self.ask(options, deadline, &offers)?,
+        };
+        self.agreed = Some(agreed.clone());
+        Ok(Hears::Offer(agreed))
     }
 
-    /// Listens for a moment to senders that `accept` may take; one of the others, too.
+    /// Listens for a moment to senders that `accept` may take and that are not let alone; one of the
+    /// offers that are not wanted, too.
     fn listen(
         &mut self,
         moment: Duration,
         accept: &Accept,
-    ) -> Result<(Found, Option<String>), Error> {
-        let other = RefCell::new(None);
+    ) -> Result<(Found, Option<Offer>), Error> {
+        let (other, now) = (RefCell::new(None), Instant::now());
+        let alone = &self.alone;
         let wanted = |offer: &Offer| match accept {
+            _ if alone
+                .get(&offer.address)
+                .is_some_and(|(until, _)| now < *until) =>
+            {
+                false
+            }
             Accept::Named(pattern) if !pattern.matches(&offer.name) => {
-                *other.borrow_mut() = Some(listed(std::slice::from_ref(offer)));
+                *other.borrow_mut() = Some(offer.clone());
                 false
             }
             _ => true,
@@ -228,26 +483,6 @@ impl Ear {
             }
         }
     }
-}
-
-fn listed(offers: &[Offer]) -> String {
-    let each = offers
-        .iter()
-        .map(|o| format!("{} ({})", o.address, escaped(&o.name)));
-    each.collect::<Vec<_>>().join(", ")
-}
-
-/// Whether the sender offers over TCP what it has announced, and what was accepted.
-pub fn check_offer(announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
-    let name = &welcome.name;
-    if *name == announced.name && announced.len.is_none_or(|len| len == welcome.len) {
-        return Ok(());
-    }
-    Err(Error::Refused(format!(
-        "{} offers another file than the one that it has announced: {name:?} of {} bytes instead \
-         of {:?}",
-        announced.address, welcome.len, announced.name
-    )))
 }
 
 /// What was tried, what came of it, and what may help.

@@ -16,7 +16,7 @@ use super::roster::{Member, Stage};
 use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{Hello, ToReceiver, ToSender, VERSION, Welcome};
-use crate::bootstrap::{Event, PeerKey, Rendezvous, strangers_max};
+use crate::bootstrap::{Event, PORT_MIN, PeerKey, Rendezvous, strangers_max};
 use crate::config::{DATAGRAM_MIN, SendOptions, Verdict};
 use crate::error::{Error, exit, spoken};
 use crate::net::{self, Net};
@@ -109,6 +109,13 @@ impl<'a> Gathering<'a> {
         });
         if let Some(why) = silent {
             let text = format!("nothing is announced ({why}): receivers need --from");
+            tell(SendEvent::Notice { text });
+        }
+        if let Some(why) = announcer.as_ref().and_then(Announcer::deaf) {
+            let text = format!(
+                "queries for a sender cannot be heard here ({why}): receivers without --from wait \
+                 for the next announcement"
+            );
             tell(SendEvent::Notice { text });
         }
         Ok(Gathering {
@@ -370,7 +377,13 @@ impl<'a> Gathering<'a> {
                  interface that the data are to take (--from names the sender's address there)"
             ));
         }
-        (hello.udp_port == 0).then(|| "it has no port for datagrams".into())
+        // Others are told of it, and ask there: it is to be no service's.
+        (hello.udp_port < PORT_MIN).then(|| {
+            format!(
+                "its port for datagrams is {}, below {PORT_MIN}",
+                hello.udp_port
+            )
+        })
     }
 
     /// Why there is no seat for this receiver.

@@ -1,6 +1,6 @@
 //! The receiver's side, from finding the sender to the file under its name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use fabricast_proto::scheme::{Told, UnknownScheme};
 use fabricast_proto::{Command, Event, Node, NodeId, OpId, Scheme, Seq};
 
 use super::events::{RecvEvent, RecvReport};
-use super::finding;
+use super::finding::{self, Finder};
 use super::mending::Mending;
 use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
-use crate::bootstrap::{Control, Heard};
+use crate::bootstrap::{Control, Heard, PORT_MIN};
 use crate::config::{Offer, RecvOptions};
 use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
@@ -29,6 +29,8 @@ use crate::object::{
 use crate::text::{escaped, shown};
 use crate::transport::Transport;
 
+/// A sender that was found by its announcement answers `hello` within this, or is none.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How often the sender is told that we are at work.
 const WORKING: Duration = Duration::from_secs(1);
 /// After the file is safe, the sender's farewell is waited for no longer than this.
@@ -51,22 +53,64 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
     options.net.check()?;
     finding::check_dest(options)?;
     let deadline = Instant::now() + options.start_timeout;
-    let bell = Bell::new();
-    let (mut control, announced) = finding::find(options, deadline, &bell, tell)?;
-    let result = take_part(
-        &mut control,
-        announced.as_ref(),
-        options,
-        deadline,
-        &bell,
-        tell,
-    );
-    if let Err(error) = &result {
-        // The sender may know already, or be gone.
-        let (code, reason) = (error.exit_code(), error.to_string());
-        let _ = control.say(&ToSender::Failed { code, reason });
+    let mut finder = Finder::new(options, deadline, tell)?;
+    loop {
+        let bell = Bell::new();
+        let (mut control, found) = finder.find(&bell, tell)?;
+        let stranger = found.is_some();
+        let joined = join(
+            &mut control,
+            found.as_ref(),
+            &mut finder,
+            deadline,
+            &bell,
+            tell,
+        );
+        let result = match (joined, found) {
+            (Ok(joined), _) => take_part(&mut control, joined, options, &bell, tell),
+            // Whoever was found may be no sender, or no honest one: the true one may be there, too.
+            (Err(error), Some(offer)) if !is_ours(&error) => {
+                finder.give_up(offer, &error);
+                say_why(&mut control, &error, stranger);
+                continue;
+            }
+            (Err(error), _) => Err(error),
+        };
+        if let Err(error) = &result {
+            say_why(&mut control, error, stranger);
+        }
+        return result;
     }
-    result
+}
+
+/// Whether no other sender could help.
+fn is_ours(error: &Error) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        Error::Interrupted | Error::Timeout(_) => true,
+        Error::Io { source, .. } => {
+            matches!(
+                source.kind(),
+                NotFound | PermissionDenied | ReadOnlyFilesystem
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Tells the sender why this receiver gives up. The sender may know already, or be gone. One that
+/// nobody has named, and that may be anybody, does not hear what files are called here.
+fn say_why(control: &mut Control, error: &Error, stranger: bool) {
+    let code = error.exit_code();
+    let reason = match error {
+        Error::NoSpace { .. } if stranger => "it has no space for the file".into(),
+        Error::TooLong { .. } if stranger => "the file is too long for it".into(),
+        Error::Exists(_) if stranger => "it has a file of this name already".into(),
+        Error::Usage(_) if stranger => "it takes no file of this name".into(),
+        Error::Io { .. } if stranger => "it cannot store the file".into(),
+        error => error.to_string(),
+    };
+    let _ = control.say(&ToSender::Failed { code, reason });
 }
 
 /// Removes the partial file unless it has become the file.
@@ -78,24 +122,37 @@ impl Drop for Discard {
     }
 }
 
-fn take_part(
+/// What receiver and sender have agreed on until the start.
+struct Joined {
+    net: Net,
+    landing: Landing,
+    welcome: Welcome,
+    start: Start,
+    sender: SocketAddr,
+}
+
+/// Registers with the sender and waits for the start. `found` is what it has announced, unless
+/// somebody has named it.
+fn join(
     control: &mut Control,
-    announced: Option<&Offer>,
-    options: &RecvOptions,
+    found: Option<&Offer>,
+    finder: &mut Finder,
     deadline: Instant,
     bell: &Bell,
     tell: &mut dyn FnMut(RecvEvent),
-) -> Result<RecvReport, Error> {
-    let lost = |e| Error::io("talking to the sender", e);
+) -> Result<Joined, Error> {
+    let options = finder.options();
+    let lost = |e| Error::PeerLost(format!("the sender is gone: {e}"));
     let local = control.local().map_err(lost)?;
     let sender = control.peer().map_err(lost)?;
     let net = net::open(&options.net, local.ip(), 1, random()?)?;
     let waker = net.inner().waker();
     bell.hang(move || waker.wake());
     let udp = net.inner().local_addr();
+    let name = options.name.clone();
     let hello = Hello {
         version: VERSION,
-        name: options.name.clone().unwrap_or_else(|| own_name(options)),
+        name: name.unwrap_or_else(|| own_name(options, found.is_some())),
         udp_port: udp.port(),
         udp_address: (udp.ip() != local.ip()).then_some(udp.ip()),
         datagram: net.caps().datagram_max as u32,
@@ -103,14 +160,15 @@ fn take_part(
     };
     control.say(&ToSender::Hello(hello)).map_err(lost)?;
 
-    let welcome = match wait(control, options, deadline, "answer")? {
+    let limit = found.map(|_| ANSWER);
+    let welcome = match wait(control, options, deadline, limit, "answer")? {
         ToReceiver::Welcome(welcome) => welcome,
         other => return Err(surprise(other)),
     };
-    if let Some(announced) = announced {
-        finding::check_offer(announced, &welcome)?;
+    if let Some(announced) = found {
+        finder.check_offer(announced, &welcome)?;
     }
-    let mut landing = prepare(options, &welcome, announced.is_some())?;
+    let landing = prepare(options, &welcome, found.is_some())?;
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
@@ -118,12 +176,35 @@ fn take_part(
         len: welcome.len,
         path: landing.path().to_owned(),
     });
-    let start = match wait(control, options, deadline, "start the transfer")? {
-        ToReceiver::Start(start) => start,
-        other => return Err(surprise(other)),
-    };
+    match wait(control, options, deadline, None, "start the transfer")? {
+        ToReceiver::Start(start) => Ok(Joined {
+            net,
+            landing,
+            welcome,
+            start,
+            sender,
+        }),
+        other => Err(surprise(other)),
+    }
+}
+
+fn take_part(
+    control: &mut Control,
+    joined: Joined,
+    options: &RecvOptions,
+    bell: &Bell,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<RecvReport, Error> {
+    let Joined {
+        net,
+        mut landing,
+        welcome,
+        start,
+        sender,
+    } = joined;
     check_root(&start, sender)?;
     check_scheme(&start, options)?;
+    check_addresses(&start)?;
     landing.allocate()?;
     let landing = Arc::new(landing);
     let _discard = Discard(landing.clone());
@@ -132,28 +213,37 @@ fn take_part(
     receiving.run()
 }
 
-/// What to be called: the host, and what tells two receivers on one host apart.
-fn own_name(options: &RecvOptions) -> String {
+/// What to be called: the host, and what tells two receivers on one host apart. A sender that may be
+/// anybody does not hear where the file goes.
+fn own_name(options: &RecvOptions, stranger: bool) -> String {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
     match options.dest.as_os_str() == "." {
+        _ if stranger => format!("{host}[{}]", std::process::id()),
         true => host,
         false => format!("{host}:{}", shown(&options.dest)),
     }
 }
 
-/// Waits for the sender's next message.
+/// Waits for the sender's next message, no longer than `limit`, until `deadline`.
 fn wait(
     control: &mut Control,
     options: &RecvOptions,
     deadline: Instant,
+    limit: Option<Duration>,
     what: &str,
 ) -> Result<ToReceiver, Error> {
+    let began = Instant::now();
     loop {
         check(&options.interrupt)?;
         let now = Instant::now();
+        if let Some(limit) = limit.filter(|limit| now - began >= *limit) {
+            let waited = spoken(limit);
+            let text = format!("the sender did not {what} within {waited}");
+            return Err(Error::PeerLost(text));
+        }
         if now >= deadline {
             let waited = spoken(options.start_timeout);
             return Err(Error::Timeout(format!(
@@ -205,6 +295,26 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
          at the sender",
         start.root
     )))
+}
+
+/// Receivers ask each other whether they are where the sender says (spec 6.10). No sender names an
+/// address twice, and no receiver has a port of a service: one that says so would have the receivers
+/// send to somebody.
+fn check_addresses(start: &Start) -> Result<(), Error> {
+    if !is_shared(&scheme_of(start)?) {
+        return Ok(());
+    }
+    let mut seen = BTreeSet::new();
+    for address in &start.addresses {
+        if address.port() < PORT_MIN || !seen.insert((address.ip().to_canonical(), address.port()))
+        {
+            return Err(Error::PeerLost(format!(
+                "the sender says that a receiver is at {address}, which is another's address, or \
+                 has a port below {PORT_MIN}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn scheme_of(start: &Start) -> Result<Scheme, Error> {

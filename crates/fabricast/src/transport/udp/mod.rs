@@ -34,6 +34,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
 pub use self::sleep::{Ready, Sending, Sleeper};
+pub use self::sys::stay_on_link;
 
 use self::interface::because;
 use super::{Caps, Claims, Outgoing, Transport};

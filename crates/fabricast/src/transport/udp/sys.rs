@@ -356,6 +356,11 @@ pub(super) fn set_int(
     .map(drop)
 }
 
+/// Nothing of this socket, of any kind, goes to addresses that only a router reaches.
+pub fn stay_on_link(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_int(socket, libc::SOL_SOCKET, libc::SO_DONTROUTE, 1)
+}
+
 /// IPv4 multicasts of this socket leave by the interface with this index.
 pub(super) fn set_multicast_interface_v4(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let request = libc::ip_mreqn {
