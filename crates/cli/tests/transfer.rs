@@ -474,8 +474,8 @@ fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
     recv.input("\n");
     assert_eq!(recv.end(), Some(9));
     // As a word in an error or a list it is the same one.
-    let run = finder("rtl?gpj.exe", &dir.path("to"), &["--start-timeout", "5s"]);
-    let end = run.end().expect(2);
+    let run = finder("rtl?gpj.exe", &dir.path("to"), &["--start-timeout", "2s"]);
+    let end = run.end().expect(5);
     assert!(end.stderr.contains("u{202e}"), "{}", end.stderr);
 }
 
