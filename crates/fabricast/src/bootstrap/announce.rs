@@ -771,7 +771,12 @@ mod tests {
         }
         let heard = |socket: &mut UdpSocket| {
             let (mut bytes, mut texts) = ([0; 100], Vec::new());
-            wait([socket.as_fd()], Duration::from_secs(5)).unwrap();
+            wait(
+                Some(socket.as_fd()),
+                None::<UdpSocket>.as_ref(),
+                Duration::from_secs(5),
+            )
+            .unwrap();
             while let Ok(len) = socket.recv(&mut bytes) {
                 texts.push(String::from_utf8_lossy(&bytes[..len]).into_owned());
             }
