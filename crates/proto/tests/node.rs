@@ -1056,6 +1056,36 @@ fn a_probe_for_one_is_answered_by_that_one() {
     assert_eq!(answers, [probe(all, 7), probe(one, 1)]);
 }
 
+/// Long packets are few at the pacer's first rate, and the sooner their reports come, the sooner it
+/// doubles that.
+#[test]
+fn the_first_long_packets_are_reported_soon() {
+    const LONG: u32 = 8940;
+    let mut n = node(1, 0, Scheme::auto());
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..3).map(NodeId).collect(),
+        chunk: LONG,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    assert!(post(&mut n, 1, 0, 90 * u64::from(LONG)).is_ok());
+    drain(&mut n, Time(2));
+    let mut told = Vec::new();
+    for seq in 0..8 {
+        // Reports are two milliseconds apart at least, and the first one has told of the post.
+        let now = Time::ZERO + Duration::from_millis(u64::from(seq + 1));
+        let Placement::Write(extent) = flagged_at(&mut n, now, 0, seq, LONG as usize, 0) else {
+            panic!("packet {seq} is not written");
+        };
+        n.placed(now, extent, Outcome::Ok);
+        if !drain(&mut n, now).is_empty() {
+            told.push(seq);
+        }
+    }
+    assert_eq!(told, [2, 4, 6]);
+}
+
 /// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever it has said in between, so that the root hears
 /// from one after the other and never from all at once.
 #[test]

@@ -26,9 +26,11 @@ use crate::net::random;
 use crate::text::escaped;
 use crate::transport::udp::{self, Interface};
 
-/// How soon a sender that does not answer is tried again: often at first, since who starts both
-/// ends together wants no pause, then seldom, since many receivers may wait long.
-const RETRY_MIN: Duration = Duration::from_millis(20);
+/// How soon a sender that does not answer is tried again: after one part in [`RETRY_PART`] of the
+/// time that the receiver has waited for it, so that the pause adds little to the wait, and within
+/// these bounds, since many receivers may wait long.
+const RETRY_PART: u32 = 100;
+const RETRY_MIN: Duration = Duration::from_millis(5);
 const RETRY_MAX: Duration = Duration::from_millis(200);
 
 /// How often it is told that a sender is still looked for; the first time sooner.
@@ -244,7 +246,7 @@ impl<'a> Finder<'a> {
                 (Err(why), None) => self.is(Trouble::Unreachable(why)),
                 (Err(why), Some(offer)) => self.let_alone(offer, why),
             }
-            let pause = (self.began.elapsed() / 20).clamp(RETRY_MIN, RETRY_MAX);
+            let pause = (self.began.elapsed() / RETRY_PART).clamp(RETRY_MIN, RETRY_MAX);
             let left = self.deadline.saturating_duration_since(Instant::now());
             thread::sleep(pause.min(left));
         }
