@@ -191,7 +191,8 @@ fn a_fixed_rate_holds_for_all_ways_together() {
 #[test]
 fn a_member_that_lies_costs_the_others_little() {
     let judge = |seed| judge_liar(seed).unwrap_or_else(|e| panic!("{e}"));
-    let mut factors = LIAR_SEEDS.map(judge);
+    // As many as take half a minute.
+    let mut factors: Vec<f64> = LIAR_SEEDS.take(12).map(judge).collect();
     factors.sort_by(f64::total_cmp);
     let (median, worst) = (factors[factors.len() / 2], factors[factors.len() - 1]);
     println!("median {median:.2}, worst {worst:.2}");
