@@ -843,6 +843,28 @@ fn who_gets_nowhere_is_sent_a_fifth_to_the_end() {
     );
 }
 
+/// In memory the pace has no limit, and neither has a fifth of it.
+#[test]
+fn a_share_of_a_boundless_pace_is_boundless() {
+    let mut config = config(0, 0, Scheme::auto());
+    config.rate = Some(u64::MAX);
+    let mut n = Node::new(config, 1);
+    add(&mut n, 1);
+    bcast(&mut n, 1, 90 * u64::from(CHUNK));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut again = 0;
+    for ms in 1..100 {
+        tell(&mut n, 1, at(ms), (0, 100, 90), Some(0));
+        for (output, _) in drain(&mut n, at(ms)) {
+            if let Output::Transmit(t) = output {
+                n.sent(at(ms), t.token);
+                again += u32::from(t.payload.is_some());
+            }
+        }
+    }
+    assert!(again > 90, "{again}");
+}
+
 #[test]
 fn an_operation_that_has_failed_asks_for_nothing_more() {
     let mut n = node(1, 0, Scheme::auto());

@@ -95,7 +95,8 @@ impl Root {
         if let Some(lane) = &self.lanes[m.lane] {
             self.budget.save(now, lane.pacer.rate());
         }
-        m.credit + self.budget.saved as u32
+        // Where nothing limits the pace, as in memory, the share is more than there are packets.
+        m.credit.saturating_add(self.budget.saved as u32)
     }
 
     /// So many repairs are queued because member `i` has asked.
