@@ -143,7 +143,8 @@ contains
     type(c_ptr) :: base
     integer, pointer :: given
 #endif
-    integer :: word, window
+    integer, volatile :: word
+    integer :: window
     integer(kind=MPI_ADDRESS_KIND), parameter :: bytes = 4
     word = -1
     call MPI_Win_create(word, bytes, 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, ierr)

@@ -886,7 +886,7 @@ fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
             "refused: no",
         ),
         (|p, _| p.say_welcome("other", 1), "other"),
-        (|p, name| p.say_welcome(name, u64::MAX), "32 TiB"),
+        (|p, name| p.say_welcome(name, u64::MAX), "32.0 TiB"),
         (
             |p, name| {
                 p.say_welcome(name, 1);
@@ -907,7 +907,7 @@ fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
                 "{hello}"
             );
             act(&mut peer, &name);
-            if why == "32 TiB" {
+            if why == "32.0 TiB" {
                 let failed = peer.until("failed");
                 assert!(!failed.to_string().contains("secret"), "{failed}");
             }
