@@ -378,7 +378,8 @@ static void mismatch(void) {
     if (rank == 0) {
         OK(fabricast_bcast(group, buffer, 3000, 0));
     } else {
-        /* Who has a leader on its host may hear from the others that lengths differ, before it finds that its own does. */
+        /* A process whose host has another leader may hear from the others that lengths differ, before it
+         * finds that its own does. */
         CHECK(fabricast_bcast(group, buffer, 2999, 0) == FABRICAST_ERR_ARGUMENT);
         const char *why = fabricast_last_error();
         CHECK(strstr(why, "another number of bytes") || strstr(why, "of one length"));

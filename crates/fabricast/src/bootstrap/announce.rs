@@ -132,7 +132,7 @@ impl Announcer {
         socket.set_nonblocking(true)?;
         let what = what.clone();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        // Whoever keeps the port from us does not keep announcements from receivers.
+        // A process that keeps the port from the sender does not keep announcements from receivers.
         let (asked, deaf) = match listener(ASKED, &[index]) {
             Ok(asked) => (Some(asked), None),
             Err(e) => (None, Some(e.to_string())),
@@ -339,7 +339,7 @@ impl Asker {
     }
 }
 
-/// Who has been heard lately, by address. The session is no key: anybody can repeat the number that
+/// The senders that were heard lately, by address. The session is no key: anybody can repeat the number that
 /// another sender announces, and would take that sender's place.
 #[derive(Default)]
 struct Senders {
@@ -532,7 +532,7 @@ impl Senders {
                 self.heard.remove(&oldest);
             }
         }
-        // Whoever was at this address before has ended.
+        // The sender that was at this address before has ended.
         self.heard.insert(address, (offer, now));
         self.since.get_or_insert(now);
     }

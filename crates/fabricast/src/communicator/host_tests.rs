@@ -209,8 +209,9 @@ fn another_length_is_an_error() {
     });
 }
 
-/// One rank alone means another length, of which the first segments are like the root's: whoever it is, as leaders that
-/// have passed those on already, it gets its error, and what was called before comes to its end.
+/// One rank alone means another length, whose first segments are like the root's. Each rank in turn is that rank, also
+/// a host's leader that has passed those segments on already: it gets its error, and the broadcast that was called
+/// before is completed.
 #[test]
 fn another_length_at_one_rank_ends_the_group_for_all() {
     let (len, other) = (2 * S + 37_000, 2 * S + 37_004);
