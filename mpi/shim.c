@@ -450,9 +450,9 @@ static void tell_unknown(void) {
     }
 }
 
-/* What is done for the first time takes milliseconds: memory, the loader, threads that have never run. It is not the
- * program's and not counted. Rank 0 tells with each broadcast whether there is time for another one. Whatever fails here
- * fails again in the program's first call, which says so. */
+/* What is done for the first time takes milliseconds: memory, threads that have never run, the library's messages
+ * between our calls. It is not the program's and not counted. Rank 0 tells with each broadcast whether there is time
+ * for another round. Whatever fails here fails again in the program's first call, which says so. */
 static void rehearse(const struct place *place) {
     enum { ROUNDS = 8 };
     const double most_s = 0.01;
@@ -465,6 +465,7 @@ static void rehearse(const struct place *place) {
         again = i < ROUNDS && PMPI_Wtime() - began < most_s;
         if (fabricast_bcast(place->group, &again, sizeof again, 0) != FABRICAST_OK)
             break;
+        PMPI_Barrier(shim.world);
     }
     fabricast_flush(place->scope->context);
     tally_measuring(0);
