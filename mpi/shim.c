@@ -450,9 +450,11 @@ static void tell_unknown(void) {
     }
 }
 
-/* What is done for the first time takes milliseconds: memory, threads that have never run, the library's messages
- * between our calls. It is not the program's and not counted. Rank 0 tells with each broadcast whether there is time
- * for another round. Whatever fails here fails again in the program's first call, which says so. */
+/* What is done for the first time takes milliseconds: memory, threads that have never run, the
+ * library's messages between our calls. It is not the program's and not counted. Rank 0 tells with
+ * each broadcast whether there is time for another round. Whatever fails here fails again in the
+ * program's first call, which says so; those who wait for a lost process in the library's barrier
+ * are ended by watch.c. */
 static void rehearse(const struct place *place) {
     enum { ROUNDS = 8 };
     const double most_s = 0.01;

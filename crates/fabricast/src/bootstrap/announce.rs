@@ -339,8 +339,8 @@ impl Asker {
     }
 }
 
-/// The senders that were heard lately, by address. The session is no key: anybody can repeat the number that
-/// another sender announces, and would take that sender's place.
+/// The senders that were heard lately, by address. The session is no key: anybody can repeat the
+/// number that another sender announces, and would take that sender's place.
 #[derive(Default)]
 struct Senders {
     heard: BTreeMap<SocketAddr, (Offer, Instant)>,
