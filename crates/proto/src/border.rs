@@ -68,6 +68,14 @@ pub enum Command {
         /// How long then to try unicast.
         unicast: Duration,
     },
+    /// Multicast does not reach these members, as the proof of another group has shown: this node serves them by
+    /// unicast until they answer a multicast (spec 2.8).
+    Unreached {
+        /// Of which group.
+        group: GroupId,
+        /// Who. Nodes that are no members, or that are gone, are left out.
+        members: Vec<NodeId>,
+    },
     /// Send an object of `len` bytes to all other members. They must post it.
     Bcast {
         /// To whom.

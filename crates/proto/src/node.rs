@@ -196,6 +196,17 @@ impl Group {
         self.reach.get(&node).copied().unwrap_or(Reach::Multicast)
     }
 
+    /// How a member is reached is known now. Streams and barriers that begin later take it from here.
+    fn set_reach(&mut self, node: NodeId, reach: Reach, out: &mut VecDeque<Output>) {
+        self.reach.insert(node, reach);
+        if let Some(root) = &mut self.root {
+            root.set_reach(node, reach, out);
+        }
+        if let (Some(words), Ok(rank)) = (&mut self.words, self.members.binary_search(&node)) {
+            words.set_aside(rank as u32, reach == Reach::Unicast);
+        }
+    }
+
     /// Whether a node is a member and has never gone.
     fn expects(&self, node: NodeId) -> bool {
         // The stream of one that goes is removed.
@@ -279,6 +290,9 @@ impl Node {
                 multicast,
                 unicast,
             } => self.prove(now, group, [multicast, unicast]).map(|()| None),
+            Command::Unreached { group, members } => {
+                self.unreached_are(group, &members).map(|()| None)
+            }
             Command::Bcast {
                 group,
                 len,
@@ -420,6 +434,18 @@ impl Node {
         let prover = Prover::new(now, group.id, nonce, members.copied(), patience, pair);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    fn unreached_are(&mut self, group: GroupId, members: &[NodeId]) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        for &node in members {
+            if node != self.config.node && group.expects(node) {
+                group.set_reach(node, Reach::Unicast, &mut self.out);
+            }
         }
         self.touch(at);
         Ok(())
@@ -845,14 +871,7 @@ impl Node {
             if reach == Reach::Multicast {
                 continue;
             }
-            group.reach.insert(node, reach);
-            group
-                .root(&self.config)
-                .set_reach(node, reach, &mut self.out);
-            if let (Some(words), Ok(rank)) = (&mut group.words, group.members.binary_search(&node))
-            {
-                words.set_aside(rank as u32, reach == Reach::Unicast);
-            }
+            group.set_reach(node, reach, &mut self.out);
             self.out.push_back(Output::Event(Event::Path {
                 group: group.id,
                 node,

@@ -1019,6 +1019,47 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
     }
 }
 
+/// Of what another group's proof has shown, this group makes use from its first packet on.
+#[test]
+fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    let unreached = |members: &[u32]| Command::Unreached {
+        group: GroupId(1),
+        members: members.iter().copied().map(NodeId).collect(),
+    };
+    // Itself and a stranger are no members to be served.
+    assert_eq!(n.command(Time(1), unreached(&[0, 1, 7])), Ok(None));
+    bcast(&mut n, 1, 1);
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    for m in [1, 2] {
+        tell(&mut n, m, at(1), (0, 100, 0), None);
+    }
+    let sent = |n: &mut Node, ms| {
+        let said = drain(n, at(ms)).into_iter().filter_map(|(o, _)| match o {
+            Output::Transmit(t) => Some(t.to),
+            _ => None,
+        });
+        said.collect::<Vec<_>>()
+    };
+    // The other member is still reached by multicast.
+    let first = sent(&mut n, 1);
+    assert_eq!(first.len(), 2, "{first:?}");
+    assert!(first.contains(&Dest::Group(GroupId(1))) && first.contains(&Dest::Node(NodeId(1))));
+    // It is learned of the last one while a stream is there already: what it lacks comes by unicast.
+    assert_eq!(n.command(Time(2), unreached(&[2])), Ok(None));
+    bcast(&mut n, 1, 1);
+    let second: Vec<_> = (2..60).flat_map(|ms| sent(&mut n, ms)).collect();
+    assert!(second.contains(&Dest::Node(NodeId(2))), "{second:?}");
+    assert!(!second.contains(&Dest::Group(GroupId(1))), "{second:?}");
+    assert!(n.members(GroupId(1)).all(|m| m.reach == Reach::Unicast));
+    let unknown = Command::Unreached {
+        group: GroupId(9),
+        members: vec![],
+    };
+    assert_eq!(n.command(Time(3), unknown), Err(Refused::NoGroup));
+}
+
 #[test]
 fn the_path_between_two_is_proven_by_unicast() {
     let mut n = node(0, 0, Scheme::auto());

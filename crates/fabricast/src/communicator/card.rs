@@ -1,8 +1,8 @@
 //! How the processes of a job come to know each other: each gives a card to all.
 //!
 //! Three rounds: the first says where everybody is, the second whether everybody has reached the process
-//! that watches all, and the memory that it shares with those on its host, the third that it is known whom multicast reaches. Trouble of one is told to all in
-//! the round in which it arises, so that either all go on or none.
+//! that watches all, and the memory that it shares with those on its host, the third whom multicast does not reach. Trouble
+//! of one is told to all in the round in which it arises, so that either all go on or none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::transport::udp;
 /// Bytes that each process gives in a round.
 pub const CARD: usize = 512;
 /// What the cards' format and the protocol are called; all must say the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
 /// is less than a file has.
 const WINDOW: u32 = 2048;
@@ -70,6 +70,18 @@ struct Reached {
     near: Result<(), String>,
 }
 
+/// What a process that has probed the others says. Hosts are numbered in the order of their leaders.
+#[derive(Serialize, Deserialize, Debug)]
+struct Tried {
+    /// Its own host.
+    host: u32,
+    /// Those that its multicasts do not reach, in runs: the first, and how many.
+    unreached: Vec<(u32, u32)>,
+}
+
+/// So many runs fit a card. Whom the others stand for is found out later, as whoever is cut off in the midst of a job is.
+const RUNS_MAX: usize = 16;
+
 fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
     let given = given.as_ref().map_err(|reason| short(reason));
     let mut bytes = serde_json::to_vec(&given).unwrap_or_default();
@@ -99,13 +111,47 @@ fn agree<T: for<'a> Deserialize<'a>>(
     read.collect()
 }
 
-/// All have come so far, or all are told why one has not.
-pub(super) fn agree_on<T>(
+/// All have come so far, or all are told why one has not. Who has probed the others gives its own host and, sorted, those
+/// that its multicasts do not reach; all get those that nobody's multicasts reach.
+pub(super) fn agree_on_unreached(
     bootstrap: &mut dyn Bootstrap,
-    mine: &Result<T, Error>,
-) -> Result<(), Error> {
-    let mine = mine.as_ref().map(|_| ()).map_err(Error::to_string);
-    agree::<()>(bootstrap, &mine).map(|_| ())
+    mine: Result<Option<(u32, Vec<u32>)>, &Error>,
+) -> Result<Vec<u32>, Error> {
+    let mine = mine.map_err(Error::to_string);
+    let mine = mine.map(|tried| {
+        tried.map(|(host, unreached)| Tried {
+            host,
+            unreached: runs(&unreached),
+        })
+    });
+    let said: Vec<Option<Tried>> = agree(bootstrap, &mine)?;
+    let hosts = said.len() as u32;
+    let tried: Vec<Tried> = said.into_iter().flatten().collect();
+    let misses = |tried: &Tried, host: u32| {
+        let mut runs = tried.unreached.iter();
+        runs.any(|&(first, count)| host.checked_sub(first).is_some_and(|i| i < count))
+    };
+    let unreached = (0..hosts).filter(|&host| {
+        let mut others = tried.iter().filter(|tried| tried.host != host).peekable();
+        others.peek().is_some() && others.all(|tried| misses(tried, host))
+    });
+    Ok(unreached.collect())
+}
+
+/// Sorted numbers as runs, as many as fit a card.
+fn runs(hosts: &[u32]) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &host in hosts {
+        let follows = runs
+            .last()
+            .is_some_and(|&(first, count)| first + count == host);
+        match runs.last_mut() {
+            Some((_, count)) if follows => *count += 1,
+            _ => runs.push((host, 1)),
+        }
+    }
+    runs.truncate(RUNS_MAX);
+    runs
 }
 
 /// What a process has opened before it knows the others.
@@ -363,6 +409,53 @@ mod tests {
             let read: Result<Reached, String> = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(read.unwrap().near, Err(said));
         }
+    }
+
+    /// What two processes found of six hosts, of which they lead the first two.
+    #[test]
+    fn a_host_is_unreached_if_all_who_tried_say_so() {
+        struct Said(Vec<Vec<u8>>);
+        impl Bootstrap for Said {
+            fn rank(&self) -> u32 {
+                0
+            }
+            fn size(&self) -> u32 {
+                6
+            }
+            fn allgather(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+                Ok(self.0.clone())
+            }
+        }
+        let agreed = |first: Option<&[u32]>, second: Option<&[u32]>| {
+            let said = (0..).zip([first, second, None, None, None, None]);
+            let said = said.map(|(host, unreached)| {
+                let unreached = unreached.map(runs);
+                put(&Ok(unreached.map(|unreached| Tried { host, unreached })))
+            });
+            agree_on_unreached(&mut Said(said.collect()), Ok(None)).unwrap()
+        };
+        assert!(agreed(Some(&[]), Some(&[])).is_empty());
+        assert_eq!(agreed(Some(&[4]), Some(&[4])), [4]);
+        let blocked = agreed(Some(&[1, 2, 3, 4, 5]), Some(&[0, 2, 3, 4, 5]));
+        assert_eq!(blocked, [0, 1, 2, 3, 4, 5]);
+        // The first one's way out may be the trouble. Of the second host nobody else knows.
+        assert_eq!(agreed(Some(&[1, 2, 3, 4, 5]), Some(&[3])), [1, 3]);
+        assert_eq!(agreed(Some(&[3]), None), [3]);
+        assert!(agreed(None, None).is_empty());
+    }
+
+    #[test]
+    fn hosts_are_said_in_runs_that_fit_a_card() {
+        assert_eq!(runs(&[0, 1, 2, 7, 9, 10]), [(0, 3), (7, 1), (9, 2)]);
+        let every_other: Vec<u32> = (0..1000).map(|i| u32::MAX - 2000 + 2 * i).collect();
+        let tried = Tried {
+            host: u32::MAX,
+            unreached: runs(&every_other),
+        };
+        let bytes = put(&Ok(Some(tried)));
+        assert_eq!(bytes.len(), CARD);
+        let read: Result<Option<Tried>, String> = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(read.unwrap().unwrap().unreached.len(), RUNS_MAX);
     }
 
     #[test]

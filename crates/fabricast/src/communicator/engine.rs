@@ -144,8 +144,10 @@ pub(super) struct Engine<O: Divisible> {
     /// What was started last has been handed to the drivers, and they have done what there was to do.
     settled: bool,
     unshared: Option<String>,
-    /// This process probes whether multicast reaches all hosts.
+    /// This process probes whether multicast reaches all hosts ...
     proving: bool,
+    /// ... and this is what it, and later all who have probed, found: the leaders of hosts that multicast does not reach.
+    unreached: BTreeSet<NodeId>,
     /// Why the network is used no more.
     broken: Option<String>,
     statistics: Statistics,
@@ -201,6 +203,7 @@ impl<O: Divisible> Engine<O> {
             settled: false,
             unshared,
             proving: false,
+            unreached: BTreeSet::new(),
             broken: None,
             statistics: Statistics::default(),
         }
@@ -425,8 +428,14 @@ impl<O: Divisible> Engine<O> {
                     continue;
                 }
                 Event::Path {
-                    group: EVERYBODY, ..
-                } => continue,
+                    group: EVERYBODY,
+                    node,
+                    reach,
+                } => {
+                    self.unreached
+                        .extend((reach == Reach::Unicast).then_some(node));
+                    continue;
+                }
                 Event::Path { reach, .. } => {
                     self.statistics.unreached += u64::from(reach != Reach::Multicast);
                     continue;

@@ -188,9 +188,11 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             context.prove()?;
             Ok(context)
         });
-        card::agree_on(bootstrap, &ready)?;
+        let tried = ready.as_ref().map(|context| context.shared.lock().tried());
+        let unreached = card::agree_on_unreached(bootstrap, tried)?;
         let context = ready?;
-        context.shared.lock().proven(context.shared.clock.now());
+        let now = context.shared.clock.now();
+        context.shared.lock().proven(now, &unreached);
         Ok(context)
     }
 

@@ -47,7 +47,7 @@ impl<O: Divisible> Engine<O> {
         if !shape.is_far() || shape.leaders.len() == 2 {
             return Ok(());
         }
-        self.proving = shape.leaders[..2].contains(&self.rank);
+        self.proving = self.probes(&shape.leaders);
         self.add_to(Way::Far, EVERYBODY, shape.leaders)?;
         let command = Command::Prove {
             group: EVERYBODY,
@@ -65,13 +65,53 @@ impl<O: Divisible> Engine<O> {
         self.proving
     }
 
-    /// Nobody probes any more. The IP group is not left.
-    pub fn proven(&mut self, now: Time) {
+    /// Whether this process is one of those that probe the others.
+    fn probes(&self, leaders: &[NodeId]) -> bool {
+        leaders.len() > 2 && leaders[..2].contains(&self.rank)
+    }
+
+    /// What this process has found out about multicast, if it has probed the others: the number of its own host, and of
+    /// those that its multicasts do not reach. Hosts are numbered in the order of their leaders.
+    pub fn tried(&self) -> Option<(u32, Vec<u32>)> {
+        let leaders = self.hosts.leaders(&self.all);
+        if self.proving || !self.probes(&leaders) {
+            return None;
+        }
+        let number = |leader| leaders.binary_search(leader).ok().map(|host| host as u32);
+        let unreached = self.unreached.iter().filter_map(number);
+        Some((number(&self.rank)?, unreached.collect()))
+    }
+
+    /// Nobody probes any more, and the hosts of these numbers were found not to be reached: groups serve them by unicast
+    /// from the start. The IP group is not left.
+    pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
+        let leaders = self.hosts.leaders(&self.all);
+        let unreached = unreached
+            .iter()
+            .filter_map(|&host| leaders.get(host as usize));
+        self.unreached = unreached.copied().collect();
+        if leaders.first() == Some(&self.rank) {
+            self.statistics.unreached += self.unreached.len() as u64;
+        }
         // There is none in a context of one or two hosts.
         let _ = self
             .ways
             .command(Way::Far, now, Command::GroupRemove(EVERYBODY));
+    }
+
+    /// Adds a group on the network. Whom multicast was found not to reach, in the group of everybody's hosts, it does not
+    /// reach here either, and another process of its host neither.
+    fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+        self.add_to(Way::Far, group, leaders.to_vec())?;
+        let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
+        let members: Vec<NodeId> = leaders.iter().filter(unreached).copied().collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        let command = Command::Unreached { group, members };
+        let told = self.ways.command(Way::Far, Time::ZERO, command);
+        told.map_err(|r| Error::Usage(r.to_string()))
     }
 
     /// Adds a group: among its leaders on the network, which join an IP group that they share with others, and among
@@ -96,7 +136,7 @@ impl<O: Divisible> Engine<O> {
             let far = self.ways.far.transport();
             let joined = far.join(group.id, address, true);
             joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
-            self.add_to(Way::Far, group.id, shape.leaders.clone())?;
+            self.add_far(group.id, &shape.leaders)?;
         }
         if shape.is_near() {
             // Which of the host's processes each is.
