@@ -1019,7 +1019,7 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
     }
 }
 
-/// Of what another group's proof has shown, this group makes use from its first packet on.
+/// A root makes use of another group's proof from its first packet on.
 #[test]
 fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     let mut n = node(0, 0, Scheme::auto());
@@ -1046,7 +1046,7 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     let first = sent(&mut n, 1);
     assert_eq!(first.len(), 2, "{first:?}");
     assert!(first.contains(&Dest::Group(GroupId(1))) && first.contains(&Dest::Node(NodeId(1))));
-    // It is learned of the last one while a stream is there already: what it lacks comes by unicast.
+    // The root learns it of the last one while a stream is there already.
     assert_eq!(n.command(Time(2), unreached(&[2])), Ok(None));
     bcast(&mut n, 1, 1);
     let second: Vec<_> = (2..60).flat_map(|ms| sent(&mut n, ms)).collect();

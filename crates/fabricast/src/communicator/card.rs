@@ -1,8 +1,9 @@
 //! How the processes of a job come to know each other: each gives a card to all.
 //!
-//! Three rounds: the first says where everybody is, the second whether everybody has reached the process
-//! that watches all, and the memory that it shares with those on its host, the third whom multicast does not reach. Trouble
-//! of one is told to all in the round in which it arises, so that either all go on or none.
+//! There are three rounds. In the first each says where it is; in the second whether it has reached
+//! the process that watches all, and the memory that it shares with those on its host; in the third
+//! those that have probed the others say whom their multicasts do not reach. A process in trouble
+//! tells all in the round in which the trouble arises, so that either all go on or none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -79,7 +80,8 @@ struct Tried {
     unreached: Vec<(u32, u32)>,
 }
 
-/// So many runs fit a card. Whom the others stand for is found out later, as whoever is cut off in the midst of a job is.
+/// So many runs fit a card. Of hosts in further runs each root finds out by itself that its
+/// multicasts do not reach them, as it does of hosts that are cut off in the midst of a job.
 const RUNS_MAX: usize = 16;
 
 fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
@@ -111,8 +113,9 @@ fn agree<T: for<'a> Deserialize<'a>>(
     read.collect()
 }
 
-/// All have come so far, or all are told why one has not. Who has probed the others gives its own host and, sorted, those
-/// that its multicasts do not reach; all get those that nobody's multicasts reach.
+/// Tells all that this process has come so far, or why not; an error names the first that has not.
+/// A process that has probed the others gives its own host and, sorted, the hosts that its
+/// multicasts do not reach. All get the hosts that no prober on another host reaches.
 pub(super) fn agree_on_unreached(
     bootstrap: &mut dyn Bootstrap,
     mine: Result<Option<(u32, Vec<u32>)>, &Error>,
@@ -411,7 +414,7 @@ mod tests {
         }
     }
 
-    /// What two processes found of six hosts, of which they lead the first two.
+    /// The leaders of the first two of six hosts have probed the others.
     #[test]
     fn a_host_is_unreached_if_all_who_tried_say_so() {
         struct Said(Vec<Vec<u8>>);

@@ -144,9 +144,10 @@ pub(super) struct Engine<O: Divisible> {
     /// What was started last has been handed to the drivers, and they have done what there was to do.
     settled: bool,
     unshared: Option<String>,
-    /// This process probes whether multicast reaches all hosts ...
+    /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// ... and this is what it, and later all who have probed, found: the leaders of hosts that multicast does not reach.
+    /// Leaders of hosts that multicast does not reach: first those that this process has found, then
+    /// those on which all processes have agreed.
     unreached: BTreeSet<NodeId>,
     /// Why the network is used no more.
     broken: Option<String>,
@@ -432,8 +433,9 @@ impl<O: Divisible> Engine<O> {
                     node,
                     reach,
                 } => {
-                    self.unreached
-                        .extend((reach == Reach::Unicast).then_some(node));
+                    if reach == Reach::Unicast {
+                        self.unreached.insert(node);
+                    }
                     continue;
                 }
                 Event::Path { reach, .. } => {

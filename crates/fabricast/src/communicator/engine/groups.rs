@@ -70,8 +70,9 @@ impl<O: Divisible> Engine<O> {
         leaders.len() > 2 && leaders[..2].contains(&self.rank)
     }
 
-    /// What this process has found out about multicast, if it has probed the others: the number of its own host, and of
-    /// those that its multicasts do not reach. Hosts are numbered in the order of their leaders.
+    /// What this process has found out about multicast, if it has probed the others: the number of
+    /// its own host, and of those that its multicasts do not reach. Hosts are numbered in the order
+    /// of their leaders.
     pub fn tried(&self) -> Option<(u32, Vec<u32>)> {
         let leaders = self.hosts.leaders(&self.all);
         if self.proving || !self.probes(&leaders) {
@@ -82,8 +83,8 @@ impl<O: Divisible> Engine<O> {
         Some((number(&self.rank)?, unreached.collect()))
     }
 
-    /// Nobody probes any more, and the hosts of these numbers were found not to be reached: groups serve them by unicast
-    /// from the start. The IP group is not left.
+    /// Nobody probes any more. All processes have agreed that multicast does not reach the hosts of
+    /// these numbers: groups serve them by unicast from the start. This process stays in the IP group.
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
         let leaders = self.hosts.leaders(&self.all);
@@ -100,8 +101,8 @@ impl<O: Divisible> Engine<O> {
             .command(Way::Far, now, Command::GroupRemove(EVERYBODY));
     }
 
-    /// Adds a group on the network. Whom multicast was found not to reach, in the group of everybody's hosts, it does not
-    /// reach here either, and another process of its host neither.
+    /// Adds a group on the network. A host that multicast does not reach in everybody's group it does
+    /// not reach here either, whichever of its processes is the leader.
     fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Way::Far, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
