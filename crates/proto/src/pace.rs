@@ -41,8 +41,15 @@ const RECENT: usize = 8;
 const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
 const DRAIN_US: f64 = 60_000.0;
-/// The pace probes upwards by no more than this above what has been seen to arrive, ...
+/// The pace probes upwards by this above what has been seen to arrive, ...
+const UP_MIN: f64 = 0.02;
+/// ... by this where it has fallen below [`FALLEN`] of what arrived before, since there the link
+/// has carried more, ...
+const UP_BACK: f64 = 0.1;
+/// ... and by no more than this.
 const UP_MAX: f64 = 0.5;
+/// A rate below this share of the best that arrived in the last seconds has fallen.
+const FALLEN: f64 = 0.8;
 /// Loss above the usual one, as a share, that is taken for congestion.
 const LOSS_EXCESS: f64 = 0.15;
 /// It must last for so many packets, and for [`STANDING`]: bursts of losses do not.
@@ -221,7 +228,7 @@ impl Pacer {
             round_at: Time::ZERO,
             round_bytes: 0,
             bytes: 0,
-            up: 0.02,
+            up: UP_MIN,
             base_at: Time::ZERO,
             drain_at: None,
             drain: None,
@@ -497,14 +504,15 @@ impl Pacer {
                     let least = self.fall(now, queue);
                     self.rate = (self.rate.min(cap) * (1.0 - drain)).max(least);
                     self.best = cap;
-                    self.up = 0.02;
+                    self.up = self.least_up();
                 } else if queue > QUEUE_LOW_US {
                     // Not the last measurement alone: a process that was not running for a moment
                     // must not look like a slower link.
                     let want = self.best * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
                     self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
-                    self.up = 0.02;
+                    self.up = self.least_up();
                 } else if !limited {
+                    self.up = self.up.max(self.least_up());
                     let known = self.best * (1.0 + self.up);
                     self.rate = self.rate.max(known.min(self.rate * (1.0 + UP_MAX)));
                     self.up = (self.up * 1.5f64.powf(took / STANDING.as_secs_f64())).min(UP_MAX);
@@ -512,6 +520,15 @@ impl Pacer {
                 self.notice_competition(queue, cap, took);
             }
             Phase::Compete => self.compete(now, queue, excess, took),
+        }
+    }
+
+    /// How far above what arrives probing upwards begins.
+    fn least_up(&self) -> f64 {
+        if self.rate < FALLEN * self.peak {
+            UP_BACK
+        } else {
+            UP_MIN
         }
     }
 
@@ -653,6 +670,19 @@ mod tests {
     impl Bench {
         const BURST: u32 = 10_000;
 
+        fn new(link: f64) -> Bench {
+            let mut pacer = Pacer::new(None);
+            pacer.require(0, true);
+            Bench {
+                pacer,
+                link,
+                now: Time::ZERO,
+                arrived: Time::ZERO,
+                flight: 0,
+                fresh: 0,
+            }
+        }
+
         /// Sends as fast as it may for so long.
         fn send(&mut self, long: Duration) {
             let end = self.now + long;
@@ -728,16 +758,22 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_is_soon_back_after_a_link_was_slower_for_a_moment() {
+        let mut bench = Bench::new(100e6);
+        bench.send(Duration::from_millis(300));
+        bench.link = 50e6;
+        bench.send(Duration::from_millis(150));
+        assert!((bench.pacer.rate() as f64) < 0.6 * 100e6);
+        bench.link = 100e6;
+        let before = bench.pacer.bytes();
+        bench.send(Duration::from_millis(200));
+        let share = (bench.pacer.bytes() - before) as f64 / (bench.link * 0.2);
+        assert!(share > 0.85, "{share}");
+    }
+
+    #[test]
     fn a_sender_that_pauses_again_and_again_is_not_slowed_down_for_it() {
-        let mut bench = Bench {
-            pacer: Pacer::new(None),
-            link: 100e6,
-            now: Time::ZERO,
-            arrived: Time::ZERO,
-            flight: 0,
-            fresh: 0,
-        };
-        bench.pacer.require(0, true);
+        let mut bench = Bench::new(100e6);
         bench.send(Duration::from_millis(500));
         for pause in 0..60 {
             bench.now = bench.now + Duration::from_millis(60);
