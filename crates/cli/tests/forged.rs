@@ -2,14 +2,14 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use common::control::Peer;
 use common::{ANNOUNCED, Announcing, BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
 use fabricast::proto::wire::{self, Frame, Origin};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
@@ -21,62 +21,7 @@ const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000
 /// BLAKE3 of no bytes: proves a file without bytes.
 const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
-/// A receiver by hand.
-struct Peer(TcpStream);
-
 impl Peer {
-    fn connect(address: &str) -> Peer {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(BOUND)).unwrap();
-        Peer(stream)
-    }
-
-    fn accept(listener: &TcpListener) -> Peer {
-        let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(BOUND)).unwrap();
-        Peer(stream)
-    }
-
-    /// One that has said hello, with these members instead of the usual ones.
-    fn hello(address: &str, name: &str, others: Value) -> Peer {
-        let mut hello = json!({
-            "say": "hello", "version": 2, "name": name, "udp_port": 4000, "udp_address": null,
-            "datagram": 1472, "window_bytes": 1u64 << 24,
-        });
-        for (key, value) in others.as_object().unwrap() {
-            hello[key] = value.clone();
-        }
-        let mut peer = Peer::connect(address);
-        peer.say(hello);
-        peer
-    }
-
-    fn say(&mut self, message: Value) {
-        let bytes = message.to_string().into_bytes();
-        let [_, _, a, b] = (bytes.len() as u32).to_be_bytes();
-        self.0.write_all(&[b'M', 0, a, b]).unwrap();
-        self.0.write_all(&bytes).unwrap();
-    }
-
-    fn hear(&mut self) -> Value {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-        let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
-        serde_json::from_slice(&bytes).unwrap()
-    }
-
-    /// Hears the message of this name.
-    fn until(&mut self, say: &str) -> Value {
-        loop {
-            let message = self.hear();
-            if message["say"] == say {
-                return message;
-            }
-        }
-    }
-
     /// As a sender: offers a file without bytes.
     fn offer(&mut self) {
         self.welcome("x", 0);

@@ -2,57 +2,18 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{BOUND, Run, Scratch, receiver, same, sender};
+use common::control::Peer;
+use common::{Run, Scratch, receiver, same, sender};
 use fabricast::proto::wire::{self, Feedback, Frame, Header, Ranges};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
-
-/// The control connection of a receiver by hand.
-struct Peer(TcpStream);
-
-impl Peer {
-    /// One that has said hello; its window is 16 MiB.
-    fn hello(address: &str, udp_port: u16) -> Peer {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(BOUND)).unwrap();
-        let mut peer = Peer(stream);
-        peer.say(&json!({
-            "say": "hello", "version": 2, "name": "liar", "udp_port": udp_port,
-            "udp_address": null, "datagram": 1472, "window_bytes": 1u64 << 24,
-        }));
-        peer
-    }
-
-    fn say(&mut self, message: &Value) {
-        let bytes = message.to_string().into_bytes();
-        let [_, _, a, b] = (bytes.len() as u32).to_be_bytes();
-        self.0.write_all(&[b'M', 0, a, b]).unwrap();
-        self.0.write_all(&bytes).unwrap();
-    }
-
-    /// Hears the message of this name.
-    fn until(&mut self, say: &str) -> Value {
-        loop {
-            let mut head = [0; 4];
-            self.0.read_exact(&mut head).unwrap();
-            let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-            let mut bytes = vec![0; len as usize];
-            self.0.read_exact(&mut bytes).unwrap();
-            let message: Value = serde_json::from_slice(&bytes).unwrap();
-            if message["say"] == say {
-                return message;
-            }
-        }
-    }
-}
 
 /// What an admitted receiver tells that has no file.
 #[derive(Clone, Copy, PartialEq)]
@@ -77,16 +38,16 @@ impl Liar {
     fn admitted(address: &str) -> (Peer, UdpSocket, Value) {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = udp.local_addr().unwrap().port();
-        let mut peer = Peer::hello(address, port);
+        let mut peer = Peer::hello(address, "liar", json!({"udp_port": port}));
         let welcome = peer.until("welcome");
-        peer.say(&json!({"say": "prepared"}));
+        peer.say(json!({"say": "prepared"}));
         (peer, udp, welcome)
     }
 
     fn begin((mut peer, udp, welcome): (Peer, UdpSocket, Value), lie: Lie) -> Liar {
         let start = peer.until("start");
         if lie != Lie::Unready {
-            peer.say(&json!({"say": "ready"}));
+            peer.say(json!({"say": "ready"}));
         }
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);

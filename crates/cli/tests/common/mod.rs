@@ -2,6 +2,8 @@
 //! for an event, and every wait has a bound.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod control;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};

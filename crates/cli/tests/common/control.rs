@@ -1,0 +1,70 @@
+//! Control connections by hand: what no sender and no receiver of ours would say.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::BOUND;
+
+/// One end of a control connection, by hand.
+pub struct Peer(pub TcpStream);
+
+impl Peer {
+    /// Connects to the sender at `address`.
+    pub fn connect(address: &str) -> Peer {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(BOUND)).unwrap();
+        Peer(stream)
+    }
+
+    /// Accepts the next receiver.
+    pub fn accept(listener: &TcpListener) -> Peer {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(BOUND)).unwrap();
+        Peer(stream)
+    }
+
+    /// A receiver that has said hello to the sender at `address`, with these members instead of the
+    /// usual ones. Its window is 16 MiB.
+    pub fn hello(address: &str, name: &str, others: Value) -> Peer {
+        let mut hello = json!({
+            "say": "hello", "version": 2, "name": name, "udp_port": 4000, "udp_address": null,
+            "datagram": 1472, "window_bytes": 1u64 << 24,
+        });
+        for (key, value) in others.as_object().unwrap() {
+            hello[key] = value.clone();
+        }
+        let mut peer = Peer::connect(address);
+        peer.say(hello);
+        peer
+    }
+
+    /// Sends a message.
+    pub fn say(&mut self, message: Value) {
+        let bytes = message.to_string().into_bytes();
+        let [_, _, a, b] = (bytes.len() as u32).to_be_bytes();
+        self.0.write_all(&[b'M', 0, a, b]).unwrap();
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    /// Receives the next message.
+    pub fn hear(&mut self) -> Value {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).unwrap();
+        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
+        let mut bytes = vec![0; len as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// Receives until a message of this name has come.
+    pub fn until(&mut self, say: &str) -> Value {
+        loop {
+            let message = self.hear();
+            if message["say"] == say {
+                return message;
+            }
+        }
+    }
+}
