@@ -25,10 +25,11 @@ static const int64_t soon_ns = 5000000, late_ns = 100000000;
 
 static struct {
     pthread_mutex_t lock;      /* of what follows */
-    int epoll;                 /* -1: there is none; 0: not made yet */
-    int bell;                  /* an eventfd in it, rung as long as the library is to be driven all the time */
+    int begun;                 /* epoll and bell have been made, or could not be */
+    int epoll;                 /* -1: there is none */
+    int bell;                  /* -1, or an eventfd in it, rung as long as the library is to be driven all the time */
     int64_t due_ns, pause_ns;
-} sockets = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} sockets = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll = -1, .bell = -1};
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -66,26 +67,27 @@ static int search(void) {
 
 const int *sockets_work(void) {
     pthread_mutex_lock(&sockets.lock);
-    if (sockets.epoll == 0) {
+    if (!sockets.begun) {
         struct epoll_event event = {.events = EPOLLIN};
         sockets.epoll = epoll_create1(EPOLL_CLOEXEC);
         sockets.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        sockets.begun = 1;
         if (sockets.bell >= 0)
             epoll_ctl(sockets.epoll, EPOLL_CTL_ADD, sockets.bell, &event);
     }
     pthread_mutex_unlock(&sockets.lock);
-    return sockets.epoll > 0 ? &sockets.epoll : NULL;
+    return sockets.epoll >= 0 ? &sockets.epoll : NULL;
 }
 
 void sockets_busy(int busy) {
     eventfd_t value;
-    if (sockets.epoll > 0 && sockets.bell >= 0 && (busy ? eventfd_write(sockets.bell, 1) : eventfd_read(sockets.bell, &value)))
+    if (sockets.epoll >= 0 && sockets.bell >= 0 && (busy ? eventfd_write(sockets.bell, 1) : eventfd_read(sockets.bell, &value)))
         say("the MPI library may be slow while a rank waits");
 }
 
 void sockets_heed(void) {
     struct epoll_event events[64];
-    if (sockets.epoll <= 0)
+    if (sockets.epoll < 0)
         return;
     epoll_wait(sockets.epoll, events, sizeof events / sizeof *events, 0);
     int64_t now = now_ns();
