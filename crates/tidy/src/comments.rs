@@ -1,0 +1,58 @@
+//! A comment neither begins nor ends with an ellipsis: each one stands alone.
+
+use crate::tree::{Finding, Tree};
+
+/// The extensions of files with comments, and what begins a comment in them.
+const MARKS: [(&str, &str); 8] = [
+    ("rs", "//"),
+    ("c", "//"),
+    ("h", "//"),
+    ("toml", "#"),
+    ("py", "#"),
+    ("sh", "#"),
+    ("F90", "!"),
+    ("", "#"),
+];
+
+/// Finds comments that go on in the comment of another item, as an ellipsis shows.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let Some((_, mark)) = MARKS
+            .iter()
+            .find(|(extension, _)| *extension == file.extension())
+        else {
+            continue;
+        };
+        for (line, text) in file.lines() {
+            let comment = text.trim();
+            let Some(comment) = comment.strip_prefix(mark) else {
+                continue;
+            };
+            let words = comment.trim_start_matches(['/', '!']).trim();
+            let open = |dots| words.starts_with(dots) || words.ends_with(dots);
+            if open("...") || open("…") {
+                let what = "the comment goes on elsewhere; each comment stands alone";
+                findings.push(Finding::new(&file.path, line, what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_that_goes_on_elsewhere_is_found() {
+        let text = "/// At most this, ...\nconst A: u8 = 1;\n/// ... and at least this.\n";
+        let lines = |text| -> Vec<usize> {
+            let found = check(&Tree::of(&[("a.rs", text)]));
+            found.iter().map(|finding| finding.line).collect()
+        };
+        assert_eq!(lines(text), [1, 3]);
+        assert_eq!(lines("//! Three dots (`...`) within are good.\n"), [0; 0]);
+        assert_eq!(lines("let x = [a, ..]; // ...\n"), [0; 0]);
+    }
+}

@@ -1,0 +1,308 @@
+//! What the rules read from Rust sources: modules, and the paths that a module uses.
+
+use std::collections::BTreeMap;
+
+use syn::visit::{self, Visit};
+
+use crate::tree::{File, Tree};
+
+/// Whether the file at `path` is compiled for tests alone.
+pub fn is_test(path: &str) -> bool {
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    path.split('/').any(|part| part == "tests")
+        || stem.ends_with("tests")
+        || stem.ends_with("testing")
+}
+
+/// A module's path from the crate's root, without `crate`.
+pub type ModulePath = Vec<String>;
+
+/// One source file of a crate.
+pub struct Module {
+    /// Path of the file from the repository's root.
+    pub file: String,
+    /// Its place in the crate.
+    pub path: ModulePath,
+    /// Paths within the crate that the file uses, each with its line. Re-exports are left out.
+    pub uses: Vec<(usize, ModulePath)>,
+    /// Names that the file re-exports, and the paths that they stand for.
+    reexports: BTreeMap<String, ModulePath>,
+    /// Modules of which the file re-exports everything.
+    globs: Vec<ModulePath>,
+}
+
+/// The modules of one crate, without its tests.
+pub struct Crate {
+    /// The folder's name below `crates/`.
+    pub name: String,
+    /// The modules, sorted by file.
+    pub modules: Vec<Module>,
+}
+
+impl Crate {
+    /// All crates of the repository.
+    pub fn all(tree: &Tree) -> Vec<Crate> {
+        let mut files: BTreeMap<String, Vec<&File>> = BTreeMap::new();
+        for file in &tree.files {
+            let Some((name, inner)) = file
+                .path
+                .strip_prefix("crates/")
+                .and_then(|path| path.split_once("/src/"))
+            else {
+                continue;
+            };
+            if inner.ends_with(".rs") && !is_test(inner) {
+                files.entry(name.into()).or_default().push(file);
+            }
+        }
+        let parse = |(name, files): (String, Vec<&File>)| {
+            let paths: Vec<_> = files.iter().map(|file| module_path(&file.path)).collect();
+            let modules = files.iter().map(|file| Module::parse(file, &paths));
+            Crate {
+                name,
+                modules: modules.collect(),
+            }
+        };
+        files.into_iter().map(parse).collect()
+    }
+
+    /// The module that defines what `path` names. Re-exports are followed.
+    pub fn resolve(&self, path: &[String]) -> Option<usize> {
+        self.resolve_within(path, 8)
+    }
+
+    fn resolve_within(&self, path: &[String], most: usize) -> Option<usize> {
+        let at = (0..=path.len()).rev().find_map(|len| self.at(&path[..len]));
+        let at = at?;
+        let module = &self.modules[at];
+        let Some(name) = path.get(module.path.len()).filter(|_| most > 0) else {
+            return Some(at);
+        };
+        if let Some(target) = module.reexports.get(name) {
+            return self.resolve_within(target, most - 1);
+        }
+        for glob in &module.globs {
+            let target = [glob.as_slice(), &path[module.path.len()..]].concat();
+            let found = self.resolve_within(&target, most - 1);
+            if found.is_some_and(|found| self.defines(found, name)) {
+                return found;
+            }
+        }
+        Some(at)
+    }
+
+    fn at(&self, path: &[String]) -> Option<usize> {
+        self.modules.iter().position(|module| module.path == path)
+    }
+
+    fn defines(&self, module: usize, name: &str) -> bool {
+        self.modules[module].reexports.contains_key(name)
+    }
+}
+
+/// The module of the file at `path`.
+fn module_path(path: &str) -> ModulePath {
+    let inner = path.split_once("/src/").map_or(path, |(_, inner)| inner);
+    let inner = inner.strip_suffix(".rs").unwrap_or(inner);
+    let mut parts: ModulePath = inner.split('/').map(String::from).collect();
+    let last = parts.last().map(String::as_str);
+    if last == Some("mod") || (parts.len() == 1 && matches!(last, Some("lib" | "main"))) {
+        parts.pop();
+    }
+    parts
+}
+
+impl Module {
+    fn parse(file: &File, all: &[ModulePath]) -> Module {
+        let mut module = Module {
+            file: file.path.clone(),
+            path: module_path(&file.path),
+            uses: Vec::new(),
+            reexports: BTreeMap::new(),
+            globs: Vec::new(),
+        };
+        if let Ok(parsed) = syn::parse_file(&file.text) {
+            let here = module.path.clone();
+            let mut reader = Reader {
+                module: &mut module,
+                here,
+                all,
+            };
+            reader.visit_file(&parsed);
+        }
+        module
+    }
+}
+
+/// Collects a file's paths. `here` is the module under the visitor: the file's own, or one that
+/// stands within the file.
+struct Reader<'a> {
+    module: &'a mut Module,
+    here: ModulePath,
+    all: &'a [ModulePath],
+}
+
+impl Reader<'_> {
+    /// The path from the crate's root, if `path` leads into the crate.
+    fn absolute(&self, path: &[String]) -> Option<ModulePath> {
+        let mut base = self.here.clone();
+        let rest = match path.first().map(String::as_str)? {
+            "crate" => {
+                base.clear();
+                &path[1..]
+            }
+            "self" => &path[1..],
+            "super" => {
+                let up = path.iter().take_while(|part| *part == "super").count();
+                base.truncate(base.len().saturating_sub(up));
+                &path[up..]
+            }
+            _ => {
+                let child = [base.as_slice(), &path[..1]].concat();
+                self.all.contains(&child).then_some(path)?
+            }
+        };
+        base.extend(rest.iter().cloned());
+        Some(base)
+    }
+
+    fn tree(&mut self, tree: &syn::UseTree, path: &mut Vec<String>, public: bool) {
+        match tree {
+            syn::UseTree::Path(part) => {
+                path.push(part.ident.to_string());
+                self.tree(&part.tree, path, public);
+                path.pop();
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.tree(tree, path, public);
+                }
+            }
+            syn::UseTree::Name(leaf) => {
+                let name = leaf.ident.to_string();
+                self.leaf(path, &leaf.ident, Some(name), public);
+            }
+            syn::UseTree::Rename(leaf) => {
+                let name = leaf.rename.to_string();
+                self.leaf(path, &leaf.ident, Some(name), public);
+            }
+            syn::UseTree::Glob(leaf) => {
+                let line = leaf.star_token.spans[0].start().line;
+                if let Some(target) = self.absolute(path) {
+                    match public {
+                        true => self.module.globs.push(target),
+                        false => self.module.uses.push((line, target)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn leaf(&mut self, path: &[String], ident: &syn::Ident, name: Option<String>, public: bool) {
+        let mut full = path.to_vec();
+        if ident != "self" {
+            full.push(ident.to_string());
+        }
+        let Some(target) = self.absolute(&full) else {
+            return;
+        };
+        match name.filter(|_| public && self.here == self.module.path) {
+            Some(name) => {
+                self.module.reexports.insert(name, target);
+            }
+            None => self.module.uses.push((ident.span().start().line, target)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !for_tests(item) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.content.is_some() {
+            self.here.push(item.ident.to_string());
+            visit::visit_item_mod(self, item);
+            self.here.pop();
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, &mut Vec::new(), public);
+    }
+
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let parts: Vec<String> = path
+            .segments
+            .iter()
+            .map(|part| part.ident.to_string())
+            .collect();
+        if parts.len() > 1
+            && let Some(target) = self.absolute(&parts)
+        {
+            let line = path.segments[0].ident.span().start().line;
+            self.module.uses.push((line, target));
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// Whether `item` is compiled for tests alone.
+fn for_tests(item: &syn::Item) -> bool {
+    let attributes = match item {
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => return false,
+    };
+    attributes.iter().any(|attribute| {
+        let only = |list: &syn::MetaList| list.tokens.to_string().starts_with("test");
+        attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(only)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_are_resolved_through_reexports() {
+        let tree = Tree::of(&[
+            ("crates/x/src/lib.rs", "mod a; mod b; pub use a::Thing;"),
+            (
+                "crates/x/src/a/mod.rs",
+                "mod c; pub use c::Thing; pub struct Own;",
+            ),
+            ("crates/x/src/a/c.rs", "use super::Own; pub struct Thing;"),
+            (
+                "crates/x/src/b.rs",
+                "use crate::{a::Own, Thing as T};\n\
+                 #[cfg(test)] mod tests { use crate::a::Own; }\n\
+                 fn f() { crate::a::g() }",
+            ),
+        ]);
+        let all = Crate::all(&tree);
+        let b = all[0].modules.iter().find(|m| m.path == ["b"]).unwrap();
+        let files: Vec<_> = b
+            .uses
+            .iter()
+            .map(|(line, path)| {
+                (
+                    *line,
+                    all[0].modules[all[0].resolve(path).unwrap()].file.as_str(),
+                )
+            })
+            .collect();
+        let (a, c) = ("crates/x/src/a/mod.rs", "crates/x/src/a/c.rs");
+        assert_eq!(files, [(1, a), (1, c), (3, a)]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Words that the glossary has retired are used no more.
+
+use std::collections::BTreeSet;
+
+use crate::tree::{Finding, Tree};
+
+const GLOSSARY: &str = "docs/glossary.md";
+/// Files whose words are checked, by extension.
+const EXTENSIONS: [&str; 5] = ["rs", "md", "c", "h", "toml"];
+/// Files that tell of the past, and the glossary itself.
+const LEFT_OUT: [&str; 4] = [GLOSSARY, "CHANGELOG.md", "bench/results/", "crates/tidy/"];
+
+/// Finds retired words in comments, documents and names. A name is read word by word, so that
+/// `ask_min` and `AskMin` contain the word *ask*.
+///
+/// The glossary's tables have the columns *word*, *instead of* and *meaning*. The words in
+/// backquotes of the second column are retired.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let Some(glossary) = tree.file(GLOSSARY) else {
+        return vec![Finding::new(GLOSSARY, 1, "is not there")];
+    };
+    let retired: BTreeSet<&str> = glossary
+        .lines()
+        .filter_map(|(_, line)| line.strip_prefix('|')?.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        if !EXTENSIONS.contains(&file.extension())
+            || LEFT_OUT.iter().any(|path| file.path.starts_with(path))
+        {
+            continue;
+        }
+        for (line, text) in file.lines() {
+            for word in words(text) {
+                if retired.contains(word.as_str()) {
+                    let what = format!("the glossary has retired the word {word}");
+                    findings.push(Finding::new(&file.path, line, what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The words of a line in lower case; names are divided at `_` and before capitals.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut small = false;
+    for letter in line.chars() {
+        if !letter.is_alphabetic() || (small && letter.is_uppercase()) {
+            words.extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
+        }
+        if letter.is_alphabetic() {
+            word.extend(letter.to_lowercase());
+        }
+        small = letter.is_lowercase();
+    }
+    words.extend((!word.is_empty()).then_some(word));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retired_words_are_found_in_names_and_sentences() {
+        let glossary = "| word | instead of | meaning |\n|---|---|---|\n| probe | `ask` | x |\n";
+        let text = "// We ask; a task.\nlet ask_min = AskMin;\n";
+        let found = check(&Tree::of(&[
+            (GLOSSARY, glossary),
+            ("CHANGELOG.md", text),
+            ("crates/proto/src/a.rs", text),
+        ]));
+        let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1, 2, 2]);
+    }
+}

@@ -1,0 +1,58 @@
+//! The repository keeps its rules.
+
+use std::process::Command;
+
+use cargo_metadata::MetadataCommand;
+use fabricast_tidy::packages::{Policy, needed};
+use fabricast_tidy::{Exceptions, RULES, Tree, exceptions_path, root};
+
+#[test]
+fn the_repository_keeps_its_rules() {
+    let tree = Tree::read(&root()).unwrap();
+    let exceptions = std::fs::read_to_string(exceptions_path()).unwrap();
+    let exceptions = Exceptions::parse(&exceptions).unwrap();
+    let wrong: Vec<String> = RULES
+        .iter()
+        .flat_map(|(name, rule)| exceptions.judge(name, &rule(&tree)))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn exceptions_are_for_rules_that_exist() {
+    let exceptions = std::fs::read_to_string(exceptions_path()).unwrap();
+    let exceptions = Exceptions::parse(&exceptions).unwrap();
+    for rule in exceptions.0.keys() {
+        assert!(RULES.iter().any(|(name, _)| name == rule), "{rule}");
+    }
+}
+
+#[test]
+fn licences_and_versions_are_those_of_deny_toml() {
+    let policy = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let policy = Policy::parse(&policy).unwrap();
+    let manifest = root().join("Cargo.toml");
+    let metadata = MetadataCommand::new()
+        .manifest_path(manifest)
+        .exec()
+        .unwrap();
+    let packages = needed(&metadata);
+    assert!(packages.len() > 10, "{packages:?}");
+    let wrong = policy.judge(packages);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn cargo_deny_agrees() {
+    let installed = Command::new("cargo").args(["deny", "--version"]).output();
+    if !installed.is_ok_and(|output| output.status.success()) {
+        println!("skipped: cargo deny is not installed");
+        return;
+    }
+    let checks = ["deny", "--offline", "check", "licenses", "bans"];
+    let status = Command::new("cargo")
+        .args(checks)
+        .current_dir(root())
+        .status();
+    assert!(status.unwrap().success());
+}
