@@ -133,7 +133,6 @@ class Work:
         if need > available:
             raise SystemExit(f"not enough memory: {receivers} copies of {size // MIB} MiB and the source need "
                              f"{need // MIB} MiB, {available // MIB} MiB are free in {self.path.parent}")
-        self.warm(need)
         with open(self.source, "wb") as f:
             for _ in range(size // MIB):
                 f.write(os.urandom(MIB))  # random: nothing can compress it
@@ -142,8 +141,8 @@ class Work:
         """Touch as much memory as will be used and free it again.
 
         In a virtual machine a page that the host has not given yet costs about ten times as much
-        to write as one that it has, and whoever came first would pay for all. The seconds this
-        takes are that cost; when the memory is warm already, it is quick.
+        to write as one that it has, and the guest gives pages back that have been free for a few
+        seconds. Without this the first run pays, and every run that comes after a pause.
         """
         warm, block = self.path / "warm", bytes(8 * MIB)
         with open(warm, "wb", buffering=0) as f:
@@ -158,6 +157,7 @@ class Work:
 
     def prepare(self, hosts):
         self.clear()
+        self.warm(self.source.stat().st_size * len(hosts))
         for host in hosts:
             (self.path / host).mkdir()
         (self.path / "log").mkdir()
