@@ -53,7 +53,7 @@ pub enum Says {
     Nothing(&'static str),
 }
 
-/// Where in the tables of [`super::predict`] a claim is.
+/// Where in the tables of [`super::predict()`] a claim is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Place {
     /// Which table.

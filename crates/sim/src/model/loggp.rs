@@ -3,7 +3,7 @@
 //!
 //! A message of `k` bytes keeps its sender busy for `o_s`, leaves byte by byte every `G`, is under way
 //! for `L`, and keeps its receiver busy for `o_r`; between two messages of one node lies `g` (A.
-//! Alexandrov, M. Ionescu, K. Schauer, C. Scheiman: LogGP, 1995; P2's reference [2]).
+//! Alexandrov, M. Ionescu, K. Schauer, C. Scheiman: LogGP, 1995; P2's reference \[2\]).
 
 use super::rounds;
 

@@ -1,9 +1,10 @@
 //! LoP and the n-way dissemination barrier (P2 sections 2.3 and 3).
 //!
 //! In LogP a message costs the same whatever was sent before it. LoP lets overhead and latency
-//! depend on how many messages leave together: `o(P)` and `L(P)`. P2 shows both as plots and refers to
-//! its reference [13] for a formula; the two here are ours, the simplest with the behaviour that P2
-//! describes: messages share a start-up, and those that meet at a receiver are in each other's way.
+//! depend on how many messages leave together: `o(P)` and `L(P)`. P2 shows both as plots and refers
+//! to its reference \[13\] for a formula; the two here are ours, the simplest with the behaviour
+//! that P2 describes: messages share a start-up, and those that meet at a receiver are in each
+//! other's way.
 
 use super::levels;
 

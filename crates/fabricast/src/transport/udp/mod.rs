@@ -340,7 +340,7 @@ impl Udp {
     }
 
     /// Somebody says that `node` is at `address`. Nothing goes there but one question of
-    /// [`hearsay::LEN`] bytes, until it has been answered from there; what comes from there is
+    /// `hearsay::LEN` bytes, until it has been answered from there; what comes from there is
     /// taken as with [`Transport::peer`].
     pub fn hearsay(&mut self, node: NodeId, address: SocketAddr) {
         let address = scoped(address, self.device.index);
