@@ -115,9 +115,9 @@ pub enum ReachRule {
 /// When a sender starts: udpcast's rules.
 #[derive(Clone, Debug)]
 pub struct StartRule {
-    /// Start when so many receivers are there ...
+    /// Start when this many receivers are there and [`StartRule::min_wait`] is over.
     pub min_receivers: usize,
-    /// ... and this long has passed since the first of them came.
+    /// Do not start earlier than this after the first receiver came.
     pub min_wait: Duration,
     /// Start anyway, with those that are there, this long after the first of them came.
     pub max_wait: Option<Duration>,

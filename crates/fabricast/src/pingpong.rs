@@ -12,7 +12,7 @@ use fabricast_proto::{Dest, NodeId};
 use crate::net::Clock;
 use crate::transport::{Outgoing, Transport};
 
-/// Who asks; those who answer are 1, 2, ...
+/// The node that asks. Those that answer are 1 and upwards.
 pub const ASKER: NodeId = NodeId(0);
 
 /// Round trips that are not counted: the first ones find caches cold and neighbours unknown.

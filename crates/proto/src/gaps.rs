@@ -1,7 +1,7 @@
 //! What a receiver of one stream has, as two bitmaps over a ring (P1.8).
 //!
 //! ```text
-//!   … placed … | cum        filled       high |        cum + window
+//!     placed   | cum        filled       high |        cum + window
 //!              |  seen, partly placed  · gaps |  nothing yet
 //! ```
 //! *Seen* says that a packet need not be sent again; *placed* says that its bytes are where they

@@ -28,13 +28,14 @@ pub struct Member {
     pub reach: Reach,
     /// Nobody waits for it any more.
     pub gone: bool,
-    /// It reports to somebody else ...
+    /// The receiver reports to a collector, not to the sender.
     pub delegated: bool,
-    /// ... it and all who report to it have placed everything before this.
+    /// The receiver and all that report to it have placed everything before this.
     pub below: Seq,
-    /// It (with [`crate::scheme::Told::Tree`] all below it) has placed everything before this ...
+    /// The receiver has placed everything before this; with [`crate::scheme::Told::Tree`] so have
+    /// all below it.
     pub cum: Seq,
-    /// ... and can take what lies before this.
+    /// The receiver can take what lies before this: its advertised window.
     pub limit: Seq,
     /// When `cum` last moved.
     pub advanced: Time,
@@ -48,9 +49,10 @@ pub struct Member {
     pub repairs: u64,
     /// When it was last heard.
     pub heard: Option<Time>,
-    /// What it last told: `cum`, `high`, its first gap, new packets received ...
+    /// What the receiver last reported: `cum`, `high`, its first gap, new packets received. A
+    /// receiver can make these numbers up.
     pub seen: (Seq, Seq, Seq, u32),
-    /// ... and when that last changed. A receiver can make these numbers up.
+    /// When `seen` last changed.
     pub moved: Time,
     /// When it last got on: it, or somebody who reports through it, had placed more.
     pub got_on: Time,
@@ -68,9 +70,10 @@ pub struct Member {
     pub unanswered: u32,
     /// It has been reported as slow, and has not moved since.
     pub slow: bool,
-    /// What is lost on the way to it ...
+    /// What is lost on the way to the receiver.
     pub losses: Losses,
-    /// ... as counted up to here: the lane's number, its new packets, and how many had been received.
+    /// Where the count of `losses` stands: the lane's number, its new packets, and how many of them
+    /// had been received.
     pub counted: (u32, u32, u32),
     /// How many probes it took to have an answer.
     pub probes: u32,

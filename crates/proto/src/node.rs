@@ -28,9 +28,9 @@ use crate::wire::{self, Frame, Header, Origin, Probe, Query, Reply, flag};
 
 /// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
 const ACKS_MAX: usize = 64;
-/// All members together answer one probe so often, if there are no more of them, ...
+/// Answers that all members together give to one probe. In a larger group each member gives one.
 const ANSWERED: usize = 32;
-/// ... and each no more than so often.
+/// Answers that one member gives to one probe at most.
 const ANSWERS_MAX: usize = 8;
 
 /// One process's end of the protocol.

@@ -41,12 +41,12 @@ const RECENT: usize = 8;
 const BEST_FADES: f64 = 1.0;
 /// A queue above the aim is to be gone after so long, in µs.
 const DRAIN_US: f64 = 60_000.0;
-/// The pace probes upwards by this above what has been seen to arrive, ...
+/// Least share by which the pace probes above what has been seen to arrive.
 const UP_MIN: f64 = 0.02;
-/// ... by this where it has fallen below [`FALLEN`] of what arrived before, since there the link
-/// has carried more, ...
+/// Share by which it probes where the rate has fallen below [`FALLEN`] of what arrived before:
+/// there the link has carried more.
 const UP_BACK: f64 = 0.1;
-/// ... and by no more than this.
+/// Greatest share by which it probes.
 const UP_MAX: f64 = 0.5;
 /// A rate below this share of the best that arrived in the last seconds has fallen.
 const FALLEN: f64 = 0.8;
@@ -58,11 +58,12 @@ const LASTING: f64 = 256.0;
 const LEARN_FREELY: f64 = 200.0;
 /// By how much usual loss rises in a second, at most, while losses are beyond it.
 const USUAL_RISES: f64 = 0.05;
-/// A loss that was measured longer ago says nothing, ...
+/// A loss that was measured longer ago than this is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
-/// ... nor does a delivered rate ...
+/// A delivered rate that was measured longer ago than this is not used.
 const DELIVERED_AGE: Duration = Duration::from_millis(250);
-/// ... nor one in which nothing arrived for so long: that was an outage, not a slow link.
+/// A delivered rate during which nothing arrived for this long is not used: that was an outage, not
+/// a slow link. In µs.
 const OUTAGE_US: u32 = 250_000;
 /// For so long the rate falls to a quarter at most because of losses alone.
 const FALL_TIME: Duration = Duration::from_secs(1);

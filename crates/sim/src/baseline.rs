@@ -45,9 +45,9 @@ pub struct Baseline {
     pub segment: u64,
     /// Bytes that a host has under way at once.
     pub ahead: u64,
-    /// When the root begins ...
+    /// When the root begins.
     pub start: Duration,
-    /// ... and when others do who are not there from the beginning.
+    /// Hosts that are not there from the beginning, and when they begin.
     pub enter: Vec<(usize, Duration)>,
 }
 

@@ -211,7 +211,7 @@ pub struct Convergence {
     pub lost_later: f64,
     /// Share of the link used before the step, from half a second on.
     pub share_before: f64,
-    /// ... and from a second after it to the end.
+    /// Share of the link used from a second after the step to the end.
     pub share_after: f64,
 }
 

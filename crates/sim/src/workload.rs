@@ -100,9 +100,9 @@ pub struct BarrierPlan {
     pub group: usize,
     /// How each is made.
     pub algorithms: Vec<Barrier>,
-    /// When all members enter the first ...
+    /// When all members enter the first barrier, except those of `late`.
     pub start: Duration,
-    /// ... but for these hosts, which enter it then.
+    /// Hosts that enter the first barrier later, and when.
     pub late: Vec<(usize, Duration)>,
     /// A host thinks up to so long between leaving one and asking for the next.
     pub think_max: Duration,
@@ -199,7 +199,7 @@ impl Cost {
         self.send.as_nanos() as u64 + bytes * self.byte_ps / 1000
     }
 
-    /// ... and of the receiver's.
+    /// What a datagram of so many bytes takes of the receiver's processor, in nanoseconds.
     pub fn receive_ns(&self, bytes: u64) -> u64 {
         self.receive.as_nanos() as u64 + bytes * self.byte_ps / 1000
     }

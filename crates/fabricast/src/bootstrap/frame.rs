@@ -3,7 +3,7 @@
 //! ```text
 //!   0        1                          4
 //!   ┌────────┬──────────────────────────┬───────────────
-//!   │ kind   │ length (big-endian)      │ bytes …
+//!   │ kind   │ length (big-endian)      │ bytes
 //!   └────────┴──────────────────────────┴───────────────
 //! ```
 //! Kind `M`: a message in JSON. Kind `B`: bulk bytes that were asked for.

@@ -49,9 +49,9 @@ pub struct Hello {
     /// What to call it in tables: its host name, and where the file goes.
     #[serde(deserialize_with = "text")]
     pub name: String,
-    /// Port at which it takes datagrams ...
+    /// UDP port at which the receiver takes datagrams.
     pub udp_port: u16,
-    /// ... at this address, if not the one that it connects from.
+    /// Address at which the receiver takes datagrams, if it is not the one that it connects from.
     pub udp_address: Option<IpAddr>,
     /// Largest datagram that its interface takes, in bytes.
     pub datagram: u32,

@@ -68,11 +68,11 @@ pub(super) enum Ended {
 /// Counters of a context, all since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Of the protocol, on the network ...
+    /// Counters of the protocol on the network.
     pub node: fabricast_proto::Counters,
-    /// ... and between processes of this host.
+    /// Counters of the protocol between processes of this host.
     pub near: fabricast_proto::Counters,
-    /// Of the memory that they share.
+    /// Counters of the memory that processes of this host share.
     pub shm: ShmCounters,
     /// Of the driver.
     pub driver: driver::Counters,

@@ -16,13 +16,14 @@ use crate::error::Error;
 use crate::object::Divisible;
 use crate::transport::udp::Waker;
 
-/// While callers come and go they do the work; when none has for this long the thread does it, as soon as it looks. It looks
-/// so often while copies are left, ...
+/// Callers do the work while they come and go. When no caller has come for this long, the progress
+/// thread works as soon as it looks. It looks this often while copies are left.
 const TURN: Duration = Duration::from_millis(1);
-/// ... and else, as long as callers keep coming, less and less often, up to this. Acknowledgements, and what is to be
-/// repeated of a barrier, can be so late, ...
+/// Longest time between two looks of the thread while callers keep coming and no copies are left.
+/// Acknowledgements and repeated flags of a barrier can be late by this.
 const BUSY_MAX: Duration = Duration::from_millis(4);
-/// ... and while one of them blocks, up to this.
+/// Longest time between two looks of the thread while a caller blocks. Acknowledgements can be late
+/// by this, too.
 const TURN_MAX: Duration = Duration::from_millis(50);
 
 /// What the thread does, as callers see it: for how long it sleeps, and whether what arrives ends that.
@@ -210,10 +211,10 @@ mod tests {
         Time(n * 1_000_000)
     }
 
-    /// How long it rests each time it looks, as long as callers keep coming ...
+    /// How long the thread rests after each look while callers keep coming. There is always a caller
+    /// inside, but not the same one.
     fn rests(copies: bool) -> Vec<Duration> {
         let mut turns = Turns::new();
-        // ... and there is always one inside, but not the same.
         (1..9)
             .map(|i| turns.next(ms(i), true, ms(i), copies).unwrap())
             .collect()

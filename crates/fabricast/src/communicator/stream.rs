@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use fabricast_proto::Time;
 
-/// Calls with less than this between them follow each other without a pause ...
+/// Calls with less time than this between them follow each other without a pause.
 const PAUSE: Duration = Duration::from_micros(10);
-/// ... and so do those with less than this part of the time that the last one took to send, though not with as much as any
-/// waits: where receivers that it wakes take the core from the root, it comes back late.
+/// Calls also follow each other without a pause if the time between them is less than this part of
+/// what the last one took to send, up to [`WAIT_MAX`]. Receivers that are woken may take the core
+/// from the root, which then comes back late.
 const PAUSE_PART: u32 = 4;
 /// So many of them leave at once before the others wait.
 const STREAK: u32 = 8;

@@ -22,9 +22,9 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{Reply, Word, flag};
 
-/// Nothing has moved for so long: time to ask. It doubles each time in vain ...
+/// When nothing has moved for this long, the node probes its peers. Each probe in vain doubles it.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// ... this often: up to half a second.
+/// How often [`PATIENCE`] doubles at most: up to half a second.
 const DOUBLINGS: u32 = 8;
 /// Peers that are asked in one go, and the pause before the next ones.
 const ASKED_AT_ONCE: u32 = 64;
@@ -86,9 +86,9 @@ struct Current {
     /// Words of this round that have gone out, and waits that are over.
     sent: usize,
     waited: usize,
-    /// It stops before its last round, until it may go on ...
+    /// The node stops before the last round until it may go on.
     held: bool,
-    /// ... and has come so far, and said so.
+    /// The node has come to the last round, and has reported that.
     stopped: bool,
 }
 

@@ -118,9 +118,9 @@ pub struct Place {
     pub group: GroupId,
     /// Who sends it.
     pub root: NodeId,
-    /// This node's position among the receivers ...
+    /// This node's position among the receivers.
     pub turn: u32,
-    /// ... and how many there are.
+    /// How many receivers there are.
     pub receivers: u32,
     /// Whom this node tells.
     pub collector: NodeId,
@@ -164,9 +164,9 @@ pub struct Inbound {
     hold_max: u32,
     /// What is missing before this may be asked for: all that is posted, and what came and could not be held.
     askable: Seq,
-    /// Packets that the receive buffer holds ...
+    /// Packets that the receive buffer holds, of all streams.
     buffers: u32,
-    /// ... and how many of them are for this stream.
+    /// Packets of this stream that the receive buffer may hold.
     backlog: u32,
     /// Whether that must not be exceeded.
     credits: bool,

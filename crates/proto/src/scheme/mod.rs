@@ -114,7 +114,7 @@ pub struct Detect {
     /// When all has been sent, the root asks after two round trips already, but not before this; and a receiver
     /// asks again after five times this.
     pub tail_min: Duration,
-    /// ... up to this.
+    /// The time of `ask_min` doubles up to this.
     pub ask_max: Duration,
 }
 

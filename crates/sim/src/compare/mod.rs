@@ -42,10 +42,10 @@ const FANOUT: usize = 32;
 /// The bounds of a run of `auto`.
 const AUTO_WITHIN: Duration = Duration::from_secs(60);
 const AUTO_EVENTS: u64 = 1_000_000_000;
-/// The others are given up after so many times the time, or the events, that `auto` took, ...
+/// The other schemes are given up after this many times the time, or the events, that `auto` took.
 const TIMES: u32 = 20;
 const TIMES_EVENTS: u64 = 3;
-/// ... though not before these.
+/// The other schemes are not given up before this time and this many events.
 const WITHIN_LEAST: Duration = Duration::from_secs(2);
 const EVENTS_LEAST: u64 = 4_000_000;
 

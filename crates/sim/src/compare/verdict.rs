@@ -142,9 +142,9 @@ mod tests {
             ((105, 105), &[(100, 100)], (Equal, Equal)),
             ((106, 100), &[(100, 100)], (Worse, Better)),
             ((100, 106), &[(105, 100)], (Better, Worse)),
-            // One that is slower by far may be as thrifty as it likes, ...
+            // One that is slower by far may be as thrifty as it likes.
             ((100, 900), &[(106, 100), (100, 890)], (Better, Equal)),
-            // ... and may be the only other one.
+            // The slow and thrifty one may be the only other one.
             ((100, 900), &[(106, 100)], (Better, Better)),
         ] {
             let c = comparison(auto, others);

@@ -14,9 +14,9 @@ pub(super) enum Leaving {
     Answering(Time),
 }
 
-/// After all have met, a group is there for so long, to answer who lost a word ...
+/// After its last barrier a group stays for this long, to answer members that lost a flag.
 const ANSWERING: Duration = Duration::from_millis(50);
-/// ... and until nobody owes it an answer, but not beyond this.
+/// A group to which a member still owes an answer stays for longer, but at most for this long.
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// Stands for everybody's groups while there are none; no group has this number.

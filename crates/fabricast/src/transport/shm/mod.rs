@@ -44,9 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Counters of a [`Shm`], all since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShmCounters {
-    /// Datagrams written, each once however many processes it was for ...
+    /// Datagrams written; each counts once, however many processes it was for.
     pub datagrams_sent: u64,
-    /// ... and their bytes.
+    /// Bytes of the datagrams written.
     pub bytes_sent: u64,
     /// Datagrams taken.
     pub datagrams_received: u64,

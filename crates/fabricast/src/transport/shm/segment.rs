@@ -5,7 +5,7 @@
 //! nobody can take away what another one has mapped.
 //!
 //! ```text
-//!   words   [ key, processes, ring words ]  [ claimed ][ head ][ state ] for each   ring 0, ring 1, ...
+//!   words   [ key, processes, ring words ]  [ claimed ][ head ][ state ] for each   one ring for each
 //! ```
 
 use std::io;
