@@ -15,8 +15,8 @@ enum {
 /* What one operation takes, back to back, until the slowest rank is through. */
 struct measured {
     uint32_t ranks;
-    uint32_t bytes;              /* of a broadcast; 0 is a barrier, ... */
-    char schedule[SCHEDULE_MAX]; /* ... and how ours is made */
+    uint32_t bytes;              /* of a broadcast; 0 is a barrier */
+    char schedule[SCHEDULE_MAX]; /* of a barrier: how ours is made */
     uint64_t ours_ns, library_ns;
 };
 
@@ -29,9 +29,9 @@ struct verdict {
 struct choice {
     int points;
     struct point {
-        uint64_t up_to; /* broadcasts of so many bytes are judged by this one ... */
+        uint64_t up_to; /* broadcasts of so many bytes, unless an earlier one is for them */
         const struct measured *by;
-    } of[POINTS_MAX]; /* ... unless by an earlier one */
+    } of[POINTS_MAX];
     const struct measured *barrier; /* the fastest of ours, if any was measured */
 };
 

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* It looks so often, ... */
-enum { LOOK_MS = 250, GRACE_MS = 2000 }; /* ... and gives a rank so long to end by itself. */
+/* How often it looks for ranks that are lost, and how long it gives a rank to end by itself. */
+enum { LOOK_MS = 250, GRACE_MS = 2000 };
 
 static struct {
     pthread_t thread;

@@ -117,7 +117,7 @@ pub enum ReachRule {
 pub struct StartRule {
     /// Start when this many receivers are there and [`StartRule::min_wait`] is over.
     pub min_receivers: usize,
-    /// Do not start earlier than this after the first receiver came.
+    /// [`StartRule::min_receivers`] alone do not start earlier than this after the first one came.
     pub min_wait: Duration,
     /// Start anyway, with those that are there, this long after the first of them came.
     pub max_wait: Option<Duration>,

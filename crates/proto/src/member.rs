@@ -49,7 +49,7 @@ pub struct Member {
     pub repairs: u64,
     /// When it was last heard.
     pub heard: Option<Time>,
-    /// What the receiver last reported: `cum`, `high`, its first gap, new packets received. A
+    /// What the receiver last reported: `below`, `high`, its first gap, new packets received. A
     /// receiver can make these numbers up.
     pub seen: (Seq, Seq, Seq, u32),
     /// When `seen` last changed.

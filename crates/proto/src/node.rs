@@ -609,8 +609,10 @@ impl Node {
             }
             Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
                 let root = group.root.as_mut().filter(|_| f.nonce == from.0);
-                if let Some(root) = root.filter(|_| f.flags & flag::MULTICAST != 0) {
-                    root.regained(now, from, &mut self.out);
+                let root = root.filter(|_| f.flags & flag::MULTICAST != 0);
+                // Barriers, and streams that begin later, use multicast again, too.
+                if root.is_some_and(|root| root.regained(now, from, &mut self.out)) {
+                    group.set_reach(from, Reach::Multicast, &mut self.out);
                 }
             }
             Frame::ProbeAck(f) => {

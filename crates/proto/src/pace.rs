@@ -35,7 +35,7 @@ const QUEUE_AIM_US: f64 = 2_500.0;
 const QUEUE_HIGH_US: f64 = 5_000.0;
 /// A queue, or a delivered rate, counts if it has been no better for so long.
 const STANDING: Duration = Duration::from_millis(40);
-/// Rounds that are remembered for that.
+/// Rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
 /// The best delivered rate fades by this share in a second.
 const BEST_FADES: f64 = 1.0;
@@ -52,7 +52,7 @@ const UP_MAX: f64 = 0.5;
 const FALLEN: f64 = 0.8;
 /// Loss above the usual one, as a share, that is taken for congestion.
 const LOSS_EXCESS: f64 = 0.15;
-/// It must last for so many packets, and for [`STANDING`]: bursts of losses do not.
+/// Excess loss must last for so many packets, and for [`STANDING`]: bursts of losses do not.
 const LASTING: f64 = 256.0;
 /// Until so many packets have been sent, every loss is taken for usual.
 const LEARN_FREELY: f64 = 200.0;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, Header, flag};
 use fabricast_proto::{
-    Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Placement,
-    Reach, Reached, Refused, Scheme, Seq, Session, Time, Token,
+    Barrier, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
+    Placement, Reach, Reached, Refused, Scheme, Seq, Session, Time, Token,
 };
 
 const CHUNK: u32 = 64;
@@ -1058,6 +1058,76 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
         members: vec![],
     };
     assert_eq!(n.command(Time(3), unknown), Err(Refused::NoGroup));
+}
+
+/// To whom node 0 sends the words of a barrier whose release is for all. Multicast was known not to
+/// reach node 1; `regained`: it has answered a multicast since then.
+fn released_to(regained: bool) -> Vec<Dest> {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    let (group, members) = (GroupId(1), vec![NodeId(1)]);
+    assert_eq!(
+        n.command(Time(1), Command::Unreached { group, members }),
+        Ok(None)
+    );
+    bcast(&mut n, 1, 1);
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    for m in [1, 2] {
+        tell(&mut n, m, at(1), (0, 100, 0), None);
+    }
+    let mut answered = !regained;
+    for ms in 2..1000 {
+        for (output, head) in drain(&mut n, at(ms)) {
+            let Output::Transmit(t) = output else {
+                continue;
+            };
+            if !answered && t.to == Dest::Group(group) && t.payload.is_none() {
+                answer(&mut n, 1, at(ms), &head);
+                answered = n.members(group).all(|m| m.reach == Reach::Multicast);
+            }
+        }
+    }
+    assert!(answered, "it was not tried again");
+    let (algorithm, now) = (Barrier::Release { fanout: 2 }, at(1000));
+    let enter = Command::Barrier {
+        group,
+        algorithm,
+        held: false,
+    };
+    assert!(n.command(now, enter).is_ok());
+    drain(&mut n, now);
+    for source in [1, 2] {
+        let word = wire::Word {
+            group,
+            at: Reached {
+                count: Seq(1),
+                round: 0,
+            },
+            heard: None,
+            barrier: Some(algorithm),
+            flags: 0,
+        };
+        n.packet(now, now, &header(source), &Frame::Word(word));
+    }
+    let has_word = |head: &[u8]| {
+        let datagram = wire::decode(head).expect("a good datagram");
+        datagram
+            .frames()
+            .any(|frame| matches!(frame, Frame::Word(_)))
+    };
+    let said = drain(&mut n, now).into_iter();
+    said.filter_map(|(output, head)| match output {
+        Output::Transmit(t) if has_word(&head) => Some(t.to),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn barriers_use_multicast_again_for_whom_it_reaches_again() {
+    let (all, one) = (Dest::Group(GroupId(1)), Dest::Node(NodeId(1)));
+    assert_eq!(released_to(false), [all, one]);
+    assert_eq!(released_to(true), [all]);
 }
 
 #[test]

@@ -12,7 +12,8 @@ const DEEPEST: usize = 10;
 /// Finds folders that the tree lacks, and entries of which there is no file and no folder.
 ///
 /// An entry is a line of the tree: names, two spaces or more, a description. A name that ends
-/// with `/` is a folder, any other a file, whose extension `.rs` or `.md` may be left out.
+/// with `/` is a folder, any other a file, whose extension `.rs` or `.md` may be left out, or a
+/// module's folder.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.file(TEXT) else {
         return vec![Finding::new(TEXT, 1, "is not there")];

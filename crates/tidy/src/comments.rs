@@ -3,35 +3,35 @@
 use crate::tree::{Finding, Tree};
 
 /// The extensions of files with comments, and what begins a comment in them.
-const MARKS: [(&str, &str); 8] = [
-    ("rs", "//"),
-    ("c", "//"),
-    ("h", "//"),
-    ("toml", "#"),
-    ("py", "#"),
-    ("sh", "#"),
-    ("F90", "!"),
-    ("", "#"),
+const MARKS: [(&str, &[&str]); 8] = [
+    ("rs", &["// ", "/// ", "//! "]),
+    ("c", &["/* ", "// "]),
+    ("h", &["/* ", "// "]),
+    ("toml", &["# "]),
+    ("py", &["# "]),
+    ("sh", &["# "]),
+    ("F90", &["! "]),
+    ("", &["# "]),
 ];
 
-/// Finds comments that go on in the comment of another item, as an ellipsis shows.
+/// Finds comments that go on in the comment of another item, as an ellipsis shows: alone in a line
+/// or behind code. `WORD...`, as synopses have it, is no ellipsis.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {
-        let Some((_, mark)) = MARKS
+        let Some((_, marks)) = MARKS
             .iter()
             .find(|(extension, _)| *extension == file.extension())
         else {
             continue;
         };
         for (line, text) in file.lines() {
-            let comment = text.trim();
-            let Some(comment) = comment.strip_prefix(mark) else {
+            let Some((_, comment)) = marks.iter().find_map(|mark| text.split_once(mark)) else {
                 continue;
             };
-            let words = comment.trim_start_matches(['/', '!']).trim();
-            let open = |dots| words.starts_with(dots) || words.ends_with(dots);
-            if open("...") || open("…") {
+            let words = comment.trim_end_matches("*/").trim();
+            let begins = words.starts_with("...") || words.starts_with('…');
+            if begins || words.ends_with(" ...") || words.ends_with(" …") {
                 let what = "the comment goes on elsewhere; each comment stands alone";
                 findings.push(Finding::new(&file.path, line, what));
             }
@@ -53,6 +53,12 @@ mod tests {
         };
         assert_eq!(lines(text), [1, 3]);
         assert_eq!(lines("//! Three dots (`...`) within are good.\n"), [0; 0]);
-        assert_eq!(lines("let x = [a, ..]; // ...\n"), [0; 0]);
+        assert_eq!(lines("// agent HOST COMMAND...\n"), [0; 0]);
+        assert_eq!(lines(&format!("let x = 1; // {} of these\n", "...")), [1]);
+        let c = check(&Tree::of(&[(
+            "a.h",
+            "int a; /* at most, ... */\n/* both */\n",
+        )]));
+        assert_eq!(c.len(), 1);
     }
 }

@@ -20,10 +20,13 @@ struct Import {
     to: usize,
 }
 
-fn imports(of: &Crate) -> Vec<Import> {
+/// The imports between the files of a crate, one for each pair. With `reexports`, a re-export is an
+/// import, too.
+fn imports(of: &Crate, reexports: bool) -> Vec<Import> {
     let mut all = Vec::new();
     for (from, module) in of.modules.iter().enumerate() {
-        for (line, path) in &module.uses {
+        let more = module.reexports.values().filter(|_| reexports);
+        for (line, path) in module.uses.iter().chain(more) {
             let line = *line;
             all.extend(of.resolve(path).map(|to| Import { from, line, to }));
         }
@@ -34,11 +37,16 @@ fn imports(of: &Crate) -> Vec<Import> {
     all
 }
 
-/// Finds the imports that are part of a circle of files.
+/// Finds the imports that are part of a circle of files, and files that cannot be read as Rust. A
+/// re-export alone makes no circle: a module may show what its children define.
 pub fn circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for of in Crate::all(tree) {
-        let imports = imports(&of);
+        for module in &of.modules {
+            let error = module.error.as_ref();
+            findings.extend(error.map(|error| Finding::new(&module.file, 1, error)));
+        }
+        let imports = imports(&of, false);
         let edges = imports
             .iter()
             .map(|import| (import.from as u32, import.to as u32));
@@ -51,7 +59,7 @@ pub fn circles(tree: &Tree) -> Vec<Finding> {
         }
         for Import { from, line, to } in imports {
             if circle[from] == circle[to] {
-                let what = format!("a circle: {} imports this file, too", of.modules[to].file);
+                let what = format!("part of a circle, by {}", of.modules[to].file);
                 findings.push(Finding::new(&of.modules[from].file, line, what));
             }
         }
@@ -59,28 +67,33 @@ pub fn circles(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds imports from a lower room to a higher one, and rooms without a place.
+/// Finds imports from a lower room to a higher one, rooms without a place, and places without a
+/// room. Crates that the list leaves out have no rooms.
 pub fn rooms(tree: &Tree) -> Vec<Finding> {
     type Rooms = BTreeMap<String, Vec<String>>;
-    let Some(rooms) = tree
-        .file(ROOMS)
-        .and_then(|f| toml::from_str::<Rooms>(&f.text).ok())
-    else {
-        return vec![Finding::new(
-            ROOMS,
-            1,
-            "is not there, or is no table of lists",
-        )];
+    let Some(file) = tree.file(ROOMS) else {
+        return vec![Finding::new(ROOMS, 1, "is not there")];
     };
+    let rooms = match toml::from_str::<Rooms>(&file.text) {
+        Ok(rooms) => rooms,
+        Err(error) => return vec![Finding::new(ROOMS, 1, error.to_string())],
+    };
+    let all = Crate::all(tree);
     let mut findings = Vec::new();
-    for of in Crate::all(tree) {
-        let Some(order) = rooms.get(&of.name) else {
+    for (name, order) in &rooms {
+        let Some(of) = all.iter().find(|of| of.name == *name) else {
+            findings.push(Finding::new(ROOMS, 1, format!("there is no crate {name}")));
             continue;
         };
-        let place = |module: usize| {
-            let room = of.modules[module].path.first()?;
-            order.iter().position(|name| name == room)
-        };
+        for room in order {
+            if !of
+                .modules
+                .iter()
+                .any(|module| module.path.first() == Some(room))
+            {
+                findings.push(Finding::new(ROOMS, 1, format!("{name} has no room {room}")));
+            }
+        }
         for module in &of.modules {
             if let Some(room) = module.path.first()
                 && !order.contains(room)
@@ -89,7 +102,11 @@ pub fn rooms(tree: &Tree) -> Vec<Finding> {
                 findings.push(Finding::new(&module.file, 1, what));
             }
         }
-        for Import { from, line, to } in imports(&of) {
+        let place = |module: usize| {
+            let room = of.modules[module].path.first()?;
+            order.iter().position(|name| name == room)
+        };
+        for Import { from, line, to } in imports(of, true) {
             if let (Some(here), Some(there)) = (place(from), place(to))
                 && there > here
             {
@@ -117,6 +134,13 @@ mod tests {
         let found = circles(&Tree::of(&[LIB, there, back]));
         let places: Vec<_> = found.iter().map(|f| (f.path.as_str(), f.line)).collect();
         assert_eq!(places, [(there.0, 2), (back.0, 1)]);
+        let far = ("crates/x/src/high.rs", "use crate::third::T; pub struct H;");
+        let third = ("crates/x/src/third.rs", "use crate::low::L; pub struct T;");
+        assert_eq!(circles(&Tree::of(&[LIB, there, far, third])).len(), 3);
+        assert_eq!(
+            circles(&Tree::of(&[LIB, ("crates/x/src/low.rs", "no Rust")])).len(),
+            1
+        );
         let free = ("crates/x/src/low.rs", "pub struct L;");
         assert_eq!(circles(&Tree::of(&[LIB, free, back])), []);
     }
@@ -136,6 +160,14 @@ mod tests {
         let down = ("crates/x/src/high.rs", "use crate::low::L; pub struct H;");
         let low = ("crates/x/src/low.rs", "pub struct L;");
         assert_eq!(rooms(&Tree::of(&[order, LIB, low, down])), []);
+        let shows = (
+            "crates/x/src/low.rs",
+            "pub use crate::high::H; pub struct L;",
+        );
+        let high = ("crates/x/src/high.rs", "pub struct H;");
+        assert_eq!(rooms(&Tree::of(&[order, LIB, shows, high])).len(), 1);
+        let gone = (ROOMS, "x = [\"low\", \"high\", \"gone\"]\ny = []");
+        assert_eq!(rooms(&Tree::of(&[gone, LIB, low, down])).len(), 2);
         let more = ("crates/x/src/new.rs", "");
         assert_eq!(rooms(&Tree::of(&[order, LIB, low, down, more])).len(), 1);
     }

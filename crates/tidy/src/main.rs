@@ -1,17 +1,27 @@
-//! Prints what breaks the repository's rules; `--lower` lowers the numbers of `exceptions.toml`.
+//! Prints what breaks the repository's rules beyond `exceptions.toml`; with `--all`, what breaks
+//! them at all. `--lower` lowers the numbers of `exceptions.toml`.
 
 use std::process::ExitCode;
 
 use fabricast_tidy::{Exceptions, RULES, Tree, exceptions_path, root};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let lower = match std::env::args().nth(1).as_deref() {
-        None => false,
-        Some("--lower") => true,
-        Some(other) => return Err(format!("unknown argument {other}; there is --lower").into()),
+    let argument = std::env::args().nth(1);
+    let (all, lower) = match argument.as_deref() {
+        None => (false, false),
+        Some("--all") => (true, false),
+        Some("--lower") => (false, true),
+        Some(other) => {
+            return Err(format!("unknown argument {other}; there are --all and --lower").into());
+        }
     };
     let tree = Tree::read(&root())?;
-    let mut exceptions = Exceptions::parse(&std::fs::read_to_string(exceptions_path())?)?;
+    let path = exceptions_path();
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut exceptions = match all {
+        true => Exceptions::default(),
+        false => Exceptions::parse(&text)?,
+    };
     let mut code = ExitCode::SUCCESS;
     for (name, rule) in RULES {
         let findings = rule(&tree);
@@ -24,7 +34,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     }
     if lower {
-        std::fs::write(exceptions_path(), exceptions.to_string())?;
+        std::fs::write(path, exceptions.to_string())?;
     }
     Ok(code)
 }

@@ -8,11 +8,12 @@ const TABLE: &str = "CONTRIBUTING.md";
 /// Finds mutants that the table lacks, and rows of the table that are no mutants.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(code) = tree
-        .file(CODE)
-        .and_then(|file| syn::parse_file(&file.text).ok())
-    else {
-        return vec![Finding::new(CODE, 1, "is not there, or is not Rust")];
+    let Some(code) = tree.file(CODE) else {
+        return vec![Finding::new(CODE, 1, "is not there")];
+    };
+    let code = match syn::parse_file(&code.text) {
+        Ok(code) => code,
+        Err(error) => return vec![Finding::new(CODE, 1, error.to_string())],
     };
     let variants: Vec<String> = code
         .items
@@ -30,17 +31,17 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let begin = table
         .lines()
         .find(|(_, text)| text.starts_with("| mutant |"));
-    let begin = begin.map_or(usize::MAX, |(line, _)| line);
+    let begin = begin.map(|(line, _)| line);
     let rows: Vec<(usize, &str)> = table
         .lines()
-        .skip_while(|&(line, _)| line < begin)
+        .skip_while(|&(line, _)| begin.is_none_or(|begin| line < begin))
         .take_while(|(_, text)| text.starts_with('|'))
         .filter_map(|(line, text)| Some((line, text.strip_prefix("| `")?.split('`').next()?)))
         .collect();
     for name in &variants {
         if !rows.iter().any(|(_, row)| row == name) {
             let what = format!("the table of mutants lacks {name}");
-            findings.push(Finding::new(TABLE, begin.min(table.text.len()), what));
+            findings.push(Finding::new(TABLE, begin.unwrap_or(1), what));
         }
     }
     for (line, row) in rows {

@@ -8,7 +8,7 @@ use crate::tree::{Finding, Tree};
 const LIBRARY: [&str; 2] = ["crates/fabricast/src/", "crates/proto/src/"];
 
 /// Finds options (`--name`) and variables (`FABRICAST_NAME`) in the library's sources, in code and
-/// comments. Its tests may name them.
+/// comments. Files of tests may name them.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let named = Regex::new(r"(?:^|[^-\w])(--[a-z][a-z-]+)|\b(FABRICAST_[A-Z_]+)").expect("valid");
     let mut findings = Vec::new();

@@ -23,12 +23,13 @@ pub struct Module {
     pub file: String,
     /// Its place in the crate.
     pub path: ModulePath,
-    /// Paths within the crate that the file uses, each with its line. Re-exports are left out.
+    /// Paths within the crate that the file uses, each with its line. A name that is re-exported
+    /// counts where the file uses it itself. Paths within calls of macros are not seen.
     pub uses: Vec<(usize, ModulePath)>,
-    /// Names that the file re-exports, and the paths that they stand for.
-    reexports: BTreeMap<String, ModulePath>,
-    /// Modules of which the file re-exports everything.
-    globs: Vec<ModulePath>,
+    /// Names that the file re-exports, with the line and the path that they stand for.
+    pub reexports: BTreeMap<String, (usize, ModulePath)>,
+    /// Why the file cannot be read as Rust.
+    pub error: Option<String>,
 }
 
 /// The modules of one crate, without its tests.
@@ -78,25 +79,14 @@ impl Crate {
         let Some(name) = path.get(module.path.len()).filter(|_| most > 0) else {
             return Some(at);
         };
-        if let Some(target) = module.reexports.get(name) {
+        if let Some((_, target)) = module.reexports.get(name) {
             return self.resolve_within(target, most - 1);
-        }
-        for glob in &module.globs {
-            let target = [glob.as_slice(), &path[module.path.len()..]].concat();
-            let found = self.resolve_within(&target, most - 1);
-            if found.is_some_and(|found| self.defines(found, name)) {
-                return found;
-            }
         }
         Some(at)
     }
 
     fn at(&self, path: &[String]) -> Option<usize> {
         self.modules.iter().position(|module| module.path == path)
-    }
-
-    fn defines(&self, module: usize, name: &str) -> bool {
-        self.modules[module].reexports.contains_key(name)
     }
 }
 
@@ -119,16 +109,30 @@ impl Module {
             path: module_path(&file.path),
             uses: Vec::new(),
             reexports: BTreeMap::new(),
-            globs: Vec::new(),
+            error: None,
         };
-        if let Ok(parsed) = syn::parse_file(&file.text) {
-            let here = module.path.clone();
-            let mut reader = Reader {
-                module: &mut module,
-                here,
-                all,
-            };
-            reader.visit_file(&parsed);
+        let parsed = match syn::parse_file(&file.text) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                module.error = Some(error.to_string());
+                return module;
+            }
+        };
+        let here = module.path.clone();
+        let mut reader = Reader {
+            module: &mut module,
+            here,
+            all,
+            names: Vec::new(),
+        };
+        reader.visit_file(&parsed);
+        let names = reader.names;
+        for (line, name) in names {
+            let target = module
+                .reexports
+                .get(&name)
+                .map(|(_, target)| target.clone());
+            module.uses.extend(target.map(|target| (line, target)));
         }
         module
     }
@@ -140,6 +144,8 @@ struct Reader<'a> {
     module: &'a mut Module,
     here: ModulePath,
     all: &'a [ModulePath],
+    /// First names of the paths in the file, with their lines.
+    names: Vec<(usize, String)>,
 }
 
 impl Reader<'_> {
@@ -188,11 +194,10 @@ impl Reader<'_> {
             }
             syn::UseTree::Glob(leaf) => {
                 let line = leaf.star_token.spans[0].start().line;
-                if let Some(target) = self.absolute(path) {
-                    match public {
-                        true => self.module.globs.push(target),
-                        false => self.module.uses.push((line, target)),
-                    }
+                if public && self.absolute(path).is_some() {
+                    self.module.error = Some(format!("line {line}: re-exports must be named"));
+                } else if let Some(target) = self.absolute(path) {
+                    self.module.uses.push((line, target));
                 }
             }
         }
@@ -206,11 +211,12 @@ impl Reader<'_> {
         let Some(target) = self.absolute(&full) else {
             return;
         };
+        let line = ident.span().start().line;
         match name.filter(|_| public && self.here == self.module.path) {
             Some(name) => {
-                self.module.reexports.insert(name, target);
+                self.module.reexports.insert(name, (line, target));
             }
-            None => self.module.uses.push((ident.span().start().line, target)),
+            None => self.module.uses.push((line, target)),
         }
     }
 }
@@ -219,6 +225,17 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if !for_tests(item) {
             visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        let attributes = match item {
+            syn::ImplItem::Const(item) => &item.attrs,
+            syn::ImplItem::Fn(item) => &item.attrs,
+            _ => return visit::visit_impl_item(self, item),
+        };
+        if !only_tests(attributes) {
+            visit::visit_impl_item(self, item);
         }
     }
 
@@ -243,11 +260,12 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             .iter()
             .map(|part| part.ident.to_string())
             .collect();
-        if parts.len() > 1
-            && let Some(target) = self.absolute(&parts)
-        {
-            let line = path.segments[0].ident.span().start().line;
-            self.module.uses.push((line, target));
+        let line = path.segments[0].ident.span().start().line;
+        match self.absolute(&parts).filter(|_| parts.len() > 1) {
+            Some(target) => self.module.uses.push((line, target)),
+            None => self
+                .names
+                .extend(parts.into_iter().next().map(|name| (line, name))),
         }
         visit::visit_path(self, path);
     }
@@ -255,17 +273,28 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
 /// Whether `item` is compiled for tests alone.
 fn for_tests(item: &syn::Item) -> bool {
-    let attributes = match item {
+    only_tests(match item {
         syn::Item::Const(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
         syn::Item::Fn(item) => &item.attrs,
         syn::Item::Impl(item) => &item.attrs,
         syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
         syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        syn::Item::Type(item) => &item.attrs,
         syn::Item::Use(item) => &item.attrs,
         _ => return false,
-    };
+    })
+}
+
+/// Whether one of the attributes is `cfg(test)` or `cfg(all(test, …))`.
+fn only_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        let only = |list: &syn::MetaList| list.tokens.to_string().starts_with("test");
+        let only = |list: &syn::MetaList| {
+            let condition = list.tokens.to_string();
+            condition == "test" || condition.starts_with("all (test ,")
+        };
         attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(only)
     })
 }
@@ -304,5 +333,25 @@ mod tests {
             .collect();
         let (a, c) = ("crates/x/src/a/mod.rs", "crates/x/src/a/c.rs");
         assert_eq!(files, [(1, a), (1, c), (3, a)]);
+    }
+
+    #[test]
+    fn a_name_that_a_file_re_exports_and_uses_is_a_use() {
+        let uses = |text| {
+            let tree = Tree::of(&[
+                ("crates/x/src/lib.rs", "mod a;"),
+                ("crates/x/src/a/mod.rs", text),
+                ("crates/x/src/a/c.rs", "pub struct Thing;"),
+            ]);
+            let mut all = Crate::all(&tree);
+            let at = all[0].modules.iter().position(|m| m.path == ["a"]).unwrap();
+            all.remove(0).modules.remove(at)
+        };
+        assert_eq!(uses("mod c;\npub use c::Thing;").uses, []);
+        let used = uses("mod c;\npub use c::Thing;\nfn f(_: Thing) {}\nfn g() { Thing::h() }");
+        let thing = ["a", "c", "Thing"].map(String::from).to_vec();
+        assert_eq!(used.uses, [(3, thing.clone()), (4, thing)]);
+        assert!(uses("mod c;\npub use c::*;").error.is_some());
+        assert!(uses("this is not Rust").error.is_some());
     }
 }

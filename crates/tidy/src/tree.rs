@@ -33,10 +33,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the repository at `root`. Files that are not UTF-8 are left out.
+    /// Reads the repository at `root`. Files that are not UTF-8, or cannot be read,
+    /// are left out.
     ///
     /// # Errors
-    /// A folder or file that cannot be read.
+    /// A folder that cannot be read.
     pub fn read(root: &Path) -> Result<Tree, ignore::Error> {
         let walk = ignore::WalkBuilder::new(root)
             .hidden(false)
@@ -65,7 +66,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// A tree of one file, for tests of rules.
+    /// A tree of these files, for tests of rules.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Tree {
         let file = |&(path, text): &(&str, &str)| File {

@@ -15,7 +15,7 @@ const GENERATED: [&str; 5] = [
 ];
 
 /// Finds lines of more than 100 characters. A row of a Markdown table cannot be wrapped, nor can a
-/// line whose last word is an address that begins within the 100 columns.
+/// line that ends with the address of a page.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {

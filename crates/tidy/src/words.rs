@@ -1,6 +1,6 @@
 //! Words that the glossary has retired are used no more.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::tree::{Finding, Tree};
 
@@ -19,11 +19,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(glossary) = tree.file(GLOSSARY) else {
         return vec![Finding::new(GLOSSARY, 1, "is not there")];
     };
-    let retired: BTreeSet<&str> = glossary
-        .lines()
-        .filter_map(|(_, line)| line.strip_prefix('|')?.split('|').nth(1))
-        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
-        .collect();
+    let mut retired: BTreeMap<&str, &str> = BTreeMap::new();
+    for (_, line) in glossary.lines() {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        if let (Some(word), Some(instead_of)) = (cells.next(), cells.next()) {
+            let names = instead_of.split('`').skip(1).step_by(2);
+            retired.extend(names.map(|name| (name, word)));
+        }
+    }
     let mut findings = Vec::new();
     for file in &tree.files {
         if !EXTENSIONS.contains(&file.extension())
@@ -33,8 +36,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         }
         for (line, text) in file.lines() {
             for word in words(text) {
-                if retired.contains(word.as_str()) {
-                    let what = format!("the glossary has retired the word {word}");
+                if let Some(better) = retired.get(word.as_str()) {
+                    let what = format!("instead of {word} the glossary has {better}");
                     findings.push(Finding::new(&file.path, line, what));
                 }
             }

@@ -97,6 +97,12 @@ impl Peer {
         self.input = Vec::new();
     }
 
+    /// Whether the connection takes a descriptor without a place in the transfer: its peer has not
+    /// said who it is, or has been told that there is nothing more to say.
+    pub fn has_no_place(&self) -> bool {
+        !self.known || self.closing
+    }
+
     /// Whether it is to be served without a word from the network.
     pub fn is_waiting(&self) -> bool {
         self.more

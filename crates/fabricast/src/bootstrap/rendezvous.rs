@@ -445,7 +445,7 @@ impl Server {
                 return;
             }
         };
-        let strangers = self.peers.values().filter(|p| !p.known);
+        let strangers = self.peers.values().filter(|p| p.has_no_place());
         if strangers.count() >= self.strangers_max {
             self.make_room();
         }
@@ -463,9 +463,12 @@ impl Server {
         self.peers.insert(key, peer);
     }
 
-    /// Closes the oldest connection that has not said who it is; false if there is none.
+    /// Closes the oldest connection that has no place: one that has been told everything, else one
+    /// that has not said who it is. False if there is none.
     fn make_room(&mut self) -> bool {
-        let oldest = self.peers.iter().find(|(_, p)| !p.known);
+        let told = |p: &Peer| p.closing && !p.has_output();
+        let oldest = self.peers.iter().find(|(_, p)| told(p));
+        let oldest = oldest.or_else(|| self.peers.iter().find(|(_, p)| p.has_no_place()));
         let Some(key) = oldest.map(|(key, _)| *key) else {
             return false;
         };
@@ -553,7 +556,7 @@ impl Server {
             .iter()
             .filter(|(_, p)| {
                 let limit = if p.closing { LINGER } else { STRANGER };
-                (!p.known || p.closing) && now.duration_since(p.since) > limit
+                p.has_no_place() && now.duration_since(p.since) > limit
             })
             .map(|(k, _)| *k)
             .collect();

@@ -74,11 +74,11 @@ pub struct Statistics {
     pub near: fabricast_proto::Counters,
     /// Counters of the memory that processes of this host share.
     pub shm: ShmCounters,
-    /// Of the driver.
+    /// Counters of the driver on the network.
     pub driver: driver::Counters,
-    /// Of the sockets.
+    /// Counters of the sockets.
     pub udp: UdpCounters,
-    /// Of injected faults.
+    /// Counters of injected faults.
     pub faults: FaultCounters,
     /// Broadcasts that this process started as root.
     pub sent: u64,
@@ -438,7 +438,11 @@ impl<O: Divisible> Engine<O> {
                     }
                     continue;
                 }
-                Event::Path { reach, .. } => {
+                Event::Path { node, reach, .. } => {
+                    if way == Way::Far && reach == Reach::Multicast {
+                        let hosts = &self.hosts;
+                        self.unreached.retain(|&other| !hosts.share(node, other));
+                    }
                     self.statistics.unreached += u64::from(reach != Reach::Multicast);
                     continue;
                 }

@@ -20,7 +20,7 @@ use crate::transport::udp::Waker;
 /// thread works as soon as it looks. It looks this often while copies are left.
 const TURN: Duration = Duration::from_millis(1);
 /// Longest time between two looks of the thread while callers keep coming and no copies are left.
-/// Acknowledgements and repeated flags of a barrier can be late by this.
+/// Acknowledgements and repeated words of a barrier can be late by this.
 const BUSY_MAX: Duration = Duration::from_millis(4);
 /// Longest time between two looks of the thread while a caller blocks. Acknowledgements can be late
 /// by this, too.

@@ -88,7 +88,7 @@ struct Current {
     waited: usize,
     /// The node stops before the last round until it may go on.
     held: bool,
-    /// The node has come to the last round, and has reported that.
+    /// The node has done all rounds before the last, and has reported that.
     stopped: bool,
 }
 

@@ -164,11 +164,11 @@ pub struct Inbound {
     hold_max: u32,
     /// What is missing before this may be asked for: all that is posted, and what came and could not be held.
     askable: Seq,
-    /// Packets that the receive buffer holds, of all streams.
+    /// Packets that the receive buffer can hold, of all streams.
     buffers: u32,
     /// Packets of this stream that the receive buffer may hold.
     backlog: u32,
-    /// Whether that must not be exceeded.
+    /// Whether the sender must not exceed `backlog` (P1.10).
     credits: bool,
     /// Boundary packets of which only some bytes are placed: number and bytes.
     partial: Vec<(Seq, u32)>,

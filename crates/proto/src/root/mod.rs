@@ -292,7 +292,10 @@ impl Root {
         }
         lane.follows = reach == Reach::Multicast;
         self.members[i].losses = Losses::default();
-        if let Some(group) = &self.lanes[self.members[i].lane] {
+        // A rate that nothing was sent at has not been found: the new lane finds its own.
+        if let Some(group) = &self.lanes[self.members[i].lane]
+            && group.pacer.bytes() > 0
+        {
             lane.pacer.begin_at(group.pacer.rate() / 2);
         }
         let free = self.lanes.iter().position(Option::is_none);

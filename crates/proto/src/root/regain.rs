@@ -69,15 +69,15 @@ impl Root {
         }))
     }
 
-    /// A member has answered: multicast reaches it again.
-    pub fn regained(&mut self, now: Time, node: NodeId, out: &mut VecDeque<Output>) {
+    /// A member has answered: multicast reaches it again. False if that is an old answer.
+    pub fn regained(&mut self, now: Time, node: NodeId, out: &mut VecDeque<Output>) -> bool {
         let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
-            return;
+            return false;
         };
         let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
         let m = &mut self.members[i];
         if m.reach != Reach::Unicast || !m.is_mine() || m.trial.at.is_none() {
-            return; // an old answer
+            return false;
         }
         m.reach = Reach::Multicast;
         (m.trial.at, m.trial.reached) = (None, now);
@@ -93,6 +93,7 @@ impl Root {
             node,
             reach: Reach::Multicast,
         }));
+        true
     }
 
     /// Whether multicast reaches this member, as far as is known.

@@ -14,7 +14,7 @@ pub(super) enum Leaving {
     Answering(Time),
 }
 
-/// After its last barrier a group stays for this long, to answer members that lost a flag.
+/// After its last barrier a group stays for this long, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
 /// A group to which a member still owes an answer stays for longer, but at most for this long.
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
