@@ -30,7 +30,7 @@ use crate::wire::{self, Frame, Header, Origin, Probe, Query, Reply, flag};
 const ACKS_MAX: usize = 64;
 /// Answers that all members together give to one probe. In a larger group each member gives one.
 const ANSWERED: usize = 32;
-/// Answers that one member gives to one probe at most.
+/// A member gives at most this many answers to one probe.
 const ANSWERS_MAX: usize = 8;
 
 /// One process's end of the protocol.

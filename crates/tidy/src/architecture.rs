@@ -9,7 +9,7 @@ const TEXT: &str = "ARCHITECTURE.md";
 /// description above it.
 const DEEPEST: usize = 10;
 
-/// Finds folders that the tree lacks, and entries of which there is no file and no folder.
+/// Finds folders that the tree lacks, and entries that name neither a file nor a folder.
 ///
 /// An entry is a line of the tree: names, two spaces or more, a description. A name that ends
 /// with `/` is a folder, any other a file, whose extension `.rs` or `.md` may be left out, or a

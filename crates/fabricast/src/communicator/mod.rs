@@ -8,8 +8,9 @@
 //! A [`Context`] is one process's end: its sockets, its node, its connection to the process that
 //! watches all of them (`peers`). A [`Group`] is an ordered set of processes that all name it by one number. A
 //! blocked caller steps the engine itself, and between steps lets the runtime above make progress
-//! of its own; whoever ends another's operation wakes it. When no caller is inside, the `progress`
-//! thread answers what others ask and repairs what they lost. Nobody sleeps with the lock.
+//! of its own. A thread that ends another's operation wakes it. When no caller is inside, the
+//! `progress` thread answers what others ask and repairs what they lost. Nobody sleeps with the
+//! lock.
 
 mod card;
 mod engine;

@@ -2,8 +2,8 @@
 //!
 //! Each process writes all that it sends, to groups and to nodes alike, once, into a `ring` of its
 //! own, which all others read; each takes what is for it. A process that falls a whole ring behind
-//! has lost datagrams, and who sleeps is woken by a `doorbell`. Whoever has the memory is of the
-//! job: what stands in it can be wrong, which harms nobody's memory, but not forged.
+//! has lost datagrams. A `doorbell` wakes a process that sleeps. Only processes of the job have the
+//! memory: what stands in it can be wrong, which harms nobody's memory, but not forged.
 //!
 //! ```text
 //!   ring 0  ▓▓▓▓▓▓▓▓▓▓─►  written by process 0, read by 1, 2, ...        one `segment`
