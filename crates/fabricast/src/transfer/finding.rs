@@ -146,8 +146,9 @@ pub struct Finder<'a> {
     /// When the last urgent trouble was told.
     alarmed: Option<Instant>,
     trouble: Trouble,
-    /// Whether `trouble` is urgent and has not been told.
-    alarming: bool,
+    /// The last urgent trouble that has not been told. It waits here for its turn, for meanwhile
+    /// `trouble` may become another.
+    urgent: Option<Trouble>,
     /// Whether it was told that there are several senders. Once is enough.
     several_told: bool,
     /// The last sender that was given up.
@@ -187,7 +188,7 @@ impl<'a> Finder<'a> {
             began,
             told: began,
             alarmed: None,
-            alarming: false,
+            urgent: None,
             several_told: false,
             given_up: None,
         })
@@ -299,7 +300,9 @@ impl<'a> Finder<'a> {
     /// From now on this is the matter.
     fn is(&mut self, trouble: Trouble) {
         let several = matches!(trouble, Trouble::Several(_));
-        self.alarming |= trouble.is_urgent() && !(several && self.several_told);
+        if trouble.is_urgent() && !(several && self.several_told) {
+            self.urgent = Some(trouble.clone());
+        }
         self.several_told |= several;
         self.trouble = trouble;
     }
@@ -310,18 +313,19 @@ impl<'a> Finder<'a> {
             true => TRYING_FIRST,
             false => TRYING,
         };
-        let alarm = self.alarming && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
-        if !alarm && self.told.elapsed() < pause {
+        let urgent = self.urgent.is_some() && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
+        if !urgent && self.told.elapsed() < pause {
             return;
         }
         self.told = Instant::now();
-        if std::mem::take(&mut self.alarming) {
+        let urgent = self.urgent.take();
+        if urgent.is_some() {
             self.alarmed = Some(self.told);
         }
         tell(RecvEvent::Trying {
             from: self.options.from.clone(),
             seconds: self.began.elapsed().as_secs_f64(),
-            reason: self.trouble.to_string(),
+            reason: urgent.as_ref().unwrap_or(&self.trouble).to_string(),
         });
     }
 
@@ -551,4 +555,46 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
         }
     };
     Listener::new(&indices, random()?).map_err(fails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reasons that `finder` tells now.
+    fn told(finder: &mut Finder<'_>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        finder.tell(&mut |event| match event {
+            RecvEvent::Trying { reason, .. } => reasons.push(reason),
+            other => panic!("{other:?}"),
+        });
+        reasons
+    }
+
+    #[test]
+    fn why_a_sender_was_given_up_is_told_even_if_the_trouble_is_another_by_then() {
+        let mut options = RecvOptions::new("copy");
+        options.from = Some("192.0.2.1".into());
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let mut finder = Finder::new(&options, deadline, &mut |_| ()).unwrap();
+        let offer = Offer {
+            address: "192.0.2.1:7".parse().unwrap(),
+            name: "file".into(),
+            len: None,
+        };
+        assert_eq!(told(&mut finder).len(), 0);
+        finder.give_up(offer.clone(), &Error::Refused("the first".into()));
+        let first = told(&mut finder);
+        assert!(first[0].contains("the first"), "{first:?}");
+        // Too soon after the first one.
+        finder.give_up(offer.clone(), &Error::Refused("the second".into()));
+        assert_eq!(told(&mut finder).len(), 0);
+        finder.is(Trouble::OtherFiles(offer));
+        finder.alarmed = Instant::now().checked_sub(AT_ONCE);
+        let second = told(&mut finder);
+        assert!(second[0].contains("the second"), "{second:?}");
+        // Once is enough.
+        finder.alarmed = Instant::now().checked_sub(AT_ONCE);
+        assert_eq!(told(&mut finder).len(), 0);
+    }
 }
