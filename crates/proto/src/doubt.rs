@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use crate::rng::Rng;
+use crate::nonce::Nonces;
 use crate::time::Time;
 
 /// A question without a reply is repeated after this time, which doubles with each repetition.
@@ -45,13 +45,13 @@ impl Doubt {
     }
 
     /// The nonce of a question to be asked now, if one is due.
-    pub fn poll(&mut self, now: Time, rng: &mut Rng) -> Option<u64> {
+    pub fn poll(&mut self, now: Time, nonces: &mut Nonces) -> Option<u64> {
         if now < self.due || self.asked == ASKED_MAX {
             return None;
         }
         self.due = now + ASK_MIN * (1 << self.asked);
         self.asked += 1;
-        Some(*self.nonce.get_or_insert_with(|| rng.bits()))
+        Some(*self.nonce.get_or_insert_with(|| nonces.secret()))
     }
 
     /// Whether a reply with this nonce answers it.
@@ -66,13 +66,13 @@ mod tests {
 
     #[test]
     fn it_is_asked_about_with_one_nonce_ever_more_rarely_and_then_dropped() {
-        let (mut rng, mut doubt) = (Rng::new(1), Doubt::new(Time(7)));
+        let (mut source, mut doubt) = (Nonces::new(1), Doubt::new(Time(7)));
         assert!(!doubt.is_answered(0));
         let (mut now, mut nonces) = (Time(7), Vec::new());
         while !doubt.is_over(now) {
-            let nonce = doubt.poll(now, &mut rng);
+            let nonce = doubt.poll(now, &mut source);
             nonces.push(nonce.expect("a question is due"));
-            assert_eq!(doubt.poll(now, &mut rng), None);
+            assert_eq!(doubt.poll(now, &mut source), None);
             now = doubt.wake();
         }
         assert_eq!(nonces.len(), ASKED_MAX as usize);

@@ -38,6 +38,7 @@ mod losses;
 mod member;
 pub mod mutant;
 mod node;
+mod nonce;
 mod pace;
 mod prove;
 mod reporters;

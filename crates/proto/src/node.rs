@@ -18,8 +18,8 @@ use crate::id::{Extent, GroupId, NodeId, OpId, Token};
 use crate::inbound::{Inbound, Place, Ride, Shared};
 use crate::limits;
 use crate::mutant::{self, Mutant};
+use crate::nonce::Nonces;
 use crate::prove::Prover;
-use crate::rng::Rng;
 use crate::root::{Charge, Root};
 use crate::scheme::{Scheme, Told};
 use crate::seq::Seq;
@@ -36,10 +36,7 @@ const ANSWERS_MAX: usize = 8;
 /// One process's end of the protocol.
 pub struct Node {
     config: Config,
-    /// Nonces of queries.
-    rng: Rng,
-    /// How often members have been probed: the nonce of a probe.
-    probings: u32,
+    nonces: Nonces,
     index: BTreeMap<GroupId, usize>,
     groups: Vec<Option<Group>>,
     /// Peers that are gone: what still comes from them is foreign.
@@ -215,12 +212,12 @@ impl Group {
     }
 
     /// A question that is due because somebody has contradicted what this node expects.
-    fn query(&mut self, now: Time, rng: &mut Rng) -> Option<(NodeId, Query)> {
+    fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<(NodeId, Query)> {
         let mut streams = self.inbound.iter_mut();
-        if let Some(asked) = streams.find_map(|s| Some((s.root(), s.query(now, rng)?))) {
+        if let Some(asked) = streams.find_map(|s| Some((s.root(), s.query(now, nonces)?))) {
             return Some(asked);
         }
-        let (rank, nonce) = self.words.as_mut()?.query(now, rng)?;
+        let (rank, nonce) = self.words.as_mut()?.query(now, nonces)?;
         let query = Query {
             group: self.id,
             seq: self.start,
@@ -248,8 +245,7 @@ impl Node {
         config.scheme = config.scheme.bounded();
         Node {
             config,
-            rng: Rng::new(seed),
-            probings: 0,
+            nonces: Nonces::new(seed),
             index: BTreeMap::new(),
             groups: Vec::new(),
             gone: BTreeSet::new(),
@@ -423,15 +419,13 @@ impl Node {
     }
 
     fn prove(&mut self, now: Time, group: GroupId, patience: [Duration; 2]) -> Result<(), Refused> {
-        // A probe is multicast, so its nonce tells old probes from new ones and hides nothing.
-        self.probings = self.probings.wrapping_add(1);
-        let nonce = self.probings;
+        let nonces = [self.nonces.multicast(), self.nonces.secret() as u32];
         let (at, group) = self.group(group)?;
         let node = self.config.node;
         let gone = |m: &NodeId| group.reach.get(m) == Some(&Reach::Nothing);
         let members = group.members.iter().filter(|m| **m != node && !gone(m));
         let pair = group.members.len() == 2;
-        let prover = Prover::new(now, group.id, nonce, members.copied(), patience, pair);
+        let prover = Prover::new(now, group.id, nonces, members.copied(), patience, pair);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
         }
@@ -598,7 +592,7 @@ impl Node {
                 self.counters.foreign += u64::from(!told);
             }
             Frame::Probe(f) => {
-                let mine = f.flags & flag::ALONE == 0 || f.nonce == self.config.node.0;
+                let mine = f.only.is_none_or(|only| only == self.config.node);
                 let copies = match mine {
                     true => group.answers(f),
                     false => 0,
@@ -608,10 +602,10 @@ impl Node {
                 }
             }
             Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
-                let root = group.root.as_mut().filter(|_| f.nonce == from.0);
-                let root = root.filter(|_| f.flags & flag::MULTICAST != 0);
+                let root = group.root.as_mut();
+                let answered = (from, f.nonce);
                 // Barriers, and streams that begin later, use multicast again, too.
-                if root.is_some_and(|root| root.regained(now, from, &mut self.out)) {
+                if root.is_some_and(|root| root.regained(now, answered, &mut self.out)) {
                     group.set_reach(from, Reach::Multicast, &mut self.out);
                 }
             }
@@ -808,7 +802,7 @@ impl Node {
             };
             return Some(datagram::put_word(to, &word, begin, head));
         }
-        if let Some((to, query)) = group.query(now, &mut self.rng) {
+        if let Some((to, query)) = group.query(now, &mut self.nonces) {
             return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
         }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
@@ -819,7 +813,10 @@ impl Node {
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
         let root = group.root.as_mut();
-        let mut send = root.and_then(|r| r.poll(now, &self.config, counters, out));
+        let mut send = root.and_then(|r| {
+            let send = r.poll(now, &self.config, counters, out);
+            send.or_else(|| r.trial(&mut self.nonces))
+        });
         for stream in &mut group.inbound {
             send = send.or_else(|| stream.relay(now, &self.config, counters, out));
         }

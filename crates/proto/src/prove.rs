@@ -29,7 +29,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Prover {
     group: GroupId,
-    nonce: u32,
+    /// Nonces of multicast probes, which everybody may see, and of unicast ones.
+    nonces: [u32; 2],
     /// How long to try unicast.
     unicast_for: Duration,
     until: Time,
@@ -54,7 +55,7 @@ impl Prover {
     pub fn new(
         now: Time,
         group: GroupId,
-        nonce: u32,
+        nonces: [u32; 2],
         members: impl Iterator<Item = NodeId>,
         [multicast, unicast]: [Duration; 2],
         pair: bool,
@@ -62,7 +63,7 @@ impl Prover {
         let alone = pair || multicast.is_zero();
         let prover = Prover {
             group,
-            nonce,
+            nonces,
             unicast_for: unicast,
             until: now + if alone { unicast } else { multicast },
             probes: 0,
@@ -78,9 +79,10 @@ impl Prover {
         prover
     }
 
-    /// A member answers.
+    /// A member answers. Before any unicast probe nobody can have its nonce, and who does not
+    /// receive the datagrams of `from` never has: such an answer in another's name decides nothing.
     pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
-        if probe.nonce != self.nonce {
+        if probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
             return;
         }
         if let Ok(i) = self.reach.binary_search_by_key(&from, |r| r.0) {
@@ -100,6 +102,10 @@ impl Prover {
                 }
             };
         }
+    }
+
+    fn nonce(&self, multicast: bool) -> u32 {
+        self.nonces[usize::from(!multicast)]
     }
 
     /// Members that have answered no probe yet.
@@ -160,8 +166,9 @@ impl Prover {
         }
         let mut probe = Probe {
             group: self.group,
-            nonce: self.nonce,
+            nonce: self.nonce(!self.unicast),
             flags: 0,
+            only: None,
         };
         let to = if self.unicast {
             let rest = &self.reach[self.cursor..];

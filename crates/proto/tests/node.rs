@@ -1075,8 +1075,19 @@ fn released_to(regained: bool) -> Vec<Dest> {
     for m in [1, 2] {
         tell(&mut n, m, at(1), (0, 100, 0), None);
     }
+    // What such an answer looks like is known, and the nonce of the probe is not.
+    let forged = |nonce| wire::Probe {
+        group,
+        nonce,
+        flags: flag::MULTICAST | flag::ALONE,
+        only: None,
+    };
     let mut answered = !regained;
     for ms in 2..1000 {
+        for nonce in [0, 1, 2] {
+            n.packet(at(ms), at(ms), &header(1), &Frame::ProbeAck(forged(nonce)));
+        }
+        assert!(answered || !n.members(group).all(|m| m.reach == Reach::Multicast));
         for (output, head) in drain(&mut n, at(ms)) {
             let Output::Transmit(t) = output else {
                 continue;
@@ -1131,6 +1142,49 @@ fn barriers_use_multicast_again_for_whom_it_reaches_again() {
 }
 
 #[test]
+fn a_forged_answer_to_a_probe_does_not_say_that_a_member_is_alone() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    let group = GroupId(1);
+    let prove = Command::Prove {
+        group,
+        multicast: Duration::from_secs(1),
+        unicast: Duration::from_secs(1),
+    };
+    assert_eq!(n.command(Time(1), prove), Ok(None));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut proven = 0;
+    for ms in 1..600 {
+        for (output, head) in drain(&mut n, at(ms)) {
+            proven += u32::from(output == Output::Event(Event::Proven(group)));
+            let Ok(datagram) = wire::decode(&head) else {
+                continue;
+            };
+            for frame in datagram.frames() {
+                let Frame::Probe(probe) = frame else { continue };
+                // A forger in the group sees what is multicast, and the nonce with it.
+                for (member, nonce) in [(1, 1), (1, probe.nonce), (2, probe.nonce)] {
+                    let flags = 0;
+                    let forged = Frame::ProbeAck(wire::Probe {
+                        nonce,
+                        flags,
+                        ..probe
+                    });
+                    n.packet(at(ms), at(ms), &header(member), &forged);
+                }
+            }
+            if ms > 500 {
+                answer(&mut n, 1, at(ms), &head);
+                answer(&mut n, 2, at(ms), &head);
+            }
+        }
+        assert_eq!(proven, u32::from(ms > 500) * proven, "after {ms} ms");
+    }
+    assert_eq!(proven, 1);
+    assert!(n.members(group).all(|m| m.reach == Reach::Multicast));
+}
+
+#[test]
 fn the_path_between_two_is_proven_by_unicast() {
     let mut n = node(0, 0, Scheme::auto());
     let add = Command::GroupAdd {
@@ -1169,13 +1223,13 @@ fn the_path_between_two_is_proven_by_unicast() {
 fn a_probe_for_one_is_answered_by_that_one() {
     let mut n = node(1, 0, Scheme::auto());
     add(&mut n, 1);
-    let probe = |flags, nonce| wire::Probe {
+    let probe = |nonce, only: Option<u32>| wire::Probe {
         group: GroupId(1),
         nonce,
-        flags,
+        flags: flag::MULTICAST | only.map_or(0, |_| flag::ALONE),
+        only: only.map(NodeId),
     };
-    let (all, one) = (flag::MULTICAST, flag::MULTICAST | flag::ALONE);
-    for p in [probe(all, 7), probe(one, 1), probe(one, 2)] {
+    for p in [probe(7, None), probe(8, Some(1)), probe(9, Some(2))] {
         n.packet(Time(2), Time(2), &header(0), &Frame::Probe(p));
     }
     let mut answers = Vec::new();
@@ -1186,7 +1240,12 @@ fn a_probe_for_one_is_answered_by_that_one() {
             _ => None,
         }));
     }
-    assert_eq!(answers, [probe(all, 7), probe(one, 1)]);
+    let only = None;
+    let to_one = wire::Probe {
+        only,
+        ..probe(8, Some(1))
+    };
+    assert_eq!(answers, [probe(7, None), to_one]);
 }
 
 /// Long packets are few at the pacer's first rate, and the sooner their reports come, the sooner it

@@ -148,6 +148,7 @@ impl Hostile {
                     group,
                     nonce: a,
                     flags: b as u8,
+                    only: None,
                 };
                 wire::put_probe_ack(&mut bytes, &probe);
             }

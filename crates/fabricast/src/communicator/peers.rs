@@ -46,6 +46,8 @@ const BYE: u8 = b'B';
 const LOST: u8 = b'L';
 /// The word names a group instead of a process.
 const ENDED: u8 = b'E';
+/// A peer that ends more groups than this is not believed.
+const ENDED_MAX: usize = 1 << 16;
 
 /// Who is lost, and how that was noticed.
 #[derive(Default)]
@@ -66,7 +68,10 @@ impl Record {
     }
 
     fn add(&self, rank: u32, how: String) {
-        self.all().push((rank, how));
+        let mut all = self.all();
+        if all.iter().all(|(known, _)| *known != rank) {
+            all.push((rank, how));
+        }
         self.any.store(true, Ordering::Release);
     }
 
@@ -105,6 +110,9 @@ pub(super) struct Peers {
 struct Line {
     rank: u32,
     stream: Arc<TcpStream>,
+    /// The word that is coming, and how much of it is here.
+    word: [u8; WORD_LEN],
+    len: usize,
 }
 
 impl Listener {
@@ -138,10 +146,9 @@ impl Listener {
             for mut stranger in mem::take(&mut strangers) {
                 match stranger.hear(session) {
                     Greeting::Incomplete if now < stranger.until => strangers.push_back(stranger),
-                    Greeting::Rank(rank) if is_missing(rank, &lines, size) => lines.push(Line {
-                        rank,
-                        stream: Arc::new(stranger.stream),
-                    }),
+                    Greeting::Rank(rank) if is_missing(rank, &lines, size) => {
+                        lines.push(Line::new(rank, stranger.stream));
+                    }
                     _ => {}
                 }
             }
@@ -249,8 +256,7 @@ impl Peers {
             let mut stream = TcpStream::connect_timeout(&address, JOIN)?;
             let hello = [&session.to_be_bytes()[..], &rank.to_be_bytes()].concat();
             stream.write_all(&hello)?;
-            let stream = Arc::new(stream);
-            Ok(Line { rank: 0, stream })
+            Ok(Line::new(0, stream))
         };
         let line =
             connect().map_err(|e| Error::io(format!("connecting to rank 0 at {address}"), e))?;
@@ -396,7 +402,8 @@ impl Watch {
                     Said::Bye => _ = self.lines.swap_remove(at),
                     Said::Lost(other) => self.record.add(other, "rank 0 says so".into()),
                     Said::Ended(group) => {
-                        if self.record.end(group) {
+                        let many = self.record.ended().len() >= ENDED_MAX;
+                        if !many && self.record.end(group) {
                             self.tell(ENDED, group);
                         }
                     }
@@ -437,23 +444,34 @@ fn word(what: u8, whom: u32) -> [u8; WORD_LEN] {
 }
 
 impl Line {
+    fn new(rank: u32, stream: TcpStream) -> Line {
+        Line {
+            rank,
+            stream: Arc::new(stream),
+            word: [0; WORD_LEN],
+            len: 0,
+        }
+    }
+
+    /// Reads what has come of one word.
     fn hear(&mut self) -> Said {
-        let mut word = [0; WORD_LEN];
-        match self.stream.peek(&mut word) {
+        match (&*self.stream).read(&mut self.word[self.len..]) {
             Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
-            Ok(WORD_LEN) => match (&*self.stream).read_exact(&mut word) {
-                Err(e) => Said::Closed(e.to_string()),
-                Ok(()) => {
-                    let [what, whom @ ..] = word;
-                    match what {
-                        BYE => Said::Bye,
-                        LOST => Said::Lost(u32::from_be_bytes(whom)),
-                        ENDED => Said::Ended(u32::from_be_bytes(whom)),
-                        _ => Said::Closed("it talks nonsense".into()),
-                    }
+            Ok(some) if self.len + some < WORD_LEN => {
+                self.len += some;
+                Said::Nothing
+            }
+            Ok(_) => {
+                self.len = 0;
+                let [what, whom @ ..] = self.word;
+                match what {
+                    BYE => Said::Bye,
+                    // Rank 0 alone has lines to all, and knows who is lost.
+                    LOST if self.rank == 0 => Said::Lost(u32::from_be_bytes(whom)),
+                    ENDED => Said::Ended(u32::from_be_bytes(whom)),
+                    _ => Said::Closed("it talks nonsense".into()),
                 }
-            },
-            Ok(_) => Said::Nothing,
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Said::Nothing,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Said::Nothing,
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
@@ -499,6 +517,57 @@ mod tests {
         assert_eq!(all.connections().count(), 2);
         all.close();
         drop((silent, other, nobody, ranks, later));
+    }
+
+    /// A rank by hand, and rank 0's watch.
+    fn by_hand(size: u32) -> (Vec<TcpStream>, Peers) {
+        let listener = listener();
+        let ranks = (1..size).map(|rank| {
+            let mut stream = TcpStream::connect(listener.address()).unwrap();
+            let hello = [&SESSION.to_be_bytes()[..], &rank.to_be_bytes()].concat();
+            stream.write_all(&hello).unwrap();
+            stream
+        });
+        let ranks = ranks.collect();
+        (ranks, listener.accept(SESSION, size).unwrap())
+    }
+
+    /// Who is lost, once somebody is.
+    fn lost(peers: &Peers) -> Vec<u32> {
+        let until = Instant::now() + JOIN;
+        while !peers.any_lost() {
+            assert!(Instant::now() < until, "nobody is lost");
+            thread::sleep(Duration::from_millis(1));
+        }
+        peers.all_lost().iter().map(|(rank, _)| *rank).collect()
+    }
+
+    #[test]
+    fn a_rank_that_is_lost_in_the_midst_of_a_word_is_noticed() {
+        let (mut ranks, mut peers) = by_hand(2);
+        ranks[0].write_all(&word(ENDED, 7)[..3]).unwrap();
+        thread::sleep(Duration::from_millis(20));
+        assert!(!peers.any_lost());
+        ranks[0].write_all(&word(ENDED, 7)[3..]).unwrap();
+        let until = Instant::now() + JOIN;
+        while !peers.has_ended(7) {
+            assert!(Instant::now() < until, "the rest of the word is not read");
+            thread::sleep(Duration::from_millis(1));
+        }
+        // All are told of the group. What nobody has read would be a reset at the end.
+        ranks[0].read_exact(&mut [0; WORD_LEN]).unwrap();
+        ranks[0].write_all(&[BYE]).unwrap();
+        drop(ranks);
+        assert_eq!(lost(&peers), [1]);
+        peers.close();
+    }
+
+    #[test]
+    fn a_rank_cannot_say_that_another_is_lost() {
+        let (mut ranks, mut peers) = by_hand(3);
+        ranks[0].write_all(&word(LOST, 2)).unwrap();
+        assert_eq!(lost(&peers), [1]);
+        peers.close();
     }
 
     #[test]

@@ -60,6 +60,7 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
         group: G,
         nonce,
         flags: 0,
+        only: None,
     };
     said(source, |bytes| wire::put_probe(bytes, &probe, 100))
 }

@@ -17,7 +17,7 @@ use crate::doubt::Doubt;
 use crate::id::{GroupId, OpId};
 use crate::limits;
 use crate::mutant::{self, Mutant};
-use crate::rng::Rng;
+use crate::nonce::Nonces;
 use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{Reply, Word, flag};
@@ -250,11 +250,11 @@ impl Words {
     }
 
     /// A question that is due: to which rank, and its nonce.
-    pub fn query(&mut self, now: Time, rng: &mut Rng) -> Option<(u32, u64)> {
+    pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<(u32, u64)> {
         // A rank that does not answer may have left; what it says comes again if it has not.
         self.doubts.retain(|d| !d.1.is_over(now));
         let mut doubts = self.doubts.iter_mut();
-        doubts.find_map(|(rank, doubt)| Some((*rank, doubt.poll(now, rng)?)))
+        doubts.find_map(|(rank, doubt)| Some((*rank, doubt.poll(now, nonces)?)))
     }
 
     /// A rank says how far it has come. Says whether it was asked.

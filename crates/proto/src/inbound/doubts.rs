@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::doubt::Doubt;
-use crate::rng::Rng;
+use crate::nonce::Nonces;
 use crate::wire::{Query, Reply};
 
 /// After the root has not known of an operation, no doubt arises for this time: one question in it
@@ -46,7 +46,7 @@ impl Inbound {
     }
 
     /// A question to the root that is due: about which packet, and its nonce.
-    pub fn query(&mut self, now: Time, rng: &mut Rng) -> Option<Query> {
+    pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<Query> {
         let (id, doubt) = self.doubts.op.as_mut()?;
         let op = self.ops.iter().find(|op| op.id == *id && !op.failed);
         let Some(op) = op.filter(|_| !doubt.is_over(now)) else {
@@ -57,7 +57,7 @@ impl Inbound {
         Some(Query {
             group: self.group,
             seq: op.base,
-            nonce: doubt.poll(now, rng)?,
+            nonce: doubt.poll(now, nonces)?,
         })
     }
 

@@ -532,9 +532,6 @@ impl Root {
             };
             return Some(Send::Sync { to, root, next });
         }
-        if let Some(send) = self.trial() {
-            return Some(send);
-        }
         if self.total.as_ref().is_some_and(|t| !t.is_open(now)) {
             return None;
         }

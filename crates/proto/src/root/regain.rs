@@ -2,6 +2,7 @@
 //! lane again when they have answered and caught up (P4.6).
 
 use super::*;
+use crate::nonce::Nonces;
 use crate::wire::Probe;
 
 /// How long after multicast was found not to reach a member it is tried again; doubled each time in vain.
@@ -17,6 +18,8 @@ pub struct Trial {
     wait: Duration,
     /// When it was last reached again.
     reached: Time,
+    /// The nonce of its last probe, unless that has been answered.
+    nonce: Option<u32>,
 }
 
 impl Trial {
@@ -25,6 +28,7 @@ impl Trial {
         at: None,
         wait: TRY_MIN,
         reached: Time::ZERO,
+        nonce: None,
     };
 }
 
@@ -60,27 +64,37 @@ impl Root {
     }
 
     /// The probe for a member that is tried again: it alone answers.
-    pub(super) fn trial(&mut self) -> Option<Send> {
+    pub fn trial(&mut self, nonces: &mut Nonces) -> Option<Send> {
         let node = self.tries.pop_front()?;
+        let found = self.members.binary_search_by_key(&node, |m| m.node);
+        let nonce = nonces.multicast();
+        self.members[found.ok()?].trial.nonce = Some(nonce);
         Some(Send::Probe(Probe {
             group: self.group,
-            nonce: node.0,
+            nonce,
             flags: flag::MULTICAST | flag::ALONE,
+            only: Some(node),
         }))
     }
 
-    /// A member has answered: multicast reaches it again. False if that is an old answer.
-    pub fn regained(&mut self, now: Time, node: NodeId, out: &mut VecDeque<Output>) -> bool {
+    /// A member has answered the probe with this nonce: multicast reaches it again. False if that
+    /// is not its last probe, or not the first answer.
+    pub fn regained(
+        &mut self,
+        now: Time,
+        (node, nonce): (NodeId, u32),
+        out: &mut VecDeque<Output>,
+    ) -> bool {
         let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
             return false;
         };
         let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
         let m = &mut self.members[i];
-        if m.reach != Reach::Unicast || !m.is_mine() || m.trial.at.is_none() {
+        if m.reach != Reach::Unicast || !m.is_mine() || m.trial.nonce != Some(nonce) {
             return false;
         }
         m.reach = Reach::Multicast;
-        (m.trial.at, m.trial.reached) = (None, now);
+        (m.trial.at, m.trial.reached, m.trial.nonce) = (None, now, None);
         m.hearing.start(now, m.seen.3, sent);
         let (cum, limit, ready) = (m.cum, m.limit, m.is_ready());
         if let Some(l) = &mut self.lanes[m.lane] {

@@ -1,11 +1,12 @@
 //! What a lane of the root has sent and may have to send again: a ring of slots (P1.3) and the
-//! queue of repairs. Both are bounded by the window, and neither allocates after it is made.
+//! queue of repairs. Both are bounded by the window.
 //!
 //! Who lacks a packet, and whom it has been sent again to, are sets of members beside the slots. They
 //! are touched only when a packet is reported; where they would be too large, two take the place of all:
 //! who asked first, and the others.
 
 mod sets;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -19,40 +20,16 @@ use crate::seq::Seq;
 use crate::sum::Sources;
 use crate::time::Time;
 use sets::Sets;
+use slots::{SOMEBODY, Slot, Slots};
 
 /// After so many repairs to the group, a packet that is still missing is sent to one by one.
 const MULTICASTS_MAX: u32 = 4;
 /// How many of the oldest repairs are looked at to find some that go together.
 const COMBINE: usize = 64;
-/// Where members are not told apart: somebody who is not known.
-const SOMEBODY: u32 = u32::MAX;
-/// There, who asked first is this one in the sets,
+/// Where members are not told apart, who asked first is this one in the sets,
 const FIRST: u32 = 0;
 /// and whoever else did is this one.
 const OTHERS: u32 = 1;
-
-/// A packet that may have to be sent again.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// When it was last sent.
-    at: Time,
-    /// In which flight.
-    flight: u32,
-    /// How often it has been sent again.
-    repairs: u32,
-    /// How many are in the set of those that lack it.
-    lacking: u32,
-    /// Where members are not told apart: who asked first.
-    first: u32,
-}
-
-const EMPTY: Slot = Slot {
-    at: Time::ZERO,
-    flight: 0,
-    repairs: 0,
-    lacking: 0,
-    first: SOMEBODY,
-};
 
 /// Who lacks a packet that is to be repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +45,7 @@ pub enum Lacking {
 /// Slots for `base .. base + size`, of which `base .. next` have been sent.
 #[derive(Clone, Debug)]
 pub struct Window {
-    slots: Vec<Slot>,
+    slots: Slots,
     /// Of each slot, who lacks its packet.
     lacks: Sets,
     /// Of each slot, to whom its packet has been sent again.
@@ -93,7 +70,7 @@ impl Window {
         let members = members.filter(|m| Sets::bytes(2 * size, m.len()) <= limits::SETS_BYTES);
         let bits = members.as_ref().map_or(2, Range::len);
         Window {
-            slots: vec![EMPTY; size],
+            slots: Slots::new(size),
             lacks: Sets::new(size, bits),
             served: Sets::new(size, bits),
             helped: Sets::new(1, bits),
@@ -150,13 +127,13 @@ impl Window {
     }
 
     /// Packet `next` is sent for the first time.
-    pub fn send(&mut self, now: Time, flight: u32) {
+    pub fn send(&mut self, now: Time, burst: u32) {
         debug_assert!(self.has_room());
         let at = self.at(self.next);
         self.slots[at] = Slot {
             at: now,
-            flight,
-            ..EMPTY
+            burst,
+            ..Slot::EMPTY
         };
         self.next += 1;
     }
@@ -168,7 +145,7 @@ impl Window {
         let n = (base.from(self.base) as u32).min(self.slots.len() as u32);
         for k in 0..n {
             let at = self.at(self.base + k);
-            let slot = core::mem::replace(&mut self.slots[at], EMPTY);
+            let slot = core::mem::replace(&mut self.slots[at], Slot::EMPTY);
             if slot.lacking > 0 || slot.repairs > 0 {
                 self.lacks.clear(at);
                 self.served.clear(at);
@@ -181,7 +158,7 @@ impl Window {
         }
     }
 
-    /// Member `who` lacks packet `seq`, as it was when flight `as_of` had reached it (`None`:
+    /// Member `who` lacks packet `seq`, as it was when burst `as_of` had reached it (`None`:
     /// unknown). Queues a repair unless one is queued or under way: a report that was made before
     /// the last repair could arrive says nothing. Says whether that is news.
     pub fn lacks(
@@ -219,15 +196,15 @@ impl Window {
         self.slots[self.at(seq)].lacking > 0
     }
 
-    /// Whether packet `seq` was sent for the first time so late that a report as of flight `as_of`
-    /// can say nothing of it: less than a round trip ago, and in a later flight.
+    /// Whether packet `seq` was sent for the first time so late that a report as of burst `as_of`
+    /// can say nothing of it: less than a round trip ago, and in a later burst.
     pub fn is_on_its_way(&self, now: Time, seq: Seq, as_of: Option<u32>, rtt: Duration) -> bool {
         let slot = &self.slots[self.at(seq)];
-        let later = as_of.is_some_and(|f| (slot.flight.wrapping_sub(f) as i32) > 0);
+        let later = as_of.is_some_and(|f| (slot.burst.wrapping_sub(f) as i32) > 0);
         slot.repairs == 0 && later && now.since(slot.at) < rtt
     }
 
-    /// Whether packet `seq`, reported by `who` as of flight `as_of`, is under way again.
+    /// Whether packet `seq`, reported by `who` as of burst `as_of`, is under way again.
     pub fn is_mended(
         &self,
         now: Time,
@@ -238,7 +215,7 @@ impl Window {
     ) -> bool {
         let at = self.at(seq);
         let slot = &self.slots[at];
-        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.flight) as i32) > 0);
+        let seen_later = as_of.is_some_and(|f| (f.wrapping_sub(slot.burst) as i32) > 0);
         let recent = slot.repairs > 0 && !seen_later && now.since(slot.at) < rto;
         let mended = recent && self.served.has(at, self.number(at, who));
         mended && !mutant::active(Mutant::StaleReportsBelieved)
@@ -278,7 +255,7 @@ impl Window {
 
     /// The repair that [`Window::peek_repair`] showed is sent, to one member or to all. If others
     /// are known to lack it, it stays the next one.
-    pub fn repair(&mut self, now: Time, flight: u32, to: Option<u32>) {
+    pub fn repair(&mut self, now: Time, burst: u32, to: Option<u32>) {
         let Some(&(seq, _)) = self.repairs.front() else {
             return;
         };
@@ -295,7 +272,7 @@ impl Window {
             self.lacks.clear(at);
             self.slots[at].lacking = 0;
         }
-        self.slots[at].departs(now, flight);
+        self.slots[at].departs(now, burst);
         if self.slots[at].lacking == 0 {
             self.repairs.pop_front();
         }
@@ -331,13 +308,13 @@ impl Window {
     }
 
     /// The repairs that [`Window::combine`] showed are sent as one.
-    pub fn repair_all(&mut self, now: Time, flight: u32, sources: &Sources) {
+    pub fn repair_all(&mut self, now: Time, burst: u32, sources: &Sources) {
         for seq in sources.iter() {
             let at = self.at(seq);
             self.served.add(at, self.lacks.get(at));
             self.lacks.clear(at);
             self.slots[at].lacking = 0;
-            self.slots[at].departs(now, flight);
+            self.slots[at].departs(now, burst);
         }
         for k in (0..self.repairs.len().min(COMBINE)).rev() {
             if !self.is_queued(self.repairs[k].0) {
@@ -374,15 +351,6 @@ impl Window {
             assert_eq!(self.slots[at].lacking, lacking, "{seq:?}");
             assert!(lacking > 0, "{seq:?} queued");
         }
-    }
-}
-
-impl Slot {
-    /// It is sent again.
-    fn departs(&mut self, now: Time, flight: u32) {
-        self.at = now;
-        self.flight = flight;
-        self.repairs = self.repairs.saturating_add(1);
     }
 }
 

@@ -127,7 +127,7 @@ proptest! {
             queue.retain(|n| *n >= base && who(&lacks, *n) > 0);
             lacks.retain(|n, l| *n >= base && !l.is_empty());
             w.invariants();
-            for (at, slot) in w.slots.iter().enumerate() {
+            for (at, slot) in (0..w.slots.len()).map(|at| (at, w.slots[at])) {
                 prop_assert!(slot.repairs > 0 || w.served.nth(at, 0).is_none(), "slot {}", at);
                 prop_assert!(slot.lacking > 0 || w.lacks.nth(at, 0).is_none(), "slot {}", at);
             }

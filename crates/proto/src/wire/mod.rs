@@ -90,7 +90,7 @@ pub mod flag {
     pub const RIDES: u8 = 2;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
-    /// Probe and its answer: the nonce is the number of the only node that is to answer.
+    /// Probe and its answer: the probe names the only node that is to answer.
     pub const ALONE: u8 = 2;
     /// Word: it goes to one node, and says how far that one has been heard to be.
     pub const ECHO: u8 = 2;
@@ -267,6 +267,8 @@ pub struct Probe {
     pub nonce: u32,
     /// [`flag::MULTICAST`], [`flag::ALONE`].
     pub flags: u8,
+    /// With [`flag::ALONE`], the only node that is to answer. An answer does not repeat it.
+    pub only: Option<NodeId>,
 }
 
 /// How far its source has come with the barriers of a group: state, so that any later one replaces a lost one.

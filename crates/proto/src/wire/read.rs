@@ -233,6 +233,7 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
         group: GroupId(u32_at(f, 4)),
         nonce: u32_at(f, 8),
         flags,
+        only: None,
     };
     let frame = match start[0] {
         kind::DATA => {
@@ -306,7 +307,15 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
                 next: Seq(u32_at(f, 12)),
             })
         }
-        kind::PROBE => Frame::Probe(probe(fixed(f)?.0)),
+        kind::PROBE => {
+            let (f, rest) = fixed(f)?;
+            let mut probe = probe(f);
+            if flags & flag::ALONE != 0 {
+                let (only, _) = fixed::<4>(rest)?;
+                probe.only = Some(NodeId(u32::from_be_bytes(*only)));
+            }
+            Frame::Probe(probe)
+        }
         kind::PROBE_ACK => {
             exactly(PROBE_LEN)?;
             Frame::ProbeAck(probe(fixed(f)?.0))

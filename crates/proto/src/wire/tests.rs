@@ -157,10 +157,24 @@ fn probe_vectors() {
         group: GroupId(7),
         nonce: 0xdead_beef,
         flags: flag::MULTICAST,
+        only: None,
     };
     let mut b = start();
     put_probe(&mut b, &p, 40);
     agrees("probe", &b, &[Frame::Probe(p)]);
+    let alone = Probe {
+        flags: flag::MULTICAST | flag::ALONE,
+        only: Some(NodeId(9)),
+        ..p
+    };
+    let mut b = start();
+    put_probe(&mut b, &alone, 40);
+    agrees("probe-alone", &b, &[Frame::Probe(alone)]);
+    // Too short to name anybody.
+    let mut b = start();
+    put_probe(&mut b, &p, 0);
+    b[start().len() + 1] |= flag::ALONE;
+    assert_eq!(decode(&b).map(|_| ()), Err(DecodeError::FrameLength));
     let mut b = start();
     put_probe_ack(&mut b, &p);
     agrees("probe-ack", &b, &[Frame::ProbeAck(p)]);

@@ -131,11 +131,15 @@ pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
 
 /// Appends a probe that fills the datagram up to `size` bytes with zeros.
 pub fn put_probe(out: &mut Vec<u8>, p: &Probe, size: usize) {
-    let len = size.saturating_sub(out.len()).max(PROBE_LEN);
+    let least = PROBE_LEN + if p.only.is_some() { 4 } else { 0 };
+    let len = size.saturating_sub(out.len()).max(least);
     let end = out.len() + len;
     frame(out, kind::PROBE, p.flags, len);
     be(out, p.group.0);
     be(out, p.nonce);
+    if let Some(only) = p.only {
+        be(out, only.0);
+    }
     out.resize(end, 0);
 }
 
