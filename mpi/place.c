@@ -5,6 +5,10 @@
  * number of its group follows from the original's number and from how many duplicates there were, which all ranks
  * make in the same order. Its group is made while it is duplicated. MPI libraries copy attributes before they agree on
  * a duplicate themselves, so when a rank has the duplicate the others have its group.
+ *
+ * The number of a part (MPI_Comm_split and the like) follows likewise from that of the whole. It is
+ * only proposed: calls that are not seen here may make parts, too, on one rank and not on another.
+ * At the part's first use its ranks tell each other what they propose, and whether they have a group.
  */
 #include "shim.h"
 
@@ -12,14 +16,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of groups that are agreed on at once: one for the communicator, the others for its duplicates. When half of
- * all numbers are gone duplicates have none. */
-enum { NUMBERS = 4096 };
-/* Of those that are left a duplicate gets this part, for itself and its own duplicates. */
+/* Numbers of groups that are agreed on at once: one for the communicator, the others for what is
+ * made of it. When half of all numbers are gone there are no others. MPI_COMM_WORLD, which is the
+ * first, has a quarter of all. */
+enum { NUMBERS = 4096, WORLD = 1 };
+static const uint64_t NUMBERS_OF_WORLD = 1u << 30;
+/* Of those that are left a duplicate gets this part, for itself and what is made of it. */
 enum { DUPLICATES_PART = 64 };
+/* Numbers of a part of a communicator. */
+enum { NUMBERS_OF_PART = 64 };
+
+/* Numbers in a row. */
+struct numbers {
+    uint64_t first, count;
+};
 
 static uint64_t numbers_from(uint64_t id) {
-    return id < UINT32_MAX / 2 ? NUMBERS : 1;
+    return id == WORLD ? NUMBERS_OF_WORLD : id < UINT32_MAX / 2 ? NUMBERS : 1;
+}
+
+/* The first number is the communicator's; of the others half are for duplicates, half for parts. */
+static void own(struct place *place, struct numbers all) {
+    place->next = all.first + 1;
+    place->end = place->parts = all.first + (all.count + 1) / 2;
+    place->parts_end = all.first + all.count;
 }
 
 /* Numbers that all ranks give; the largest of each comes back. */
@@ -35,16 +55,26 @@ static void agree(MPI_Comm comm, struct vote *vote) {
 }
 
 /* Numbers that no other thread has. */
-static uint64_t take_numbers(void) {
+static struct numbers take_numbers(void) {
     pthread_mutex_lock(&shim.lock);
-    uint64_t id = shim.next;
-    shim.next += numbers_from(id);
+    struct numbers all = {shim.next, numbers_from(shim.next)};
+    shim.next += all.count;
     pthread_mutex_unlock(&shim.lock);
-    return id;
+    return all;
+}
+
+/* Numbers that all ranks of this communicator propose, if they made it together as part of another
+ * one; otherwise numbers that no other thread has, with many threads not the same on all ranks. */
+static struct numbers propose(MPI_Comm comm) {
+    uint64_t *first;
+    int found;
+    if (PMPI_Comm_get_attr(comm, shim.part, &first, &found) == MPI_SUCCESS && found)
+        return (struct numbers){*first, NUMBERS_OF_PART};
+    return take_numbers();
 }
 
 /* A number that all have claimed: another thread may be about to take one. */
-static uint64_t claim(MPI_Comm comm, uint64_t next) {
+static struct numbers claim(MPI_Comm comm, uint64_t next) {
     struct vote vote = {.next = next};
     uint64_t id;
     do {
@@ -57,20 +87,20 @@ static uint64_t claim(MPI_Comm comm, uint64_t next) {
         pthread_mutex_unlock(&shim.lock);
         agree(comm, &vote);
     } while (vote.no);
-    return id;
+    return (struct numbers){id, numbers_from(id)};
 }
 
 /* This rank's part of the group. Whether it came about. */
-static int make(struct place *place, struct scope *scope, uint64_t id) {
-    place->next = id + 1;
-    place->end = id + numbers_from(id);
-    return id < UINT32_MAX && fabricast_group_create(scope->context, (uint32_t)id, place->members, (size_t)place->size,
-                                                     &place->group) == FABRICAST_OK;
+static int make(struct place *place, struct scope *scope, struct numbers all) {
+    own(place, all);
+    return all.first < UINT32_MAX &&
+           fabricast_group_create(scope->context, (uint32_t)all.first, place->members,
+                                  (size_t)place->size, &place->group) == FABRICAST_OK;
 }
 
 /* The group, on all ranks or on none. */
-static void create(MPI_Comm comm, struct place *place, uint64_t id) {
-    int failed = !make(place, place->scope, id);
+static void create(MPI_Comm comm, struct place *place, struct numbers all) {
+    int failed = !make(place, place->scope, all);
     uint64_t mine = failed ? (uint64_t)(place->size - place->rank) : 0;
     struct vote vote = {.no = mine};
     agree(comm, &vote);
@@ -90,10 +120,10 @@ static void settle(MPI_Comm comm, struct place *place) {
     place->members = (uint32_t *)members;
     struct scope *scope = members ? scope_find(group, place->size, members) : NULL;
     /* Mostly all ranks have made as many groups: then each knows the number, and it is enough that all say so. */
-    uint64_t guess = take_numbers();
+    struct numbers guess = propose(comm);
     int fullest, failed = scope && scope_hosts(scope, members, place->size, &fullest) > 1 && !make(place, scope, guess);
     struct vote vote = {.no = !members, .scope = scope ? scope->name : 0, .not_scope = scope ? ~scope->name : ~0ull,
-                        .full = !scope_room(), .next = guess, .not_next = ~guess, .failed = (uint64_t)failed};
+                        .full = !scope_room(), .next = guess.first, .not_next = ~guess.first, .failed = (uint64_t)failed};
     agree(comm, &vote);
     int known = vote.scope && vote.scope == ~vote.not_scope;
     int agreed = known && !vote.no && !vote.failed && vote.next == ~vote.not_next;
@@ -123,7 +153,7 @@ static void settle(MPI_Comm comm, struct place *place) {
     }
     place->scope = scope;
     if (scope && !place->group)
-        create(comm, place, claim(comm, vote.next + numbers_from(vote.next)));
+        create(comm, place, claim(comm, vote.next + 1));
     if (scope && !place->group) {
         scope_release(scope);
         place->scope = NULL;
@@ -197,9 +227,9 @@ int place_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, 
     place->hosts = old->hosts;
     if (old->group) {
         uint64_t left = old->end - old->next, part = left / DUPLICATES_PART;
-        place->end = old->end;
-        old->end -= part ? part : 1;
-        place->next = old->end;
+        part = part ? part : 1;
+        old->end -= part;
+        own(place, (struct numbers){old->end, part});
         size_t bytes = sizeof *place->members * (size_t)place->size;
         place->members = malloc(bytes);
         if (!place->members) {
@@ -208,13 +238,46 @@ int place_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, 
         }
         memcpy(place->members, old->members, bytes);
         scope_hold(place->scope = old->scope);
-        if (fabricast_group_create(place->scope->context, (uint32_t)place->next++, place->members, (size_t)place->size,
+        if (fabricast_group_create(place->scope->context, (uint32_t)old->end, place->members, (size_t)place->size,
                                    &place->group) == FABRICAST_OK)
             tune_choose(place);
     }
     enter(place);
     *(void **)copy = place;
     *copied = 1;
+    return MPI_SUCCESS;
+}
+
+void place_part(MPI_Comm comm, MPI_Comm made) {
+    struct place *whole;
+    int found;
+    if (!shim.on || inside)
+        return;
+    if (PMPI_Comm_get_attr(comm, shim.keyval, &whole, &found) != MPI_SUCCESS || !found)
+        return;
+    /* All ranks take numbers for all parts that there can be, so that they all take the same. */
+    uint64_t count = (uint64_t)whole->size * NUMBERS_OF_PART, first = whole->parts;
+    if (!whole->group || whole->parts_end - first < count)
+        return;
+    whole->parts += count;
+    uint64_t *proposal = made == MPI_COMM_NULL ? NULL : malloc(sizeof *proposal);
+    if (!proposal)
+        return;
+    /* No two parts have the same first member. */
+    MPI_Group all, part;
+    int leader = 0, there;
+    PMPI_Comm_group(comm, &all);
+    PMPI_Comm_group(made, &part);
+    PMPI_Group_translate_ranks(part, 1, &leader, all, &there);
+    PMPI_Group_free(&all);
+    PMPI_Group_free(&part);
+    *proposal = first + (uint64_t)there * NUMBERS_OF_PART;
+    PMPI_Comm_set_attr(made, shim.part, proposal);
+}
+
+int place_forget(MPI_Comm comm, int keyval, void *proposal, void *extra) {
+    (void)comm, (void)keyval, (void)extra;
+    free(proposal);
     return MPI_SUCCESS;
 }
 

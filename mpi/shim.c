@@ -306,6 +306,23 @@ ENTRY int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Com
     return status;
 }
 
+/* A call of all ranks of COMM that makes communicators of parts of it. */
+#define PARTS(name, takes, gives)                   \
+    ENTRY int name takes {                          \
+        static int (*library) takes;                \
+        if (!library)                               \
+            library = library_function(#name);      \
+        int status = library gives;                 \
+        if (status == MPI_SUCCESS)                  \
+            place_part(comm, *made);                \
+        return status;                              \
+    }
+
+PARTS(MPI_Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *made), (comm, color, key, made))
+PARTS(MPI_Comm_split_type, (MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made),
+      (comm, type, key, info, made))
+PARTS(MPI_Comm_create, (MPI_Comm comm, MPI_Group group, MPI_Comm *made), (comm, group, made))
+
 ENTRY int MPI_Barrier(MPI_Comm comm) {
     static int (*library)(MPI_Comm);
     int status;
@@ -363,6 +380,7 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     scopes_destroy();
     windows_end();
     PMPI_Comm_free_keyval(&shim.keyval);
+    PMPI_Comm_free_keyval(&shim.part);
     PMPI_Comm_free(&shim.world);
     PMPI_Comm_free(&shim.self);
     return MPI_SUCCESS;
@@ -510,6 +528,7 @@ void shim_begin(void) {
     shim.next = 1;
     PMPI_Comm_dup(MPI_COMM_WORLD, &shim.world);
     PMPI_Comm_create_keyval(place_copy, place_delete, &shim.keyval, NULL);
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, place_forget, &shim.part, NULL);
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &end, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, end, NULL);
     PMPI_Comm_free_keyval(&end);

@@ -40,6 +40,7 @@ struct place {
     struct scope *scope;
     uint32_t *members;         /* of the group */
     uint64_t next, end;        /* numbers of groups that duplicates may have; the same on all ranks */
+    uint64_t parts, parts_end; /* numbers that parts may have; all ranks propose the same */
     enum reason why;           /* there is none */
     int rank, size, hosts;
     struct choice choice;      /* what is served all the same by the library */
@@ -54,6 +55,7 @@ struct shim {
     int verbose;
     int rank;                  /* in MPI_COMM_WORLD */
     int keyval;                /* of places */
+    int part;                  /* of the numbers that are proposed for parts */
     MPI_Comm world, self;      /* ours alone; `self` returns errors */
     int stats;                 /* whether they are told at the end */
     struct scope *world_scope; /* the first of the scopes, unless MPI_COMM_WORLD is one process */
@@ -89,6 +91,10 @@ int serve_barrier(MPI_Comm comm, int *status);
 /* What is known of the communicator, found out at its first use by all its ranks. NULL: nothing is served. */
 struct place *place_of(MPI_Comm comm);
 int place_delete(MPI_Comm comm, int keyval, void *value, void *extra);
+
+/* All ranks of COMM have made MADE, or another, of a part of them: proposes its group's number. */
+void place_part(MPI_Comm comm, MPI_Comm made);
+int place_forget(MPI_Comm comm, int keyval, void *proposal, void *extra);
 /* Set while this thread makes a communicator of some of another's processes, and only they do: Open MPI copies
  * attributes there as well. */
 extern __thread int creates_group;

@@ -2,8 +2,10 @@
  * Threads as each level allows: others compute (funneled), take turns (serialized), or all call MPI at once
  * (multiple), each on a communicator of its own, with messages between threads beside them.
  */
+#define _GNU_SOURCE
 #include "check.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -136,15 +138,45 @@ static void crossing(void)
     ok("threads: a broadcast waits for a message of another thread");
 }
 
+/* Whoever stands between us and the library agrees by reductions; the library's own are none of
+ * these. Counted are those of the communicator that this thread has made. */
+static atomic_int reductions;
+static __thread MPI_Comm made = MPI_COMM_NULL;
+
+int PMPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm)
+{
+    static int (*library)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+    if (!library)
+        *(void **)&library = dlsym(RTLD_NEXT, "PMPI_Allreduce");
+    if (comm == made)
+        atomic_fetch_add(&reductions, 1);
+    return library(in, out, count, type, op, comm);
+}
+
 /* Communicators made and freed by threads that know nothing of each other. */
-static void *makes_and_frees(void *arg)
+enum { MADE = 10 };
+
+static void *duplicates_and_frees(void *arg)
 {
     uint64_t t = (uint64_t)(uintptr_t)arg;
-    for (uint64_t i = 0; i < 20; i++) {
-        MPI_Comm comm;
-        MPI(MPI_Comm_dup(comms[t], &comm));
-        broadcast(comm, (int)i % ranks, 2000, t << 32 | i);
-        MPI(MPI_Comm_free(&comm));
+    for (uint64_t i = 0; i < MADE; i++) {
+        MPI(MPI_Comm_dup(comms[t], &made));
+        broadcast(made, (int)i % ranks, 2000, t << 32 | i);
+        MPI(MPI_Comm_free(&made));
+    }
+    return NULL;
+}
+
+static void *splits_and_frees(void *arg)
+{
+    uint64_t t = (uint64_t)(uintptr_t)arg;
+    for (uint64_t i = 0; i < MADE; i++) {
+        MPI(MPI_Comm_split(comms[t], i % 2 && rank == ranks - 1, -rank, &made));
+        int size;
+        MPI(MPI_Comm_size(made, &size));
+        broadcast(made, (int)i % size, 2000, t << 32 | i << 1 | (size == 1));
+        MPI(MPI_Comm_free(&made));
     }
     return NULL;
 }
@@ -161,8 +193,12 @@ static void multiple(void)
     run_threads(messages_or_broadcasts, numbers);
     ok("threads: messages beside broadcasts");
     crossing();
-    run_threads(makes_and_frees, numbers);
-    ok("threads: communicators made and freed");
+    run_threads(duplicates_and_frees, numbers);
+    CHECK(reductions == 0, "%d agreements on duplicates", reductions);
+    ok("threads: communicators duplicated and freed");
+    run_threads(splits_and_frees, numbers);
+    CHECK(reductions <= THREADS * MADE, "%d agreements on %d parts", reductions, THREADS * MADE);
+    ok("threads: communicators split and freed");
     for (int t = 0; t < THREADS; t++)
         MPI(MPI_Comm_free(&comms[t]));
 }
