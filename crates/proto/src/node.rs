@@ -32,6 +32,8 @@ const ACKS_MAX: usize = 64;
 const ANSWERED: usize = 32;
 /// A member gives at most this many answers to one probe.
 const ANSWERS_MAX: usize = 8;
+/// Who asks again after such a pause is not in the midst of one proof.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// One process's end of the protocol.
 pub struct Node {
@@ -57,6 +59,13 @@ pub struct Node {
     counters: Counters,
 }
 
+/// Whose probes are heard here, when the last one was, and how many since the last pause.
+struct Heard {
+    from: NodeId,
+    at: Time,
+    probes: u32,
+}
+
 /// A group that this node is a member of.
 struct Group {
     id: GroupId,
@@ -65,9 +74,9 @@ struct Group {
     chunk: u32,
     start: Seq,
     reach: BTreeMap<NodeId, Reach>,
-    /// Members that took more than one probe to answer, and how many; and whose probe was last heard here how often.
+    /// Members that took more than one probe to answer, and how many.
     probes: BTreeMap<NodeId, u32>,
-    heard: (u32, u32),
+    heard: Heard,
     /// Members that were there once: what still comes from them is foreign.
     gone: BTreeSet<NodeId>,
     root: Option<Root>,
@@ -81,19 +90,23 @@ struct Group {
 }
 
 impl Group {
-    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a large group it may wait for any
-    /// of many, who would all answer.
-    fn answers(&mut self, probe: &Probe) -> usize {
-        let (last, heard) = self.heard;
-        let again = last == probe.nonce;
-        let heard = if again { heard + 1 } else { 1 };
-        self.heard = (probe.nonce, heard);
+    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a large
+    /// group it may wait for any of many, who would all answer.
+    fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
+        let heard = &mut self.heard;
+        let again = heard.from == from && now.since(heard.at) < PAUSE;
+        let probes = if again { heard.probes + 1 } else { 1 };
+        *heard = Heard {
+            from,
+            at: now,
+            probes,
+        };
         let answering = match probe.flags & flag::MULTICAST != 0 {
             true => self.members.len(),
             false => 1,
         };
         let most = (ANSWERED / answering).clamp(1, ANSWERS_MAX);
-        (heard as usize).min(most)
+        (probes as usize).min(most)
     }
 
     /// This node's stream to the group.
@@ -341,7 +354,11 @@ impl Node {
             start,
             reach: gone.iter().map(|&m| (m, Reach::Nothing)).collect(),
             probes: BTreeMap::new(),
-            heard: (0, 0),
+            heard: Heard {
+                from: self.config.node,
+                at: Time::ZERO,
+                probes: 0,
+            },
             gone,
             root: None,
             inbound: Vec::new(),
@@ -594,7 +611,7 @@ impl Node {
             Frame::Probe(f) => {
                 let mine = f.only.is_none_or(|only| only == self.config.node);
                 let copies = match mine {
-                    true => group.answers(f),
+                    true => group.answers(now, from, f),
                     false => 0,
                 };
                 for _ in 0..copies.min(ACKS_MAX - self.acks.len()) {

@@ -274,6 +274,7 @@ fn whoever_ends_anothers_operation_wakes_it() {
                 engine.falls_asleep(&sleeper.waker(), request.op);
                 sleeper
             });
+            ranks.allgather(&[]).unwrap();
             let mut listen =
                 || heard.push(asleep.each_ref().map(|s| s.rest(Duration::ZERO).unwrap()));
             while context.test(&mut entered[0]).unwrap().is_none() {}
@@ -283,6 +284,8 @@ fn whoever_ends_anothers_operation_wakes_it() {
             context.wait(second, &mut || ()).unwrap();
             listen();
         } else {
+            // A barrier that ends before its caller sleeps wakes nobody.
+            ranks.allgather(&[]).unwrap();
             context.wait(enter(&groups[0]), &mut || ()).unwrap();
             ranks.allgather(&[]).unwrap();
             context.wait(enter(&groups[1]), &mut || ()).unwrap();

@@ -175,7 +175,8 @@ impl Root {
         };
         // Repaired by blocks, a lane counts losses instead.
         let known = (!blocks).then_some(0..members.len() as u32);
-        let lane = root.lane(dest, start, known);
+        let mut lane = root.lane(dest, start, known);
+        lane.window.prepare();
         root.lanes.push(Some(lane));
         for (i, m) in members.iter().enumerate() {
             if pair {

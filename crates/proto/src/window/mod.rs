@@ -82,6 +82,11 @@ impl Window {
         }
     }
 
+    /// Takes the memory for all slots at once, so that sending takes none.
+    pub fn prepare(&mut self) {
+        self.slots.prepare();
+    }
+
     /// A packet is sent so often until it arrives, on average.
     pub fn expect(&mut self, tries: u32) {
         self.tries = tries;

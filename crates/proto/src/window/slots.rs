@@ -59,6 +59,11 @@ impl Slots {
         }
     }
 
+    /// Takes the memory for all of them.
+    pub fn prepare(&mut self) {
+        (0..self.len).step_by(PAGE).for_each(|at| _ = &mut self[at]);
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -95,5 +100,7 @@ mod tests {
         slots[129].repairs = 7;
         assert_eq!((slots[129].repairs, slots[128].repairs), (7, 0));
         assert_eq!(used(&slots), 1);
+        slots.prepare();
+        assert_eq!((used(&slots), slots[129].repairs), (3, 7));
     }
 }
