@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use common::attacks;
 use common::{Announcing, Run, Scratch, Terminal, same};
 use net::{Cluster, Done, Transfer};
 use rustix::process::Signal;
@@ -551,4 +552,22 @@ fn forged_datagrams_stop_nobody() {
         let done = transfer.end(&[]);
         assert_eq!(done.reached_by("multicast").len(), 3, "{kind}");
     }
+}
+
+/// Finding 3, between hosts.
+#[test]
+fn a_receiver_that_lacks_everything_does_not_starve_the_others() {
+    attacks::who_lacks_everything(&cluster!(2, &[]));
+}
+
+/// Finding 10, between hosts.
+#[test]
+fn a_host_that_a_sender_names_gets_one_small_question() {
+    attacks::third_host(&cluster!(2, &[]));
+}
+
+/// Finding 15, between hosts.
+#[test]
+fn forged_data_cost_pieces_between_hosts() {
+    attacks::forged_data(&cluster!(2, &[]));
 }

@@ -67,4 +67,32 @@ impl Peer {
             }
         }
     }
+
+    /// As a sender: offers a file without bytes.
+    pub fn offer(&mut self) {
+        self.welcome("x", 0);
+        self.until("prepared");
+    }
+
+    /// As a sender: offers a file of this name and length.
+    pub fn welcome(&mut self, name: &str, len: u64) {
+        self.until("hello");
+        self.say_welcome(name, len);
+    }
+
+    /// As [`Peer::welcome`], when the hello has been heard.
+    pub fn say_welcome(&mut self, name: &str, len: u64) {
+        self.say(json!({
+            "say": "welcome", "version": 2, "session": 7, "node": 1, "name": name, "len": len,
+            "mode": 0o755, "block": 1 << 20,
+        }));
+    }
+
+    /// As a sender: starts, with datagrams from `root`.
+    pub fn start(&mut self, root: &str) {
+        self.say(json!({
+            "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
+            "members": [0, 1], "scheme": "auto", "addresses": [],
+        }));
+    }
 }

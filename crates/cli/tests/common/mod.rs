@@ -2,7 +2,9 @@
 //! for an event, and every wait has a bound.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod attacks;
 pub mod control;
+pub mod place;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,6 +21,8 @@ use fabricast::proto::rng::Rng;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use socket2::SockRef;
+
+use place::{Loopback, Place as _};
 
 /// Nothing that a test waits for takes longer.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -422,27 +426,12 @@ pub fn shell(script: &str) -> Run {
 
 /// A sender on the loopback that listens, and the address for `--from`.
 pub fn sender(source: &Path, args: &[&str]) -> (Run, String) {
-    let source = source.to_str().unwrap();
-    let fixed = [
-        "send",
-        source,
-        "--json",
-        "--port",
-        "0",
-        "--interface",
-        "127.0.0.1",
-    ];
-    let mut run = Run::start(fixed.iter().chain(args));
-    let listening = run.until("listening", |_| true);
-    let address = listening["address"].as_str().unwrap().to_owned();
-    (run, address)
+    Loopback.sender(source, args)
 }
 
-/// A receiver called `name` that writes to `dest`.
+/// A receiver on the loopback called `name` that writes to `dest`.
 pub fn receiver(from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
-    let dest = dest.to_str().unwrap();
-    let fixed = ["recv", dest, "--json", "--from", from, "--as", name];
-    Run::start(fixed.iter().chain(args))
+    Loopback.receiver(from, name, dest, args)
 }
 
 /// Where senders announce themselves.

@@ -2,6 +2,7 @@
 //! the next ones receive.
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
+use crate::common::place::Place;
 use crate::common::{End, Run, Scratch, same};
 
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/cluster/cluster");
@@ -147,6 +149,20 @@ impl Cluster {
 
     pub fn stat(&self) -> Stat {
         Stat(serde_json::from_str(&self.run(&["stat", "--json"])).unwrap())
+    }
+}
+
+impl Place for Cluster {
+    fn ip(&self, host: usize) -> Ipv4Addr {
+        self.address(&format!("h{host}"), 4).parse().unwrap()
+    }
+
+    fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T {
+        Cluster::on(self, &format!("h{host}"), act)
+    }
+
+    fn start(&self, host: usize, args: &[&str]) -> Run {
+        Cluster::start(self, &format!("h{host}"), args)
     }
 }
 

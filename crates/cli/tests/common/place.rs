@@ -1,0 +1,55 @@
+//! Where an attack takes place: at addresses of the loopback, or on hosts of a cluster.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use super::Run;
+
+/// Three hosts or more. Host 1 sends, host 2 receives, and host 3 attacks or is attacked.
+pub trait Place: Sync {
+    /// The address of this host.
+    fn ip(&self, host: usize) -> Ipv4Addr;
+
+    /// Does this in a thread that is on the host: sockets that it opens are there.
+    fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T;
+
+    /// Starts the command on the host.
+    fn start(&self, host: usize, args: &[&str]) -> Run;
+
+    /// A sender on host 1 that listens, and the address for `--from`.
+    fn sender(&self, source: &Path, args: &[&str]) -> (Run, String) {
+        let (source, ip) = (source.to_str().unwrap(), self.ip(1).to_string());
+        let fixed = ["send", source, "--json", "--port", "0", "--interface", &ip];
+        let mut run = self.start(1, &[&fixed, args].concat());
+        let listening = run.until("listening", |_| true);
+        let address = listening["address"].as_str().unwrap().to_owned();
+        (run, address)
+    }
+
+    /// A receiver called `name` on host 2 that writes to `dest`.
+    fn receiver(&self, from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
+        let dest = dest.to_str().unwrap();
+        let fixed = ["recv", dest, "--json", "--from", from, "--as", name];
+        self.start(2, &[&fixed, args].concat())
+    }
+}
+
+/// One machine. The first two hosts share an address.
+pub struct Loopback;
+
+impl Place for Loopback {
+    fn ip(&self, host: usize) -> Ipv4Addr {
+        match host {
+            3 => Ipv4Addr::new(127, 0, 0, 99),
+            _ => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    fn on<T: Send>(&self, _: usize, act: impl FnOnce() -> T + Send) -> T {
+        act()
+    }
+
+    fn start(&self, _: usize, args: &[&str]) -> Run {
+        Run::start(args)
+    }
+}
