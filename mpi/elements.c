@@ -7,8 +7,8 @@
 /* So much is packed at a time, for MPI_Pack counts bytes in an int. */
 enum { PART = 1 << 30, BLOCK = 1 << 20 };
 
-/* How a type was made, and how many arguments that took: in the width in which the library counts, for that of a
- * type made with large counts may be asked in no other. */
+/* How a type was made, and how many arguments that took: in the width in which the library counts,
+ * for that of a type made with large counts may be asked in no other. */
 #if MPI_VERSION >= 4
 struct made {
     MPI_Count integers, addresses, counts, types;
@@ -52,7 +52,8 @@ static MPI_Datatype made_from(MPI_Datatype type, struct made m) {
 int elements_are_usable(MPI_Datatype type) {
     char none[1];
     int at = 0, size;
-    /* Asked first: what takes no communicator would call the error handler of MPI_COMM_WORLD or MPI_COMM_SELF. */
+    /* Asked first: what takes no communicator would call the error handler of MPI_COMM_WORLD or
+     * MPI_COMM_SELF. */
     if (PMPI_Pack_size(0, type, shim.self, &size) != MPI_SUCCESS)
         return 0;
     return made(type).combiner == MPI_COMBINER_NAMED ||
@@ -88,8 +89,8 @@ static MPI_Datatype row(MPI_Count bytes) {
     return row;
 }
 
-/* What MPI_Pack does not do, a message to ourselves does: elements longer than an int counts, and, with MPICH,
- * those at MPI_BOTTOM. */
+/* What MPI_Pack does not do, a message to ourselves does: elements longer than an int counts, and,
+ * with MPICH, those at MPI_BOTTOM. */
 static int by_message(int pack, void *elements, int n, MPI_Datatype type, void *bytes, MPI_Count size, MPI_Comm self) {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* or threads take each other's */
     MPI_Datatype whole = row(n * size);

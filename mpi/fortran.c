@@ -1,11 +1,12 @@
 /* The same calls from Fortran.
  *
- * What a library's Fortran binding calls itself differs: Open MPI's goes to PMPI_Bcast straight, past whoever
- * stands before MPI_Bcast, so that its names are served here, in every spelling that a Fortran compiler may give
- * them. MPICH's goes to MPI_Bcast (also from mpi_f08, whose array descriptors it reads there), and only some
- * entries of mpi_f08 go past us.
+ * What a library's Fortran binding calls itself differs: Open MPI's goes to PMPI_Bcast straight,
+ * past whoever stands before MPI_Bcast, so that its names are served here, in every spelling that a
+ * Fortran compiler may give them. MPICH's goes to MPI_Bcast (also from mpi_f08, whose array
+ * descriptors it reads there), and only some entries of mpi_f08 go past us.
  *
- * Arguments are pointers to integers; that of the error is null if the caller of mpi_f08 left it out.
+ * Arguments are pointers to integers; that of the error is null if the caller of mpi_f08 left it
+ * out.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -23,7 +24,8 @@ typedef void init_thread_entry(const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
 typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *);
 
-/* The library's entry of this name. A module that was loaded privately, as Python does, may keep it to itself:
+/* The library's entry of this name. A module that was loaded privately, as Python does, may keep it
+ * to itself:
  * then what it would call is called. */
 #define LIBRARY(type, name)     \
     static type *library;       \
@@ -157,7 +159,8 @@ typedef void create_group_entry(const MPI_Fint *, const MPI_Fint *, const MPI_Fi
         answer(error, status);                                                                                       \
     }
 
-/* MPI_BOTTOM is the address of a common block in Fortran, whose name is spelled as the compiler does. */
+/* MPI_BOTTOM is the address of a common block in Fortran, whose name is spelled as the compiler
+ * does. */
 static void *address(void *buffer) {
     static const char *const bottoms[] = {"mpi_fortran_bottom_", "mpi_fortran_bottom__", "mpi_fortran_bottom",
                                           "MPI_FORTRAN_BOTTOM"};

@@ -1,6 +1,6 @@
-/* Contexts. MPI_COMM_WORLD has one. Processes that meet later, those of a spawn or of two jobs that connected, make
- * one more at the first use of a communicator of theirs. It ends with the last communicator in it, as soon as no
- * other process may still ask for something that it has sent.
+/* Contexts. MPI_COMM_WORLD has one. Processes that meet later, those of a spawn or of two jobs that
+ * connected, make one more at the first use of a communicator of theirs. It ends with the last
+ * communicator in it, as soon as no other process may still ask for something that it has sent.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -29,8 +29,8 @@ void progress(void *unused) {
     inside--;
 }
 
-/* The same number on all processes of a host, and another elsewhere: of its name, and of when it started, for names
- * are not always different.
+/* The same number on all processes of a host, and another elsewhere: of its name, and of when it
+ * started, for names are not always different.
  */
 static uint64_t this_host(void) {
     char text[256] = "";

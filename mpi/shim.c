@@ -1,7 +1,7 @@
 /* MPI_Bcast and MPI_Barrier by Fabricast, for programs that know nothing of it.
  *
- * Preloaded into the ranks of a job, this library stands before the MPI library. Where it can
- * serve a call it does; everything else it hands on. What it decides depends only on what is equal on all
+ * Preloaded into the ranks of a job, this library stands before the MPI library. Where it can serve
+ * a call it does; everything else it hands on. What it decides depends only on what is equal on all
  * ranks: the communicator, the root, the number of bytes.
  *
  *   MPI_Init       makes one context for MPI_COMM_WORLD, and its group
@@ -32,7 +32,8 @@ void say(const char *format, ...) {
     fprintf(stderr, "fabricast: rank %d: %s\n", shim.rank, text);
 }
 
-/* The program's MPI library, if it is not the one for which this was built: then nothing here means the same. */
+/* The program's MPI library, if it is not the one for which this was built: then nothing here means
+ * the same. */
 static void *other_library;
 
 static const char *library_of(int open_mpi) {
@@ -66,7 +67,8 @@ static void look_for_other_library(void) {
     for (int i = 0; i < all.count; i++) {
         void *library = all.paths[i] ? dlopen(all.paths[i], RTLD_LAZY | RTLD_NOLOAD) : NULL;
         int is_other = library && (dlsym(library, "ompi_mpi_comm_world") != NULL) != OURS;
-        /* The program may have both, or load one privately, as Python does: which one it calls cannot be told. */
+        /* The program may have both, or load one privately, as Python does: which one it calls
+         * cannot be told. */
         if (is_other && dlsym(library, "PMPI_Init") == dlsym(RTLD_NEXT, "PMPI_Init"))
             other_library = library;
         else if (is_other)
@@ -128,7 +130,8 @@ static void say_why(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* An operation has failed for good: MPI's error handler of the communicator decides what comes of it. */
+/* An operation has failed for good: MPI's error handler of the communicator decides what comes of
+ * it. */
 static int fail(MPI_Comm comm, int status) {
     static pthread_once_t lost = PTHREAD_ONCE_INIT;
     int code = MPI_ERR_OTHER;
@@ -150,7 +153,8 @@ static int fail_without_group(MPI_Comm comm) {
 
 static int begun;
 
-/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of them says so. */
+/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of
+ * them says so. */
 static void say_passed_by(void) {
     const char *wanted = getenv("FABRICAST");
     int initialized = 0;
@@ -207,15 +211,16 @@ static int bcast_packed(struct place *place, void *buffer, MPI_Count count, MPI_
 int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm, int *status) {
     if (!is_on(comm))
         return 0;
-    /* Before anything is agreed on: one rank alone may be wrong, and is to be told so at once. (The root of an
-     * inter-communicator may be negative.) */
+    /* Before anything is agreed on: one rank alone may be wrong, and is to be told so at once. (The
+     * root of an inter-communicator may be negative.) */
     MPI_Count size = 0;
     if (count < 0 || root < 0 || buffer == MPI_IN_PLACE || type == MPI_DATATYPE_NULL || !elements_are_usable(type) ||
         PMPI_Type_size_x(type, &size) != MPI_SUCCESS) {
         tally_handed(NULL, comm, root < 0 && is_inter(comm) ? INTER : INVALID);
         return 0;
     }
-    /* One of no bytes is served like others: it may be of some at another rank, which is to learn of that. */
+    /* One of no bytes is served like others: it may be of some at another rank, which is to learn
+     * of that. */
     int empty = count == 0 || size <= 0, plain = empty || elements_are_plain(type, size);
     /* Of other types the addresses may be in the type, and this is MPI_BOTTOM. */
     if (plain && !empty && !buffer) {
@@ -360,7 +365,8 @@ static int meet(void) {
     return await(&request);
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, the last one set first, while MPI still works. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, the last one set first, while MPI
+ * still works. */
 static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     (void)comm, (void)keyval, (void)value, (void)extra;
     if (!shim.on)
@@ -371,7 +377,8 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     shim.on = 0;
     pthread_mutex_unlock(&shim.lock);
     places_leave();
-    /* The watch goes on when a process is lost, for what the library does from here on may wait for it. */
+    /* The watch goes on when a process is lost, for what the library does from here on may wait for
+     * it. */
     if (!scopes_flush() || !meet())
         return fail(MPI_COMM_WORLD, scopes_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
     if (shim.stats)
@@ -415,8 +422,8 @@ static int is_set(const char *variable) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* The first thing that all ranks agree on. One that runs without this library never comes: whoever waits for it says so, and
- * does not wait for ever. */
+/* The first thing that all ranks agree on. One that runs without this library never comes: whoever
+ * waits for it says so, and does not wait for ever. */
 static void agree(int *choice, int count) {
     enum { SAYS_S = 10, ENDS_S = 60 };
     const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");

@@ -1,13 +1,15 @@
 /* The MPI library's connections.
  *
- * A rank that waits in a call of ours sleeps until something arrives for us. Other ranks may need its MPI library
- * meanwhile: it is the target of one-sided operations, has started a non-blocking collective, or holds a message that
- * its receiver has come for. MPI libraries do such work only when they are called. So what arrives at one of their TCP
- * connections ends the sleep, and the library is driven as long as more arrives.
+ * A rank that waits in a call of ours sleeps until something arrives for us. Other ranks may need
+ * its MPI library meanwhile: it is the target of one-sided operations, has started a non-blocking
+ * collective, or holds a message that its receiver has come for. MPI libraries do such work only
+ * when they are called. So what arrives at one of their TCP connections ends the sleep, and the
+ * library is driven as long as more arrives.
  *
- * The library opens its connections when it first needs them and tells nobody, so /proc/self/fd is searched for them
- * from time to time. All TCP sockets of the process count, ours and the program's, too: an edge-triggered event costs
- * one call of the library, and of these sockets there is little to tell.
+ * The library opens its connections when it first needs them and tells nobody, so /proc/self/fd is
+ * searched for them from time to time. All TCP sockets of the process count, ours and the
+ * program's, too: an edge-triggered event costs one call of the library, and of these sockets there
+ * is little to tell.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -19,8 +21,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* Between two searches: so long after one that has found something, and doubled after each that has not, up to the
- * second. */
+/* Between two searches: so long after one that has found something, and doubled after each that has
+ * not, up to the second. */
 static const int64_t soon_ns = 5000000, late_ns = 100000000;
 
 static struct {

@@ -1,12 +1,13 @@
-/* Whose broadcast and whose barrier is the faster one, and which barrier is the fastest of ours, is measured (P2.4),
- * once for each shape of a job, and kept in a file (verdict.c). Nobody waits for that when a communicator is made.
+/* Whose broadcast and whose barrier is the faster one, and which barrier is the fastest of ours, is
+ * measured (P2.4), once for each shape of a job, and kept in a file (verdict.c). Nobody waits for
+ * that when a communicator is made.
  *
- *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it from rank 0
- *   first use     of a communicator: what follows for as many ranks as it has
- *   MPI_Finalize  of a job that found nothing, and made use of us: measures, for later jobs
+ *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it from
+ *   rank 0 first use     of a communicator: what follows for as many ranks as it has MPI_Finalize
+ *   of a job that found nothing, and made use of us: measures, for later jobs
  *
- * With FABRICAST_TUNE=now MPI_Init measures. What counts is the slowest rank's time; that of every sample all
- * ranks know, and so agree on how many there are and when it has been enough.
+ * With FABRICAST_TUNE=now MPI_Init measures. What counts is the slowest rank's time; that of every
+ * sample all ranks know, and so agree on how many there are and when it has been enough.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -21,10 +22,13 @@
 
 /* Of a job: its calls of ours; fewer are not worth the measuring. */
 enum { WORTH_CALLS = 48 };
-/* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for it. */
+/* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for
+ * it. */
 static const uint64_t end_ns = 3000000000, now_ns = 6000000000;
-/* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or of so many operations.
- * What follows a pause is slower for a while, and not with all alike: this part of a sample more goes before what counts. */
+/* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or
+ * of so many operations.
+ * What follows a pause is slower for a while, and not with all alike: this part of a sample more
+ * goes before what counts. */
 enum { WARM_PART = 12, SAMPLES = 3, SAMPLE_PART = 200, OPERATIONS_MAX = 2000, BEFORE_PART = 4 };
 
 static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};
@@ -153,8 +157,8 @@ static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t 
     return good ? (now() - begun) / count + 1 : 0;
 }
 
-/* A sample of each, so that what disturbs one disturbs the others as well: of the slowest rank. Whether to go on, the
- * same on all ranks. */
+/* A sample of each, so that what disturbs one disturbs the others as well: of the slowest rank.
+ * Whether to go on, the same on all ranks. */
 static int turn(struct field *f, const struct entrant *entrants, int count, uint32_t bytes, uint64_t operations, uint64_t *ns) {
     uint64_t numbers[ENTRANTS_MAX + 2] = {0};
     for (int e = 0; e < count; e++) {
@@ -249,7 +253,8 @@ static int fewer(int ranks) {
 
 static int kept_for_later;
 
-/* Then all have what was found, unless a process was lost. What it takes is not the program's and not counted. */
+/* Then all have what was found, unless a process was lost. What it takes is not the program's and
+ * not counted. */
 static void measure(uint64_t budget) {
     enum { FIELDS_MAX = 33 };
     static struct verdict found;
@@ -306,7 +311,8 @@ void tune_begin(void) {
     if (tune.when != AT_ONCE)
         return;
     measure(now_ns);
-    /* Groups end a moment after they were left; until then all that comes is looked at for them, too. */
+    /* Groups end a moment after they were left; until then all that comes is looked at for them,
+     * too. */
     fabricast_statistics s = {.struct_size = sizeof s};
     uint64_t until = now() + GONE_NS;
     do {

@@ -7,7 +7,8 @@
  *     bcast 8 65536 560000 967000
  *     end
  *
- * A size between two that were measured goes by the nearer one, as a ratio: 1 KB and 8 KB are equally near to 2.8 KB.
+ * A size between two that were measured goes by the nearer one, as a ratio: 1 KB and 8 KB are
+ * equally near to 2.8 KB.
  */
 #define _GNU_SOURCE
 #include "verdict.h"
@@ -204,7 +205,8 @@ const char *verdict_save(const char *path, const char *shape, const struct verdi
         fprintf(file, " %" PRIu64 " %" PRIu64 "\n", m->ours_ns, m->library_ns);
     }
     fprintf(file, "end\n");
-    /* On the disk before it has its name: after a power failure the name is of all of it, or of none. */
+    /* On the disk before it has its name: after a power failure the name is of all of it, or of
+     * none. */
     int failed = fflush(file) != 0 || ferror(file) || fsync(fd) != 0;
     failed |= fclose(file) != 0;
     if (failed || rename(whole, path) != 0) {

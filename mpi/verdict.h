@@ -37,7 +37,8 @@ struct choice {
 
 /* Whether the library is faster by more than noise. */
 int verdict_is_lost(const struct measured *by);
-/* What follows for so many ranks; it points into the verdict. Whole numbers alone: all ranks come to the same. */
+/* What follows for so many ranks; it points into the verdict. Whole numbers alone: all ranks come
+ * to the same. */
 void verdict_choose(const struct verdict *verdict, uint32_t ranks, struct choice *choice);
 /* By what a broadcast of so many bytes is judged, or NULL. */
 static inline const struct measured *choice_bcast(const struct choice *choice, uint64_t bytes) {
@@ -47,13 +48,15 @@ static inline const struct measured *choice_bcast(const struct choice *choice, u
     return NULL;
 }
 
-/* The file for jobs of this shape. 0: nothing is to be kept (FABRICAST_CACHE=off), or there is no place for it. */
+/* The file for jobs of this shape. 0: nothing is to be kept (FABRICAST_CACHE=off), or there is no
+ * place for it. */
 int verdict_path(const char *shape, char *path, size_t room);
 /* NULL, or why there is no verdict. */
 const char *verdict_load(const char *path, const char *shape, struct verdict *verdict);
 /* Whether that is because of what is in the file. */
 int verdict_is_damage(const char *why);
-/* Another job may do the same at this moment: the file is always that of one. NULL, or why it was not written. */
+/* Another job may do the same at this moment: the file is always that of one. NULL, or why it was
+ * not written. */
 const char *verdict_save(const char *path, const char *shape, const struct verdict *verdict);
 
 #endif

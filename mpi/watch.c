@@ -1,10 +1,11 @@
-/* Who waits inside a call of ours learns there that a process is lost. This thread is for those who do not: they
- * compute, or wait inside the MPI library for a message that never comes.
+/* Who waits inside a call of ours learns there that a process is lost. This thread is for those who
+ * do not: they compute, or wait inside the MPI library for a message that never comes.
  *
- * Where errors are fatal, as MPI has it by default, the job has failed with the process, and who has not come to a
- * call of ours for a while ends here. Where a program has set another error handler for MPI_COMM_WORLD it goes
- * on, and its next call of ours that needs the lost process answers with an error, until it calls MPI_Finalize, in which the
- * library may wait for the lost one for ever.
+ * Where errors are fatal, as MPI has it by default, the job has failed with the process, and who
+ * has not come to a call of ours for a while ends here. Where a program has set another error
+ * handler for MPI_COMM_WORLD it goes on, and its next call of ours that needs the lost process
+ * answers with an error, until it calls MPI_Finalize, in which the library may wait for the lost
+ * one for ever.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -27,7 +28,8 @@ static struct {
     atomic_int waited_ms;      /* since one was lost, or since then if that was before */
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Asked when the job has failed already: what the program might do to its handler at this moment is no worse. */
+/* Asked when the job has failed already: what the program might do to its handler at this moment is
+ * no worse. */
 static int errors_are_fatal(void) {
     MPI_Errhandler handler;
     if (PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler) != MPI_SUCCESS)

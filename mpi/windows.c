@@ -1,6 +1,7 @@
-/* Windows of one-sided communication. Ranks of one host reach each other's through memory, and nothing but the MPI
- * library sees what they want of it. While this rank has a window and shares its host with others, a wait of ours
- * therefore drives the library all the time, as a wait of the library's does.
+/* Windows of one-sided communication. Ranks of one host reach each other's through memory, and
+ * nothing but the MPI library sees what they want of it. While this rank has a window and shares
+ * its host with others, a wait of ours therefore drives the library all the time, as a wait of the
+ * library's does.
  */
 #define _GNU_SOURCE
 #include "shim.h"

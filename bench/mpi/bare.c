@@ -1,7 +1,9 @@
 /*
- * The same barrier as Fabricast's, gather and multicast release, by two bare UDP sockets: no repair, no groups, no threads, one socket
- * to wait at. What it takes is the kernel's and the switch's. Never for use: a lost datagram hangs it.
- *   --wait=block  in recv, as by default;  --wait=epoll  in epoll_wait;  --wait=yield  by looking and giving the core to others
+ * The same barrier as Fabricast's, gather and multicast release, by two bare UDP sockets: no
+ * repair, no groups, no threads, one socket to wait at. What it takes is the kernel's and the
+ * switch's. Never for use: a lost datagram hangs it.
+ * --wait=block  in recv, as by default;  --wait=epoll  in epoll_wait;  --wait=yield  by looking and
+ * giving the core to others
  */
 #define _GNU_SOURCE
 #include "measure.h"

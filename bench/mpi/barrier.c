@@ -1,4 +1,5 @@
-/* MPI_Barrier, back to back (P2): each rank's mean; the slowest is the largest. As many, and as many before them, as in OSU's. */
+/* MPI_Barrier, back to back (P2): each rank's mean; the slowest is the largest. As many, and as
+ * many before them, as in OSU's. */
 #include "measure.h"
 
 #include <stdio.h>

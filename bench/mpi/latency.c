@@ -1,8 +1,9 @@
 /*
- * Latency as P1.12 has it: the root broadcasts, one receiver, each in its turn, answers, and the latency to it is the
- * root's time for both less that of a message. A ping-pong with the same receiver follows each broadcast, so that the
- * message is timed while the others do what they did then: wait for the next one. Medians for each receiver; the
- * slowest is the receiver with the largest.
+ * Latency as P1.12 has it: the root broadcasts, one receiver, each in its turn, answers, and the
+ * latency to it is the root's time for both less that of a message. A ping-pong with the same
+ * receiver follows each broadcast, so that the message is timed while the others do what they did
+ * then: wait for the next one. Medians for each receiver; the slowest is the receiver with the
+ * largest.
  */
 #include "measure.h"
 

@@ -1,5 +1,6 @@
 /*
- * What the benchmarks share: options, times, and a table as the OSU benchmarks print it, with one column more:
+ * What the benchmarks share: options, times, and a table as the OSU benchmarks print it, with one
+ * column more:
  * when the slowest rank had it.
  *
  *   --sizes=A,B,...   bytes, default as each program says
@@ -31,11 +32,13 @@ void sleep_us(double us);
 double median(double *values, int count);
 
 void head(const char *what, const char *columns);
-/* One line: a rank's own figure, told by each; of the ranks in TAKES_PART the mean, least and most are printed. */
+/* One line: a rank's own figure, told by each; of the ranks in TAKES_PART the mean, least and most
+ * are printed. */
 void line(size_t size, double own_us, int takes_part, double slowest_us, int iterations);
 
-/* Bytes that iteration I of a broadcast of SIZE brings, and a look whether they have come: a benchmark that is
- * fast and wrong is none. Looks at a few bytes only, so as not to be what is measured. */
+/* Bytes that iteration I of a broadcast of SIZE brings, and a look whether they have come: a
+ * benchmark that is fast and wrong is none. Looks at a few bytes only, so as not to be what is
+ * measured. */
 void mark(unsigned char *buffer, size_t size, unsigned i);
 void expect(const unsigned char *buffer, size_t size, unsigned i);
 

@@ -1,11 +1,13 @@
 /*
- * Skew (P1.12): a barrier, then every receiver is late by itself, evenly from nothing to twice the mean (--delays=,
- * microseconds), and enters the broadcast. What counts is the time inside MPI_Bcast. Late ranks sleep: on a machine
- * with fewer cores than ranks, computing would be a wait of the others'.
+ * Skew (P1.12): a barrier, then every receiver is late by itself, evenly from nothing to twice the
+ * mean (--delays=, microseconds), and enters the broadcast. What counts is the time inside
+ * MPI_Bcast. Late ranks sleep: on a machine with fewer cores than ranks, computing would be a wait
+ * of the others'.
  *
- * In a column of their own: receivers that came after the data had arrived, for whom only the copy is left to do.
- * Arrived is what was sent more than twice as long ago as the slowest undelayed broadcast of the size took. Compares
- * the clocks of hosts, so it means something on the testbed alone.
+ * In a column of their own: receivers that came after the data had arrived, for whom only the copy
+ * is left to do.
+ * Arrived is what was sent more than twice as long ago as the slowest undelayed broadcast of the
+ * size took. Compares the clocks of hosts, so it means something on the testbed alone.
  */
 #include "measure.h"
 

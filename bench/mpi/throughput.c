@@ -1,6 +1,7 @@
 /*
- * Throughput (P1.12, P4.11): a barrier, then broadcasts back to back; time per broadcast, each rank's own, median of
- * several samples. The slowest counts until the root knows that every rank has the last one, and that is what a message takes in the end.
+ * Throughput (P1.12, P4.11): a barrier, then broadcasts back to back; time per broadcast, each
+ * rank's own, median of several samples. The slowest counts until the root knows that every rank
+ * has the last one, and that is what a message takes in the end.
  */
 #include "measure.h"
 

@@ -1,7 +1,8 @@
 /*
- * An application: a logistic regression trained by all ranks together, each on rows of its own. In every step the first
- * rank broadcasts the weights, all compute a gradient, it is summed at the first rank, and every tenth step all wait for
- * each other, as for a checkpoint. The result does not depend on how the bytes travelled: it is printed, to be compared.
+ * An application: a logistic regression trained by all ranks together, each on rows of its own. In
+ * every step the first rank broadcasts the weights, all compute a gradient, it is summed at the
+ * first rank, and every tenth step all wait for each other, as for a checkpoint. The result does
+ * not depend on how the bytes travelled: it is printed, to be compared.
  */
 #include "measure.h"
 

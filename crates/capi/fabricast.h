@@ -1,5 +1,6 @@
 /*
- * Fabricast: fast, dependable one-to-many communication on the multicast that the network already has.
+ * Fabricast: fast, dependable one-to-many communication on the multicast that the network already
+ * has.
  *
  * A job's processes make a context each, divide into groups, and broadcast:
  *
@@ -12,8 +13,8 @@
  *     fabricast_group_create(context, 1, members, count, &group);
  *     fabricast_bcast(group, buffer, bytes, root);
  *
- * Every call answers with a status. A context may be used by several threads; operations of one group
- * are started by one thread at a time, in the same order at all its members.
+ * Every call answers with a status. A context may be used by several threads; operations of one
+ * group are started by one thread at a time, in the same order at all its members.
  */
 
 #ifndef FABRICAST_H

@@ -22,7 +22,8 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A node with a broadcast under way, one posted and two barriers entered is fed hostile datagrams of its own session.
+/// A node with a broadcast under way, one posted and two barriers entered is fed hostile datagrams
+/// of its own session.
 ///
 /// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
 /// the length say how many milliseconds pass before it. Returns what the node has counted, so that

@@ -1,6 +1,7 @@
 /*
- * A barrier is one: nobody leaves it before everybody has entered it. And no receiver has a broadcast's bytes
- * before its root came. Entries are counted in memory that all ranks share (--shared), not by clocks.
+ * A barrier is one: nobody leaves it before everybody has entered it. And no receiver has a
+ * broadcast's bytes before its root came. Entries are counted in memory that all ranks share
+ * (--shared), not by clocks.
  */
 #include "check.h"
 

@@ -1,9 +1,9 @@
 /*
- * What all test programs stand on: the truth that a broadcast's bytes are compared with, buffers with
- * guards, and cases that end with a line "ok NAME", or with a message and MPI_Abort.
+ * What all test programs stand on: the truth that a broadcast's bytes are compared with, buffers
+ * with guards, and cases that end with a line "ok NAME", or with a message and MPI_Abort.
  *
- * A program is started on at least two ranks. --level=single|funneled|serialized|multiple asks for a
- * thread level, --shared=DIRECTORY names one that all ranks can write to.
+ * A program is started on at least two ranks. --level=single|funneled|serialized|multiple asks for
+ * a thread level, --shared=DIRECTORY names one that all ranks can write to.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -17,7 +17,8 @@ extern int rank, ranks;
 /* What was asked for with --shared, or NULL. */
 extern const char *shared_directory;
 
-/* Starts MPI. The program is left here, with a line "skipped: REASON", if the thread level is not to be had. */
+/* Starts MPI. The program is left here, with a line "skipped: REASON", if the thread level is not
+ * to be had. */
 void start(int argc, char **argv);
 /* Is NAME among the program's arguments? */
 int wanted(const char *name);
@@ -35,14 +36,16 @@ void fail(const char *file, int line, const char *format, ...) __attribute__((no
     } while (0)
 #define MPI(call) CHECK((call) == MPI_SUCCESS, "%s failed", #call)
 
-/* The truth: LEN bytes that SEED alone decides, and that differ at every offset and for every seed. */
+/* The truth: LEN bytes that SEED alone decides, and that differ at every offset and for every
+ * seed. */
 void fill(void *buffer, size_t len, uint64_t seed);
 /* Where BUFFER first differs from it, or -1. */
 ptrdiff_t differs(const void *buffer, size_t len, uint64_t seed);
 /* A number below BOUND that SEED alone decides. */
 uint32_t draw(uint64_t seed, uint32_t bound);
 
-/* A buffer with guards on both sides, filled with what is not the truth; GIVE_BACK checks the guards. */
+/* A buffer with guards on both sides, filled with what is not the truth; GIVE_BACK checks the
+ * guards. */
 unsigned char *take(size_t len);
 void give_back(unsigned char *buffer, size_t len, const char *what);
 

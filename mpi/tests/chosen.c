@@ -1,6 +1,7 @@
 /*
- * Broadcasts of many sizes from all roots, and barriers, on communicators of several sizes: whoever serves them, all
- * bytes are right. How many there are, the test that starts this knows. With "few" there are hardly any.
+ * Broadcasts of many sizes from all roots, and barriers, on communicators of several sizes: whoever
+ * serves them, all bytes are right. How many there are, the test that starts this knows. With "few"
+ * there are hardly any.
  * "past": as if a tool had taken MPI_Init.
  */
 #include "check.h"

@@ -1,5 +1,6 @@
 /*
- * Programs that hang unless whoever blocks in a collective call keeps the library's own progress going:
+ * Programs that hang unless whoever blocks in a collective call keeps the library's own progress
+ * going:
  * A has started something with B that cannot end without A, and blocks in a broadcast or a barrier;
  * B waits for it to end and only then enters. All are legal MPI.
  */
@@ -119,7 +120,8 @@ static void round_a_corner(int a, int b, int c, uint64_t seed)
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-/* A collective operation of the library's is open when a broadcast blocks, on the same communicator. */
+/* A collective operation of the library's is open when a broadcast blocks, on the same
+ * communicator. */
 static void nonblocking_collective(int root, uint64_t seed)
 {
     int a = (root + 1) % ranks;

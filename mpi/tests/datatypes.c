@@ -1,6 +1,6 @@
 /*
- * Datatypes: what a rank's own layout selects is overwritten and nothing else, whatever the layout is
- * and although ranks may describe the same values differently.
+ * Datatypes: what a rank's own layout selects is overwritten and nothing else, whatever the layout
+ * is and although ranks may describe the same values differently.
  */
 #include "check.h"
 
@@ -157,7 +157,8 @@ static void empty(void)
         MPI(MPI_Bcast(&untouched, 5, nothing, root, MPI_COMM_WORLD));
         MPI(MPI_Bcast(&untouched, 0, MPI_INT, root, MPI_COMM_WORLD));
         MPI(MPI_Bcast(NULL, 0, MPI_INT, root, MPI_COMM_WORLD));
-        /* Not mixed: Open MPI 4.1 by itself hangs if one rank has a count of none and another a type of nothing. */
+        /* Not mixed: Open MPI 4.1 by itself hangs if one rank has a count of none and another a
+         * type of nothing. */
     }
     CHECK(untouched == UNTOUCHED, "a broadcast of nothing wrote");
     MPI(MPI_Type_free(&nothing));

@@ -1,4 +1,5 @@
-/* Invalid calls: the library's own error, in the communicator's own handler, and no harm to what follows. */
+/* Invalid calls: the library's own error, in the communicator's own handler, and no harm to what
+ * follows. */
 #include "check.h"
 
 static int handled, last_class;

@@ -1,6 +1,7 @@
 /*
- * Broadcasts and barriers of a job in whose ranks' names somebody else sends datagrams (forged, beside this file): all of
- * them come to their end, with the right bytes. No broadcast has as few bytes as what is forged.
+ * Broadcasts and barriers of a job in whose ranks' names somebody else sends datagrams (forged,
+ * beside this file): all of them come to their end, with the right bytes. No broadcast has as few
+ * bytes as what is forged.
  */
 #include "check.h"
 

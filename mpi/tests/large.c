@@ -1,6 +1,7 @@
 /*
- * Large counts: MPI_Bcast_c where the library has it, and with `heavy` more than 2 GiB in one message. A rank's
- * 2 GiB are a few MiB of memory mapped again and again, but for the last part, which is its own.
+ * Large counts: MPI_Bcast_c where the library has it, and with `heavy` more than 2 GiB in one
+ * message. A rank's 2 GiB are a few MiB of memory mapped again and again, but for the last part,
+ * which is its own.
  */
 #define _GNU_SOURCE
 #include "check.h"

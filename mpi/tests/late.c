@@ -1,10 +1,12 @@
 /*
- * A root that has broadcast and computes, without any call of MPI, while receivers may have lost packets: they get
- * their bytes all the same. The root computes until every receiver has told it so in shared memory (--shared), at the end
- * for seconds more, and calls it a failure after a minute. Small messages only: of a large one the root's call may wait for receivers.
+ * A root that has broadcast and computes, without any call of MPI, while receivers may have lost
+ * packets: they get their bytes all the same. The root computes until every receiver has told it so
+ * in shared memory (--shared), at the end for seconds more, and calls it a failure after a minute.
+ * Small messages only: of a large one the root's call may wait for receivers.
  *
- * A library without a progress thread does not promise this. Single small messages it has sent when the call
- * returns; bursts it may not have, so they are tried with --progress only, where the shim is to be shown.
+ * A library without a progress thread does not promise this. Single small messages it has sent when
+ * the call returns; bursts it may not have, so they are tried with --progress only, where the shim
+ * is to be shown.
  */
 #include "check.h"
 
@@ -48,7 +50,8 @@ static void root_computes(word *done, int root, size_t len, uint32_t turns)
     }
 }
 
-/* A burst of broadcasts, then the root computes: the end of a burst is where losses are noticed last. */
+/* A burst of broadcasts, then the root computes: the end of a burst is where losses are noticed
+ * last. */
 static void root_computes_after_burst(word *done, int root, size_t len)
 {
     enum { BURST = 20 };

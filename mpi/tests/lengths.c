@@ -1,7 +1,8 @@
 /*
- * Ranks that mean different lengths by one broadcast. With MPI_ERRORS_RETURN each of them whose length is not the
- * root's gets MPI_ERR_TRUNCATE, and each other one an error in that call or in its next on the communicator; nobody
- * waits for ever, and other communicators go on. With `fatal` errors are fatal, and the job must end.
+ * Ranks that mean different lengths by one broadcast. With MPI_ERRORS_RETURN each of them whose
+ * length is not the root's gets MPI_ERR_TRUNCATE, and each other one an error in that call or in
+ * its next on the communicator; nobody waits for ever, and other communicators go on. With `fatal`
+ * errors are fatal, and the job must end.
  */
 #include "check.h"
 

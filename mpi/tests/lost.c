@@ -1,8 +1,11 @@
 /*
- * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM kill|fork|wait|return|finalize|measure`: each
- * rank writes to DIRECTORY/RANK, which is there when its host is cut off, too. The victim kills itself (kill), and leaves
- * a child behind (fork), or waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return) learn of it and go on without it;
- * those that call MPI_Finalize then (finalize), or are in it, measuring who is faster (measure), must end, too.
+ * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM
+ * kill|fork|wait|return|finalize|measure`: each rank writes to DIRECTORY/RANK, which is there when
+ * its host is cut off, too. The victim kills itself (kill), and leaves a child behind (fork), or
+ * waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return)
+ * learn of it and go on without it;
+ * those that call MPI_Finalize then (finalize), or are in it, measuring who is faster (measure),
+ * must end, too.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -19,7 +22,8 @@ static void compute(void)
         sum += 1;
 }
 
-/* The error names the victim, for as long as one asks, and those that are left can still broadcast. */
+/* The error names the victim, for as long as one asks, and those that are left can still
+ * broadcast. */
 static void goes_on(MPI_Comm left, int victim)
 {
     char text[MPI_MAX_ERROR_STRING];

@@ -1,5 +1,6 @@
 /*
- * Communicators by the thousand, made, used and freed in one job: 2000 by default, --communicators=N.
+ * Communicators by the thousand, made, used and freed in one job: 2000 by default,
+ * --communicators=N.
  * Neither descriptors nor memory nor memberships of IP groups may grow with their number.
  */
 #include "check.h"

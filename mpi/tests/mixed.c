@@ -1,6 +1,7 @@
 /*
- * Broadcasts among everything else: back to back from changing roots, between point-to-point messages, probes
- * and other collectives. Whatever the shim itself sends and asks must stay out of the program's sight.
+ * Broadcasts among everything else: back to back from changing roots, between point-to-point
+ * messages, probes and other collectives. Whatever the shim itself sends and asks must stay out of
+ * the program's sight.
  */
 #include "check.h"
 

@@ -1,7 +1,8 @@
 /*
- * Ranks that wait in MPI_Barrier or MPI_Bcast while others need them: as targets of passive one-sided operations, in
- * non-blocking collectives, and as receivers or senders of messages too long to be sent before they are received. The
- * MPI library promises progress in every call of its own, and a program that waits in ours must have it as well.
+ * Ranks that wait in MPI_Barrier or MPI_Bcast while others need them: as targets of passive
+ * one-sided operations, in non-blocking collectives, and as receivers or senders of messages too
+ * long to be sent before they are received. The MPI library promises progress in every call of its
+ * own, and a program that waits in ours must have it as well.
  *
  * --loops=N is how often each case is tried; each says how long that took.
  */

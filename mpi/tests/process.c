@@ -1,6 +1,6 @@
 /*
- * What a process does beside MPI: children by fork, timers that interrupt system calls, broadcasts in callbacks at
- * the end, and an end right after a broadcast whose receivers come late.
+ * What a process does beside MPI: children by fork, timers that interrupt system calls, broadcasts
+ * in callbacks at the end, and an end right after a broadcast whose receivers come late.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -33,7 +33,8 @@ static void children(void)
 {
     for (int i = 0; i < 3; i++) {
         loop(20);
-        /* One that leaves at once, one that runs the exit handlers, one that becomes another program. */
+        /* One that leaves at once, one that runs the exit handlers, one that becomes another
+         * program. */
         pid_t child = fork();
         if (child == 0)
             _exit(0);

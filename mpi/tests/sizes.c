@@ -1,4 +1,5 @@
-/* Every size around the edges of words, datagrams and chunks, from every root. At an MTU of 1500 a chunk is 1440 bytes. */
+/* Every size around the edges of words, datagrams and chunks, from every root. At an MTU of 1500 a
+ * chunk is 1440 bytes. */
 #include "check.h"
 
 static const size_t small[] = {

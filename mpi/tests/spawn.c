@@ -1,6 +1,7 @@
 /*
- * Communicators that appear at run time: two halves of the job connect and merge, and the job starts two more
- * ranks (MPI_Comm_spawn) and merges with them. Each is skipped where the library or its launcher cannot.
+ * Communicators that appear at run time: two halves of the job connect and merge, and the job
+ * starts two more ranks (MPI_Comm_spawn) and merges with them. Each is skipped where the library or
+ * its launcher cannot.
  * Open MPI's launcher needs --oversubscribe for the new ranks.
  */
 #include "check.h"
@@ -76,7 +77,8 @@ static void spawned(char *program)
     MPI_Comm inter;
     int codes[MORE];
     char *arguments[] = {"child", NULL};
-    /* Both on the first rank's host: spread over several, Open MPI 4.1's new ranks do not find each other. */
+    /* Both on the first rank's host: spread over several, Open MPI 4.1's new ranks do not find each
+     * other. */
     char host[MPI_MAX_PROCESSOR_NAME];
     int len;
     MPI_Info info;

@@ -1,6 +1,6 @@
 /*
- * What is kept of measurements, and what follows from it, without MPI: ../verdict.c. Works in the directory that is
- * its argument.
+ * What is kept of measurements, and what follows from it, without MPI: ../verdict.c. Works in the
+ * directory that is its argument.
  */
 #define _GNU_SOURCE
 #include "../verdict.h"

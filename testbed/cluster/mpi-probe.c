@@ -1,4 +1,5 @@
-/* What a rank of the self-test says about itself: "rank ranks host EXPORTED INHERITED yields preloads". */
+/* What a rank of the self-test says about itself: "rank ranks host EXPORTED INHERITED yields
+ * preloads". */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>

@@ -3,12 +3,13 @@
  *
  * - It yields, if MPICH_YIELD is set: when polling the network has found nothing, the core goes to
  *   whoever else wants it. This is what Open MPI's own setting mpi_yield_when_idle does.
- * - It ends: in MPI_Finalize every rank disconnects from every other, for which it needs the other's
- *   help, and then waits where it helps nobody, so that about every second job hung. Here what is
- *   on its way is flushed, and the connections close with the worker, after all ranks have come so
- *   far. (MPICH has dropped that wait since: its pull request 6596.)
+ * - It ends: in MPI_Finalize every rank disconnects from every other, for which it needs the
+ *   other's help, and then waits where it helps nobody, so that about every second job hung. Here
+ *   what is on its way is flushed, and the connections close with the worker, after all ranks have
+ *   come so far. (MPICH has dropped that wait since: its pull request 6596.)
  *
- * Linked with libucp, so that it is found where the MPI library was loaded privately, as Python does.
+ * Linked with libucp, so that it is found where the MPI library was loaded privately, as Python
+ * does.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -15,8 +15,8 @@ pub struct Lent {
     len: usize,
 }
 
-// SAFETY: whoever lends a buffer leaves it alone until the operation is over, so that it makes no difference which
-// thread touches it.
+// SAFETY: whoever lends a buffer leaves it alone until the operation is over, so that it makes no
+// difference which thread touches it.
 unsafe impl Send for Lent {}
 // SAFETY: shared, it is only read.
 unsafe impl Sync for Lent {}
@@ -64,8 +64,8 @@ impl Object for Lent {
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         let start = self.check(offset, bytes.len());
-        // SAFETY: the bytes are within what `new` was promised; `bytes` came from the network and lies
-        // elsewhere.
+        // SAFETY: the bytes are within what `new` was promised; `bytes` came from the network and
+        // lies elsewhere.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr().add(start), bytes.len());
         }

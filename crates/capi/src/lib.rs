@@ -1,8 +1,8 @@
 //! `libfabricast.so`: groups of processes that broadcast, for C and whatever can call C.
 //!
-//! Handles are opaque, structs begin with their size, every call answers with a status and leaves the
-//! reason in [`fabricast_last_error`]. No panic crosses the border. `fabricast.h` is generated from
-//! here; a test keeps it so.
+//! Handles are opaque, structs begin with their size, every call answers with a status and leaves
+//! the reason in [`fabricast_last_error`]. No panic crosses the border. `fabricast.h` is generated
+//! from here; a test keeps it so.
 
 #![allow(non_camel_case_types)] // they are names of C
 
@@ -31,7 +31,8 @@ pub use self::options::{fabricast_options, fabricast_statistics};
 
 /// It went well.
 pub const FABRICAST_OK: c_int = 0;
-/// An argument makes no sense: a null pointer, a rank that there is not, another length than the root's.
+/// An argument makes no sense: a null pointer, a rank that there is not, another length than the
+/// root's.
 pub const FABRICAST_ERR_ARGUMENT: c_int = 1;
 /// The operating system refused something.
 pub const FABRICAST_ERR_SYSTEM: c_int = 2;
@@ -98,8 +99,8 @@ pub extern "C" fn fabricast_strerror(status: c_int) -> *const c_char {
     words.as_ptr()
 }
 
-/// Why the last call of this thread that failed did so, with what to do about it. Valid until this thread's next
-/// call; never null.
+/// Why the last call of this thread that failed did so, with what to do about it. Valid until this
+/// thread's next call; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn fabricast_last_error() -> *const c_char {
     call::last_error()
@@ -135,10 +136,10 @@ pub unsafe extern "C" fn fabricast_context_create(
     })
 }
 
-/// Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]), and all
-/// others must know that nobody will ask any more (a barrier of the caller's own, or that
-/// `groups` of the statistics has become 0). It is really over when its groups and requests are destroyed or
-/// over too, before or after this. Null is allowed.
+/// Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]),
+/// and all others must know that nobody will ask any more (a barrier of the caller's own, or that
+/// `groups` of the statistics has become 0). It is really over when its groups and requests are
+/// destroyed or over too, before or after this. Null is allowed.
 ///
 /// # Safety
 /// `context` came from [`fabricast_context_create`] and is used no more.
@@ -188,8 +189,8 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
     rank
 }
 
-/// Why this process shares no memory with others of its host although there are any, or null. Valid as long as the
-/// context.
+/// Why this process shares no memory with others of its host although there are any, or null. Valid
+/// as long as the context.
 ///
 /// # Safety
 /// `context` is valid.
@@ -208,8 +209,9 @@ pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -
     why
 }
 
-/// The only call for the child after a fork, for each context that it has inherited: lets go of what tells the others
-/// that the parent has ended, or they would wait for the child to end, too. Safe in a handler of `pthread_atfork`.
+/// The only call for the child after a fork, for each context that it has inherited: lets go of
+/// what tells the others that the parent has ended, or they would wait for the child to end, too.
+/// Safe in a handler of `pthread_atfork`.
 ///
 /// # Safety
 /// `context` is valid, and this is a child in which nothing else of this library is used.
@@ -232,7 +234,8 @@ pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_cont
     })
 }
 
-/// Counters of the context since it was made. The caller sets `struct_size`; what it has no room for is left out.
+/// Counters of the context since it was made. The caller sets `struct_size`; what it has no room
+/// for is left out.
 ///
 /// # Safety
 /// Both pointers are valid, `statistics` for as many bytes as it says.
@@ -268,8 +271,9 @@ pub unsafe extern "C" fn fabricast_context_interface(
     })
 }
 
-/// The processes `members` (ranks of the context, `count` of them, in an order that all use) as a group. All
-/// of them name it by the same `id`, which none of them uses for another group, now or later.
+/// The processes `members` (ranks of the context, `count` of them, in an order that all use) as a
+/// group. All of them name it by the same `id`, which none of them uses for another group, now or
+/// later.
 ///
 /// # Safety
 /// The pointers are valid, `members` for `count` numbers.
@@ -302,8 +306,8 @@ pub unsafe extern "C" fn fabricast_group_create(
     })
 }
 
-/// This process is done with the group: it waits for nothing in it any more. What it has sent is still brought to
-/// the others. All members do this in the end. Null is allowed.
+/// This process is done with the group: it waits for nothing in it any more. What it has sent is
+/// still brought to the others. All members do this in the end. Null is allowed.
 ///
 /// # Safety
 /// `group` came from [`fabricast_group_create`] and is used no more.
@@ -335,11 +339,13 @@ pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) ->
     })
 }
 
-/// How the group's barriers are made from the next one on, the same at all members: `dissemination(N)`, `release(N)`,
-/// `combining(N)`, `central`, `mcs`, `tournament`, `bst` or `butterfly`; null: as suits the group's size.
+/// How the group's barriers are made from the next one on, the same at all members:
+/// `dissemination(N)`, `release(N)`, `combining(N)`, `central`, `mcs`, `tournament`, `bst` or
+/// `butterfly`; null: as suits the group's size.
 ///
 /// # Safety
-/// `group` is valid, no operation is being started in it, and `name` is null or ends with a zero byte.
+/// `group` is valid, no operation is being started in it, and `name` is null or ends with a zero
+/// byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_group_set_barrier(
     group: *mut fabricast_group,
@@ -356,9 +362,9 @@ pub unsafe extern "C" fn fabricast_group_set_barrier(
     })
 }
 
-/// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to all others, who
-/// call it with the same root and length, in the same order. At the root a short buffer is copied and the call returns at
-/// once; else it returns when everybody has everything.
+/// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to
+/// all others, who call it with the same root and length, in the same order. At the root a short
+/// buffer is copied and the call returns at once; else it returns when everybody has everything.
 ///
 /// # Safety
 /// `group` is valid, and `buffer` for `bytes` bytes (written to, but at the root).
@@ -381,7 +387,8 @@ pub unsafe extern "C" fn fabricast_bcast(
     })
 }
 
-/// Starts the same; `buffer` is not to be touched until [`fabricast_test`] or [`fabricast_wait`] says that it is over.
+/// Starts the same; `buffer` is not to be touched until [`fabricast_test`] or [`fabricast_wait`]
+/// says that it is over.
 ///
 /// # Safety
 /// As for [`fabricast_bcast`], until it is over.
@@ -445,8 +452,8 @@ pub unsafe extern "C" fn fabricast_ibarrier(
     })
 }
 
-/// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes null. It is over
-/// too if this answers with an error.
+/// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes
+/// null. It is over too if this answers with an error.
 ///
 /// # Safety
 /// The pointers are valid; `*request` is null or came from a call that starts an operation.

@@ -11,8 +11,8 @@ use fabricast_lib::error::Error;
 
 use crate::call::wrong;
 
-/// What a context is made from. Zero everything, set `struct_size`, `rank`, `size` and `allgather`; the rest has
-/// defaults.
+/// What a context is made from. Zero everything, set `struct_size`, `rank`, `size` and `allgather`;
+/// the rest has defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fabricast_options {
@@ -22,8 +22,9 @@ pub struct fabricast_options {
     pub rank: u32,
     /// How many there are.
     pub size: u32,
-    /// Gives `bytes` bytes at `mine` to all processes, and writes what each gave to `all`, in the order of ranks
-    /// (`size * bytes` bytes). Answers 0 if that went well. Called by all at once, only while the context is made.
+    /// Gives `bytes` bytes at `mine` to all processes, and writes what each gave to `all`, in the
+    /// order of ranks (`size * bytes` bytes). Answers 0 if that went well. Called by all at once,
+    /// only while the context is made.
     pub allgather: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -32,22 +33,25 @@ pub struct fabricast_options {
             bytes: usize,
         ) -> c_int,
     >,
-    /// Called again and again while a call blocks, so that the caller's own communication goes on; may be null.
+    /// Called again and again while a call blocks, so that the caller's own communication goes on;
+    /// may be null.
     pub progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
     /// Given to the two functions.
     pub user: *mut c_void,
-    /// The network interface: a name or an address; null: the one by which the system sends multicasts.
+    /// The network interface: a name or an address; null: the one by which the system sends
+    /// multicasts.
     pub interface: *const c_char,
     /// How multicast is made reliable, the same at all; null: `auto`.
     pub scheme: *const c_char,
     /// Share of datagrams to drop on purpose, each way, from 0 to 0.9: for tests.
     pub inject_loss: f64,
-    /// On which host this process is: those that say the same share its memory, if they can. Null: the system's name of it,
-    /// when it started, and its network.
+    /// On which host this process is: those that say the same share its memory, if they can. Null:
+    /// the system's name of it, when it started, and its network.
     pub host: *const c_char,
-    /// A descriptor that can be read while the caller's own communication has something to do, an epoll descriptor for
-    /// instance; null: there is none. A call that blocks then calls `progress` at once, and goes on calling it without
-    /// sleeping until there is no more to do. Only `progress` makes it unreadable again. The context keeps a duplicate.
+    /// A descriptor that can be read while the caller's own communication has something to do, an
+    /// epoll descriptor for instance; null: there is none. A call that blocks then calls `progress`
+    /// at once, and goes on calling it without sleeping until there is no more to do. Only
+    /// `progress` makes it unreadable again. The context keeps a duplicate.
     pub work: *const c_int,
 }
 
@@ -139,7 +143,8 @@ pub struct Meanwhile {
     user: *mut c_void,
 }
 
-// SAFETY: the pointer is only handed back to the caller's function, by threads that the caller calls from.
+// SAFETY: the pointer is only handed back to the caller's function, by threads that the caller
+// calls from.
 unsafe impl Send for Meanwhile {}
 // SAFETY: likewise.
 unsafe impl Sync for Meanwhile {}
@@ -229,19 +234,21 @@ pub struct fabricast_statistics {
     pub dropped_by_kernel: u64,
     /// Datagrams dropped on purpose (`inject_loss`).
     pub dropped_on_purpose: u64,
-    /// How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
+    /// How often a receiver was found that multicast does not reach, or no more: it is served by
+    /// unicast.
     pub unreached: u64,
-    /// Groups of this process that are not over yet: those that it has destroyed count until nobody can ask for
-    /// anything any more that was sent in them.
+    /// Groups of this process that are not over yet: those that it has destroyed count until nobody
+    /// can ask for anything any more that was sent in them.
     pub groups: u64,
     /// Data packets sent through the memory of this host, each once for all who share it.
     pub packets_shared: u64,
     /// Bytes written there, everything counted.
     pub bytes_shared: u64,
-    /// How often this process had fallen so far behind that it lost what was written there; it was sent again.
+    /// How often this process had fallen so far behind that it lost what was written there; it was
+    /// sent again.
     pub overruns_shared: u64,
-    /// Processes that were to share memory with others of their host and cannot: each counts as a host of its own. Told by
-    /// each for itself.
+    /// Processes that were to share memory with others of their host and cannot: each counts as a
+    /// host of its own. Told by each for itself.
     pub unshared: u64,
 }
 

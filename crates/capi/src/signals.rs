@@ -12,8 +12,8 @@ impl Kept {
     pub fn new() -> Kept {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: both are valid to be written; the calls fail only for other values of the first argument, and
-        // write both.
+        // SAFETY: both are valid to be written; the calls fail only for other values of the first
+        // argument, and write both.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

@@ -1,6 +1,7 @@
 /*
- * libfabricast.so as a C program uses it: several processes by fork, which give each other bytes through memory
- * that they share. Started with the name of a case; says what went wrong and ends with 1, or ends with 0.
+ * libfabricast.so as a C program uses it: several processes by fork, which give each other bytes
+ * through memory that they share. Started with the name of a case; says what went wrong and ends
+ * with 1, or ends with 0.
  */
 #define _GNU_SOURCE
 #include "fabricast.h"
@@ -380,8 +381,8 @@ static void mismatch(void) {
     if (rank == 0) {
         OK(fabricast_bcast(group, buffer, 3000, 0));
     } else {
-        /* A process whose host has another leader may hear from the others that lengths differ, before it
-         * finds that its own does. */
+        /* A process whose host has another leader may hear from the others that lengths differ,
+         * before it finds that its own does. */
         CHECK(fabricast_bcast(group, buffer, 2999, 0) == FABRICAST_ERR_ARGUMENT);
         const char *why = fabricast_last_error();
         CHECK(strstr(why, "another number of bytes") || strstr(why, "of one length"));
@@ -494,8 +495,8 @@ static const char *on_card(int of, const char *word) {
     return at + strlen(word);
 }
 
-/* Another user of the host: connects to rank 0 and is silent, and rings with a descriptor at all doorbells until they
- * are gone. */
+/* Another user of the host: connects to rank 0 and is silent, and rings with a descriptor at all
+ * doorbells until they are gone. */
 static void attack(int ready, int end) {
     enum { BELLS = PROCESSES };
     sigset_t none;
@@ -571,7 +572,8 @@ static int attacked(void *user, const void *mine, void *all, size_t bytes) {
     return status;
 }
 
-/* They are not heard and delay nobody, and when the processes have met there is nothing left to ring at. */
+/* They are not heard and delay nobody, and when the processes have met there is nothing left to
+ * ring at. */
 static void strangers(void) {
     fabricast_options o = options();
     o.allgather = geteuid() == 0 ? attacked : allgather;

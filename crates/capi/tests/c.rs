@@ -1,10 +1,12 @@
-//! The library as C programs use it: `api.c`, compiled against the committed header and run as processes of its own.
+//! The library as C programs use it: `api.c`, compiled against the committed header and run as
+//! processes of its own.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory with the library; cargo does not build it for a test, for nothing in Rust can be linked with it.
+/// The directory with the library; cargo does not build it for a test, for nothing in Rust can be
+/// linked with it.
 fn built() -> PathBuf {
     let test = env::current_exe().unwrap();
     let here = test.ancestors().nth(2).unwrap().to_path_buf();

@@ -190,8 +190,8 @@ pub enum Command {
     /// Receive the file that a sender offers
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
-    /// Show multicast beside unicast on this machine, over an emulated link: one sender, seven receivers, lost
-    /// packets; no root, no network
+    /// Show multicast beside unicast on this machine, over an emulated link: one sender, seven
+    /// receivers, lost packets; no root, no network
     #[command(long_about = DEMO_LONG)]
     Demo(Demo),
     /// Start an MPI program whose broadcasts and barriers are Fabricast's
@@ -304,8 +304,8 @@ pub struct Send {
     /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme, long_help = schemes_help())]
     pub scheme: String,
-    /// What each datagram carries to prove that memory and network cards left it as it was; the file
-    /// is proven by its hashes in any case, and with this only what was damaged comes again
+    /// What each datagram carries to prove that memory and network cards left it as it was; the
+    /// file is proven by its hashes in any case, and with this only what was damaged comes again
     #[arg(long, value_enum, default_value = "none")]
     pub checksum: Checksum,
     /// Send everything at this fixed rate, e.g. 500Mbit, whatever is lost; faster than the link it
@@ -320,8 +320,8 @@ pub struct Send {
     /// smallest receiver's [default: 1200, or --datagram if that is less]
     #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
     pub datagram_min: Option<u64>,
-    /// What to do about a receiver that keeps the others waiting [default: wait if standard error is
-    /// a terminal, else alive]
+    /// What to do about a receiver that keeps the others waiting [default: wait if standard error
+    /// is a terminal, else alive]
     #[arg(long, value_enum)]
     pub slow: Option<Slow>,
     /// How long a receiver may keep the others waiting
@@ -341,7 +341,8 @@ pub struct Recv {
     /// The sender [default: on a terminal, listen for senders on this network and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,
-    /// Find a sender on this network that offers a file of such a name (*, ?, [a-z]), and do not ask
+    /// Find a sender on this network that offers a file of such a name (*, ?, [a-z]), and do not
+    /// ask
     #[arg(long, value_name = "PATTERN", conflicts_with = "from")]
     pub name: Option<Pattern>,
     /// Find the only sender on this network, and take whatever it offers without asking
@@ -363,7 +364,8 @@ pub struct Recv {
     /// Do not wait until the file is on the disk (fsync)
     #[arg(long)]
     pub no_sync: bool,
-    /// What to be called in the sender's table [default: host and destination; without --from, host and process]
+    /// What to be called in the sender's table [default: host and destination; without --from, host
+    /// and process]
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
     /// Give up if the transfer has not started by then
@@ -440,13 +442,15 @@ pub struct Sim {
 
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
-    /// Print what the protocol costs and reaches: packets, goodput by loss, convergence, a late receiver
+    /// Print what the protocol costs and reaches: packets, goodput by loss, convergence, a late
+    /// receiver
     Table {
         /// More cells and longer transfers (minutes)
         #[arg(long)]
         full: bool,
     },
-    /// Measure how fast the simulator is on this machine: seconds for a broadcast, events per second
+    /// Measure how fast the simulator is on this machine: seconds for a broadcast, events per
+    /// second
     Bench {
         /// How often each run is timed; the median counts
         #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
@@ -558,8 +562,8 @@ pub struct Papers {
     /// Tables and verdicts as JSON, one line each
     #[arg(long)]
     pub json: bool,
-    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of which
-    /// `fabricast papers --answer` runs
+    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of
+    /// which `fabricast papers --answer` runs
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     pub live: Vec<IpAddr>,
     /// Instead of all that: answer the host with this address, that runs --live, until interrupted

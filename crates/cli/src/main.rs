@@ -2,8 +2,8 @@
 //!
 //! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
 //! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own. `run` becomes an MPI launcher. `sim`, `model` and `papers` need no network: what runs, what is reckoned, and both beside what
-//! the papers measured.
+//! of their own. `run` becomes an MPI launcher. `sim`, `model` and `papers` need no network: what
+//! runs, what is reckoned, and both beside what the papers measured.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -128,8 +128,8 @@ fn plain(line: &str) -> String {
     out
 }
 
-/// The exit code of a command that was to end with `code`, once what it says has been written. A reader that
-/// has gone away (a closed pipe) has read enough.
+/// The exit code of a command that was to end with `code`, once what it says has been written. A
+/// reader that has gone away (a closed pipe) has read enough.
 pub fn written(result: io::Result<()>, code: u8) -> u8 {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -140,8 +140,8 @@ pub fn written(result: io::Result<()>, code: u8) -> u8 {
     }
 }
 
-/// Whether somebody at a terminal can be asked: standard input is one, and is not another job's. The kernel
-/// stops a process that was started in the background (`&`) when it reads.
+/// Whether somebody at a terminal can be asked: standard input is one, and is not another job's.
+/// The kernel stops a process that was started in the background (`&`) when it reads.
 pub fn reads_terminal() -> bool {
     let stdin = std::io::stdin();
     let others = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|g| g != rustix::process::getpgrp());

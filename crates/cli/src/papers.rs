@@ -1,4 +1,5 @@
-//! `fabricast papers`: the papers' experiments in the simulator, and what has become of their claims.
+//! `fabricast papers`: the papers' experiments in the simulator, and what has become of their
+//! claims.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};

@@ -1,7 +1,7 @@
 //! `fabricast run`: an MPI launcher's command, with the library that its ranks preload.
 //!
-//! Which MPI a launcher belongs to decides which library that is and how a variable gets to the ranks; what is
-//! put into the command says only that. Then this process becomes the launcher.
+//! Which MPI a launcher belongs to decides which library that is and how a variable gets to the
+//! ranks; what is put into the command says only that. Then this process becomes the launcher.
 
 mod line;
 
@@ -97,8 +97,8 @@ fn find(launcher: &OsStr) -> Option<PathBuf> {
     places.find(|place| place.is_file())
 }
 
-/// Which MPI the launcher belongs to: by `named` if somebody says so, by what the file is called that the
-/// name leads to, by what it says of itself.
+/// Which MPI the launcher belongs to: by `named` if somebody says so, by what the file is called
+/// that the name leads to, by what it says of itself.
 fn identify(
     launcher: &Path,
     named: Option<&str>,
@@ -199,7 +199,8 @@ fn library(mpi: Mpi) -> Result<PathBuf, String> {
     })
 }
 
-/// What the ranks are told: all variables of this environment that are ours, and the options, which go before them.
+/// What the ranks are told: all variables of this environment that are ours, and the options, which
+/// go before them.
 fn variables(
     args: &args::Run,
     environment: impl Iterator<Item = (OsString, OsString)>,

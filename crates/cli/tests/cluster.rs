@@ -471,7 +471,8 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     };
     assert_eq!(answers(&near, 60), 0);
     assert_eq!(answers(far, 1024), 0);
-    // The queries from afar have used up what may be answered at once, and what came since is little.
+    // The queries from afar have used up what may be answered at once, and what came since is
+    // little.
     let few = answers(&near, 1024);
     assert!((1..300).contains(&few), "{few}");
 

@@ -1,4 +1,5 @@
-//! `fabricast sim compare`: a cell as JSON, as a table, and what it says of mistakes; and how the other `sim` commands end.
+//! `fabricast sim compare`: a cell as JSON, as a table, and what it says of mistakes; and how the
+//! other `sim` commands end.
 
 use std::fs::File;
 use std::io::Read;

@@ -189,8 +189,8 @@ fn a_named_interface_is_listened_at_by_both_families() {
         same(&source, &copy);
         std::fs::remove_file(&copy).unwrap();
     }
-    // Both at once would need two groups: the sender does not count receivers that come by the family
-    // of fewer hosts, and refuses them at the start.
+    // Both at once would need two groups: the sender does not count receivers that come by the
+    // family of fewer hosts, and refuses them at the start.
     let (mut send, port) = by_name(&source, &[QUIET, "--min-receivers", "2"]);
     let from = |host: &str| format!("{host}:{port}");
     let first = receiver(&from("127.0.0.1"), "r0", &dir.path("a"), &[]);

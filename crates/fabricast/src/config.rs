@@ -40,7 +40,8 @@ pub struct NetOptions {
     pub offload: bool,
     /// Share of datagrams to drop on purpose, each way, from 0 to [`INJECT_MAX`]: for tests.
     pub inject_loss: f64,
-    /// Share of datagrams that are received with a bit changed, from 0 to [`INJECT_MAX`]: for tests.
+    /// Share of datagrams that are received with a bit changed, from 0 to [`INJECT_MAX`]: for
+    /// tests.
     pub inject_corruption: f64,
     /// Rate, in bytes per second, of an emulated link that everything sent is charged to; see
     /// [`crate::transport::link`]. For the demo.
@@ -293,9 +294,9 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// The only scheme by which it takes part: the sender's name for it, or its beginning. By default
-    /// any, but only for a sender that is named ([`RecvOptions::from`]) one in which receivers send to
-    /// each other.
+    /// The only scheme by which it takes part: the sender's name for it, or its beginning. By
+    /// default any, but only for a sender that is named ([`RecvOptions::from`]) one in which
+    /// receivers send to each other.
     pub scheme: Option<String>,
     /// Longest file in bytes that is taken; by default any that fits.
     pub max_size: Option<u64>,
@@ -304,8 +305,8 @@ pub struct RecvOptions {
     pub reserve: Option<u64>,
     /// Whether to wait until the file is on the disk (fsync).
     pub sync: bool,
-    /// What to be called in the sender's table; by default the host's name and the destination, or, for a
-    /// sender that was found, the host's name and the process.
+    /// What to be called in the sender's table; by default the host's name and the destination, or,
+    /// for a sender that was found, the host's name and the process.
     pub name: Option<String>,
     /// Give up if the transfer has not started after this long.
     pub start_timeout: Duration,

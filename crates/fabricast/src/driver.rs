@@ -30,11 +30,12 @@ use crate::transport::Transport;
 /// Batches that one step sends at most, so that receiving is never put off for long.
 const BATCHES_MAX: usize = 4;
 
-/// What one call hands up belongs, as a rule, to no more extents than this, however it was lost and reordered.
+/// What one call hands up belongs, as a rule, to no more extents than this, however it was lost and
+/// reordered.
 const PLACED: usize = 64;
 
-/// Buffers of copies that are kept for the next ones: memory that is given back and taken again for each costs more than
-/// the copying. Together they have room for no more bytes than this.
+/// Buffers of copies that are kept for the next ones: memory that is given back and taken again for
+/// each costs more than the copying. Together they have room for no more bytes than this.
 const SPARE_BYTES: usize = 4 << 20;
 /// Nor are there more of them.
 const SPARES_MAX: usize = 64;
@@ -48,8 +49,9 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether nothing is left to be done now. A receiver that gathers datagrams may pause only then: as long as more wait
-    /// in the socket than one call hands up, each pause would limit it to what one call does.
+    /// Whether nothing is left to be done now. A receiver that gathers datagrams may pause only
+    /// then: as long as more wait in the socket than one call hands up, each pause would limit it
+    /// to what one call does.
     pub fn is_idle(&self, now: Time) -> bool {
         self.wake.is_none_or(|at| at > now)
     }
@@ -136,8 +138,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.node.command(now, command).map(|_| ())
     }
 
-    /// Sends `object` to all other members of `group`. One that is no longer than the scheme's `copied` is
-    /// copied and can be taken back at once ([`Driver::take`]); else when everybody has it.
+    /// Sends `object` to all other members of `group`. One that is no longer than the scheme's
+    /// `copied` is copied and can be taken back at once ([`Driver::take`]); else when everybody has
+    /// it.
     pub fn bcast(
         &mut self,
         now: Time,
@@ -156,8 +159,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(op)
     }
 
-    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until everybody has it, for which
-    /// somebody waits or not.
+    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until
+    /// everybody has it, for which somebody waits or not.
     pub fn lend(
         &mut self,
         now: Time,
@@ -196,7 +199,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.enter(now, group, algorithm, false)
     }
 
-    /// Likewise, but it stops before its last round, which [`Event::Gathered`] says, until [`Command::Proceed`].
+    /// Likewise, but it stops before its last round, which [`Event::Gathered`] says, until
+    /// [`Command::Proceed`].
     pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
         self.enter(now, group, algorithm, true)
     }
@@ -235,8 +239,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released, or that was copied: given back once. It
-    /// is kept until then, so whoever has no use for it takes it all the same.
+    /// The object of an operation that is over and that the node has released, or that was copied:
+    /// given back once. It is kept until then, so whoever has no use for it takes it all the same.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }
@@ -255,8 +259,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.advance(now, received > 0)
     }
 
-    /// Lets the node work, and sends: a step for who knows that nothing of interest has arrived, or has `received` it
-    /// and that there may be more.
+    /// Lets the node work, and sends: a step for who knows that nothing of interest has arrived, or
+    /// has `received` it and that there may be more.
     pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
         self.progress(now);
         for _ in 0..BATCHES_MAX {
@@ -466,7 +470,8 @@ fn solve<O: Object>(
     })
 }
 
-/// Copies bytes into an object; what is known at once goes to `placed`, as one where it follows what went there last.
+/// Copies bytes into an object; what is known at once goes to `placed`, as one where it follows
+/// what went there last.
 fn write<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
     extent: Extent,

@@ -1,8 +1,8 @@
-//! The 1:P and P:1 ping-pong of P2 section 2.1 (P2.5), over any transport: a node sends one byte to each of P others, all at
-//! once, and each answers at once with the same.
+//! The 1:P and P:1 ping-pong of P2 section 2.1 (P2.5), over any transport: a node sends one byte to
+//! each of P others, all at once, and each answers at once with the same.
 //!
-//! It shows what a network costs below everything that the protocol does: how much less a message costs when
-//! several leave together.
+//! It shows what a network costs below everything that the protocol does: how much less a message
+//! costs when several leave together.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -37,7 +37,8 @@ pub struct RoundTrips {
     pub lost: u32,
 }
 
-/// Makes `count` round trips, one after the other, to the nodes 1 to `peers`, which the transport knows.
+/// Makes `count` round trips, one after the other, to the nodes 1 to `peers`, which the transport
+/// knows.
 pub fn ask<T: Transport>(net: &mut T, peers: u32, count: u32) -> io::Result<RoundTrips> {
     let clock = Clock(Instant::now());
     let mut found = RoundTrips {
@@ -74,7 +75,8 @@ pub fn ask<T: Transport>(net: &mut T, peers: u32, count: u32) -> io::Result<Roun
     Ok(found)
 }
 
-/// How long sending took, and all of it; `None`: something was lost. `mark` tells it from those before.
+/// How long sending took, and all of it; `None`: something was lost. `mark` tells it from those
+/// before.
 fn round_trip<T: Transport>(
     net: &mut T,
     clock: Clock,
@@ -103,7 +105,8 @@ fn round_trip<T: Transport>(
     }
 }
 
-/// Answers what [`ASKER`] asks, for as long as `go_on` says so; that is looked at several times a second.
+/// Answers what [`ASKER`] asks, for as long as `go_on` says so; that is looked at several times a
+/// second.
 pub fn answer<T: Transport>(net: &mut T, go_on: &dyn Fn() -> bool) -> io::Result<()> {
     let clock = Clock(Instant::now());
     let mut marks = Vec::new();

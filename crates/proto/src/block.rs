@@ -2,9 +2,9 @@
 //!
 //! An operation's packets form *blocks* of [`BLOCK_PACKETS`], the last one shorter. A *parity
 //! packet* of a block of `n` packets stands for any one of them: who has any `n` of its packets and
-//! parity packets has the block. So the root need not know who lacks what, only how many packets the
-//! one lacks that lacks most. The core only names blocks; the driver computes (a Reed-Solomon code,
-//! spec 1.9).
+//! parity packets has the block. So the root need not know who lacks what, only how many packets
+//! the one lacks that lacks most. The core only names blocks; the driver computes (a Reed-Solomon
+//! code, spec 1.9).
 
 use crate::id::{Extent, OpId};
 use crate::limits::BLOCK_PACKETS;
@@ -23,7 +23,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block that begins with packet `index` of an object of `len` bytes, in payloads of `chunk` bytes.
+    /// The block that begins with packet `index` of an object of `len` bytes, in payloads of
+    /// `chunk` bytes.
     pub fn at(op: OpId, index: u32, len: u64, chunk: u32) -> Block {
         let offset = u64::from(index) * u64::from(chunk);
         let whole = u64::from(BLOCK_PACKETS) * u64::from(chunk);

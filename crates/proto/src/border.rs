@@ -68,8 +68,8 @@ pub enum Command {
         /// How long then to try unicast.
         unicast: Duration,
     },
-    /// Multicast does not reach these members, as the proof of another group has shown: this node serves them by
-    /// unicast until they answer a multicast (spec 2.8).
+    /// Multicast does not reach these members, as the proof of another group has shown: this node
+    /// serves them by unicast until they answer a multicast (spec 2.8).
     Unreached {
         /// Of which group.
         group: GroupId,
@@ -82,8 +82,8 @@ pub enum Command {
         group: GroupId,
         /// Bytes.
         len: u64,
-        /// Whether somebody waits until everybody has it: then its last packet asks for acknowledgements, else they may take
-        /// their time.
+        /// Whether somebody waits until everybody has it: then its last packet asks for
+        /// acknowledgements, else they may take their time.
         awaited: bool,
     },
     /// Take the next object of `root`; it has `len` bytes.
@@ -95,17 +95,17 @@ pub enum Command {
         /// Bytes.
         len: u64,
     },
-    /// Enter a barrier of a group. The k-th one of a group is the same one at all its members, who give the
-    /// same algorithm; [`Event::Complete`] says that all have entered. Further ones may be asked for
-    /// meanwhile: each is entered when the one before it has been left.
+    /// Enter a barrier of a group. The k-th one of a group is the same one at all its members, who
+    /// give the same algorithm; [`Event::Complete`] says that all have entered. Further ones may be
+    /// asked for meanwhile: each is entered when the one before it has been left.
     Barrier {
         /// Of which group.
         group: GroupId,
         /// How it is made.
         algorithm: Barrier,
-        /// Whether it stops before its last round, if it has several: [`Event::Gathered`] says that it has, and
-        /// [`Command::Proceed`] lets it go on. The rank that releases the others thus learns that they have entered, and
-        /// can keep them until others elsewhere have, too.
+        /// Whether it stops before its last round, if it has several: [`Event::Gathered`] says that
+        /// it has, and [`Command::Proceed`] lets it go on. The rank that releases the others thus
+        /// learns that they have entered, and can keep them until others elsewhere have, too.
         held: bool,
     },
     /// The barrier of a group that has stopped goes on.
@@ -153,8 +153,8 @@ pub enum Placement {
     /// extent goes, and tell [`crate::Node::placed`]. If the others cannot be had any more, that
     /// is [`Outcome::Corrupt`].
     Solve(Extent, Sum),
-    /// Keep it until [`Output::Rebuild`] or [`Output::Forget`] speaks of its block, or the operation
-    /// is released.
+    /// Keep it until [`Output::Rebuild`] or [`Output::Forget`] speaks of its block, or the
+    /// operation is released.
     Keep(Parity),
     /// Keep it under this name until [`Output::Place`] says where it belongs.
     Hold(Token),
@@ -207,13 +207,13 @@ pub enum Reach {
 /// What the caller should know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A broadcast has been placed by every receiver that counts (root), or here (receiver). Every member has
-    /// entered a barrier.
+    /// A broadcast has been placed by every receiver that counts (root), or here (receiver). Every
+    /// member has entered a barrier.
     Complete(OpId),
     /// A barrier that is held has come to its last round.
     Gathered(OpId),
-    /// A broadcast cannot complete here: its bytes could not be placed. A barrier never will, nor any other
-    /// of its group: a member is gone, or has found that algorithms differ.
+    /// A broadcast cannot complete here: its bytes could not be placed. A barrier never will, nor
+    /// any other of its group: a member is gone, or has found that algorithms differ.
     Failed(OpId),
     /// How a member is reached has become known or has changed.
     Path {
@@ -234,8 +234,9 @@ pub enum Event {
         /// Which member.
         node: NodeId,
     },
-    /// A stream's packets don't fit what was posted: the root's object has another length. Or another member
-    /// makes this barrier by another algorithm; then all barriers of the group have failed.
+    /// A stream's packets don't fit what was posted: the root's object has another length. Or
+    /// another member makes this barrier by another algorithm; then all barriers of the group have
+    /// failed.
     Mismatch(OpId),
 }
 
@@ -244,8 +245,8 @@ pub enum Event {
 pub enum Output {
     /// Send a datagram: the head is what `poll` appended, the payload follows.
     Transmit(Transmit),
-    /// A held payload belongs here; write it and tell [`crate::Node::placed`]. [`Output::Discard`] frees
-    /// one that is not needed.
+    /// A held payload belongs here; write it and tell [`crate::Node::placed`]. [`Output::Discard`]
+    /// frees one that is not needed.
     Place(Token, Extent),
     /// A held payload is not needed.
     Discard(Token),
@@ -316,7 +317,7 @@ pub struct Counters {
     pub words_received: u64,
     /// Frames dropped because they fit no group, member, operation or window.
     pub foreign: u64,
-    /// For receivers: how long losses lasted, from when they could be noticed (a later packet came, or a
-    /// question) to their repair; of several at once the first.
+    /// For receivers: how long losses lasted, from when they could be noticed (a later packet came,
+    /// or a question) to their repair; of several at once the first.
     pub losses: Waits,
 }

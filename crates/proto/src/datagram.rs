@@ -1,4 +1,5 @@
-//! Writes the heads of datagrams: what each begins with, feedback that rides along, and what is sent.
+//! Writes the heads of datagrams: what each begins with, feedback that rides along, and what is
+//! sent.
 
 use crate::border::{Dest, Output, Transmit};
 use crate::id::{GroupId, Token};
@@ -50,8 +51,8 @@ pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> O
     control(to)
 }
 
-/// Appends the head of what a stream sends, with `size` the largest datagram. What `ride` appends, for
-/// a destination and at most so many bytes, goes along.
+/// Appends the head of what a stream sends, with `size` the largest datagram. What `ride` appends,
+/// for a destination and at most so many bytes, goes along.
 pub fn put(
     send: Send,
     (group, size): (GroupId, usize),

@@ -2,8 +2,8 @@
 //!
 //! A report says how many packets of a block a receiver lacks, parity packets that it keeps taken
 //! off. Those that were sent after what the report knows of are on their way and are taken off too.
-//! What the neediest still lacks is *wanted*: that many parity packets mend the block for all, unless
-//! fewer different packets are lacking than that, or only one receiver lacks any.
+//! What the neediest still lacks is *wanted*: that many parity packets mend the block for all,
+//! unless fewer different packets are lacking than that, or only one receiver lacks any.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -90,9 +90,10 @@ impl Demand {
         }
     }
 
-    /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it (`None`:
-    /// unknown). What was sent later (or may have been) is on its way, until the last of it was sent
-    /// `rto` ago. Returns how many packets are wanted for it that were not.
+    /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it
+    /// (`None`:
+    /// unknown). What was sent later (or may have been) is on its way, until the last of it was
+    /// sent `rto` ago. Returns how many packets are wanted for it that were not.
     pub fn note(
         &mut self,
         now: Time,
@@ -157,8 +158,8 @@ impl Demand {
         self.queue.front().map(|q| q.1)
     }
 
-    /// What a block needs whose oldest report came before `ripe`, or at it. Packets before `next` have been sent; a block
-    /// that is not all sent waits if `more` will be sent.
+    /// What a block needs whose oldest report came before `ripe`, or at it. Packets before `next`
+    /// have been sent; a block that is not all sent waits if `more` will be sent.
     pub fn need(&self, ripe: Time, next: Seq, more: bool) -> Option<Need> {
         // Only the newest block can be one that waits.
         for &(first, since) in self.queue.iter().take(2) {
@@ -223,7 +224,8 @@ impl Demand {
         }
     }
 
-    /// Member `who` is gone: nothing is wanted for it. What it was the first to want others ask for again.
+    /// Member `who` is gone: nothing is wanted for it. What it was the first to want others ask for
+    /// again.
     pub fn forget(&mut self, who: u32) {
         for at in 0..self.blocks.len() {
             let b = &self.blocks[at];

@@ -2,7 +2,8 @@
 //! receiver (P1.4, P1.5).
 //!
 //! Receivers are numbered by their turn (their place among the members without the root), so all
-//! members know the same hierarchy without a word. A receiver whose collector is gone reports to the root.
+//! members know the same hierarchy without a word. A receiver whose collector is gone reports to
+//! the root.
 
 use crate::scheme::Told;
 

@@ -17,7 +17,8 @@ pub struct OpId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Session(pub u64);
 
-/// Names a payload that the driver holds for the core, or the operation of which a transmission reads:
+/// Names a payload that the driver holds for the core, or the operation of which a transmission
+/// reads:
 /// transmissions of one operation carry equal tokens, and each is told to [`crate::Node::sent`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
@@ -62,15 +63,17 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// An object of `len` bytes where a packet has room for `chunk`; `None`: it has too many packets.
+    /// An object of `len` bytes where a packet has room for `chunk`; `None`: it has too many
+    /// packets.
     pub fn new(len: u64, chunk: u32) -> Option<Cut> {
         let n = len.div_ceil(u64::from(chunk)).max(1);
         let packets = u32::try_from(n).ok().filter(|n| n >> 31 == 0)?;
         Some(Cut { packets, chunk })
     }
 
-    /// The same, but a short object is cut into equal parts if it takes no more than a third more packets: then many,
-    /// one after the other, are packets of one length, which networks take as one message.
+    /// The same, but a short object is cut into equal parts if it takes no more than a third more
+    /// packets: then many, one after the other, are packets of one length, which networks take as
+    /// one message.
     pub fn equal(len: u64, chunk: u32) -> Option<Cut> {
         let whole = Cut::new(len, chunk)?;
         let n = whole.packets;

@@ -11,13 +11,14 @@
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
-//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents or a
-//! parity packet of a `block`.
+//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents or
+//! a parity packet of a `block`.
 //!
-//! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the receiving
-//! side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a `pace`; a receiver of
-//! `gaps`; `prove` finds out whom multicast reaches, `losses` how often one has to try. `hierarchy` says who reports to whom: with most schemes
-//! everybody to the root, else to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
+//! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the
+//! receiving side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a
+//! `pace`; a receiver of `gaps`; `prove` finds out whom multicast reaches, `losses` how often one
+//! has to try. `hierarchy` says who reports to whom: with most schemes everybody to the root, else
+//! to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
 //! `barrier` stands by itself: it shares the node with the streams, and nothing else.
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ pub const RANGES_MAX: usize = 96;
 pub const OPS_MAX: usize = 4096;
 /// Members of a group.
 pub const MEMBERS_MAX: usize = 65_536;
-/// Sets of the members that lack a packet and of those that have been sent it again, of all packets of a
-/// window, in bytes. It is enough for 1024 members with the largest window, and for as many as
+/// Sets of the members that lack a packet and of those that have been sent it again, of all packets
+/// of a window, in bytes. It is enough for 1024 members with the largest window, and for as many as
 /// there can be with one of 512 packets; with more it is not known of each member what it lacks.
 pub const SETS_BYTES: usize = 8 << 20;
 /// Groups of one node.
@@ -31,7 +31,8 @@ pub const FLIGHTS: usize = 8192;
 pub const FLIGHT_PACKETS: u32 = 16;
 /// Packets that are added up in one coded repair.
 pub const SOURCES_MAX: usize = 8;
-/// Receivers up to which it is cheaper to know who lacks what, and to add up packets, than to code blocks.
+/// Receivers up to which it is cheaper to know who lacks what, and to add up packets, than to code
+/// blocks.
 pub const SUMS_MAX: usize = 16;
 /// Packets of an operation that are coded together.
 pub const BLOCK_PACKETS: u32 = 128;

@@ -1,7 +1,8 @@
-//! How much of what is sent of late is lost on the way to a receiver, counted in new packets: by the
-//! receiver itself, and by its root from what it tells.
+//! How much of what is sent of late is lost on the way to a receiver, counted in new packets: by
+//! the receiver itself, and by its root from what it tells.
 //!
-//! All that follows from it is the number of *tries* that one needs on average: who loses half needs two.
+//! All that follows from it is the number of *tries* that one needs on average: who loses half
+//! needs two.
 //! Below a third it is one, and nothing changes: then what is lost now and then is asked for as it
 //! is. Above, whoever speaks repeats itself, for questions and answers are lost like data.
 
@@ -9,7 +10,8 @@
 const MEMORY: u32 = 128;
 /// Fewer say nothing.
 const LEAST: u32 = 32;
-/// One report, or one hole, counts for so many at most: a queue that overflows once does not make a lossy way.
+/// One report, or one hole, counts for so many at most: a queue that overflows once does not make a
+/// lossy way.
 const STEP: u32 = 32;
 /// Nobody is taken to need more tries.
 const TRIES_MAX: u32 = 16;
@@ -45,7 +47,8 @@ impl Losses {
 
     /// How often something is sent, on average, until it arrives.
     pub fn tries(&self) -> u32 {
-        // As a rule all, or nearly all, arrive; and where nothing does, it helps nothing to try more often.
+        // As a rule all, or nearly all, arrive; and where nothing does, it helps nothing to try
+        // more often.
         let arrived = self.arrived;
         if !self.is_known() || arrived * 3 >= self.sent * 2 || arrived == 0 {
             return 1;

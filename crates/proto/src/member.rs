@@ -39,7 +39,8 @@ pub struct Member {
     pub limit: Seq,
     /// When `cum` last moved.
     pub advanced: Time,
-    /// What it said last that it lacks, where the sender notices losses; and everything from here on.
+    /// What it said last that it lacks, where the sender notices losses; and everything from here
+    /// on.
     pub missing: Vec<(Seq, u32)>,
     /// See `missing`.
     pub unseen: Seq,
@@ -142,8 +143,8 @@ impl Member {
         self.is_mine() && self.below != end
     }
 
-    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it had as many
-    /// chances to as it needs, and did not.
+    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it had
+    /// as many chances to as it needs, and did not.
     pub fn patience(&self, first: Duration, detect: &Detect) -> Duration {
         let vain = self.unanswered / self.chances();
         (first * (1 << vain.min(16))).min(detect.ask_max)
@@ -164,7 +165,8 @@ impl Member {
         silent >= patience && now.since(self.asked) >= patience
     }
 
-    /// Whether it speaks, but has known for so long of less than was `sent` that it is to be told (again).
+    /// Whether it speaks, but has known for so long of less than was `sent` that it is to be told
+    /// (again).
     pub fn is_unaware(&self, now: Time, sent: Seq, detect: &Detect) -> bool {
         let long = |t: Time| now.since(t) >= detect.ask_max;
         self.heard.is_some() && self.seen.1.before(sent) && long(self.moved) && long(self.asked)
@@ -184,8 +186,8 @@ impl Member {
     }
 }
 
-/// Multicast is taken for lost on the way to a member that got none of so many packets in so long; where few
-/// arrive anyway, of as many more, up to the first of these numbers.
+/// Multicast is taken for lost on the way to a member that got none of so many packets in so long;
+/// where few arrive anyway, of as many more, up to the first of these numbers.
 const DEAF: [(u32, Duration); 3] = [
     (128, Duration::from_millis(100)),
     (16, Duration::from_millis(500)),

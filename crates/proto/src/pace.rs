@@ -77,7 +77,8 @@ const MEASURE_MIN_US: u32 = 5_000;
 /// The shortest way is remembered for one to two of these, since clocks drift.
 const BASE_AGE: Duration = Duration::from_secs(5);
 /// The queue is drained on purpose: first after so long, then once in so long, by a quarter of the
-/// rate for at least so long. That shows the shortest way, and whether anybody else fills the queue.
+/// rate for at least so long. That shows the shortest way, and whether anybody else fills the
+/// queue.
 const DRAIN_FIRST: Duration = Duration::from_millis(700);
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
 const DRAIN_LEAST: Duration = Duration::from_millis(30);
@@ -164,8 +165,9 @@ impl Path {
 /// The rate follows the slowest of `paths` paths, and of many paths one has always lost more than
 /// usual by chance. Without a correction the rate falls as receivers become more, although none of
 /// their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path multiplicity problem in
-/// multicast congestion control", INFOCOM 1999). So a loss counts as usual as far as chance explains
-/// it: the greatest of n normal deviates is expected to be at most sqrt(2 ln n) standard deviations.
+/// multicast congestion control", INFOCOM 1999). So a loss counts as usual as far as chance
+/// explains it: the greatest of n normal deviates is expected to be at most sqrt(2 ln n) standard
+/// deviations.
 fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     let deviation = (usual * (1.0 - usual) / packets).sqrt();
     let luck = (2.0 * paths.ln()).sqrt() * deviation;
@@ -405,7 +407,8 @@ impl Pacer {
         };
         let delivered =
             sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
-        // A sender that pauses, with no queue before the receiver, shows how much it sends and not how much would arrive.
+        // A sender that pauses, with no queue before the receiver, shows how much it sends and not
+        // how much would arrive.
         let left_us = flight.at.since(mark.flight.at).as_micros() as f64;
         let paused = sent * dt < USED * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
         path.delivered = Some(match path.delivered {

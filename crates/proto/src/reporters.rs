@@ -57,7 +57,8 @@ impl Reporters {
         self.questions.retain(|&q| q != node);
     }
 
-    /// This node is asked for what was sent before `upto`: so it asks those of whom it does not know it.
+    /// This node is asked for what was sent before `upto`: so it asks those of whom it does not
+    /// know it.
     pub fn ask(&mut self, upto: Seq) {
         let lag = self.all.iter().filter(|r| r.below.before(upto));
         self.questions.clear();

@@ -49,7 +49,8 @@ fn nothing_is_allocated_on_the_data_path() {
     );
 }
 
-/// Rank 1 of a group of three, with the dissemination barrier of two ways: one round, in which it tells both and hears both.
+/// Rank 1 of a group of three, with the dissemination barrier of two ways: one round, in which it
+/// tells both and hears both.
 #[test]
 fn nothing_is_allocated_for_a_barrier() {
     let (group, algorithm) = (GroupId(1), Barrier::Dissemination { ways: 2 });

@@ -1,5 +1,5 @@
-//! Barriers of whole nodes on a network of this file's own: every datagram takes the same time, and a test says
-//! which are lost. The simulator does the same on a larger scale.
+//! Barriers of whole nodes on a network of this file's own: every datagram takes the same time, and
+//! a test says which are lost. The simulator does the same on a larger scale.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -421,7 +421,8 @@ fn words_that_cannot_be_true_are_dropped() {
     let mut net = Net::new(3);
     net.enter(0, CENTRAL);
     let foreign = |net: &Net| net.nodes[0].counters().foreign;
-    // Two barriers ahead of one that this node is in; far behind; having heard of what was never said.
+    // Two barriers ahead of one that this node is in; far behind; having heard of what was never
+    // said.
     for bad in [
         word(at(3, 0), None),
         word(at(1 << 31, 0), None),

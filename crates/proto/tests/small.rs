@@ -375,8 +375,8 @@ fn late_is_not_lost() {
     assert_eq!(net.nodes[0].counters().repairs_multicast, 0);
 }
 
-/// Every receiver loses another packet: one sum mends them all, the short last packet too. What
-/// the same receiver lacks is not added up. (A second broadcast shows the loss at the first one's end.)
+/// Every receiver loses another packet: one sum mends them all, the short last packet too. What the
+/// same receiver lacks is not added up. (A second broadcast shows the loss at the first one's end.)
 #[test]
 fn one_sum_mends_different_losses() {
     for shared in [false, true] {

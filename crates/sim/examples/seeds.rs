@@ -1,4 +1,5 @@
-//! `seeds run SEED`, `seeds soak FIRST COUNT`, `seeds table` or `seeds bulk RECEIVERS BYTES TIMES`: the soak without the command line's trimmings.
+//! `seeds run SEED`, `seeds soak FIRST COUNT`, `seeds table` or `seeds bulk RECEIVERS BYTES TIMES`:
+//! the soak without the command line's trimmings.
 
 use std::io::Write;
 

@@ -390,7 +390,8 @@ impl Judge {
         }
     }
 
-    /// A packet is repaired by itself. (A sum that repeats a packet may do so for another receiver.)
+    /// A packet is repaired by itself. (A sum that repeats a packet may do so for another
+    /// receiver.)
     fn repaired(&mut self, host: u32, dest: Dest, i: usize, index: u64) {
         let to = match dest {
             Dest::Node(n) => Some(n),
@@ -401,7 +402,8 @@ impl Judge {
         let before = s.repaired.insert((index, to), now);
         s.repairs += 1;
         s.idle_repairs += u64::from(before.is_some_and(|t| now < t + self.round_trip_ns));
-        // Where losses are counted by blocks, the root remembers of the last one only whom a packet was sent to.
+        // Where losses are counted by blocks, the root remembers of the last one only whom a packet
+        // was sent to.
         let blocks = match self.how {
             How::Coded => s.receivers.len() > SUMS_MAX,
             how => how == How::Blocks,

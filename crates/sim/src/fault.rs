@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
 
-/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet, and while it is
-/// idle as if packets were passing.
+/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet, and while it
+/// is idle as if packets were passing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Chance that a good link turns bad.
@@ -198,8 +198,8 @@ pub struct Faults {
     /// Mean time between two datagrams that nobody of this session sent, or that come again long
     /// after they were sent.
     pub hostile_every: Option<Duration>,
-    /// A host that only misleads the others, in whose groups it is, and mean time between two of its
-    /// datagrams.
+    /// A host that only misleads the others, in whose groups it is, and mean time between two of
+    /// its datagrams.
     pub liar: Option<(usize, Duration)>,
     /// The first transmission of every word of a barrier is lost.
     pub first_words: bool,

@@ -1,5 +1,5 @@
-//! A member that takes part only to mislead: all that it says is well-formed, bears its own name, and
-//! is made up.
+//! A member that takes part only to mislead: all that it says is well-formed, bears its own name,
+//! and is made up.
 
 use fabricast::proto::rng::Rng;
 use fabricast::proto::wire::{self, Frame, Header, Origin, flag};

@@ -261,7 +261,8 @@ impl Draw {
         s.scheme.credits = self.rarely(6);
         s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
         self.barriers(&mut s);
-        // A sender that notices losses by itself, and whose queue drops most of a burst, takes long.
+        // A sender that notices losses by itself, and whose queue drops most of a burst, takes
+        // long.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;
         s

@@ -159,8 +159,8 @@ pub fn soak(
     report
 }
 
-/// Seeds for runs with a member that lies: among them are some by which each mutant that trusts it is
-/// caught.
+/// Seeds for runs with a member that lies: among them are some by which each mutant that trusts it
+/// is caught.
 pub const LIAR_SEEDS: std::ops::Range<u64> = 0..36;
 /// The others may take so many times as long as they would if it did not.
 pub const LIAR_COSTS: f64 = 1.3;

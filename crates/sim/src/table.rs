@@ -142,8 +142,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Whether the promises for this much loss are kept: goodput (for 0, 1 and 5 %, independent or in
-    /// bursts), and the root's bytes at an MTU of 1500.
+    /// Whether the promises for this much loss are kept: goodput (for 0, 1 and 5 %, independent or
+    /// in bursts), and the root's bytes at an MTU of 1500.
     pub fn holds(&self, loss: f64, bursty: bool) -> bool {
         let (share, root_bytes) = match (loss, bursty) {
             (l, _) if l <= 0.0 => (0.95, 1.06),

@@ -34,8 +34,8 @@ pub struct Topology {
     pub host: LinkSpec,
     /// Cables between switches.
     pub trunk: LinkSpec,
-    /// Whether a switch passes a packet on as soon as it begins to arrive, as those of InfiniBand and Quadrics
-    /// do; else when it is there.
+    /// Whether a switch passes a packet on as soon as it begins to arrive, as those of InfiniBand
+    /// and Quadrics do; else when it is there.
     pub cut_through: bool,
 }
 

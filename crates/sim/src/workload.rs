@@ -39,8 +39,8 @@ pub struct Posting {
     pub last: Vec<usize>,
 }
 
-/// A root takes turns with the root of another stream: it sends number `i` when it has received number
-/// `i - lag` of that one.
+/// A root takes turns with the root of another stream: it sends number `i` when it has received
+/// number `i - lag` of that one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct After {
     /// Which stream, by its place in the scenario.
@@ -135,8 +135,8 @@ pub struct Costs {
     pub long_from: u64,
     /// To a group.
     pub group: Cost,
-    /// Without a payload, to one host: feedback and questions, which on InfiniBand are one-sided writes of a
-    /// word (P1.11).
+    /// Without a payload, to one host: feedback and questions, which on InfiniBand are one-sided
+    /// writes of a word (P1.11).
     pub word: Cost,
     /// Datagrams that leave together, once (LoP's: P2.5).
     pub start: Duration,
@@ -151,8 +151,8 @@ pub struct Cost {
     pub way: Duration,
     /// The receiver's processor (LogGP's o).
     pub receive: Duration,
-    /// A byte, in picoseconds, at each of the two processors (LogGP's G, where it is the host's and not the
-    /// link's).
+    /// A byte, in picoseconds, at each of the two processors (LogGP's G, where it is the host's and
+    /// not the link's).
     pub byte_ps: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Every barrier at every small number of hosts, by whole nodes: the cluster's watchman sees to it that nobody leaves
-//! before the last has entered.
+//! Every barrier at every small number of hosts, by whole nodes: the cluster's watchman sees to it
+//! that nobody leaves before the last has entered.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 /// Barriers one after another.
 const IN_A_ROW: usize = 2;
 
-/// `hosts` hosts, each of which enters each of some barriers a little sooner or later than the others.
+/// `hosts` hosts, each of which enters each of some barriers a little sooner or later than the
+/// others.
 fn scenario(hosts: usize, algorithm: Barrier, seed: u64) -> Scenario {
     let mut s = Scenario::new(hosts);
     s.seed = seed;

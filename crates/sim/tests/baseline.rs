@@ -32,7 +32,8 @@ fn some(rng: &mut Rng, hosts: usize, chance: f64) -> Vec<usize> {
     (0..hosts).filter(|_| rng.chance(chance)).collect()
 }
 
-/// A set of hosts that no group need be, and groups, any of which may reach out of it and into others.
+/// A set of hosts that no group need be, and groups, any of which may reach out of it and into
+/// others.
 fn any_cover(seed: u64, hosts: usize, len: u64) -> (Baseline, BTreeSet<usize>) {
     let mut rng = Rng::new(seed);
     let root = rng.below(hosts as u64) as usize;

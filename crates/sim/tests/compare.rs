@@ -43,8 +43,8 @@ fn bursts_and_many_receivers_change_nothing_of_that() {
     }
 }
 
-/// What is sent again does not grow with the number of receivers: by unicast it would be several times the payload
-/// here, by plain multicast once.
+/// What is sent again does not grow with the number of receivers: by unicast it would be several
+/// times the payload here, by plain multicast once.
 #[test]
 fn parity_packets_keep_the_roots_bytes_few() {
     let len = 1 << 20;
@@ -79,8 +79,8 @@ fn without_a_loss_a_packet_takes_as_long_under_every_scheme() {
     assert_eq!(cost(&c.auto.fate).root_bytes, bytes);
 }
 
-/// Who repairs one by one knows of each receiver what it lacks, and serves all of them at once, however many
-/// there are.
+/// Who repairs one by one knows of each receiver what it lacks, and serves all of them at once,
+/// however many there are.
 #[test]
 fn repairs_one_by_one_do_not_wait_for_one_another() {
     let [few, many] = [64, 250].map(|nodes| {

@@ -1,4 +1,5 @@
-//! What datagrams cost by kind, and roots that take turns: what the papers' experiments are made of.
+//! What datagrams cost by kind, and roots that take turns: what the papers' experiments are made
+//! of.
 
 use std::time::Duration;
 

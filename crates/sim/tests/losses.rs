@@ -1,5 +1,5 @@
-//! However much is lost, a transfer ends, and soon: half to nine tenths of what each receiver is sent and of what it
-//! says (P3.9).
+//! However much is lost, a transfer ends, and soon: half to nine tenths of what each receiver is
+//! sent and of what it says (P3.9).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Values of a scheme, one at a time: what each is good for, shown by what happens without it; and what datagrams
-//! cost by kind.
+//! Values of a scheme, one at a time: what each is good for, shown by what happens without it; and
+//! what datagrams cost by kind.
 
 use std::time::Duration;
 
@@ -176,8 +176,8 @@ fn acknowledgements_that_ride_need_no_datagrams() {
     }
 }
 
-/// Twelve hosts, each of which broadcasts forty full packets at once to all others, whose processors are slower than the
-/// network and whose buffers hold 64 packets.
+/// Twelve hosts, each of which broadcasts forty full packets at once to all others, whose
+/// processors are slower than the network and whose buffers hold 64 packets.
 fn rush(scheme: &str) -> Scenario {
     let hosts = 12;
     let mut s = one_group(hosts, scheme);
@@ -204,7 +204,8 @@ fn nobody_sends_more_than_there_are_buffers_for() {
     }
 }
 
-/// A root that is busy with its receivers' acknowledgements sends sooner if it finds them in its memory (P1.11).
+/// A root that is busy with its receivers' acknowledgements sends sooner if it finds them in its
+/// memory (P1.11).
 #[test]
 fn acknowledgements_by_words_cost_the_root_less() {
     let time = |word| {
@@ -259,8 +260,8 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
     );
 }
 
-/// A small packet's loss is repaired within three round trips of when it can be noticed: by the next packet, or
-/// by the question at the end.
+/// A small packet's loss is repaired within three round trips of when it can be noticed: by the
+/// next packet, or by the question at the end.
 #[test]
 fn small_losses_are_repaired_within_three_round_trips() {
     for every in [Duration::from_micros(50), ms(2)] {
@@ -289,7 +290,8 @@ fn small_losses_are_repaired_within_three_round_trips() {
     }
 }
 
-/// 3000 small broadcasts in 30 ms, to receivers that take one at a time, of which one comes when all are over.
+/// 3000 small broadcasts in 30 ms, to receivers that take one at a time, of which one comes when
+/// all are over.
 fn away(hold: u32) -> Scenario {
     let mut s = Scenario::bulk(4, 0, 1440);
     s.scheme = Scheme::auto().copied(4096);
@@ -301,8 +303,8 @@ fn away(hold: u32) -> Scenario {
     s
 }
 
-/// Who can hold only some of what goes by meanwhile asks for as many of the others as it can hold, not for each when it
-/// comes to it; and it tells a few times how far it is.
+/// Who can hold only some of what goes by meanwhile asks for as many of the others as it can hold,
+/// not for each when it comes to it; and it tells a few times how far it is.
 #[test]
 fn who_was_left_behind_catches_up() {
     for hold in [64, 256, 1024] {

@@ -28,8 +28,9 @@ pub struct Line {
 }
 
 impl Line {
-    /// `given` with our variables right behind the launcher, so that what it says itself comes later and counts; and with
-    /// our library behind whatever else it preloads. `runs` says whether a path is that of a program.
+    /// `given` with our variables right behind the launcher, so that what it says itself comes
+    /// later and counts; and with our library behind whatever else it preloads. `runs` says whether
+    /// a path is that of a program.
     pub fn with(&self, given: &[OsString], runs: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
         let ours = self.ours();
         let mut command = vec![given[0].clone()];
@@ -143,8 +144,8 @@ impl Line {
     }
 }
 
-/// How many words are the launcher's flags and their values. A word right behind a flag is its value, unless that has one
-/// behind a `=`, or the word is the path of a program.
+/// How many words are the launcher's flags and their values. A word right behind a flag is its
+/// value, unless that has one behind a `=`, or the word is the path of a program.
 fn flags(words: &[OsString], runs: impl Fn(&OsStr) -> bool) -> usize {
     let mut may_have_value = false;
     let program = words.iter().position(|word| {

@@ -57,8 +57,8 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::R
     Err(last)
 }
 
-/// Connects to a sender of which an announcement has told. Anybody may have announced the address of
-/// anybody: so it gets one packet if it does not answer, and none leaves the link.
+/// Connects to a sender of which an announcement has told. Anybody may have announced the address
+/// of anybody: so it gets one packet if it does not answer, and none leaves the link.
 pub fn connect_found(address: SocketAddr, deadline: Instant, bell: Bell) -> io::Result<Control> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Unknown fields are ignored, unknown messages close the connection. Words for people lose, when
-//! they are decoded, whatever could make a terminal do something; nobody cleans them again. Names of files come as
-//! they are, and are escaped where they are shown.
+//! they are decoded, whatever could make a terminal do something; nobody cleans them again. Names
+//! of files come as they are, and are escaped where they are shown.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -156,7 +156,8 @@ pub enum ToSender {
         /// What it has counted.
         #[serde(flatten)]
         tally: Tally,
-        /// What only those can say who have the file, in hexadecimal ([`crate::object::Challenge`]).
+        /// What only those can say who have the file, in hexadecimal
+        /// ([`crate::object::Challenge`]).
         #[serde(deserialize_with = "text")]
         proof: String,
     },
@@ -217,8 +218,8 @@ pub enum ToReceiver {
         #[serde(deserialize_with = "text")]
         reason: String,
     },
-    /// Another receiver is done or gone: nobody reports to it or waits for its reports any more. Said
-    /// only where receivers report to each other.
+    /// Another receiver is done or gone: nobody reports to it or waits for its reports any more.
+    /// Said only where receivers report to each other.
     Gone {
         /// Its number.
         node: u32,

@@ -44,8 +44,8 @@ pub const PORT_MIN: u16 = 1024;
 /// answers.)
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// Makes the kernel notice a host or a link that is gone, `unreachable` after its last answer, and send small messages
-/// at once.
+/// Makes the kernel notice a host or a link that is gone, `unreachable` after its last answer, and
+/// send small messages at once.
 pub(crate) fn tune(stream: &TcpStream, unreachable: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()

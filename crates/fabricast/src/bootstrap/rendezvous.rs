@@ -1,8 +1,9 @@
 //! The sender's end of all control connections: one thread, `poll`, no state of the transfer.
 //!
 //! It frames and checks, has requests for damaged blocks answered from the source itself (by a
-//! thread for that, `mender`), and tells the transfer who said what. The transfer decides. A connection costs its socket and what waits
-//! to be written to it: at most one block, and the few messages that a transfer has.
+//! thread for that, `mender`), and tells the transfer who said what. The transfer decides. A
+//! connection costs its socket and what waits to be written to it: at most one block, and the few
+//! messages that a transfer has.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +31,8 @@ use crate::object::Content;
 const STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(10);
 
-/// Connections that have not said `Hello`, at most, with so few descriptors as this process may have.
+/// Connections that have not said `Hello`, at most, with so few descriptors as this process may
+/// have.
 pub fn strangers_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let share = limit.current.map_or(usize::MAX, |l| l as usize / 8);

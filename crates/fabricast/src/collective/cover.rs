@@ -86,7 +86,8 @@ impl Cover {
 struct Front {
     hops: Vec<Hop>,
     lacking: BTreeSet<usize>,
-    /// Those who have the message, and in which round each may send next, if an operation takes one.
+    /// Those who have the message, and in which round each may send next, if an operation takes
+    /// one.
     free: BTreeMap<usize, usize>,
 }
 
@@ -169,7 +170,8 @@ mod tests {
         lists
     }
 
-    /// A message of two segments, carried out: nobody sends what it lacks, nobody gets it twice, and only who is meant.
+    /// A message of two segments, carried out: nobody sends what it lacks, nobody gets it twice,
+    /// and only who is meant.
     fn carried_out(cover: &Cover, nodes: usize, target: &Set, groups: &[Vec<usize>]) -> Done {
         let schedule = Schedule {
             algorithm: Algorithm::Cover(cover.clone()),

@@ -20,8 +20,8 @@ use crate::proto::Command;
 use crate::proto::limits;
 use crate::transport::Transport;
 
-/// Bytes that one rank has under way by default: some segments of a usual size, so that the next ones
-/// leave while the first is being acknowledged or mended.
+/// Bytes that one rank has under way by default: some segments of a usual size, so that the next
+/// ones leave while the first is being acknowledged or mended.
 pub const AHEAD: u64 = 512 << 10;
 /// Bytes under way up to which a message may follow one to the same peer: in one channel they keep
 /// their order anyway, so a channel is always full, losses or not.
@@ -114,8 +114,9 @@ impl<B: Buffer> Runner<B> {
         self.left += steps.len();
     }
 
-    /// Adds the channels that the steps need and this rank, node `me`, has not opened yet. Groups of several
-    /// are there already: each of their members has added them, and nobody else uses them meanwhile.
+    /// Adds the channels that the steps need and this rank, node `me`, has not opened yet. Groups
+    /// of several are there already: each of their members has added them, and nobody else uses
+    /// them meanwhile.
     pub fn open<T: Transport>(
         &mut self,
         now: Time,

@@ -1,8 +1,9 @@
 //! Who sends which part of a message to whom, and when it may.
 //!
-//! A rank's steps stand in the order in which it takes them; the messages of one rank to another, or to a
-//! group, stand in the same order at all of them. Where nothing is said about ranks but who the root
-//! is, they are turned so that it is 0 (*place* = rank - root, modulo the number of ranks).
+//! A rank's steps stand in the order in which it takes them; the messages of one rank to another,
+//! or to a group, stand in the same order at all of them. Where nothing is said about ranks but who
+//! the root is, they are turned so that it is 0 (*place* = rank - root, modulo the number of
+//! ranks).
 
 use super::cover::Cover;
 

@@ -215,8 +215,8 @@ fn odd_numbers_of_ranks_and_no_loss() {
     }
 }
 
-/// A group of the root, one that hangs from it by a shared member, one that is reached by a message, and a rank in no
-/// group; two groups do not serve, and two ranks are not meant.
+/// A group of the root, one that hangs from it by a shared member, one that is reached by a
+/// message, and a rank in no group; two groups do not serve, and two ranks are not meant.
 #[test]
 fn a_cover_delivers_to_its_set_alone_over_udp_that_loses() {
     let groups = [

@@ -35,11 +35,12 @@ const VERSION: u32 = 3;
 const WINDOW: u32 = 2048;
 /// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
 pub(super) const COPY_MAX: u32 = 256 << 10;
-/// Packets of each stream that are kept for broadcasts that have not been called here yet. (With more, a root runs so far
-/// ahead that what it sends falls out of the processors' caches before it is read: with 2048, 8 KB took twice as long.)
+/// Packets of each stream that are kept for broadcasts that have not been called here yet. (With
+/// more, a root runs so far ahead that what it sends falls out of the processors' caches before it
+/// is read: with 2048, 8 KB took twice as long.)
 const HOLD: u32 = 512;
-/// A packet is not waited for any longer before it counts as lost: what is sent again for nothing costs less than a
-/// program that stands still.
+/// A packet is not waited for any longer before it counts as lost: what is sent again for nothing
+/// costs less than a program that stands still.
 const REORDER_MAX: Duration = Duration::from_millis(2);
 /// Bytes of a reason, as it is written on a card.
 const REASON: usize = 400;
@@ -71,7 +72,8 @@ struct Reached {
     near: Result<(), String>,
 }
 
-/// What a process that has probed the others says. Hosts are numbered in the order of their leaders.
+/// What a process that has probed the others says. Hosts are numbered in the order of their
+/// leaders.
 #[derive(Serialize, Deserialize, Debug)]
 struct Tried {
     /// Its own host.
@@ -283,8 +285,8 @@ fn join(
                     are reached by (FABRICAST_INTERFACE)";
         return Err(Error::Refused(text.into()));
     }
-    // Before rank 0 is waited for: the process that makes the memory may have to wait for the others
-    // to take it.
+    // Before rank 0 is waited for: the process that makes the memory may have to wait for the
+    // others to take it.
     let near = Mates::new(opened.doorbell.take(), cards, rank)
         .map(Mates::meet)
         .transpose();
@@ -341,8 +343,8 @@ fn engine<O: Divisible>(
     }
 }
 
-/// Whether somebody on this host, or at this address, who shares no memory with this process is to hear its multicasts. Else
-/// on this host it would be alone in hearing them.
+/// Whether somebody on this host, or at this address, who shares no memory with this process is to
+/// hear its multicasts. Else on this host it would be alone in hearing them.
 fn hears_itself(hosts: &Hosts, cards: &[Card], rank: u32) -> bool {
     let own = &cards[rank as usize];
     let host = |card: &Card| card.host.map(|(host, _)| host);

@@ -29,8 +29,8 @@ use crate::transport::fault::FaultCounters;
 use crate::transport::shm::ShmCounters;
 use crate::transport::udp::{Ready, Sending, Udp, UdpCounters, Waker};
 
-/// Bytes of copies that may wait for others to receive them, of a root's and again of what is passed on; beyond, callers
-/// wait themselves.
+/// Bytes of copies that may wait for others to receive them, of a root's and again of what is
+/// passed on; beyond, callers wait themselves.
 pub(super) const COPIES_MAX: u64 = 4 << 20;
 /// IP groups that a context uses.
 pub(super) const ADDRESSES: usize = 8;
@@ -51,7 +51,8 @@ pub(super) enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
     Nothing,
-    /// Something, then: as a rule others are to be told what has come, or what is lost is to be repeated.
+    /// Something, then: as a rule others are to be told what has come, or what is lost is to be
+    /// repeated.
     Due(Time),
     /// Copies that nobody waits for, and that others may ask for at any time.
     Copies,
@@ -90,11 +91,13 @@ pub struct Statistics {
     pub received_bytes: u64,
     /// Barriers that this process entered.
     pub barriers: u64,
-    /// How often a receiver was found that multicast does not reach, or no more: it is served by unicast.
+    /// How often a receiver was found that multicast does not reach, or no more: it is served by
+    /// unicast.
     pub unreached: u64,
     /// 1 if this process was to share memory with others of its host and does not.
     pub unshared: u64,
-    /// Groups that are not over yet, those among them that this process has left and others have not.
+    /// Groups that are not over yet, those among them that this process has left and others have
+    /// not.
     pub groups: u64,
 }
 
@@ -125,7 +128,8 @@ pub(super) struct Engine<O: Divisible> {
     ended: BTreeMap<Op, Ended>,
     /// Objects of composed operations that have ended.
     back: BTreeMap<u32, O>,
-    /// Barriers in which this process keeps its mates until the leaders have met: by what, and in which group.
+    /// Barriers in which this process keeps its mates until the leaders have met: by what, and in
+    /// which group.
     held: BTreeMap<OpId, (GroupId, Barrier)>,
     /// The leaders' barriers for them.
     meetings: BTreeMap<OpId, GroupId>,
@@ -141,13 +145,14 @@ pub(super) struct Engine<O: Divisible> {
     wake: Option<Time>,
     /// When it was last looked for what has arrived.
     stepped_at: Time,
-    /// What was started last has been handed to the drivers, and they have done what there was to do.
+    /// What was started last has been handed to the drivers, and they have done what there was to
+    /// do.
     settled: bool,
     unshared: Option<String>,
     /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// Leaders of hosts that multicast does not reach: first those that this process has found, then
-    /// those on which all processes have agreed.
+    /// Leaders of hosts that multicast does not reach: first those that this process has found,
+    /// then those on which all processes have agreed.
     unreached: BTreeSet<NodeId>,
     /// Why the network is used no more.
     broken: Option<String>,
@@ -322,8 +327,8 @@ impl<O: Divisible> Engine<O> {
         self.stepped(now, step)
     }
 
-    /// The same for who falls asleep if there is nothing to do: not again after something was started just now and nothing
-    /// waits to be received.
+    /// The same for who falls asleep if there is nothing to do: not again after something was
+    /// started just now and nothing waits to be received.
     pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         match mem::take(&mut self.settled) && self.ways.is_drained() {
             true => Ok((self.wake, self.udp().sending())),
@@ -331,9 +336,9 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// After something was started: the same, but without looking for what has arrived. What belongs to it may be
-    /// here already; and of a stream of short broadcasts several are sent at once. But who only ever starts something is
-    /// to hear, too, what others ask for.
+    /// After something was started: the same, but without looking for what has arrived. What
+    /// belongs to it may be here already; and of a stream of short broadcasts several are sent at
+    /// once. But who only ever starts something is to hear, too, what others ask for.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
         self.settled = false;
         if now.since(self.stepped_at) >= UNHEARD_MAX {
@@ -357,7 +362,8 @@ impl<O: Divisible> Engine<O> {
         self.ways.far.transport().inner_mut().fail_send();
     }
 
-    /// Callers are told of it, and take back what they have lent: from now on nothing is read or written.
+    /// Callers are told of it, and take back what they have lent: from now on nothing is read or
+    /// written.
     pub fn breaks(&mut self, why: &dyn Display) {
         self.broken.get_or_insert_with(|| why.to_string());
     }
@@ -486,9 +492,9 @@ impl<O: Divisible> Engine<O> {
         begun
     }
 
-    /// An operation will not be completed, for another member means something else by it. Its group goes on
-    /// until all have been told: what was called before is still to come to its end, here and at others
-    /// to whom this process brings it.
+    /// An operation will not be completed, for another member means something else by it. Its group
+    /// goes on until all have been told: what was called before is still to come to its end, here
+    /// and at others to whom this process brings it.
     fn mismatch(&mut self, way: Way, op: OpId) {
         let single = Op::Single(way, op);
         let group = match self.joints.mismatch((way, op)) {

@@ -108,7 +108,8 @@ fn nobody_leaves_a_barrier_before_the_last_of_all_hosts_has_entered() {
     }
 }
 
-/// Ranks 0 and 2 lead. Rank 2 has had its broadcasts and calls nothing more until its mate has them, too.
+/// Ranks 0 and 2 lead. Rank 2 has had its broadcasts and calls nothing more until its mate has
+/// them, too.
 #[test]
 fn a_leader_that_computes_passes_on_what_it_has_entered() {
     for len in [9, 100_000, 3 * S + 1] {
@@ -132,7 +133,8 @@ fn a_leader_that_computes_passes_on_what_it_has_entered() {
     }
 }
 
-/// Several broadcasts of several roots are started before any is waited for; their order is that of the calls.
+/// Several broadcasts of several roots are started before any is waited for; their order is that of
+/// the calls.
 #[test]
 fn broadcasts_and_barriers_overlap() {
     let lens = [3, 2 * S, 5, S + 1, 0, 4000];
@@ -209,9 +211,9 @@ fn another_length_is_an_error() {
     });
 }
 
-/// One rank alone means another length, whose first segments are like the root's. Each rank in turn is that rank, also
-/// a host's leader that has passed those segments on already: it gets its error, and the broadcast that was called
-/// before is completed.
+/// One rank alone means another length, whose first segments are like the root's. Each rank in turn
+/// is that rank, also a host's leader that has passed those segments on already: it gets its error,
+/// and the broadcast that was called before is completed.
 #[test]
 fn another_length_at_one_rank_ends_the_group_for_all() {
     let (len, other) = (2 * S + 37_000, 2 * S + 37_004);

@@ -11,8 +11,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Of processes that say on which host they are, and whether they can reach its memory. One that cannot makes its
-    /// host one without: then each process there is a host of its own.
+    /// Of processes that say on which host they are, and whether they can reach its memory. One
+    /// that cannot makes its host one without: then each process there is a host of its own.
     pub fn new(said: &[(u64, bool)]) -> Hosts {
         let first = (0..).zip(said).map(|(rank, &(host, _))| {
             let mut mates = (0..).zip(said).filter(|(_, s)| s.0 == host);

@@ -1,15 +1,16 @@
-//! Broadcasts to a group of which some members share a host and others do not: each is composed of one over the
-//! network, among the hosts' leaders, and one over shared memory on each host (P4.9).
+//! Broadcasts to a group of which some members share a host and others do not: each is composed of
+//! one over the network, among the hosts' leaders, and one over shared memory on each host (P4.9).
 //!
 //! ```text
 //!   root ──near──► its host's leader ──far──► other leaders ──near──► their mates
 //!        └──near──► its other mates
 //! ```
-//! A long one is cut into segments, each a broadcast of its own in either group, so that the network, the
-//! memory and the copies work at the same time. A process receives by one way and sends by the other (a root
-//! by both, if it leads). Segments are posted and sent in the order of the calls, each as soon as it is here: whoever
-//! steps the engine does it, so nothing stops when a leader computes. What comes last is passed on from a copy, so
-//! that the caller need not wait until its mates have it.
+//! A long one is cut into segments, each a broadcast of its own in either group, so that the
+//! network, the memory and the copies work at the same time. A process receives by one way and
+//! sends by the other (a root by both, if it leads). Segments are posted and sent in the order of
+//! the calls, each as soon as it is here: whoever steps the engine does it, so nothing stops when a
+//! leader computes. What comes last is passed on from a copy, so that the caller need not wait
+//! until its mates have it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -123,7 +124,8 @@ struct Joint<O> {
     left: u32,
     /// Operations of drivers.
     out: u32,
-    /// Segments of the caller's object that are not back with all their bytes, and bytes of copies of others.
+    /// Segments of the caller's object that are not back with all their bytes, and bytes of copies
+    /// of others.
     lacking: u32,
     copied: u64,
     /// Somebody waits for it.
@@ -189,7 +191,8 @@ impl<O: Divisible> Joint<O> {
         }
     }
 
-    /// A segment has come; if it is one of the last it is passed on from a copy, with `room` for it.
+    /// A segment has come; if it is one of the last it is passed on from a copy, with `room` for
+    /// it.
     fn came(&mut self, segment: u32, part: Part<O>, room: u64) {
         let passes = self.route.outputs() > 0;
         let last = segment + TAIL >= self.segments;
@@ -253,8 +256,8 @@ impl<O: Divisible> Joints<O> {
         line.is_none_or(|l| l.joints < JOINTS_MAX)
     }
 
-    /// A broadcast; it begins in [`Joints::advance`]. At the root a `copy` frees the caller at once: no
-    /// [`News::Over`] is told of it.
+    /// A broadcast; it begins in [`Joints::advance`]. At the root a `copy` frees the caller at
+    /// once: no [`News::Over`] is told of it.
     pub fn add(&mut self, group: GroupId, route: Route, object: O, copy: bool) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -303,7 +306,8 @@ impl<O: Divisible> Joints<O> {
         self.all.get(&whose.0).map(|joint| joint.group)
     }
 
-    /// Nothing more becomes of a group's broadcasts; their callers are told when drivers have given back what is theirs.
+    /// Nothing more becomes of a group's broadcasts; their callers are told when drivers have given
+    /// back what is theirs.
     pub fn end(&mut self, group: GroupId, how: Ended) {
         self.lines.remove(&group);
         self.ready.remove(&group);
@@ -329,7 +333,8 @@ impl<O: Divisible> Joints<O> {
         over.into_iter().for_each(|id| self.finish(id));
     }
 
-    /// Others mean something else by this operation: its broadcast will not be completed. Says of which group it is.
+    /// Others mean something else by this operation: its broadcast will not be completed. Says of
+    /// which group it is.
     pub fn mismatch(&mut self, op: (Way, OpId)) -> Option<GroupId> {
         let joint = self.all.get_mut(&self.under_way.get(&op)?.0)?;
         joint.failed.get_or_insert(Ended::Mismatch);
@@ -420,7 +425,8 @@ impl<O: Divisible> Joints<O> {
         begun
     }
 
-    /// A driver has too much to do; with anything else its group is gone, and the end of this one follows.
+    /// A driver has too much to do; with anything else its group is gone, and the end of this one
+    /// follows.
     fn refused(&mut self, group: GroupId, refused: Refused) {
         if refused == Refused::Busy {
             self.ready.insert(group);

@@ -6,11 +6,11 @@
 //!                                        one lock; whoever has work steps it
 //! ```
 //! A [`Context`] is one process's end: its sockets, its node, its connection to the process that
-//! watches all of them (`peers`). A [`Group`] is an ordered set of processes that all name it by one number. A
-//! blocked caller steps the engine itself, and between steps lets the runtime above make progress
-//! of its own. A thread that ends another's operation wakes it. When no caller is inside, the
-//! `progress` thread answers what others ask and repairs what they lost. Nobody sleeps with the
-//! lock.
+//! watches all of them (`peers`). A [`Group`] is an ordered set of processes that all name it by
+//! one number. A blocked caller steps the engine itself, and between steps lets the runtime above
+//! make progress of its own. A thread that ends another's operation wakes it. When no caller is
+//! inside, the `progress` thread answers what others ask and repairs what they lost. Nobody sleeps
+//! with the lock.
 
 mod card;
 mod engine;
@@ -51,20 +51,21 @@ use crate::transport::udp::{Sending, Waker};
 pub use self::card::CARD;
 pub use self::engine::Statistics;
 
-/// A blocked caller looks after the runtime above it so often, sees that a peer is lost, and does what is due. Where answers
-/// come soon as a rule the first time is later: at most 6 ms.
+/// A blocked caller looks after the runtime above it so often, sees that a peer is lost, and does
+/// what is due. Where answers come soon as a rule the first time is later: at most 6 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Likewise where other processes share this host, once it has waited in vain: runtimes send messages between them through
-/// memory in several steps, each of which waits for the other process to be driven, and no descriptor tells of it.
+/// Likewise where other processes share this host, once it has waited in vain: runtimes send
+/// messages between them through memory in several steps, each of which waits for the other process
+/// to be driven, and no descriptor tells of it.
 const LOOK_MATES: Duration = Duration::from_micros(250);
 
-/// So long a blocked caller looks for what it waits for instead of sleeping, if its core has nothing else to do: whoever
-/// waits longer hardly notices how long it takes to be woken.
+/// So long a blocked caller looks for what it waits for instead of sleeping, if its core has
+/// nothing else to do: whoever waits longer hardly notices how long it takes to be woken.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// So often it lends its core to others and looks again, once a part of what it waits for has come: of the words of a barrier
-/// each would wake it otherwise.
+/// So often it lends its core to others and looks again, once a part of what it waits for has come:
+/// of the words of a barrier each would wake it otherwise.
 const LENDS: u32 = 8;
 
 /// Multicast has so long to reach all hosts before a context is made without.
@@ -77,8 +78,8 @@ pub struct Options {
     pub net: NetOptions,
     /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
     pub scheme: String,
-    /// On which host this process is: those that say the same share its memory, if they can. By default the system's
-    /// name of it, when it started, and its network.
+    /// On which host this process is: those that say the same share its memory, if they can. By
+    /// default the system's name of it, when it started, and its network.
     pub host: Option<String>,
     /// A descriptor that can be read while the runtime above has something to do. A blocked caller
     /// then calls `meanwhile` at once, and goes on calling it without sleeping until there is no
@@ -122,8 +123,8 @@ pub struct Context<O: Divisible + Send + Sync + 'static> {
     /// Callers that block take one each; as many as ever blocked at once.
     sleepers: Mutex<Vec<Rest>>,
     runtime: Option<Arc<OwnedFd>>,
-    /// The last caller returned while it drove the runtime above. The runtime's descriptor does not report the same work
-    /// again, so the next caller that blocks starts by driving the runtime.
+    /// The last caller returned while it drove the runtime above. The runtime's descriptor does not
+    /// report the same work again, so the next caller that blocks starts by driving the runtime.
     unserved: AtomicBool,
     progress: Progress,
     peers: Peers,
@@ -148,7 +149,8 @@ struct Shared<O: Divisible> {
 impl<O: Divisible> Shared<O> {
     fn lock(&self) -> MutexGuard<'_, Engine<O>> {
         self.engine.lock().unwrap_or_else(|e| {
-            // A thread that panicked inside has said so. Its caller was told, and has taken back what it had lent.
+            // A thread that panicked inside has said so. Its caller was told, and has taken back
+            // what it had lent.
             let mut engine = e.into_inner();
             engine.breaks(&"a thread has panicked in it");
             engine
@@ -237,8 +239,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         })
     }
 
-    /// The processes `members` (ranks of this context, in an order that all of them use) as a group. All name it by the
-    /// same number, which none of them uses for another one, now or later. There is none with a process that is lost.
+    /// The processes `members` (ranks of this context, in an order that all of them use) as a
+    /// group. All name it by the same number, which none of them uses for another one, now or
+    /// later. There is none with a process that is lost.
     pub fn group(&self, id: u32, members: &[u32]) -> Result<Group, Error> {
         let group = Group {
             id: GroupId(id),
@@ -271,9 +274,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.shared.lock().end(now, group.id);
     }
 
-    /// Broadcasts from member `root` (an index into the group's members): there `object` is sent, elsewhere it is received
-    /// into. Gives it back, unless it was copied: at the root a short one is, and nobody waits. In a group of one there is
-    /// nothing to do.
+    /// Broadcasts from member `root` (an index into the group's members): there `object` is sent,
+    /// elsewhere it is received into. Gives it back, unless it was copied: at the root a short one
+    /// is, and nobody waits. In a group of one there is nothing to do.
     pub fn bcast(
         &self,
         group: &Group,
@@ -295,7 +298,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.start(group, meanwhile, object, broadcast(group, root)?)
     }
 
-    /// Returns when all members have entered this barrier. `by` is how, the same at all; by default as suits the group.
+    /// Returns when all members have entered this barrier. `by` is how, the same at all; by default
+    /// as suits the group.
     pub fn barrier(
         &self,
         group: &Group,
@@ -373,14 +377,15 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.shared.lock().udp().device().name.clone()
     }
 
-    /// Why this process shares no memory with others of its host although there are any: then each of them counts as
-    /// a host of its own.
+    /// Why this process shares no memory with others of its host although there are any: then each
+    /// of them counts as a host of its own.
     pub fn unshared(&self) -> Option<String> {
         self.shared.lock().unshared().map(String::from)
     }
 
-    /// The connections that tell the others, when they close, that this process has ended: no other process may have
-    /// them, a child after a fork neither. While the context lives they keep their numbers.
+    /// The connections that tell the others, when they close, that this process has ended: no other
+    /// process may have them, a child after a fork neither. While the context lives they keep their
+    /// numbers.
     pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.peers.connections()
     }
@@ -456,7 +461,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         }
     }
 
-    /// Drives the engine until it answers, which it may as soon as the operation `awaited` ends (none: any).
+    /// Drives the engine until it answers, which it may as soon as the operation `awaited` ends
+    /// (none: any).
     fn until<R>(
         &self,
         awaited: &Cell<Option<Op>>,

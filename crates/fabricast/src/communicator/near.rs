@@ -1,4 +1,5 @@
-//! The memory that a host's processes share: who is on which host, how they come by it, and how it is used.
+//! The memory that a host's processes share: who is on which host, how they come by it, and how it
+//! is used.
 
 use std::fs;
 use std::io::Read;
@@ -25,8 +26,9 @@ const HOLD: u32 = 256;
 /// Nothing is lost but by who falls far behind: nobody is asked soon.
 const TAIL: Duration = Duration::from_millis(2);
 
-/// A number for this host: processes with equal ones may share memory. It is of the system's name and of when it started,
-/// for names are not always different; and of the network namespace, which doorbells do not leave.
+/// A number for this host: processes with equal ones may share memory. It is of the system's name
+/// and of when it started, for names are not always different; and of the network namespace, which
+/// doorbells do not leave.
 pub(super) fn host(chosen: Option<&str>) -> u64 {
     let mut told = Vec::new();
     match chosen {
@@ -58,8 +60,8 @@ pub(super) struct Mates {
 }
 
 impl Mates {
-    /// With those whose cards say that they are on the same host; `None` if there are no others, or this one has no
-    /// doorbell.
+    /// With those whose cards say that they are on the same host; `None` if there are no others, or
+    /// this one has no doorbell.
     pub fn new(doorbell: Option<Doorbell>, cards: &[Card], rank: u32) -> Option<Mates> {
         let (here, _) = cards.get(rank as usize)?.host?;
         let on = |card: &Card| card.host.filter(|host| host.0 == here);

@@ -26,11 +26,13 @@ const BUSY_MAX: Duration = Duration::from_millis(4);
 /// by this, too.
 const TURN_MAX: Duration = Duration::from_millis(50);
 
-/// What the thread does, as callers see it: for how long it sleeps, and whether what arrives ends that.
+/// What the thread does, as callers see it: for how long it sleeps, and whether what arrives ends
+/// that.
 #[derive(Default)]
 pub(super) struct Doing(AtomicU64);
 
-/// In a [`Doing`] of which the rest is the time at which it looks again, in ns of the clock. All zeros: it is at work.
+/// In a [`Doing`] of which the rest is the time at which it looks again, in ns of the clock. All
+/// zeros: it is at work.
 const HEARS: u64 = 1 << 63;
 const NEVER: u64 = HEARS - 1;
 
@@ -48,7 +50,8 @@ impl Doing {
         self.0.store(HEARS | until, Ordering::SeqCst);
     }
 
-    /// Whether a caller that leaves this behind must ring, for the thread would look too late. Only the first one must.
+    /// Whether a caller that leaves this behind must ring, for the thread would look too late. Only
+    /// the first one must.
     pub fn is_late(&self, now: Time, left: Left) -> bool {
         let doing = self.0.load(Ordering::SeqCst);
         let (hears, looks_at) = (doing & HEARS != 0, Time(doing & NEVER));
@@ -80,7 +83,8 @@ impl Turns {
         Turns { last, gone }
     }
 
-    /// `None`: none of them is there, one has `called` for the last time long ago, and the thread does the work.
+    /// `None`: none of them is there, one has `called` for the last time long ago, and the thread
+    /// does the work.
     fn next(&mut self, now: Time, inside: bool, called: Time, copies: bool) -> Option<Duration> {
         if !inside && now.since(called) >= TURN {
             *self = Turns::new();
@@ -211,8 +215,8 @@ mod tests {
         Time(n * 1_000_000)
     }
 
-    /// How long the thread rests after each look while callers keep coming. There is always a caller
-    /// inside, but not the same one.
+    /// How long the thread rests after each look while callers keep coming. There is always a
+    /// caller inside, but not the same one.
     fn rests(copies: bool) -> Vec<Duration> {
         let mut turns = Turns::new();
         (1..9)

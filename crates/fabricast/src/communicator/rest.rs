@@ -1,5 +1,5 @@
-//! How a thread waits until something has come, over the network or through the memory of this host: it looks again and
-//! again while its core has nothing else to do, or sleeps.
+//! How a thread waits until something has come, over the network or through the memory of this
+//! host: it looks again and again while its core has nothing else to do, or sleeps.
 
 use std::cell::Cell;
 use std::io;
@@ -25,8 +25,9 @@ const SERVES_CALLS: u32 = 32;
 /// After so many waits it is tried again whether the core is free, at the latest.
 const SKIPS_MAX: u32 = 7;
 
-/// A wait with such a time-out costs nothing if it ends sooner: the kernel's next tick comes before, as a rule, and its timer
-/// is set for that anyway. For less it sets the timer, and sets it back: in a virtual machine each takes microseconds.
+/// A wait with such a time-out costs nothing if it ends sooner: the kernel's next tick comes
+/// before, as a rule, and its timer is set for that anyway. For less it sets the timer, and sets it
+/// back: in a virtual machine each takes microseconds.
 const LULL: Duration = Duration::from_millis(5);
 /// After one of them was in vain so many waits are exact: something is lost, or others are late.
 const EXACT: u32 = 128;
@@ -118,7 +119,8 @@ impl Woken {
 pub(super) struct Wait {
     pub sending: Sending,
     pub timeout: Duration,
-    /// Nothing is due by then, and what is due afterwards may be some milliseconds late: it may last as long as a lull.
+    /// Nothing is due by then, and what is due afterwards may be some milliseconds late: it may
+    /// last as long as a lull.
     pub eased: bool,
     /// For so long it looks again and again before it falls asleep.
     pub spin: Duration,
@@ -148,8 +150,8 @@ impl Rest {
         })
     }
 
-    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or `timeout` has passed. If
-    /// something has come by memory it does not sleep.
+    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or
+    /// `timeout` has passed. If something has come by memory it does not sleep.
     pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Woken> {
         let _asleep = match self.near.as_ref().map(Doze::begin) {
             Some(None) => return Ok(Woken::by_memory()),
@@ -158,9 +160,9 @@ impl Rest {
         self.far.sleep(sending, timeout).map(Woken::by_sockets)
     }
 
-    /// Likewise, but first it looks again and again: to be woken takes longer than most answers. It does so only as long as
-    /// nobody else wants its core, to whom it is offered each time; where it is taken more often than it is lent, or for
-    /// longer, the next waits do not even try.
+    /// Likewise, but first it looks again and again: to be woken takes longer than most answers. It
+    /// does so only as long as nobody else wants its core, to whom it is offered each time; where
+    /// it is taken more often than it is lent, or for longer, the next waits do not even try.
     pub fn watch(&self, wait: Wait) -> io::Result<Woken> {
         let Wait {
             sending,
@@ -207,8 +209,8 @@ impl Rest {
     /// Drives the runtime above without sleeping, until it has had nothing to do for a while,
     /// `timeout` has passed, or there is something else to look at. Only in the first case the
     /// answer says that the runtime has no more to do. The core is offered to others after each
-    /// call, unless the call took so long that the runtime has offered the core itself or has had work. To
-    /// offer it twice doubles the time until this thread looks again.
+    /// call, unless the call took so long that the runtime has offered the core itself or has had
+    /// work. To offer it twice doubles the time until this thread looks again.
     pub fn serve(&self, timeout: Duration, meanwhile: &mut dyn FnMut()) -> io::Result<Woken> {
         let began = Instant::now();
         let (mut before, mut last, mut calls) = (began, began, 0);
@@ -243,7 +245,8 @@ impl Rest {
         self.far.heed_runtime(descriptor)
     }
 
-    /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it was.
+    /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it
+    /// was.
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         self.far.rest(timeout)
     }

@@ -1,5 +1,5 @@
-//! A root that broadcasts short messages one after the other: several then leave at once, because a system
-//! call and a pass through the network stack cost the same for one datagram as for dozens.
+//! A root that broadcasts short messages one after the other: several then leave at once, because a
+//! system call and a pass through the network stack cost the same for one datagram as for dozens.
 //!
 //! The first of them leave at once: somebody may wait for them, and a program that broadcasts a
 //! few parameters does not notice. Only when the calls keep following each other without a pause do
@@ -17,7 +17,8 @@ const PAUSE: Duration = Duration::from_micros(10);
 const PAUSE_PART: u32 = 4;
 /// So many of them leave at once before the others wait.
 const STREAK: u32 = 8;
-/// However long it has lasted, two pauses and the next ones leave at once again; one alone is the scheduler's.
+/// However long it has lasted, two pauses and the next ones leave at once again; one alone is the
+/// scheduler's.
 const STREAK_MAX: u32 = 4 * STREAK;
 /// So many leave together.
 const TOGETHER: u32 = 64;
@@ -97,8 +98,8 @@ mod tests {
         Time(1000 * n)
     }
 
-    /// Broadcasts of `len` bytes with `pause` microseconds between them, of which those that send take `took`: how many left
-    /// with each that left.
+    /// Broadcasts of `len` bytes with `pause` microseconds between them, of which those that send
+    /// take `took`: how many left with each that left.
     fn sends(calls: u64, pause: u64, took: u64, len: u64) -> Vec<u32> {
         let mut stream = Stream::default();
         let mut left = Vec::new();

@@ -1,5 +1,6 @@
-//! The two ways that datagrams go: over the network, and through the memory of this host. Each has a node of its own,
-//! so that neither waits for what the other cannot take, and each is told how its way behaves.
+//! The two ways that datagrams go: over the network, and through the memory of this host. Each has
+//! a node of its own, so that neither waits for what the other cannot take, and each is told how
+//! its way behaves.
 
 use std::io;
 
@@ -82,7 +83,8 @@ impl<O: Object> Ways<O> {
         on!(self, way, driver => driver.barrier(now, group, by))
     }
 
-    /// The barrier of this host's processes, of which this one keeps the others in until it may proceed.
+    /// The barrier of this host's processes, of which this one keeps the others in until it may
+    /// proceed.
     pub fn hold(&mut self, now: Time, group: GroupId, by: Barrier) -> Result<OpId, Refused> {
         on!(self, Way::Near, driver => driver.hold(now, group, by))
     }

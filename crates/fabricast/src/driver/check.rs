@@ -1,5 +1,5 @@
-//! Checksums of datagrams (P4.4): computed from the object's bytes when one is sent, compared before
-//! the node hears of one that has come.
+//! Checksums of datagrams (P4.4): computed from the object's bytes when one is sent, compared
+//! before the node hears of one that has come.
 
 use fabricast_proto::mutant::{self, Mutant};
 use fabricast_proto::scheme::Checksum;
@@ -25,7 +25,8 @@ pub(super) fn is_sound(checksum: Checksum, bytes: &[u8], datagram: &Datagram<'_>
     }
 }
 
-/// The value over pieces that follow each other; all but the last that is not empty are whole words long.
+/// The value over pieces that follow each other; all but the last that is not empty are whole words
+/// long.
 fn value(checksum: Checksum, pieces: [&[u8]; 3]) -> u32 {
     match checksum {
         Checksum::None => 0,

@@ -138,8 +138,8 @@ impl Code {
         self.kept.push((*parity, bytes));
     }
 
-    /// Computes the packets that a block lacks and hands each to `write`; false if there is not enough
-    /// to compute them from.
+    /// Computes the packets that a block lacks and hands each to `write`; false if there is not
+    /// enough to compute them from.
     pub fn rebuild<O: Object>(
         &mut self,
         object: &mut O,
@@ -221,7 +221,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any parity packets mend any losses, as many as there are of them, the short last packet included.
+        /// Any parity packets mend any losses, as many as there are of them, the short last packet
+        /// included.
         #[test]
         fn any_losses_are_mended(
             chunk in prop_oneof![Just(64u32), Just(100), Just(1440)],

@@ -274,7 +274,8 @@ impl Outbox {
         self.queue.iter().filter(lost).count()
     }
 
-    /// Forgets the first `sent` that could go, and those that are lost; `gone` is told of each whose payload is read no more.
+    /// Forgets the first `sent` that could go, and those that are lost; `gone` is told of each
+    /// whose payload is read no more.
     pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
         let spare = &mut self.spare;
         self.queue.retain_mut(|q| {

@@ -1,5 +1,5 @@
-//! Whose bytes an operation moves: the caller's, or a copy of them that lets the caller go on at once
-//! (P1.7, P4.8).
+//! Whose bytes an operation moves: the caller's, or a copy of them that lets the caller go on at
+//! once (P1.7, P4.8).
 
 use fabricast_proto::{Outcome, limits};
 
@@ -14,7 +14,8 @@ pub(super) enum Stored<O> {
 }
 
 impl<O: Object> Stored<O> {
-    /// A copy of the whole object, if its bytes can be had now, in a buffer of `spare` if there is one.
+    /// A copy of the whole object, if its bytes can be had now, in a buffer of `spare` if there is
+    /// one.
     pub fn copy(object: &mut O, spare: &mut Vec<Vec<u8>>) -> Option<Stored<O>> {
         let len = object.len();
         let mut bytes = spare.pop().unwrap_or_default();

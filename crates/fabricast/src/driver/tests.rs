@@ -303,7 +303,8 @@ fn a_forged_datagram_does_not_reach_the_node() {
     assert_eq!(driver.transport().counters().foreign, 1);
 }
 
-/// A receiver pauses between two reads only when it is idle, so that it is not limited to what one read brings.
+/// A receiver pauses between two reads only when it is idle, so that it is not limited to what one
+/// read brings.
 #[test]
 fn nobody_is_idle_while_datagrams_wait() {
     const WAITING: u64 = 150;
@@ -323,7 +324,8 @@ fn nobody_is_idle_while_datagrams_wait() {
     assert_eq!(driver.net().counters().datagrams_received, WAITING);
 }
 
-/// What is small is copied: its sender may change its bytes at once, and what arrives is what was sent.
+/// What is small is copied: its sender may change its bytes at once, and what arrives is what was
+/// sent.
 #[test]
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     for (bytes, back) in [(20 * CHUNK, true), (20 * CHUNK - 1, false)] {

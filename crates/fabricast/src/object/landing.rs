@@ -263,8 +263,8 @@ impl Landing {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Removes the partial file now, even if others still hold this. A file that has its name, or is
-    /// about to get it, stays.
+    /// Removes the partial file now, even if others still hold this. A file that has its name, or
+    /// is about to get it, stays.
     pub fn discard(&self) {
         if self.closed.set(()).is_ok() {
             self.remove_partial();

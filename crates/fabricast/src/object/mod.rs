@@ -123,8 +123,8 @@ pub fn pieces(len: u64) -> u32 {
     len.div_ceil(PIECE as u64) as u32
 }
 
-/// Bytes that are read and hashed, or hashed and written, one after the other: the second finds what the first
-/// has touched in the processor's second-level cache.
+/// Bytes that are read and hashed, or hashed and written, one after the other: the second finds
+/// what the first has touched in the processor's second-level cache.
 const AT_ONCE: usize = 128 << 10;
 
 /// Blocks of a file of `len` bytes.

@@ -33,8 +33,9 @@ const SLOTS: usize = 96;
 /// Blocks read before they are asked for, at first and at most: more once a block was late.
 const AHEAD_MIN: u64 = 4;
 const AHEAD: u64 = 16;
-/// Blocks behind the last one asked for that are kept at first: more once one was asked for that was not. The fewer,
-/// the likelier is a buffer still in the processor's cache when it is used again.
+/// Blocks behind the last one asked for that are kept at first: more once one was asked for that
+/// was not. The fewer, the likelier is a buffer still in the processor's cache when it is used
+/// again.
 const KEPT_MIN: u64 = 4;
 /// What was ready stays so for this many further calls of `fetch` (the contract of [`Object`]).
 const PINNED: u64 = 64;
@@ -496,7 +497,8 @@ impl Source {
         let old = self.calls.saturating_sub(PINNED);
         let behind = self.frontier.saturating_sub(self.ahead + self.kept);
         let ready = |s: &Slot| s.state == State::Ready && s.used < old;
-        // One that is not kept, else an empty one, else the one that was not used for the longest time.
+        // One that is not kept, else an empty one, else the one that was not used for the longest
+        // time.
         let rank = |s: &Slot| match s.state {
             State::Ready if s.block < behind => 0,
             State::Empty => 1,
@@ -667,7 +669,8 @@ mod tests {
         for block in 0..64 {
             get(&mut s, &heard, at(block), 1000).unwrap();
         }
-        // They and what is read ahead fit into the cache, so that all are ready one after the other.
+        // They and what is read ahead fit into the cache, so that all are ready one after the
+        // other.
         let ready = |block: &u64| s.fetch(at(*block), 1000) == Fetch::Ready;
         assert_eq!((0..64).filter(ready).count(), 64);
         // Now others want the room: each stays ready for 64 further calls, as `Object` promises.

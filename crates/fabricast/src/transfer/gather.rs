@@ -195,8 +195,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Receivers that are not prepared are too late, those of the other family cannot take part, and
-    /// nobody else is invited.
+    /// Receivers that are not prepared are too late, those of the other family cannot take part,
+    /// and nobody else is invited.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
         let late = |m: &mut Member| m.stage != Stage::Joining;

@@ -213,8 +213,8 @@ fn take_part(
     receiving.run()
 }
 
-/// What to be called: the host, and what tells two receivers on one host apart. A sender that may be
-/// anybody does not hear where the file goes.
+/// What to be called: the host, and what tells two receivers on one host apart. A sender that may
+/// be anybody does not hear where the file goes.
 fn own_name(options: &RecvOptions, stranger: bool) -> String {
     let host = rustix::system::uname()
         .nodename()
@@ -298,8 +298,8 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
 }
 
 /// Receivers ask each other whether they are where the sender says (spec 6.10). No sender names an
-/// address twice, and no receiver has a port of a service: one that says so would have the receivers
-/// send to somebody.
+/// address twice, and no receiver has a port of a service: one that says so would have the
+/// receivers send to somebody.
 fn check_addresses(start: &Start) -> Result<(), Error> {
     if !is_shared(&scheme_of(start)?) {
         return Ok(());
@@ -556,7 +556,8 @@ impl<'a> Receiving<'a> {
             }
             self.tick()?;
             if !self.fresh {
-                // Datagrams are stamped on arrival, so that nobody takes the pause for the network's.
+                // Datagrams are stamped on arrival, so that nobody takes the pause for the
+                // network's.
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {

@@ -326,8 +326,8 @@ impl<'a> Sending<'a> {
         });
     }
 
-    /// With [`Slow::Alive`], a slow receiver gives up its seat when nothing was heard of it for long,
-    /// and when it did not get on for longer; `waits`: how long the sender has waited for it.
+    /// With [`Slow::Alive`], a slow receiver gives up its seat when nothing was heard of it for
+    /// long, and when it did not get on for longer; `waits`: how long the sender has waited for it.
     fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
         let member = &self.gathering.members[at];
         if self.options.slow != Slow::Alive || !member.active() || !member.slow {

@@ -91,7 +91,8 @@ pub trait Transport {
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize>;
 
     /// Whether nothing waits to be received, as far as the last look said, without asking the
-    /// system: then the driver need not come again at once to find out. What has come since ends the next wait at once.
+    /// system: then the driver need not come again at once to find out. What has come since ends
+    /// the next wait at once.
     fn is_drained(&self) -> bool {
         false
     }

@@ -1,10 +1,10 @@
 //! Barriers: nobody leaves before the last has entered.
 //!
-//! An algorithm is a value, [`Barrier`], and nothing but a schedule (`schedule`): rounds, the same number for
-//! everybody, and for each rank and round whom it sends words to and whose words it waits for. One machine
-//! (`words`) runs them all. What it sends is always the same: how far this node has come, as a number of
-//! barriers entered and of rounds done. That only ever grows, so that any later word stands for every
-//! earlier one, and consecutive barriers cannot be confused (P2.2).
+//! An algorithm is a value, [`Barrier`], and nothing but a schedule (`schedule`): rounds, the same
+//! number for everybody, and for each rank and round whom it sends words to and whose words it
+//! waits for. One machine (`words`) runs them all. What it sends is always the same: how far this
+//! node has come, as a number of barriers entered and of rounds done. That only ever grows, so that
+//! any later word stands for every earlier one, and consecutive barriers cannot be confused (P2.2).
 
 mod schedule;
 mod words;
@@ -20,8 +20,8 @@ use crate::seq::Seq;
 /// How a barrier is made. A number of ways less than 1 counts as 1, a fan-out less than 2 as 2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Barrier {
-    /// In round r everybody tells those `i * (ways + 1)^r` ranks further, for i from 1 to `ways` (P2.1). One
-    /// way is the dissemination barrier of Hensgen, Finkel and Manber.
+    /// In round r everybody tells those `i * (ways + 1)^r` ranks further, for i from 1 to `ways`
+    /// (P2.1). One way is the dissemination barrier of Hensgen, Finkel and Manber.
     Dissemination {
         /// Partners of a round (P2's n).
         ways: u16,
@@ -35,11 +35,13 @@ pub enum Barrier {
     },
     /// Up a tree of fan-out 4, down one of fan-out 2 (Mellor-Crummey, Scott).
     Mcs,
-    /// Pairs, then pairs of winners; the champion, rank 0, tells everybody (Hensgen, Finkel, Manber).
+    /// Pairs, then pairs of winners; the champion, rank 0, tells everybody (Hensgen, Finkel,
+    /// Manber).
     Tournament,
     /// Up a binomial spanning tree and down again (Tzeng, Kongmunvattana).
     Bst,
-    /// Everybody exchanges words with the rank whose number differs in one bit, for each bit in turn (Brooks);
+    /// Everybody exchanges words with the rank whose number differs in one bit, for each bit in
+    /// turn (Brooks);
     /// ranks beyond the largest power of two are represented by one below it.
     Butterfly,
     /// Ours: up a tree; then one multicast to the group releases everybody.

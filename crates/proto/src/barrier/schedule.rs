@@ -1,7 +1,9 @@
 //! Who sends words to whom in which round: all that tells one barrier from another.
 //!
-//! Rounds are numbered alike at all ranks, and a word that is sent in a round is waited for in the same round;
-//! a rank that has nothing to do in a round passes through it. In a round a rank sends first and waits then.
+//! Rounds are numbered alike at all ranks, and a word that is sent in a round is waited for in the
+//! same round;
+//! a rank that has nothing to do in a round passes through it. In a round a rank sends first and
+//! waits then.
 
 use super::Barrier;
 use crate::limits;
@@ -99,8 +101,8 @@ impl Schedule {
         });
     }
 
-    /// P2.1. Partners that are `size` or more away are left out: they would be told what they know, or be
-    /// the rank itself.
+    /// P2.1. Partners that are `size` or more away are left out: they would be told what they know,
+    /// or be the rank itself.
     fn disseminate(&mut self, ways: u32, size: u32, me: u32) {
         let mut reach = 1u64;
         while reach < u64::from(size) {
@@ -175,8 +177,8 @@ impl Schedule {
     }
 }
 
-/// A tree of ranks with rank 0 at its root. A rank's level is the round in which it reports to its parent,
-/// whose own is higher.
+/// A tree of ranks with rank 0 at its root. A rank's level is the round in which it reports to its
+/// parent, whose own is higher.
 #[derive(Clone, Copy)]
 enum Tree {
     /// Rank r has the children `r * fanout + 1` to `(r + 1) * fanout`.

@@ -1,12 +1,13 @@
 //! The barriers of one group at one node: the machine that runs every schedule.
 //!
-//! A node's word says how far it has come ([`Reached`]). Of each peer it knows how far that one has come
-//! (`heard`), which word it owes to it (`owed`), and how far that one has heard this node to be (`known`). A word
-//! is covered when the peer says so, or has come further than it could without the word; and once a node has
-//! left a barrier everybody has entered it, so that every word of earlier ones is covered. Barriers back to
-//! back therefore need no acknowledgements. Only when nothing has moved for a while does a node ask, each more
-//! patiently than the last time: those whose words it lacks and those who owe it a sign, with one and the same
-//! frame, which repeats its own word and is answered by the peer's.
+//! A node's word says how far it has come ([`Reached`]). Of each peer it knows how far that one has
+//! come (`heard`), which word it owes to it (`owed`), and how far that one has heard this node to
+//! be (`known`). A word is covered when the peer says so, or has come further than it could without
+//! the word; and once a node has left a barrier everybody has entered it, so that every word of
+//! earlier ones is covered. Barriers back to back therefore need no acknowledgements. Only when
+//! nothing has moved for a while does a node ask, each more patiently than the last time: those
+//! whose words it lacks and those who owe it a sign, with one and the same frame, which repeats its
+//! own word and is answered by the peer's.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -118,8 +119,8 @@ struct Asking {
 }
 
 impl Words {
-    /// No barrier of a group has been entered; the first one has the number after `start`, if any can
-    /// complete: if not, they have `ended`. This node is rank `me` of `size`.
+    /// No barrier of a group has been entered; the first one has the number after `start`, if any
+    /// can complete: if not, they have `ended`. This node is rank `me` of `size`.
     pub fn new(group: GroupId, (me, size): (u32, u32), start: Seq, ended: bool) -> Words {
         let at = Reached::none(start);
         let peer = Peer {
@@ -158,8 +159,8 @@ impl Words {
         }
     }
 
-    /// The next barrier: it is entered when all before it have been left. If it is `held`, it stops before its last round
-    /// until [`Words::proceed`].
+    /// The next barrier: it is entered when all before it have been left. If it is `held`, it stops
+    /// before its last round until [`Words::proceed`].
     pub fn begin(&mut self, op: OpId, barrier: Barrier, held: bool) -> Result<(), Refused> {
         if self.queue.len() + usize::from(self.current.is_some()) >= limits::BARRIERS_MAX {
             return Err(Refused::Busy);

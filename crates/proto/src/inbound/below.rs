@@ -17,8 +17,8 @@ impl Inbound {
         }
     }
 
-    /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner, but not
-    /// before it is sure. Who combines others' waits for them.
+    /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner,
+    /// but not before it is sure. Who combines others' waits for them.
     pub(super) fn ask(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
         self.repeat(scheme);
         let turn = scheme.feedback.turn * self.turn;
@@ -131,8 +131,8 @@ impl Inbound {
         relay.into_iter().flat_map(|r| r.unfinished())
     }
 
-    /// How far the root may go for all who report through this node, of those who are ready; if none
-    /// is, no further than they are.
+    /// How far the root may go for all who report through this node, of those who are ready; if
+    /// none is, no further than they are.
     pub(super) fn limit_of_all(&self) -> Seq {
         let own = self.limit();
         match &self.below {
@@ -145,7 +145,8 @@ impl Inbound {
         }
     }
 
-    /// Packets from here on have no room here, or at a co-root in the window that it keeps for others.
+    /// Packets from here on have no room here, or at a co-root in the window that it keeps for
+    /// others.
     pub(super) fn room(&self) -> Seq {
         let own = self.gaps.cum() + self.window;
         match &self.below {

@@ -1,5 +1,5 @@
-//! What contradicts this stream's operations as they were posted: the root is asked before the caller
-//! is told (spec 2.13).
+//! What contradicts this stream's operations as they were posted: the root is asked before the
+//! caller is told (spec 2.13).
 
 use super::*;
 use crate::doubt::Doubt;

@@ -35,15 +35,16 @@ use parity::Kept;
 /// How long packets must have come in order to lower the patience with late ones by a quarter.
 const FORGET: Duration = Duration::from_secs(10);
 
-/// An operation of no more packets is a short one: each that is lost may be asked for before it is posted. Repairs of longer
-/// ones come as sums and parity packets as a rule, which are of use only once they are.
+/// An operation of no more packets is a short one: each that is lost may be asked for before it is
+/// posted. Repairs of longer ones come as sums and parity packets as a rule, which are of use only
+/// once they are.
 const SHORT_MAX: u32 = 8;
 
 /// What is said again because it may be lost is said so soon.
 const ECHO: Duration = Duration::from_millis(1);
 
-/// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half of
-/// the numbers are used up in 0.7 s.
+/// The number of a flight (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half
+/// of the numbers are used up in 0.7 s.
 const FLIGHT_AGE: Duration = Duration::from_millis(200);
 
 /// A broadcast that this node has posted.
@@ -162,7 +163,8 @@ pub struct Inbound {
     /// In order.
     held: VecDeque<Held>,
     hold_max: u32,
-    /// What is missing before this may be asked for: all that is posted, and what came and could not be held.
+    /// What is missing before this may be asked for: all that is posted, and what came and could
+    /// not be held.
     askable: Seq,
     /// Packets that the receive buffer can hold, of all streams.
     buffers: u32,
@@ -181,7 +183,8 @@ pub struct Inbound {
     received: u32,
     newest: Option<Newest>,
 
-    /// Data packets since the last feedback; with skew since this node's turn, and less than none if that was left out.
+    /// Data packets since the last feedback; with skew since this node's turn, and less than none
+    /// if that was left out.
     count: i64,
     due: Option<Time>,
     last_feedback: Option<Time>,
@@ -197,7 +200,8 @@ pub struct Inbound {
     learnt: Time,
     /// Since when the first gap has been open.
     opened: Time,
-    /// After how long what is missing is asked for again, and how often it has been since that was doubled.
+    /// After how long what is missing is asked for again, and how often it has been since that was
+    /// doubled.
     retry: Duration,
     doubts: Doubts,
     retries: u32,
@@ -290,8 +294,8 @@ impl Inbound {
         self.collector
     }
 
-    /// With credits this stream has its share of the buffers, of so many streams (P1.10); an eighth is
-    /// for what is not data.
+    /// With credits this stream has its share of the buffers, of so many streams (P1.10); an eighth
+    /// is for what is not data.
     pub fn divide(&mut self, streams: u32) {
         if self.credits {
             self.backlog = (self.buffers * 7 / 8 / streams).max(1);
@@ -303,8 +307,9 @@ impl Inbound {
         self.room().min(self.end + self.hold_max)
     }
 
-    /// What is missing before this is asked for: who lacks a short operation that is posted asks for all that it can hold,
-    /// for as a rule what follows is as short. (A co-root's repairs cannot be held.)
+    /// What is missing before this is asked for: who lacks a short operation that is posted asks
+    /// for all that it can hold, for as a rule what follows is as short. (A co-root's repairs
+    /// cannot be held.)
     fn asks_to(&self) -> Seq {
         let filled = self.gaps.filled();
         let lacking = self.ops.iter().find(|op| filled.before(op.end()));
@@ -493,9 +498,9 @@ impl Inbound {
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
     fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
         let sources = &coded.sources;
-        // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short operation asks for more, and
-        // who was left behind, but that one has a lane of its own by then, without sums: either asks again, and is sent it by
-        // itself after some attempts.)
+        // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short
+        // operation asks for more, and who was left behind, but that one has a lane of its own by
+        // then, without sums: either asks again, and is sent it by itself after some attempts.)
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
@@ -596,8 +601,8 @@ impl Inbound {
         }
     }
 
-    /// Counts how long the first loss has lasted, if what has just come was its repair. (What closes a gap by
-    /// itself was only late.)
+    /// Counts how long the first loss has lasted, if what has just come was its repair. (What
+    /// closes a gap by itself was only late.)
     fn note_loss(
         &self,
         now: Time,
@@ -647,8 +652,8 @@ impl Inbound {
         self.ops.front().is_some_and(|op| op.failed)
     }
 
-    /// How far the root may go: nowhere once an operation has failed, else what the window covers, what the receive buffer holds, and what
-    /// has been posted or can be held.
+    /// How far the root may go: nowhere once an operation has failed, else what the window covers,
+    /// what the receive buffer holds, and what has been posted or can be held.
     fn limit(&self) -> Seq {
         let (cum, high) = (self.gaps.cum(), self.gaps.high());
         if self.has_failed() {
@@ -657,8 +662,8 @@ impl Inbound {
         let takes = self.takes();
         let lacks = || self.gaps.filled().before(self.asks_to());
         if !cum.before(self.end) && !high.before(takes) && !lacks() {
-            // All that was posted is here, what can be held has been sent, and nothing is asked for: nobody is to wait
-            // for the next post.
+            // All that was posted is here, what can be held has been sent, and nothing is asked
+            // for: nobody is to wait for the next post.
             return cum;
         }
         // In a crowd nobody speaks so often.

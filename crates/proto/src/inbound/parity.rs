@@ -145,8 +145,8 @@ impl Inbound {
         });
     }
 
-    /// Bytes of an operation, which begins at `base`, were not right: what was to be computed from them, and has not been
-    /// yet, is missing again.
+    /// Bytes of an operation, which begins at `base`, were not right: what was to be computed from
+    /// them, and has not been yet, is missing again.
     pub(super) fn take_back_rebuilds(
         &mut self,
         base: Seq,
@@ -176,8 +176,8 @@ impl Inbound {
         out.extend(gone.map(|k| Output::Forget(k.block)));
     }
 
-    /// Of what is missing before `upto` finds what is to be asked for: of each block so many packets
-    /// less as parity packets of it are kept.
+    /// Of what is missing before `upto` finds what is to be asked for: of each block so many
+    /// packets less as parity packets of it are kept.
     pub(super) fn find_wanted(&mut self, upto: Seq) {
         let mut wanted = core::mem::take(&mut self.wanted);
         wanted.clear();

@@ -13,7 +13,8 @@ pub struct Ride<'a> {
 }
 
 impl Ride<'_> {
-    /// Appends the feedback of all these streams that is waiting and fits. Says how many there were.
+    /// Appends the feedback of all these streams that is waiting and fits. Says how many there
+    /// were.
     pub fn board(
         mut self,
         now: Time,

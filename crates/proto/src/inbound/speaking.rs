@@ -1,5 +1,5 @@
-//! When a receiver speaks (spec 2.4): often enough for the root to go on, and no more often than a root of
-//! many can listen to.
+//! When a receiver speaks (spec 2.4): often enough for the root to go on, and no more often than a
+//! root of many can listen to.
 
 use super::*;
 use crate::scheme::FeedbackRule;
@@ -71,9 +71,9 @@ impl Inbound {
         (every.saturating_mul(self.stretch) / self.tries().pow(2)).max(1)
     }
 
-    /// Where the count of data packets begins after a report. With skew it ends at a packet whose number is this node's,
-    /// modulo `every` (P1.6), whatever else it has reported in between; but if that is less than half of
-    /// them away, at the next one.
+    /// Where the count of data packets begins after a report. With skew it ends at a packet whose
+    /// number is this node's, modulo `every` (P1.6), whatever else it has reported in between; but
+    /// if that is less than half of them away, at the next one.
     pub(super) fn count_from(&self, rule: &FeedbackRule) -> i64 {
         let every = rule.every.saturating_mul(self.stretch);
         if !rule.skewed || self.every(rule) < every {
@@ -88,8 +88,8 @@ impl Inbound {
         }
     }
 
-    /// Whether this is the midst of a long object: nobody waits for one packet of it, and the root gathers
-    /// reports anyway.
+    /// Whether this is the midst of a long object: nobody waits for one packet of it, and the root
+    /// gathers reports anyway.
     pub(super) fn is_amid(&self, scheme: &Scheme) -> bool {
         let high = self.gaps.high();
         let op = self.ops.iter().find(|op| high.before(op.end()));
@@ -115,8 +115,8 @@ impl Inbound {
         }
     }
 
-    /// How often the root is told something until it hears it, as far as is known; ways are taken to lose as much in
-    /// one direction as in the other. A crowd is loud enough.
+    /// How often the root is told something until it hears it, as far as is known; ways are taken
+    /// to lose as much in one direction as in the other. A crowd is loud enough.
     pub(super) fn tries(&self) -> u32 {
         (self.losses.tries() / self.stretch).max(1)
     }
@@ -126,7 +126,8 @@ impl Inbound {
         if scheme.feedback.asked_only || scheme.detect.by_sender {
             return; // the root will ask
         }
-        // Who is asked again and again has not been heard. (Nothing else tells before the first packet.)
+        // Who is asked again and again has not been heard. (Nothing else tells before the first
+        // packet.)
         let asks = match self.newest {
             None => self.asks.min(ASKS_MAX) / self.receivers.div_ceil(ASKS_MAX),
             Some(_) => 1,
@@ -156,7 +157,8 @@ impl Inbound {
         }
     }
 
-    /// The root may soon have to stop because it does not know how far it may go, or is to go on without this node.
+    /// The root may soon have to stop because it does not know how far it may go, or is to go on
+    /// without this node.
     /// Says whether that is to be told.
     pub(super) fn tell_limit(&mut self, now: Time) -> bool {
         let used = match self.is_crowd() && !self.credits {

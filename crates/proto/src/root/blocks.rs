@@ -21,7 +21,8 @@ impl Root {
         how && asks && scheme.told == Told::Root && chunk.is_multiple_of(2)
     }
 
-    /// Member `i` of the group's lane lacks these packets, of which those before `upto` are to be repaired.
+    /// Member `i` of the group's lane lacks these packets, of which those before `upto` are to be
+    /// repaired.
     /// Returns how many repairs are news.
     pub(super) fn note_blocks(
         &mut self,

@@ -1,10 +1,11 @@
 //! How many repairs a receiver gets: a report is only a claim (spec 2.5).
 //!
-//! A receiver earns a repair with each packet that it has more than before, and has some in advance,
-//! so that losses can be repaired before it gets on. When everything has been sent for the first time
-//! and nobody waits for new packets, it earns as many as a packet needs tries on the way to it. What
-//! a receiver asks for beyond that shares, with all other such receivers, one fifth of the pace. A
-//! receiver that has told numbers that cannot be true earns nothing, and has half the share.
+//! A receiver earns a repair with each packet that it has more than before, and has some in
+//! advance, so that losses can be repaired before it gets on. When everything has been sent for the
+//! first time and nobody waits for new packets, it earns as many as a packet needs tries on the way
+//! to it. What a receiver asks for beyond that shares, with all other such receivers, one fifth of
+//! the pace. A receiver that has told numbers that cannot be true earns nothing, and has half the
+//! share.
 
 use super::*;
 

@@ -115,8 +115,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// No broadcast yet; `members` are the receivers, sorted by node. The first packet will have number
-    /// `start`. `relay`: the stream's root, if this is a co-root.
+    /// No broadcast yet; `members` are the receivers, sorted by node. The first packet will have
+    /// number `start`. `relay`: the stream's root, if this is a co-root.
     pub fn new(
         config: &Config,
         (group, relay): (GroupId, Option<NodeId>),

@@ -1,11 +1,12 @@
-//! Members that multicast did not reach are tried again by it, ever more patiently, and join the group's
-//! lane again when they have answered and caught up (P4.6).
+//! Members that multicast did not reach are tried again by it, ever more patiently, and join the
+//! group's lane again when they have answered and caught up (P4.6).
 
 use super::*;
 use crate::nonce::Nonces;
 use crate::wire::Probe;
 
-/// How long after multicast was found not to reach a member it is tried again; doubled each time in vain.
+/// How long after multicast was found not to reach a member it is tried again; doubled each time in
+/// vain.
 const TRY_MIN: Duration = Duration::from_millis(200);
 /// It is tried this often at least. Who was reached again for longer than this begins anew.
 const TRY_MAX: Duration = Duration::from_secs(5);
@@ -121,7 +122,8 @@ impl Root {
         let alone = self.lanes[self.members[i].lane].as_ref();
         let sent = alone.map(|l| l.window.next());
         let mut others = self.members.iter().filter(|m| m.lane == GROUP_LANE);
-        // If nobody waits for what the group has not been sent, it need not be sent what this one has been.
+        // If nobody waits for what the group has not been sent, it need not be sent what this one
+        // has been.
         if let Some(sent) = sent
             && !others.any(Member::is_mine)
             && let Some(group) = &mut self.lanes[GROUP_LANE]
@@ -132,8 +134,8 @@ impl Root {
         self.move_to(i, GROUP_LANE);
     }
 
-    /// What the group has been sent, lanes of members that hear it need not send: if it is missing there,
-    /// they repair it.
+    /// What the group has been sent, lanes of members that hear it need not send: if it is missing
+    /// there, they repair it.
     pub(super) fn follow_group(&mut self) {
         let Some(next) = self.lanes[GROUP_LANE].as_ref().map(|l| l.window.next()) else {
             return;

@@ -1,5 +1,5 @@
-//! What a root does because receivers answer for others: a co-root serves its own group with what it
-//! has placed (P1.4), and who has lost its collector tells the root.
+//! What a root does because receivers answer for others: a co-root serves its own group with what
+//! it has placed (P1.4), and who has lost its collector tells the root.
 
 use super::*;
 

@@ -3,7 +3,8 @@
 
 use super::*;
 
-/// Losses are counted over at least so many packets: it is not known which of a flight have been received.
+/// Losses are counted over at least so many packets: it is not known which of a flight have been
+/// received.
 const COUNTED_MIN: i32 = 16;
 
 impl Root {
@@ -159,7 +160,8 @@ impl Root {
         self.count_lost(i, &flight, f.received);
     }
 
-    /// Counts what was lost on the way to a member: it had received so many new packets when this flight reached it.
+    /// Counts what was lost on the way to a member: it had received so many new packets when this
+    /// flight reached it.
     fn count_lost(&mut self, i: usize, flight: &Flight, received: u32) {
         let m = &mut self.members[i];
         let Some(l) = self.lanes[m.lane].as_ref() else {
@@ -266,7 +268,8 @@ impl Root {
         }
     }
 
-    /// What lies beyond a member cannot take yet, and a co-root cannot repair what it has not itself.
+    /// What lies beyond a member cannot take yet, and a co-root cannot repair what it has not
+    /// itself.
     pub(super) fn repairable(&self, m: &Member) -> Seq {
         match self.relay {
             Some(_) => m.limit.min(self.have),
@@ -274,9 +277,9 @@ impl Root {
         }
     }
 
-    /// Member `i` lacks `n` packets from `first` on, of which those before `upto` are to be repaired: for all below it,
-    /// since in a tree it is not known who it is. `as_of`, `rto`: see [`Window::lacks`]. Says how many repairs
-    /// are news.
+    /// Member `i` lacks `n` packets from `first` on, of which those before `upto` are to be
+    /// repaired: for all below it, since in a tree it is not known who it is. `as_of`, `rto`: see
+    /// [`Window::lacks`]. Says how many repairs are news.
     pub(super) fn note(
         &mut self,
         now: Time,

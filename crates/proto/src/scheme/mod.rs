@@ -12,8 +12,8 @@ use crate::wire::{CHECK_LEN, DATA_OVERHEAD};
 mod presets;
 pub use presets::{PRESETS, Preset, UnknownScheme};
 
-/// The four choices (who is told; when; who notices a loss; who repairs, and how) and a window (P1.1,
-/// P1.3).
+/// The four choices (who is told; when; who notices a loss; who repairs, and how) and a window
+/// (P1.1, P1.3).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scheme {
     /// Who is told.
@@ -25,29 +25,31 @@ pub struct Scheme {
     /// Who repairs, and how.
     pub repair: Repair,
     /// Packets that may be sent and not yet be placed everywhere, within
-    /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver takes none beyond
-    /// it, so that an object which puts writes off knows how much it may have to keep.
+    /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver takes none
+    /// beyond it, so that an object which puts writes off knows how much it may have to keep.
     pub window: u32,
-    /// Broadcasts of one root under way at once: one (P1.2), as many as there are channels (P4.1), or
-    /// any number.
+    /// Broadcasts of one root under way at once: one (P1.2), as many as there are channels (P4.1),
+    /// or any number.
     pub broadcasts: u32,
     /// What proves that a datagram is as it was sent (P4.4).
     pub checksum: Checksum,
-    /// A receiver divides its buffers among all from whom it receives, and none of them sends more than
-    /// its share (P1.10); else each may send as if it were alone.
+    /// A receiver divides its buffers among all from whom it receives, and none of them sends more
+    /// than its share (P1.10); else each may send as if it were alone.
     pub credits: bool,
-    /// An object of at most so many bytes is copied when it is sent, so that the caller is done with it at once;
+    /// An object of at most so many bytes is copied when it is sent, so that the caller is done
+    /// with it at once;
     /// a longer one is read where it is until everybody has it (P1.7, P4.8). Zero: none is copied.
     pub copied: u32,
 }
 
-/// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails nothing
-/// is believed, not even its number: it is lost (P4.5).
+/// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails
+/// nothing is believed, not even its number: it is lost (P4.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksum {
     /// Nothing: what the network checks by itself is enough.
     None,
-    /// The sum of its 32-bit words. It misses words that have changed places, and changes that cancel out.
+    /// The sum of its 32-bit words. It misses words that have changed places, and changes that
+    /// cancel out.
     Additive,
     /// CRC-32C (Castagnoli).
     Crc32c,
@@ -75,7 +77,8 @@ pub struct FeedbackRule {
     pub asked_only: bool,
     /// After this many data packets (P1.6 "every M").
     pub every: u32,
-    /// Receiver `i` speaks after packets whose number is `i` modulo `every`, so that they take turns (P1.6 "skewed").
+    /// Receiver `i` speaks after packets whose number is `i` modulo `every`, so that they take
+    /// turns (P1.6 "skewed").
     pub skewed: bool,
     /// Not more often than this, unless the window is running out.
     pub spacing_min: Duration,
@@ -84,12 +87,12 @@ pub struct FeedbackRule {
     /// How far apart the answers of two neighbours are when all are asked at once; those that lack
     /// something answer four times as fast.
     pub turn: Duration,
-    /// What need not be said at once waits so long for a datagram that goes to the same node, or to a
-    /// group in which that is, before it is sent by itself (P1.6 "piggyback"); zero: not at all.
+    /// What need not be said at once waits so long for a datagram that goes to the same node, or to
+    /// a group in which that is, before it is sent by itself (P1.6 "piggyback"); zero: not at all.
     pub piggyback: Duration,
-    /// A broadcast that was copied ([`Scheme::copied`]) nobody waits for: its last packet asks nothing, and who has it
-    /// waits so long before it says so, for one acknowledgement then covers those that have come meanwhile. (Where
-    /// receivers notice losses, and speak unasked.)
+    /// A broadcast that was copied ([`Scheme::copied`]) nobody waits for: its last packet asks
+    /// nothing, and who has it waits so long before it says so, for one acknowledgement then covers
+    /// those that have come meanwhile. (Where receivers notice losses, and speak unasked.)
     pub unhurried: Duration,
     /// In a group of more receivers than this, counts and times are so much longer that the root
     /// hears as much as from so many.
@@ -99,20 +102,20 @@ pub struct FeedbackRule {
 /// Who notices a loss.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Detect {
-    /// The root, or the co-root, takes a receiver that it has not heard for [`Detect::ask_min`] to have lost
-    /// what it has not acknowledged (P1.2), and receivers report no gaps. Else receivers notice gaps,
-    /// and who is silent is asked (P1.15).
+    /// The root, or the co-root, takes a receiver that it has not heard for [`Detect::ask_min`] to
+    /// have lost what it has not acknowledged (P1.2), and receivers report no gaps. Else receivers
+    /// notice gaps, and who is silent is asked (P1.15).
     pub by_sender: bool,
     /// A receiver waits this long at first before it calls a gap a loss; it then learns from how
     /// late reordered packets come.
     pub reorder_min: Duration,
     /// It never waits longer than this.
     pub reorder_max: Duration,
-    /// The root asks for feedback when nothing has been heard for this long, doubling, and a receiver
-    /// asks again for what it lacks.
+    /// The root asks for feedback when nothing has been heard for this long, doubling, and a
+    /// receiver asks again for what it lacks.
     pub ask_min: Duration,
-    /// When all has been sent, the root asks after two round trips already, but not before this; and a receiver
-    /// asks again after five times this.
+    /// When all has been sent, the root asks after two round trips already, but not before this;
+    /// and a receiver asks again after five times this.
     pub tail_min: Duration,
     /// The time of `ask_min` doubles up to this.
     pub ask_max: Duration,
@@ -123,8 +126,8 @@ pub struct Detect {
 pub struct Repair {
     /// To whom a repair is sent.
     pub how: How,
-    /// How long the root waits from the first report of a loss for the others' reports; at most a quarter of
-    /// a round trip when it has nothing else to send.
+    /// How long the root waits from the first report of a loss for the others' reports; at most a
+    /// quarter of a round trip when it has nothing else to send.
     pub gather: Duration,
 }
 
@@ -134,10 +137,11 @@ pub enum How {
     /// As `Sums` in small groups, as `Blocks` in large ones.
     Coded,
     /// Like `Cheaper`, and packets that different receivers lack are added up: one sum to the group
-    /// mends them all. Where it is not known who lacks what (see [`limits::SETS_BYTES`]), as `Cheaper`.
+    /// mends them all. Where it is not known who lacks what (see [`limits::SETS_BYTES`]), as
+    /// `Cheaper`.
     Sums,
-    /// Parity packets to the group, as many as the neediest receiver lacks packets of a block, unless
-    /// it is cheaper to send again what is lacking.
+    /// Parity packets to the group, as many as the neediest receiver lacks packets of a block,
+    /// unless it is cheaper to send again what is lacking.
     Blocks,
     /// To the one receiver that lacks it, or to the group if several do.
     Cheaper,
@@ -148,8 +152,9 @@ pub enum How {
 }
 
 impl Scheme {
-    /// Ours: receivers notice gaps and say so, together with what they have (P1.15); what several lack is mended
-    /// at once. While much is sent, throughput comes first and a repair may take some milliseconds;
+    /// Ours: receivers notice gaps and say so, together with what they have (P1.15); what several
+    /// lack is mended at once. While much is sent, throughput comes first and a repair may take
+    /// some milliseconds;
     /// what is missing at the end is repaired within a few round trips.
     pub fn auto() -> Scheme {
         Scheme {
@@ -190,7 +195,8 @@ impl Scheme {
         len > u64::from(self.copied)
     }
 
-    /// How a broadcast of `len` bytes is cut where a packet has room for `chunk`; `None`: it has too many packets.
+    /// How a broadcast of `len` bytes is cut where a packet has room for `chunk`; `None`: it has
+    /// too many packets.
     pub fn cut(&self, len: u64, chunk: u32) -> Option<Cut> {
         match self.is_awaited(len) {
             true => Cut::new(len, chunk),

@@ -151,8 +151,8 @@ impl Scheme {
         s
     }
 
-    /// P4.1 to P4.5: so many broadcasts, then one synchronisation for all of them. (A repair is what is missing, not,
-    /// as there, everything since the last synchronisation.)
+    /// P4.1 to P4.5: so many broadcasts, then one synchronisation for all of them. (A repair is
+    /// what is missing, not, as there, everything since the last synchronisation.)
     pub fn channels(channels: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
         s.told = Told::Tree(SYNC_FANOUT);
@@ -164,8 +164,8 @@ impl Scheme {
         s
     }
 
-    /// P3.3: receivers ask for holes and are sent them one by one; else they speak when the window runs
-    /// out, at the end, and ever more rarely, for the pacer's sake (which the paper has not).
+    /// P3.3: receivers ask for holes and are sent them one by one; else they speak when the window
+    /// runs out, at the end, and ever more rarely, for the pacer's sake (which the paper has not).
     pub fn ibrmp() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
@@ -187,7 +187,8 @@ impl Scheme {
         self.aggregate(every)
     }
 
-    /// P1.6: an acknowledgement rides on whatever goes to the same node, or goes by itself after a while.
+    /// P1.6: an acknowledgement rides on whatever goes to the same node, or goes by itself after a
+    /// while.
     pub fn piggyback(mut self) -> Scheme {
         self.feedback.piggyback = PIGGYBACK;
         self.feedback.delay_max = self.feedback.delay_max.max(PIGGYBACK);

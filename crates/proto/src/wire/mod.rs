@@ -128,8 +128,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// What the value is computed over: what lies before it and what lies behind it in the datagram,
-    /// or in the head of one, of which it is a part.
+    /// What the value is computed over: what lies before it and what lies behind it in the
+    /// datagram, or in the head of one, of which it is a part.
     pub fn covers<'a>(&self, bytes: &'a [u8]) -> [&'a [u8]; 2] {
         let (before, rest) = bytes.split_at(self.at);
         [before, &rest[4..]]
@@ -234,7 +234,8 @@ pub struct Feedback<'a> {
     /// Data packets not marked [`flag::REPAIR`] that had been received before the newest flight,
     /// modulo 2^32.
     pub received: u32,
-    /// When the first packet of the newest flight arrived, by the receiver's clock in µs, modulo 2^32.
+    /// When the first packet of the newest flight arrived, by the receiver's clock in µs, modulo
+    /// 2^32.
     pub arrived_us: u32,
     /// How long the receiver waited from then until this was sent, in µs.
     pub held_us: u32,
@@ -271,7 +272,8 @@ pub struct Probe {
     pub only: Option<NodeId>,
 }
 
-/// How far its source has come with the barriers of a group: state, so that any later one replaces a lost one.
+/// How far its source has come with the barriers of a group: state, so that any later one replaces
+/// a lost one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word {
     /// Which group.

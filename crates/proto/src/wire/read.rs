@@ -185,7 +185,8 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
     })
 }
 
-/// Takes the check frame, which begins `at` bytes from the start, off the front; others must follow.
+/// Takes the check frame, which begins `at` bytes from the start, off the front; others must
+/// follow.
 fn check(at: usize, b: &[u8]) -> Result<(Option<Check>, &[u8]), DecodeError> {
     let Some((f, rest)) = b.split_first_chunk::<CHECK_LEN>() else {
         return Err(DecodeError::Short);

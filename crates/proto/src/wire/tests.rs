@@ -202,7 +202,8 @@ fn word_vector() {
         wrong[frame + at] = bad;
         assert_eq!(decode(&wrong).err(), Some(DecodeError::Word), "{at} {bad}");
     };
-    // Unknown flags, too many rounds, an unknown barrier, one with a number that it has not, or has and lacks.
+    // Unknown flags, too many rounds, an unknown barrier, one with a number that it has not, or has
+    // and lacks.
     for (at, bad) in [
         (1, 8),
         (17, 65),

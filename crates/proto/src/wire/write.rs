@@ -41,8 +41,8 @@ pub fn put_check(out: &mut Vec<u8>, checksum: Checksum) {
     be(out, 0);
 }
 
-/// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun, to
-/// what `compute` makes of the bytes before and behind it. Nothing, if there is no such frame.
+/// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun,
+/// to what `compute` makes of the bytes before and behind it. Nothing, if there is no such frame.
 pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8]; 2]) -> u32) {
     let at = HEADER_LEN + 4;
     if checksum != Checksum::None && head.len() >= at + 4 {
@@ -76,8 +76,8 @@ pub fn put_coded(out: &mut Vec<u8>, group: GroupId, sources: &Sources, flags: u8
     be(out, sources.first().0);
 }
 
-/// Appends a parity frame but for its payload of `len` bytes, which must follow. `block`: number of its first
-/// packet, how many it has, and which parity packet this is.
+/// Appends a parity frame but for its payload of `len` bytes, which must follow. `block`: number of
+/// its first packet, how many it has, and which parity packet this is.
 pub fn put_parity(
     out: &mut Vec<u8>,
     group: GroupId,

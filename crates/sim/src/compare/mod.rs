@@ -1,13 +1,14 @@
 //! `auto` against the papers' schemes, on one network under equal conditions.
 //!
-//! Method: a small broadcast to warm up, then a pause, so that everybody has posted and has been heard and
-//! neither the root's patience with strangers nor first reports count; then the broadcast that is measured. Its
-//! time is that from the root's command until the last receiver has all of it; its cost the bytes that the
-//! root puts on the wire, and the feedback that it reads, from then until all is silent. Of several seeds the
-//! median counts. Every scheme is given the same pace, just below the links', so that the schemes alone are
-//! compared and not how the pacer finds its rate. Links into hosts lose packets once it has begun, each for
-//! itself, data and control alike, and the n-th packet on a link meets the same fate under every scheme; hosts
-//! cost no time. A scheme that is far slower than `auto` is given up.
+//! Method: a small broadcast to warm up, then a pause, so that everybody has posted and has been
+//! heard and neither the root's patience with strangers nor first reports count; then the broadcast
+//! that is measured. Its time is that from the root's command until the last receiver has all of
+//! it; its cost the bytes that the root puts on the wire, and the feedback that it reads, from then
+//! until all is silent. Of several seeds the median counts. Every scheme is given the same pace,
+//! just below the links', so that the schemes alone are compared and not how the pacer finds its
+//! rate. Links into hosts lose packets once it has begun, each for itself, data and control alike,
+//! and the n-th packet on a link meets the same fate under every scheme; hosts cost no time. A
+//! scheme that is far slower than `auto` is given up.
 
 mod verdict;
 
@@ -34,7 +35,8 @@ pub const AUTO: &str = "auto";
 /// Bytes of the broadcast to warm up, and the pause until the one that is measured.
 const WARM_LEN: u64 = 4;
 const PAUSE: Duration = Duration::from_secs(5);
-/// Bytes of UDP payload per second: full datagrams of 1500 bytes then take 97 % of a link of 1 Gbit/s.
+/// Bytes of UDP payload per second: full datagrams of 1500 bytes then take 97 % of a link of 1
+/// Gbit/s.
 const RATE: u64 = 118_000_000;
 /// Hosts at a switch, and switches at a switch.
 const FANOUT: usize = 32;
@@ -238,8 +240,9 @@ struct Bounds {
     events: u64,
 }
 
-/// Runs `auto` and each of `presets` in a cell, for the seeds `1 ..= seeds`, on `threads` threads. After each run
-/// `done` is called. When `go_on` answers `false` all end, and then there is no comparison.
+/// Runs `auto` and each of `presets` in a cell, for the seeds `1 ..= seeds`, on `threads` threads.
+/// After each run `done` is called. When `go_on` answers `false` all end, and then there is no
+/// comparison.
 pub fn compare(
     cell: Cell,
     presets: &[Named],

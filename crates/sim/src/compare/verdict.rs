@@ -1,4 +1,5 @@
-//! Whether ours is the best in a cell: by time, and among those that are as fast, by the root's bytes.
+//! Whether ours is the best in a cell: by time, and among those that are as fast, by the root's
+//! bytes.
 
 use super::{Comparison, Cost, Entry, Fate};
 
@@ -66,9 +67,9 @@ impl Verdict {
 }
 
 impl Comparison {
-    /// How ours stands by the time of the slowest receiver and, among those that are about as fast as
-    /// it or faster, by the root's bytes. `None`: it did not come to its end, or something was wrong, or
-    /// another was given up before ours had come to its end.
+    /// How ours stands by the time of the slowest receiver and, among those that are about as fast
+    /// as it or faster, by the root's bytes. `None`: it did not come to its end, or something was
+    /// wrong, or another was given up before ours had come to its end.
     pub fn verdicts(&self) -> Option<[Verdict; 2]> {
         let ours = self.auto.fate.cost()?;
         let unknown = |e: &Entry| match &e.fate {

@@ -1,10 +1,11 @@
 //! What delayed synchronisation saves (P4.1, P4.2): a synchronisation is paid once for as many
 //! broadcasts as there are channels for.
 //!
-//! P4's three numbers, 17.1 µs with 2 channels, 4.3 µs with 16 and "about 13 µs" for a synchronisation,
-//! do not fit a plain `b + S/C`: that would need 29 µs. They fit if 2 channels pay nearly one
-//! synchronisation per broadcast and 16 one per fifteen or sixteen: `b + S / (C − 1)`. A channel may
-//! well be taken by the verdict, which is broadcast too (P4 section 5); the paper does not say so.
+//! P4's three numbers, 17.1 µs with 2 channels, 4.3 µs with 16 and "about 13 µs" for a
+//! synchronisation, do not fit a plain `b + S/C`: that would need 29 µs. They fit if 2 channels pay
+//! nearly one synchronisation per broadcast and 16 one per fifteen or sixteen: `b + S / (C − 1)`. A
+//! channel may well be taken by the verdict, which is broadcast too (P4 section 5); the paper does
+//! not say so.
 
 /// What broadcasts over channels cost, for one size and one number of nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,7 +19,8 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Synchronisations for each broadcast: `1 / (C − reserved)`, one at most (P4 sections 4.3, 6.3).
+    /// Synchronisations for each broadcast: `1 / (C − reserved)`, one at most (P4 sections 4.3,
+    /// 6.3).
     pub fn synchronisations(&self, channels: u64) -> f64 {
         1.0 / channels.saturating_sub(self.reserved).max(1) as f64
     }

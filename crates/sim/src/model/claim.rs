@@ -2,9 +2,9 @@
 //!
 //! Whether a claim is calibrated is not written down but found out: if another value of anything
 //! that was fitted to the claim changes what the model says of it, the model was told the answer.
-//! Everything else is predicted. A claim that the models know nothing of has the reason instead, and one of
-//! which the text names no number can only be looked at. What simulations find is set beside the
-//! same claims (`papers`).
+//! Everything else is predicted. A claim that the models know nothing of has the reason instead,
+//! and one of which the text names no number can only be looked at. What simulations find is set
+//! beside the same claims (`papers`).
 
 use std::fmt;
 
@@ -33,7 +33,8 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Whether a number agrees: one within 10 %, a bound kept. `None`: there is nothing to agree with.
+    /// Whether a number agrees: one within 10 %, a bound kept. `None`: there is nothing to agree
+    /// with.
     pub fn agrees(&self, number: f64) -> Option<bool> {
         match *self {
             Figure::About(n) => Some((number / n - 1.0).abs() <= NEAR),

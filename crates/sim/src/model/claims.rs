@@ -1,4 +1,5 @@
-//! Every result of P1.14, P2.8 and P4.10 that a model or a simulation can be set beside, and what the model says of it.
+//! Every result of P1.14, P2.8 and P4.10 that a model or a simulation can be set beside, and what
+//! the model says of it.
 
 use crate::calibration::{Calibration, Testbed};
 

@@ -6,7 +6,8 @@
 
 use super::rounds;
 
-/// The six times of the model, for one size and one number of nodes, in microseconds (P1 section 7).
+/// The six times of the model, for one size and one number of nodes, in microseconds (P1 section
+/// 7).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Times {
     /// `T_pp`: one logical hop of a point-to-point message.
@@ -46,9 +47,9 @@ impl Times {
         self.reliable_us(groups).min(self.single_root_us())
     }
 
-    /// The whole broadcast: the latest of its nodes, `T_sr` at the others and `T_cr` at the co-roots
-    /// (P1 section 7.1). With any node that is no co-root this is `T_sr`: the number of groups does
-    /// not matter for latency.
+    /// The whole broadcast: the latest of its nodes, `T_sr` at the others and `T_cr` at the
+    /// co-roots (P1 section 7.1). With any node that is no co-root this is `T_sr`: the number of
+    /// groups does not matter for latency.
     pub fn latency_us(&self, nodes: u64, groups: u64) -> f64 {
         let (groups, others) = (groups.clamp(1, nodes), nodes.saturating_sub(groups));
         let coroots = match groups {

@@ -1,8 +1,9 @@
 //! LogGP and the broadcasts that are built from messages: binomial tree, chain, scatter with
 //! allgather; and a multicast beside them.
 //!
-//! A message of `k` bytes keeps its sender busy for `o_s`, leaves byte by byte every `G`, is under way
-//! for `L`, and keeps its receiver busy for `o_r`; between two messages of one node lies `g` (A.
+//! A message of `k` bytes keeps its sender busy for `o_s`, leaves byte by byte every `G`, is under
+//! way for `L`, and keeps its receiver busy for `o_r`; between two messages of one node lies `g`
+//! (A.
 //! Alexandrov, M. Ionescu, K. Schauer, C. Scheiman: LogGP, 1995; P2's reference \[2\]).
 
 use super::rounds;
@@ -44,7 +45,8 @@ impl Loggp {
     }
 
     /// A binomial tree: each node that has the message sends it on, to the largest sub-tree first.
-    /// For a power of two nodes and spacing below a message's time, `log2 P` messages after each other.
+    /// For a power of two nodes and spacing below a message's time, `log2 P` messages after each
+    /// other.
     pub fn binomial_us(&self, nodes: u64, bytes: u64) -> f64 {
         let (hop, spacing) = (self.message_us(bytes), self.spacing_us(bytes));
         // When the last of 2^k nodes has it: the child of each send starts a full tree of its own.
@@ -67,8 +69,8 @@ impl Loggp {
         others.fold(first, f64::max)
     }
 
-    /// A chain through all nodes, in pieces of `chunk` bytes: the first piece passes `P − 1` hops, the
-    /// others follow at the pace of a node, which both receives and sends:
+    /// A chain through all nodes, in pieces of `chunk` bytes: the first piece passes `P − 1` hops,
+    /// the others follow at the pace of a node, which both receives and sends:
     /// `(P − 1) · message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
     pub fn chain_us(&self, nodes: u64, bytes: u64, chunk: u64) -> f64 {
         let chunk = chunk.clamp(1, bytes.max(1));
@@ -85,8 +87,8 @@ impl Loggp {
         }
     }
 
-    /// The piece, a power of two of at least 256 bytes or the whole message, with which the chain is
-    /// fastest.
+    /// The piece, a power of two of at least 256 bytes or the whole message, with which the chain
+    /// is fastest.
     pub fn best_chunk(&self, nodes: u64, bytes: u64) -> u64 {
         let mut best = bytes.max(1);
         let mut chunk = 256;
@@ -117,8 +119,9 @@ impl Loggp {
             }
     }
 
-    /// A multicast, in datagrams of at most `payload` bytes and without any reliability: one message
-    /// whatever the number of receivers, the further datagrams at the pace of the slower side:
+    /// A multicast, in datagrams of at most `payload` bytes and without any reliability: one
+    /// message whatever the number of receivers, the further datagrams at the pace of the slower
+    /// side:
     /// `message + (datagrams − 1) · max(o_s, o_r, (c − 1) G + g)`.
     pub fn multicast_us(&self, bytes: u64, payload: u64) -> f64 {
         let payload = payload.clamp(1, bytes.max(1));
@@ -127,8 +130,8 @@ impl Loggp {
         self.message_us(payload) + (datagrams - 1) as f64 * pace
     }
 
-    /// `RTT(P)` of P2's ping-pong to `peers` peers and back, as LogP has it: linear in their number,
-    /// `(P − 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
+    /// `RTT(P)` of P2's ping-pong to `peers` peers and back, as LogP has it: linear in their
+    /// number, `(P − 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
     pub fn round_trip_us(&self, peers: u64) -> f64 {
         peers.saturating_sub(1) as f64 * self.spacing_us(1) + 2.0 * self.message_us(1)
     }

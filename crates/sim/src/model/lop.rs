@@ -25,19 +25,20 @@ pub struct Lop {
 }
 
 impl Lop {
-    /// `o(p) = send + start / p`: the sender's overhead of each of `p` messages (ours, after P2 section 2.3).
+    /// `o(p) = send + start / p`: the sender's overhead of each of `p` messages (ours, after P2
+    /// section 2.3).
     pub fn overhead_us(&self, together: u64) -> f64 {
         self.send_us + self.start_us / together.max(1) as f64
     }
 
-    /// `L(p) = latency + congestion · (p − 1)`: when the last of `p` messages to one receiver is seen
-    /// there (ours, after P2 sections 2.1 and 4.1).
+    /// `L(p) = latency + congestion · (p − 1)`: when the last of `p` messages to one receiver is
+    /// seen there (ours, after P2 sections 2.1 and 4.1).
     pub fn latency_us(&self, together: u64) -> f64 {
         self.latency_us + self.congestion_us * together.saturating_sub(1) as f64
     }
 
-    /// `RTT(p) = p · o(p) + L(1) + o(1) + L(p)`: the 1:P and P:1 ping-pong of P2 section 2.1, to `p`
-    /// peers that each answer at once.
+    /// `RTT(p) = p · o(p) + L(1) + o(1) + L(p)`: the 1:P and P:1 ping-pong of P2 section 2.1, to
+    /// `p` peers that each answer at once.
     pub fn round_trip_us(&self, peers: u64) -> f64 {
         peers as f64 * self.overhead_us(peers)
             + self.latency_us(1)

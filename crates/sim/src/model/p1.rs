@@ -72,10 +72,10 @@ impl P1 {
         }
     }
 
-    /// The model's times (P1 section 7) for a message of one buffer. Per byte: a copy where there is
-    /// one, and the way once for a multicast and for each hop of a message; eager messages are copied
-    /// at both ends, those by rendezvous at neither. A multicast passes more switches in a larger
-    /// network; `T_pp` is an average and does not.
+    /// The model's times (P1 section 7) for a message of one buffer. Per byte: a copy where there
+    /// is one, and the way once for a multicast and for each hop of a message; eager messages are
+    /// copied at both ends, those by rendezvous at neither. A multicast passes more switches in a
+    /// larger network; `T_pp` is an average and does not.
     pub fn times(&self, bytes: u64, nodes: u64) -> Times {
         let (way, copy) = (
             bytes_us(bytes, self.byte_ns),
@@ -101,9 +101,10 @@ impl P1 {
         self.times(bytes, nodes).original_us(nodes)
     }
 
-    /// Latency by multicast, of any size. One buffer: P1 section 7.1. More: the first buffer as one,
-    /// each further one after what its slowest stage takes, which is the root (P1 section 7.2, with
-    /// its ACKs), a receiver or the way. The stages are ours: P1 measures this and has no equation.
+    /// Latency by multicast, of any size. One buffer: P1 section 7.1. More: the first buffer as
+    /// one, each further one after what its slowest stage takes, which is the root (P1 section 7.2,
+    /// with its ACKs), a receiver or the way. The stages are ours: P1 measures this and has no
+    /// equation.
     pub fn multicast_us(&self, nodes: u64, bytes: u64, groups: u64) -> f64 {
         let first = bytes.min(self.payload_bytes);
         let mut us = self.times(first, nodes).latency_us(nodes, groups);
@@ -125,8 +126,9 @@ impl P1 {
             .max(way)
     }
 
-    /// LogGP's parameters: `o_s = T_um`, `L` what is left of `T_pp`, and `g = o_s`. LogGP knows neither
-    /// copies nor rendezvous: between a few hundred bytes and some kilobytes it is too fast.
+    /// LogGP's parameters: `o_s = T_um`, `L` what is left of `T_pp`, and `g = o_s`. LogGP knows
+    /// neither copies nor rendezvous: between a few hundred bytes and some kilobytes it is too
+    /// fast.
     pub fn loggp(&self) -> Loggp {
         let t = &self.empty;
         Loggp {
@@ -138,10 +140,10 @@ impl P1 {
         }
     }
 
-    /// The same network for the simulator: what an empty message between two
-    /// neighbours takes is `T_pp`, an empty multicast `T_sr`, and a byte costs each as much as in the model. The
-    /// sender of a message is busy for `T_um`, the receiver of an ACK for `T_pack`. Messages by rendezvous are
-    /// a longer way and are not copied.
+    /// The same network for the simulator: what an empty message between two neighbours takes is
+    /// `T_pp`, an empty multicast `T_sr`, and a byte costs each as much as in the model. The sender
+    /// of a message is busy for `T_um`, the receiver of an ACK for `T_pack`. Messages by rendezvous
+    /// are a longer way and are not copied.
     pub fn simulated(&self) -> Simulated {
         let t = &self.empty;
         let copy_ps = (self.copy_byte_ns * 1e3) as u64;

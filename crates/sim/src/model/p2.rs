@@ -46,8 +46,9 @@ impl P2 {
         self.lop.barrier_us(nodes, 1) + rounds as f64 * self.setup_us
     }
 
-    /// The testbed for the simulator. Words meet at the receiver: each takes `congestion` there, the first as part of its
-    /// latency. Nothing was measured of multicasts: one costs what a word does (assumed).
+    /// The testbed for the simulator. Words meet at the receiver: each takes `congestion` there,
+    /// the first as part of its latency. Nothing was measured of multicasts: one costs what a word
+    /// does (assumed).
     pub fn simulated(&self) -> Simulated {
         let word = Cost {
             send: micros(self.lop.send_us),
@@ -77,8 +78,8 @@ impl P2 {
         simulated
     }
 
-    /// LogP with the overhead and latency of a single message, and `g` no shorter than that overhead,
-    /// for the linear prediction of P2 section 2.2. RDMA costs the receiver nothing.
+    /// LogP with the overhead and latency of a single message, and `g` no shorter than that
+    /// overhead, for the linear prediction of P2 section 2.2. RDMA costs the receiver nothing.
     pub fn logp(&self) -> Loggp {
         Loggp {
             latency_us: self.lop.latency_us(1),

@@ -111,15 +111,16 @@ impl P4 {
     }
 
     /// A synchronisation: UP, a message for each level of a balanced tree, and DOWN, an empty
-    /// broadcast (P4 section 5). What a level takes follows from the synchronisation that was measured.
+    /// broadcast (P4 section 5). What a level takes follows from the synchronisation that was
+    /// measured.
     pub fn synchronisation_us(&self, nodes: u64) -> f64 {
         let depth = |n| f64::from(levels(n, self.sync_arity));
         let up = (self.synchronisation_us - self.broadcast_us).max(0.0);
         up * depth(nodes) / depth(self.nodes_measured).max(1.0) + self.empty_us(nodes)
     }
 
-    /// What reliability costs: about 1 µs for short messages, and the checksum of every further byte
-    /// (P4 sections 4.4 and 6.4).
+    /// What reliability costs: about 1 µs for short messages, and the checksum of every further
+    /// byte (P4 sections 4.4 and 6.4).
     pub fn reliability_us(&self, bytes: u64) -> f64 {
         let further = bytes.saturating_sub(self.reliability_flat_bytes);
         self.reliability_us + bytes_us(further, self.checksum_byte_ns)
@@ -141,8 +142,8 @@ impl P4 {
         }
     }
 
-    /// Mean time of a broadcast, back to back (P4 section 6). One that is not copied is only done when
-    /// a synchronisation has confirmed it, so that it pays a whole one (P4 section 5).
+    /// Mean time of a broadcast, back to back (P4 section 6). One that is not copied is only done
+    /// when a synchronisation has confirmed it, so that it pays a whole one (P4 section 5).
     pub fn broadcast_us(&self, b: &Broadcast) -> f64 {
         let channels = match b.bytes < self.payload_bytes {
             true => b.channels,
@@ -151,8 +152,9 @@ impl P4 {
         self.channels(b).per_broadcast_us(channels)
     }
 
-    /// LA-MPI's generic broadcast: a binomial tree of messages between the nodes, then shared memory
-    /// (P4 sections 1 and 5). One broadcast alone: back to back they overlap and take less each.
+    /// LA-MPI's generic broadcast: a binomial tree of messages between the nodes, then shared
+    /// memory (P4 sections 1 and 5). One broadcast alone: back to back they overlap and take less
+    /// each.
     pub fn generic_us(&self, b: &Broadcast) -> f64 {
         self.loggp().binomial_us(b.nodes, b.bytes) + self.on_host_us(b)
     }
@@ -176,11 +178,12 @@ impl P4 {
         }
     }
 
-    /// The same network for the simulator, for broadcasts as `b`. The root is busy with an empty one for
-    /// as long as the model says that one takes, and with the bytes while the network card moves others; a
-    /// synchronisation takes as long as in the model on the measured nodes, but its parts are others: here the root is
-    /// the manager, so that no verdict is sent, and the last broadcast has to arrive before a word goes up the
-    /// tree. End-to-end reliability is charged to the root. Broadcasts that are not copied cost no copy.
+    /// The same network for the simulator, for broadcasts as `b`. The root is busy with an empty
+    /// one for as long as the model says that one takes, and with the bytes while the network card
+    /// moves others; a synchronisation takes as long as in the model on the measured nodes, but its
+    /// parts are others: here the root is the manager, so that no verdict is sent, and the last
+    /// broadcast has to arrive before a word goes up the tree. End-to-end reliability is charged to
+    /// the root. Broadcasts that are not copied cost no copy.
     pub fn simulated(&self, b: &Broadcast) -> Simulated {
         let copied = b.bytes < self.payload_bytes;
         let way_us = (self.pp_us - self.send_us - self.recv_us).max(0.0);

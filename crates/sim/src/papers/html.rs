@@ -1,4 +1,5 @@
-//! One report that needs nothing else: verdicts first, then method and calibration, then each experiment.
+//! One report that needs nothing else: verdicts first, then method and calibration, then each
+//! experiment.
 
 use std::fmt::Write;
 

@@ -1,7 +1,9 @@
-//! How the papers measure, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed as calibrated.
+//! How the papers measure, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed as
+//! calibrated.
 //!
-//! Nothing is lost in them, so that time-outs are long and the rate is fixed far above what processors
-//! can do: what is measured is what messages cost, and what a scheme makes wait for what.
+//! Nothing is lost in them, so that time-outs are long and the rate is fixed far above what
+//! processors can do: what is measured is what messages cost, and what a scheme makes wait for
+//! what.
 
 use std::time::Duration;
 
@@ -77,14 +79,16 @@ impl Bed {
         b.segment = 0;
         b.start = START;
         let mut s = self.equip(Scenario::baseline(self.hosts, b));
-        // Network cards acknowledge messages between two by themselves: that costs no processor and waits for none.
+        // Network cards acknowledge messages between two by themselves: that costs no processor and
+        // waits for none.
         s.costs.word = Cost::default();
         s.sends_at_once = usize::MAX;
         s
     }
 
-    /// P1.12: the root broadcasts, one receiver answers, `count` times; the receivers take turns. The time
-    /// of a turn less that of a message, in microseconds, for the receiver that is reached last.
+    /// P1.12: the root broadcasts, one receiver answers, `count` times; the receivers take turns.
+    /// The time of a turn less that of a message, in microseconds, for the receiver that is reached
+    /// last.
     pub fn latency_by_turns(
         &self,
         scheme: &Scheme,
@@ -109,14 +113,14 @@ impl Bed {
         Ok(us(measure(&self.multicast(scheme, bytes, 1))?.slowest))
     }
 
-    /// One broadcast by messages: until the last receiver has it, by one clock, in microseconds. Without
-    /// acknowledgements in the background, turns would show the same.
+    /// One broadcast by messages: until the last receiver has it, by one clock, in microseconds.
+    /// Without acknowledgements in the background, turns would show the same.
     pub fn original_latency(&self, bytes: u64) -> Result<f64, Failure> {
         Ok(us(measure(&self.binomial(bytes, 1))?.slowest))
     }
 
-    /// Broadcasts back to back, after warm-ups: the time of each, in microseconds, until the root knows that
-    /// all have them (P1.12, P4.11).
+    /// Broadcasts back to back, after warm-ups: the time of each, in microseconds, until the root
+    /// knows that all have them (P1.12, P4.11).
     pub fn each(&self, scheme: &Scheme, bytes: u64, count: usize) -> Result<f64, Failure> {
         // A scheme that synchronises ends with a synchronisation.
         let round = match scheme.feedback.asked_only {
@@ -131,7 +135,8 @@ impl Bed {
         steady(count, 1, |n| self.binomial(bytes, n))
     }
 
-    /// Barriers back to back, after warm-ups: the time of each, in microseconds, by the last to leave (P2 section 4.1).
+    /// Barriers back to back, after warm-ups: the time of each, in microseconds, by the last to
+    /// leave (P2 section 4.1).
     pub fn barrier_each(&self, barrier: Barrier, count: usize) -> Result<f64, Failure> {
         let mut s = self.equip(Scenario::new(self.hosts));
         s.sends_at_once = usize::MAX; // what leaves together costs less
@@ -151,8 +156,8 @@ impl Bed {
         Ok(us(took) / count as f64)
     }
 
-    /// P1.12: after a barrier the root broadcasts at once, each receiver up to `skew` later: the mean time that a
-    /// process spends in the broadcast, in microseconds, over `times` broadcasts.
+    /// P1.12: after a barrier the root broadcasts at once, each receiver up to `skew` later: the
+    /// mean time that a process spends in the broadcast, in microseconds, over `times` broadcasts.
     pub fn inside_us(
         &self,
         scheme: &Scheme,
@@ -176,8 +181,8 @@ impl Bed {
         self.skewed(&self.binomial(bytes, 1), root, skew, times)
     }
 
-    /// The root leaves as soon as it has sent, after `root_ns`. A receiver that has not entered neither looks at
-    /// the network nor passes anything on.
+    /// The root leaves as soon as it has sent, after `root_ns`. A receiver that has not entered
+    /// neither looks at the network nor passes anything on.
     fn skewed(
         &self,
         scenario: &Scenario,
@@ -208,7 +213,8 @@ impl Bed {
     }
 }
 
-/// The time of each of `count` broadcasts after the warm-ups, in microseconds; both in whole rounds.
+/// The time of each of `count` broadcasts after the warm-ups, in microseconds; both in whole
+/// rounds.
 fn steady(
     count: usize,
     round: usize,
@@ -220,8 +226,8 @@ fn steady(
     Ok((took(first + count)? - took(first)?) / count as f64)
 }
 
-/// The time of a turn, in microseconds: after each broadcast `host` sends the root a message, and only then
-/// comes the next one.
+/// The time of a turn, in microseconds: after each broadcast `host` sends the root a message, and
+/// only then comes the next one.
 fn turn_us(mut s: Scenario, host: usize, count: usize) -> Result<f64, Failure> {
     let group = match s.hosts {
         2 => 0, // the pair is the group

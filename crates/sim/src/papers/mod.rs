@@ -1,9 +1,11 @@
-//! The papers' experiments in the simulator, each by its paper's own method, and a verdict for every claim.
+//! The papers' experiments in the simulator, each by its paper's own method, and a verdict for
+//! every claim.
 //!
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
 //! [`Findings`]: tables, plots, and what it found of claims. All run the same protocol code and the same
-//! schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods, `p1`, `p2` and `p4`
-//! the experiments, `verdict` sets what they found beside the paper and its model, `plot` and `html` show it.
+//! schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods,
+//! `p1`, `p2` and `p4` the experiments, `verdict` sets what they found beside the paper and its
+//! model, `plot` and `html` show it.
 //! The papers are at hand as texts: of their plots only the numbers in the text can be compared.
 
 use serde::Serialize;
@@ -49,7 +51,8 @@ pub struct Effort<'a> {
     pub threads: usize,
     /// Asked after each simulation.
     pub go_on: &'a dyn Fn() -> bool,
-    /// Round trips of a real network, by rising numbers of peers, to be set beside the simulated ones; there may be none.
+    /// Round trips of a real network, by rising numbers of peers, to be set beside the simulated
+    /// ones; there may be none.
     pub live: &'a [Live],
 }
 
@@ -132,7 +135,8 @@ pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
         .collect()
 }
 
-/// Runs experiments one after the other. `progress` is called with the name of each before it begins.
+/// Runs experiments one after the other. `progress` is called with the name of each before it
+/// begins.
 pub fn run(
     experiments: &[&'static Experiment],
     effort: &Effort<'_>,

@@ -1,5 +1,5 @@
-//! P2's experiments: the n-way dissemination barrier on up to 64 nodes, beside the library's and the others (P2.5,
-//! P2.6, P2.8).
+//! P2's experiments: the n-way dissemination barrier on up to 64 nodes, beside the library's and
+//! the others (P2.5, P2.6, P2.8).
 
 use fabricast::proto::Barrier;
 

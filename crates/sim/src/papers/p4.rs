@@ -1,5 +1,5 @@
-//! P4's experiments: LA-MPI's broadcast over Quadrics, on 8 nodes and on up to 64 with four processes each
-//! (P4.10, P4.11).
+//! P4's experiments: LA-MPI's broadcast over Quadrics, on 8 nodes and on up to 64 with four
+//! processes each (P4.10, P4.11).
 
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::Checksum;

@@ -1,4 +1,5 @@
-//! A verdict for each claim: the paper's number, its model's, the simulation's, and whether they agree.
+//! A verdict for each claim: the paper's number, its model's, the simulation's, and whether they
+//! agree.
 
 use std::fmt;
 
@@ -15,7 +16,8 @@ use super::{Found, Study};
 pub enum Ruling {
     /// It does, and no value was fitted to this.
     Held,
-    /// It does, and values were fitted to this: it shows that the simulation is the model's equal here, no more.
+    /// It does, and values were fitted to this: it shows that the simulation is the model's equal
+    /// here, no more.
     Calibrated,
     /// It does not.
     NotHeld,

@@ -3,8 +3,8 @@
 use super::*;
 
 impl<O: Divisible> Engine<O> {
-    /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their mates in theirs until
-    /// they have met themselves.
+    /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their
+    /// mates in theirs until they have met themselves.
     pub fn barrier(
         &mut self,
         now: Time,

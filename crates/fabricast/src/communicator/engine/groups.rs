@@ -21,13 +21,15 @@ const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// Stands for everybody's groups while there are none; no group has this number.
 pub(super) const EVERYBODY: GroupId = GroupId(u32::MAX);
-/// Whom multicast reaches answers the first probe after the switch has heard of its join. After this
-/// long, and at least 20 probes (80 with up to 16 members), the others are asked by unicast, for as long again.
+/// Whom multicast reaches answers the first probe after the switch has heard of its join. After
+/// this long, and at least 20 probes (80 with up to 16 members), the others are asked by unicast,
+/// for as long again.
 const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
-    /// Joins the IP group of everybody's groups. The kernel tells the switches of it some milliseconds later, and what is
-    /// multicast meanwhile is lost and has to be asked for: so this is done before there is any group.
+    /// Joins the IP group of everybody's groups. The kernel tells the switches of it some
+    /// milliseconds later, and what is multicast meanwhile is lost and has to be asked for: so this
+    /// is done before there is any group.
     pub fn listen(&mut self) -> Result<(), Error> {
         let shape = Shape::new(&self.hosts, &self.all, self.rank);
         if self.all.len() == 1 || !shape.is_far() {
@@ -38,9 +40,9 @@ impl<O: Divisible> Engine<O> {
         joined.map_err(|e| Error::io(format!("joining {address}"), e))
     }
 
-    /// Begins to prove that multicast reaches all hosts: nobody returns from making a context before
-    /// the switches forward it, or have been given time to. One process probes all others; its own
-    /// join is proven by a second one.
+    /// Begins to prove that multicast reaches all hosts: nobody returns from making a context
+    /// before the switches forward it, or have been given time to. One process probes all others;
+    /// its own join is proven by a second one.
     pub fn prove(&mut self, now: Time) -> Result<(), Error> {
         let shape = Shape::new(&self.hosts, &self.all, self.rank);
         // Between two hosts there is no multicast.
@@ -84,7 +86,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Nobody probes any more. All processes have agreed that multicast does not reach the hosts of
-    /// these numbers: groups serve them by unicast from the start. This process stays in the IP group.
+    /// these numbers: groups serve them by unicast from the start. This process stays in the IP
+    /// group.
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
         let leaders = self.hosts.leaders(&self.all);
@@ -101,8 +104,8 @@ impl<O: Divisible> Engine<O> {
             .command(Way::Far, now, Command::GroupRemove(EVERYBODY));
     }
 
-    /// Adds a group on the network. A host that multicast does not reach in everybody's group it does
-    /// not reach here either, whichever of its processes is the leader.
+    /// Adds a group on the network. A host that multicast does not reach in everybody's group it
+    /// does not reach here either, whichever of its processes is the leader.
     fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Way::Far, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
@@ -115,8 +118,8 @@ impl<O: Divisible> Engine<O> {
         told.map_err(|r| Error::Usage(r.to_string()))
     }
 
-    /// Adds a group: among its leaders on the network, which join an IP group that they share with others, and among
-    /// those of this host.
+    /// Adds a group: among its leaders on the network, which join an IP group that they share with
+    /// others, and among those of this host.
     pub fn add(&mut self, group: &Group) -> Result<(), Error> {
         let mut members = group.members.clone();
         members.sort_unstable();
@@ -204,7 +207,8 @@ impl<O: Divisible> Engine<O> {
         near.into_iter().chain(far).collect()
     }
 
-    /// Brings the groups that this process leaves further; says when to look again, and whether a barrier was begun.
+    /// Brings the groups that this process leaves further; says when to look again, and whether a
+    /// barrier was begun.
     pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut soonest: Option<Time> = None;
         let mut begun = false;

@@ -1,8 +1,8 @@
 //! What wakes a process when there is something for it in the memory that it shares.
 //!
-//! A bell is a system call, so it rings only for who sleeps: a word in the shared memory says whether a process
-//! is awake, asleep or rung for. Who writes looks at it after it has written, who goes to sleep looks for something
-//! written after it has said so: one of the two sees the other.
+//! A bell is a system call, so it rings only for who sleeps: a word in the shared memory says
+//! whether a process is awake, asleep or rung for. Who writes looks at it after it has written, who
+//! goes to sleep looks for something written after it has said so: one of the two sees the other.
 //!
 //! The [`Bells`] are eventfds without a name, so only a process that was handed one can ring it.
 //! The processes of a host meet once, at [`Doorbell`]s: the first one makes the memory and all
@@ -197,13 +197,15 @@ impl Sleepers {
         self.asleep.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A thread is about to sleep: from now on who writes rings. What was written before it has to look for itself.
+    /// A thread is about to sleep: from now on who writes rings. What was written before it has to
+    /// look for itself.
     pub fn begin(&self, state: &AtomicU64) {
         let mut asleep = self.asleep();
         *asleep += 1;
         state.store(ASLEEP, Ordering::Relaxed);
         drop(asleep);
-        // With that of `wants_ring`: either the writer sees this state, or who calls this sees what was written.
+        // With that of `wants_ring`: either the writer sees this state, or who calls this sees what
+        // was written.
         fence(Ordering::SeqCst);
     }
 

@@ -35,7 +35,8 @@ pub use self::doorbell::Doorbell;
 
 /// Words of a ring: a megabyte, which most processors keep in a cache.
 const RING: usize = 1 << 17;
-/// Datagrams that one call hands up at most, and that are taken from one ring before the next has its turn.
+/// Datagrams that one call hands up at most, and that are taken from one ring before the next has
+/// its turn.
 const RECEIVE_MAX: usize = 64;
 const TURN_MAX: usize = 16;
 /// The process that makes the memory has so long to hand it over, and the others to take it.
@@ -177,8 +178,8 @@ impl Shm {
         Doze(self.place.clone())
     }
 
-    /// A thread's sleep was ended by the bell, which rings on until somebody has received what it rang for: another one
-    /// may have been woken by something else, and not look.
+    /// A thread's sleep was ended by the bell, which rings on until somebody has received what it
+    /// rang for: another one may have been woken by something else, and not look.
     pub fn rung(&mut self) {
         self.rung = true;
     }
@@ -348,7 +349,8 @@ impl Doze {
         self.0.has_news()
     }
 
-    /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something to look at.
+    /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something
+    /// to look at.
     pub fn begin(&self) -> Option<Asleep<'_>> {
         self.0.sleepers.begin(self.0.state());
         let asleep = Asleep(&self.0);

@@ -1,16 +1,16 @@
 //! A ring of words that one process writes datagrams into and any number of others read.
 //!
-//! The writer waits for nobody. Two counters, which only grow, say how far it has come: `claimed` before
-//! it writes, `head` after. A reader copies what it finds and then looks at `claimed`: if the writer has come round
-//! to the words that were copied, they are no datagram, and the reader goes on at `head`. What it has
-//! missed is lost, as on a network.
+//! The writer waits for nobody. Two counters, which only grow, say how far it has come: `claimed`
+//! before it writes, `head` after. A reader copies what it finds and then looks at `claimed`: if
+//! the writer has come round to the words that were copied, they are no datagram, and the reader
+//! goes on at `head`. What it has missed is lost, as on a network.
 //!
 //! ```text
 //!   words  ··· [to, len | datagram ]  [to, len | datagram ]  ···      head and claimed, modulo the ring's length
 //! ```
-//! All words are atomic and relaxed, so that reading what is being written is no data race; what orders them are
-//! the counters and two fences. Nothing that is read is trusted: indices are taken modulo the
-//! ring's length, lengths are compared with what was published.
+//! All words are atomic and relaxed, so that reading what is being written is no data race; what
+//! orders them are the counters and two fences. Nothing that is read is trusted: indices are taken
+//! modulo the ring's length, lengths are compared with what was published.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -71,7 +71,8 @@ impl Writer {
         debug_assert!(len <= Ring::datagram_max(ring.words.len()) + WORD);
         let end = self.at + HEADER + len.div_ceil(WORD) as u64;
         ring.claimed.store(end, Ordering::Relaxed);
-        // With the reader's fence: who has read a word that is stored below reads this `claimed`, or a later one.
+        // With the reader's fence: who has read a word that is stored below reads this `claimed`,
+        // or a later one.
         fence(Ordering::Release);
         let (kind, id) = match to {
             Dest::Group(GroupId(id)) => (GROUP, id),
@@ -175,8 +176,8 @@ impl Reader {
         Found::Nothing
     }
 
-    /// Whom the next datagram is for, how many bytes stand before it, and how many there are with these. `None`: it is
-    /// not there any more, or nothing that could have been written.
+    /// Whom the next datagram is for, how many bytes stand before it, and how many there are with
+    /// these. `None`: it is not there any more, or nothing that could have been written.
     fn header(&self, ring: Ring<'_>, head: u64) -> Option<(Dest, usize, usize)> {
         let word = |i| ring.word(self.at.wrapping_add(i)).load(Ordering::Relaxed);
         let (first, second) = (word(0), word(1));
@@ -196,8 +197,8 @@ impl Reader {
 
     /// Whether what was read at this reader's place had not been written over.
     fn is_whole(&self, ring: Ring<'_>) -> bool {
-        // With the writer's fence: the loads before this one are done, and if any of them has read a later datagram's
-        // word, this one reads the `claimed` that announced it.
+        // With the writer's fence: the loads before this one are done, and if any of them has read
+        // a later datagram's word, this one reads the `claimed` that announced it.
         fence(Ordering::Acquire);
         let claimed = ring.claimed.load(Ordering::Relaxed);
         claimed.wrapping_sub(self.at) <= ring.words.len() as u64
@@ -266,7 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written and however it is cut in two comes out, in order, for those for whom it is.
+        /// Whatever is written and however it is cut in two comes out, in order, for those for whom
+        /// it is.
         #[test]
         fn what_is_written_is_read(
             datagrams in prop::collection::vec((0..200usize, 0..300usize, any::<bool>(), 0..4u8), 1..300),
@@ -331,7 +333,8 @@ mod tests {
         assert_eq!(reader.read(shared.ring(), |_| true), next);
     }
 
-    /// A writer that never waits and readers that cannot keep up: what they get is whole and in order.
+    /// A writer that never waits and readers that cannot keep up: what they get is whole and in
+    /// order.
     #[test]
     fn nothing_torn_is_ever_read() {
         const COUNT: u32 = 200_000;

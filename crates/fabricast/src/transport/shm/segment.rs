@@ -1,8 +1,9 @@
 //! Memory that the processes of one host share: a ring for each of them, and what rings the bells.
 //!
-//! It has no name in any file system: the process that makes it hands it to the others as a descriptor, over their
-//! [doorbells](super::doorbell), and it is gone with the last of them, however they end. Its length is sealed, so that
-//! nobody can take away what another one has mapped.
+//! It has no name in any file system: the process that makes it hands it to the others as a
+//! descriptor, over their [doorbells](super::doorbell), and it is gone with the last of them,
+//! however they end. Its length is sealed, so that nobody can take away what another one has
+//! mapped.
 //!
 //! ```text
 //!   words   [ key, processes, ring words ]  [ claimed ][ head ][ state ] for each   one ring for each
@@ -17,7 +18,8 @@ use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 
 use super::ring::Ring;
 
-/// Words between two that different processes write: two cache lines, which processors fetch in pairs.
+/// Words between two that different processes write: two cache lines, which processors fetch in
+/// pairs.
 const APART: usize = 16;
 /// Words at the beginning.
 const KEY: usize = 0;
@@ -39,8 +41,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// One for so many processes, with rings of so many words (a power of two), and the descriptor that others open
-    /// it by. `key` is a number that only these processes know.
+    /// One for so many processes, with rings of so many words (a power of two), and the descriptor
+    /// that others open it by. `key` is a number that only these processes know.
     pub fn create(key: u64, processes: usize, ring: usize) -> io::Result<(Segment, OwnedFd)> {
         debug_assert!(ring.is_power_of_two() && (1..=PROCESSES_MAX).contains(&processes));
         let fd = fs::memfd_create("fabricast", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -100,10 +102,10 @@ impl Segment {
     #[allow(unsafe_code)]
     fn words(&self) -> &[AtomicU64] {
         let words = self.map.len() / size_of::<AtomicU64>();
-        // SAFETY: the mapping is readable and writable, begins at a page, is `words` words long, and lives as long as
-        // `self`; its file cannot become shorter, for `create` and `open` see to its seal. Any bits are an
-        // `AtomicU64`, and nobody touches these other than as such: this process by this slice alone, the others
-        // likewise.
+        // SAFETY: the mapping is readable and writable, begins at a page, is `words` words long,
+        // and lives as long as `self`; its file cannot become shorter, for `create` and `open` see
+        // to its seal. Any bits are an `AtomicU64`, and nobody touches these other than as such:
+        // this process by this slice alone, the others likewise.
         unsafe { std::slice::from_raw_parts(self.map.as_mut_ptr().cast(), words) }
     }
 

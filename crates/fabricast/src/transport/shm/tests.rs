@@ -98,7 +98,8 @@ fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     assert_eq!(got(&mut ends[1]), [b"again"]);
 }
 
-/// Two processes that answer each other and sleep in between: a bell that is not heard would be for ever.
+/// Two processes that answer each other and sleep in between: a bell that is not heard would be for
+/// ever.
 #[test]
 fn who_sleeps_is_woken() {
     let mut ends = host(2);
@@ -154,7 +155,8 @@ fn a_bell_rings_only_for_who_sleeps() {
     assert_eq!(ends[0].counters().rings, 1);
 }
 
-/// Of two threads that sleep one is woken, and goes without a look: the other one must not sleep on.
+/// Of two threads that sleep one is woken, and goes without a look: the other one must not sleep
+/// on.
 #[test]
 fn a_bell_rings_until_somebody_looks() {
     let mut ends = host(2);

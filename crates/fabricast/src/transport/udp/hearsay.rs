@@ -89,7 +89,8 @@ impl Hearsay {
         }
     }
 
-    /// `node`, which has not answered, is asked once more, in the same words, or for the first time.
+    /// `node`, which has not answered, is asked once more, in the same words, or for the first
+    /// time.
     pub fn again(&mut self, node: NodeId) {
         match self.candidates.get(&node).map(|c| (c.address, c.state)) {
             Some((address, State::Asked(token))) => {

@@ -169,7 +169,8 @@ pub struct Udp {
     turn: usize,
     /// Calls in which the node's own socket had to wait.
     passed: u32,
-    /// The sockets that were empty when last read, a bit each, and how many calls have relied on it.
+    /// The sockets that were empty when last read, a bit each, and how many calls have relied on
+    /// it.
     empty: u64,
     relied: u32,
     /// All sockets were looked at, and none was read since.
@@ -389,7 +390,8 @@ impl Udp {
         }
     }
 
-    /// Whether multicasts also go to receivers on this very host, this node itself among them: see [`UdpConfig::loopback`].
+    /// Whether multicasts also go to receivers on this very host, this node itself among them: see
+    /// [`UdpConfig::loopback`].
     pub fn set_loopback(&self, on: bool) -> io::Result<()> {
         let (set, what) = match self.family {
             Family::V4 => (self.socket.set_multicast_loop_v4(on), "IP_MULTICAST_LOOP"),

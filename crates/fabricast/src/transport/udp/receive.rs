@@ -22,7 +22,8 @@ const PASSED_MAX: u32 = 64;
 /// The node's own socket.
 const OWN: usize = 0;
 
-/// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is empty.
+/// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is
+/// empty.
 const RELIED_MAX: u32 = 4;
 
 /// A socket's bit among those that are empty; none for what lies beyond.
@@ -32,11 +33,12 @@ pub(super) fn bit(at: usize) -> u64 {
 
 impl Udp {
     /// Hands up what waits at the sockets and says how many datagrams. Bounded: one `recvmmsg` per
-    /// socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were empty a moment ago are
-    /// passed over: a system call costs as much as some datagrams.
+    /// socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were empty a moment
+    /// ago are passed over: a system call costs as much as some datagrams.
     ///
-    /// The groups' sockets come first, each in its turn, and the node's own one when they are empty: for
-    /// a question must not overtake the data that it asks about, or all of these would seem lost.
+    /// The groups' sockets come first, each in its turn, and the node's own one when they are
+    /// empty: for a question must not overtake the data that it asks about, or all of these would
+    /// seem lost.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -49,8 +51,8 @@ impl Udp {
         let mut fresh = mem::take(&mut self.fresh);
         for _ in 0..ROUNDS {
             let own = self.empty & bit(OWN) == 0;
-            // What has come to a group since its socket was empty came before what waits at our own; unless all of them
-            // were looked at just now.
+            // What has come to a group since its socket was empty came before what waits at our
+            // own; unless all of them were looked at just now.
             let trusted = !own || mem::take(&mut fresh);
             let but = if trusted { self.empty } else { 0 };
             let (mut taken, mut given) = self.receive_groups(now, but, sink)?;

@@ -212,7 +212,8 @@ impl Sleeper {
             .map_err(|e| because(e.into(), "cannot watch a socket"))
     }
 
-    /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives. Whether it was rung.
+    /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives.
+    /// Whether it was rung.
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         sharpen_timers();
         let mut set = [libc::pollfd {

@@ -1,8 +1,8 @@
 //! The system calls that the standard library has no name for, each behind a safe function.
 //!
-//! All unsafe code of this crate is here. The buffers of [`Sending`] keep their capacity between calls, but every header
-//! that a call reads is written anew by that same call. Those of [`Receiving`] are [`Fixed`], and only the headers
-//! that a call has used are written anew.
+//! All unsafe code of this crate is here. The buffers of [`Sending`] keep their capacity between
+//! calls, but every header that a call reads is written anew by that same call. Those of
+//! [`Receiving`] are [`Fixed`], and only the headers that a call has used are written anew.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -34,8 +34,9 @@ const _: () = assert!(
 );
 const _: () = assert!(align_of::<Control>() >= align_of::<cmsghdr>());
 
-/// Bytes between two receive buffers that nothing is written into. Buffers of 64 KiB one after the other would have
-/// datagrams, which fill only the front of each, compete for the same few sets of a cache.
+/// Bytes between two receive buffers that nothing is written into. Buffers of 64 KiB one after the
+/// other would have datagrams, which fill only the front of each, compete for the same few sets of
+/// a cache.
 const APART: usize = 9 << 10;
 
 fn check(answer: c_int) -> io::Result<c_int> {
@@ -223,8 +224,8 @@ impl Receiving {
         }
     }
 
-    /// Takes waiting messages, one per buffer and at most `most`; says how many. Never blocks: none is
-    /// `WouldBlock`.
+    /// Takes waiting messages, one per buffer and at most `most`; says how many. Never blocks: none
+    /// is `WouldBlock`.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         self.filled = 0;
         for i in 0..self.used {
@@ -244,8 +245,9 @@ impl Receiving {
         // Until it is known how many, all may be: the kernel writes into those that it fills alone.
         let count = self.count;
         self.used = count;
-        // SAFETY: every pointer leads to a distinct element of memory that belongs to us, does not move, and is reached by no
-        // reference during the call; the lengths, which the kernel overwrites, were set anew where it has used them.
+        // SAFETY: every pointer leads to a distinct element of memory that belongs to us, does not
+        // move, and is reached by no reference during the call; the lengths, which the kernel
+        // overwrites, were set anew where it has used them.
         let answer = check(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! On 8 nodes, as the paper measured: latency, large messages, throughput, and the model beside them.
+//! On 8 nodes, as the paper measured: latency, large messages, throughput, and the model beside
+//! them.
 
 use fabricast::proto::Scheme;
 

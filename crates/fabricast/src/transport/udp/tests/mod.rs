@@ -351,8 +351,8 @@ fn listener_and_sender() -> (Udp, Udp) {
     (udp, other)
 }
 
-/// A question to this node alone comes after what the group was sent before it, however much that is; but a
-/// flood to the group does not hide it for ever.
+/// A question to this node alone comes after what the group was sent before it, however much that
+/// is; but a flood to the group does not hide it for ever.
 #[test]
 fn what_came_first_to_a_group_is_read_first() {
     let (mut udp, mut other) = listener_and_sender();
