@@ -1,14 +1,17 @@
-/* What is known of a communicator is found out at its first use, when all its ranks are there to agree: on a group
- * of ours, or that there is none. From then on it depends on nothing else which of the two serves it.
+/* What is known of a communicator is found out at its first use, when all its ranks are there to
+ * agree: on a group of ours, or that there is none. From then on it depends on nothing else which
+ * of the two serves it.
  *
- * Of a duplicate nothing is left to agree on, if the original was used before: the processes are the same, and the
- * number of its group follows from the original's number and from how many duplicates there were, which all ranks
- * make in the same order. Its group is made while it is duplicated. MPI libraries copy attributes before they agree on
- * a duplicate themselves, so when a rank has the duplicate the others have its group.
+ * Of a duplicate nothing is left to agree on, if the original was used before: the processes are
+ * the same, and the number of its group follows from the original's number and from how many
+ * duplicates there were, which all ranks make in the same order. Its group is made while it is
+ * duplicated. MPI libraries copy attributes before they agree on a duplicate themselves, so when a
+ * rank has the duplicate the others have its group.
  *
  * The number of a part (MPI_Comm_split and the like) follows likewise from that of the whole. It is
  * only proposed: calls that are not seen here may make parts, too, on one rank and not on another.
- * At the part's first use its ranks tell each other what they propose, and whether they have a group.
+ * At the part's first use its ranks tell each other what they propose, and whether they have a
+ * group.
  */
 #include "shim.h"
 
@@ -23,8 +26,11 @@ enum { NUMBERS = 4096, WORLD = 1 };
 static const uint64_t NUMBERS_OF_WORLD = 1u << 30;
 /* Of those that are left a duplicate gets this part, for itself and what is made of it. */
 enum { DUPLICATES_PART = 64 };
-/* Numbers of a part of a communicator. */
-enum { NUMBERS_OF_PART = 64 };
+/* Of those that are left for parts one call that makes parts takes this part, as many for each rank
+ * of the whole: it may become a part by itself. When fewer are left than it has ranks, nothing is
+ * proposed any more. A communicator of 8 ranks that MPI_COMM_WORLD was duplicated or split into can
+ * be split some thousand times. */
+enum { PARTS_PART = 256 };
 
 /* Numbers in a row. */
 struct numbers {
@@ -66,10 +72,10 @@ static struct numbers take_numbers(void) {
 /* Numbers that all ranks of this communicator propose, if they made it together as part of another
  * one; otherwise numbers that no other thread has, with many threads not the same on all ranks. */
 static struct numbers propose(MPI_Comm comm) {
-    uint64_t *first;
+    struct numbers *proposal;
     int found;
-    if (PMPI_Comm_get_attr(comm, shim.part, &first, &found) == MPI_SUCCESS && found)
-        return (struct numbers){*first, NUMBERS_OF_PART};
+    if (PMPI_Comm_get_attr(comm, shim.part, &proposal, &found) == MPI_SUCCESS && found)
+        return *proposal;
     return take_numbers();
 }
 
@@ -119,7 +125,8 @@ static void settle(MPI_Comm comm, struct place *place) {
     int *members = malloc(sizeof *members * (size_t)place->size);
     place->members = (uint32_t *)members;
     struct scope *scope = members ? scope_find(group, place->size, members) : NULL;
-    /* Mostly all ranks have made as many groups: then each knows the number, and it is enough that all say so. */
+    /* Mostly all ranks have made as many groups: then each knows the number, and it is enough that
+     * all say so. */
     struct numbers guess = propose(comm);
     int fullest, failed = scope && scope_hosts(scope, members, place->size, &fullest) > 1 && !make(place, scope, guess);
     struct vote vote = {.no = !members, .scope = scope ? scope->name : 0, .not_scope = scope ? ~scope->name : ~0ull,
@@ -153,7 +160,7 @@ static void settle(MPI_Comm comm, struct place *place) {
     }
     place->scope = scope;
     if (scope && !place->group)
-        create(comm, place, claim(comm, vote.next + 1));
+        create(comm, place, claim(comm, vote.next + numbers_from(vote.next)));
     if (scope && !place->group) {
         scope_release(scope);
         place->scope = NULL;
@@ -256,11 +263,13 @@ void place_part(MPI_Comm comm, MPI_Comm made) {
     if (PMPI_Comm_get_attr(comm, shim.keyval, &whole, &found) != MPI_SUCCESS || !found)
         return;
     /* All ranks take numbers for all parts that there can be, so that they all take the same. */
-    uint64_t count = (uint64_t)whole->size * NUMBERS_OF_PART, first = whole->parts;
-    if (!whole->group || whole->parts_end - first < count)
+    uint64_t size = (uint64_t)whole->size, left = whole->parts_end - whole->parts;
+    if (!whole->group || left < size)
         return;
-    whole->parts += count;
-    uint64_t *proposal = made == MPI_COMM_NULL ? NULL : malloc(sizeof *proposal);
+    struct numbers each = {whole->parts, left / PARTS_PART / size};
+    each.count = each.count ? each.count : 1;
+    whole->parts += each.count * size;
+    struct numbers *proposal = made == MPI_COMM_NULL ? NULL : malloc(sizeof *proposal);
     if (!proposal)
         return;
     /* No two parts have the same first member. */
@@ -271,7 +280,7 @@ void place_part(MPI_Comm comm, MPI_Comm made) {
     PMPI_Group_translate_ranks(part, 1, &leader, all, &there);
     PMPI_Group_free(&all);
     PMPI_Group_free(&part);
-    *proposal = first + (uint64_t)there * NUMBERS_OF_PART;
+    *proposal = (struct numbers){each.first + (uint64_t)there * each.count, each.count};
     PMPI_Comm_set_attr(made, shim.part, proposal);
 }
 

@@ -1,11 +1,11 @@
 /* What the parts of the shim share. Only the entry points are seen from outside.
  *
- *   shim      the calls of C, the beginning and the end        fortran   the calls of Fortran
- *   place     what is known of a communicator                  elements  datatypes as bytes
- *   scope     contexts: processes that know each other         watch     those that are lost
- *   tally     what is counted, and told at the end         tune      who is faster (verdict: how it is kept)
- *   sockets   the MPI library's connections, which wake a rank that waits in a call of ours
- *   windows   of one-sided communication
+ *   shim      the calls of C, the beginning and the end        fortran   the calls of Fortran place
+ *   what is known of a communicator                  elements  datatypes as bytes scope
+ *   contexts: processes that know each other         watch     those that are lost tally     what
+ *   is counted, and told at the end         tune      who is faster (verdict: how it is kept)
+ *   sockets   the MPI library's connections, which wake a rank that waits in a call of ours windows
+ *   of one-sided communication
  */
 #ifndef FABRICAST_SHIM_H
 #define FABRICAST_SHIM_H
@@ -40,7 +40,7 @@ struct place {
     struct scope *scope;
     uint32_t *members;         /* of the group */
     uint64_t next, end;        /* numbers of groups that duplicates may have; the same on all ranks */
-    uint64_t parts, parts_end; /* numbers that parts may have; all ranks propose the same */
+    uint64_t parts, parts_end; /* numbers that are left for parts; all ranks propose the same */
     enum reason why;           /* there is none */
     int rank, size, hosts;
     struct choice choice;      /* what is served all the same by the library */
@@ -75,7 +75,8 @@ extern __thread int inside;
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* shim.c */
-/* Waits for an operation of the library's between all processes. Whether it came about: not if one was lost. */
+/* Waits for an operation of the library's between all processes. Whether it came about: not if one
+ * was lost. */
 int await(MPI_Request *request);
 /* Whether the program is of another MPI library than this was built for; says so once. */
 int is_other_library(void);
@@ -88,15 +89,16 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
 int serve_barrier(MPI_Comm comm, int *status);
 
 /* place.c */
-/* What is known of the communicator, found out at its first use by all its ranks. NULL: nothing is served. */
+/* What is known of the communicator, found out at its first use by all its ranks. NULL: nothing is
+ * served. */
 struct place *place_of(MPI_Comm comm);
 int place_delete(MPI_Comm comm, int keyval, void *value, void *extra);
 
 /* All ranks of COMM have made MADE, or another, of a part of them: proposes its group's number. */
 void place_part(MPI_Comm comm, MPI_Comm made);
 int place_forget(MPI_Comm comm, int keyval, void *proposal, void *extra);
-/* Set while this thread makes a communicator of some of another's processes, and only they do: Open MPI copies
- * attributes there as well. */
+/* Set while this thread makes a communicator of some of another's processes, and only they do: Open
+ * MPI copies attributes there as well. */
 extern __thread int creates_group;
 /* A communicator is duplicated: what is known of the new one follows from the old one. */
 int place_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *copied);
@@ -108,7 +110,8 @@ void places_leave(void);
 void progress(void *unused);
 /* FABRICAST_INJECT_LOSS, a share. */
 double loss_on_purpose(void);
-/* Makes the processes of `comm` known to each other: on all of them, or NULL on all, with a reason told. */
+/* Makes the processes of `comm` known to each other: on all of them, or NULL on all, with a reason
+ * told. */
 struct scope *scope_create(MPI_Comm comm);
 /* One in which all of `group` are, held for a place; `members` becomes which they are there. */
 struct scope *scope_find(MPI_Group group, int size, int *members);
@@ -118,7 +121,8 @@ void scope_hold(struct scope *scope);
 void scope_release(struct scope *scope);
 /* Whether one more may be made. */
 int scope_room(void);
-/* On how many hosts these of its processes are (NULL: the first ones), and how many on the fullest. */
+/* On how many hosts these of its processes are (NULL: the first ones), and how many on the
+ * fullest. */
 int scope_hosts(const struct scope *scope, const int *members, int size, int *fullest);
 int scope_members(const struct scope *scope, MPI_Group group, int size, int *members);
 /* Ends those retired ones that others need no more. */
@@ -132,7 +136,8 @@ void scopes_destroy(void);
 void scopes_forked(void);
 
 /* sockets.c */
-/* A descriptor that can be read when the MPI library may have something to do; NULL: there is none. */
+/* A descriptor that can be read when the MPI library may have something to do; NULL: there is
+ * none. */
 const int *sockets_work(void);
 /* What it told is being heeded: the caller drives the library next. */
 void sockets_heed(void);
@@ -164,7 +169,8 @@ void watch_finalize(void);
 void watch_end(void);
 
 /* tally.c */
-/* The library serves a call, and why. The place is none if nothing needed to be known of the communicator. */
+/* The library serves a call, and why. The place is none if nothing needed to be known of the
+ * communicator. */
 void tally_handed(struct place *place, MPI_Comm comm, enum reason why);
 /* The same, because the library is faster, as was measured. */
 void tally_faster(struct place *place, const struct measured *by);
@@ -172,7 +178,8 @@ void tally_faster(struct place *place, const struct measured *by);
 void tally_place(const struct place *place);
 /* A context goes. */
 void tally_context(const fabricast_context *context);
-/* What MPI_COMM_WORLD's context counts from when measuring begins until it does not counts for nothing. */
+/* What MPI_COMM_WORLD's context counts from when measuring begins until it does not counts for
+ * nothing. */
 void tally_measuring(int begins);
 /* Tells what was counted on all ranks together; all call it, while MPI works. */
 void tally_tell(void);

@@ -186,7 +186,6 @@ fn what_a_sender_says_does_nothing_to_the_terminal() {
     assert!(!end.stderr.contains(control), "{:?}", end.stderr);
 }
 
-/// Finding 11: a false offer filled the disks of all who listened.
 /// Whether the file system of this directory can set space aside, and is no memory.
 fn allocates(dir: &Scratch) -> bool {
     const TMPFS_MAGIC: i128 = 0x0102_1994;
@@ -195,6 +194,7 @@ fn allocates(dir: &Scratch) -> bool {
     !memory && fallocate(&file, FallocateFlags::empty(), 0, 1).is_ok()
 }
 
+/// Finding 11: a false offer filled the disks of all who listened.
 #[test]
 fn an_offer_takes_no_disk_space() {
     const LEN: u64 = 50_000_000;

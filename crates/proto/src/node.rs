@@ -54,16 +54,10 @@ pub struct Node {
     queries: VecDeque<(NodeId, Query)>,
     /// Groups that may have something to do now, and when others will have.
     ready: VecDeque<usize>,
-    /// An entry that is not its group's `timer` has been overtaken by an earlier one, or is not needed any more.
+    /// An entry that is not its group's `timer` has been overtaken by an earlier one, or is not
+    /// needed any more.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
-}
-
-/// Whose probes are heard here, when the last one was, and how many since the last pause.
-struct Heard {
-    from: NodeId,
-    at: Time,
-    probes: u32,
 }
 
 /// A group that this node is a member of.
@@ -76,7 +70,9 @@ struct Group {
     reach: BTreeMap<NodeId, Reach>,
     /// Members that took more than one probe to answer, and how many.
     probes: BTreeMap<NodeId, u32>,
-    heard: Heard,
+    /// Of each member whose probes were heard here, when the last one was, and how many since the
+    /// last pause.
+    heard: BTreeMap<NodeId, (Time, u32)>,
     /// Members that were there once: what still comes from them is foreign.
     gone: BTreeSet<NodeId>,
     root: Option<Root>,
@@ -90,23 +86,22 @@ struct Group {
 }
 
 impl Group {
-    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a large
-    /// group it may wait for any of many, who would all answer.
+    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a
+    /// large group it may wait for any of many, who would all answer.
     fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
-        let heard = &mut self.heard;
-        let again = heard.from == from && now.since(heard.at) < PAUSE;
-        let probes = if again { heard.probes + 1 } else { 1 };
-        *heard = Heard {
-            from,
-            at: now,
-            probes,
-        };
+        if self.members.binary_search(&from).is_err() {
+            return 0;
+        }
+        let (at, probes) = self.heard.entry(from).or_insert((now, 0));
+        let again = now.since(*at) < PAUSE;
+        *probes = if again { probes.saturating_add(1) } else { 1 };
+        *at = now;
         let answering = match probe.flags & flag::MULTICAST != 0 {
             true => self.members.len(),
             false => 1,
         };
         let most = (ANSWERED / answering).clamp(1, ANSWERS_MAX);
-        (probes as usize).min(most)
+        (*probes as usize).min(most)
     }
 
     /// This node's stream to the group.
@@ -206,7 +201,8 @@ impl Group {
         self.reach.get(&node).copied().unwrap_or(Reach::Multicast)
     }
 
-    /// How a member is reached is known now. Streams and barriers that begin later take it from here.
+    /// How a member is reached is known now. Streams and barriers that begin later take it from
+    /// here.
     fn set_reach(&mut self, node: NodeId, reach: Reach, out: &mut VecDeque<Output>) {
         self.reach.insert(node, reach);
         if let Some(root) = &mut self.root {
@@ -250,8 +246,8 @@ impl Group {
 }
 
 impl Node {
-    /// A node that is in no group yet. Equal seeds and equal calls give equal answers. The seed must
-    /// be secret and as long as it looks: who can guess it can answer this node's queries in
+    /// A node that is in no group yet. Equal seeds and equal calls give equal answers. The seed
+    /// must be secret and as long as it looks: who can guess it can answer this node's queries in
     /// another's name (spec 2.13).
     /// The scheme's values are brought within their bounds ([`Scheme::bounded`]).
     pub fn new(mut config: Config, seed: u64) -> Node {
@@ -354,11 +350,7 @@ impl Node {
             start,
             reach: gone.iter().map(|&m| (m, Reach::Nothing)).collect(),
             probes: BTreeMap::new(),
-            heard: Heard {
-                from: self.config.node,
-                at: Time::ZERO,
-                probes: 0,
-            },
+            heard: BTreeMap::new(),
             gone,
             root: None,
             inbound: Vec::new(),
@@ -926,8 +918,9 @@ impl Node {
         group.root.as_ref().map(Root::rate)
     }
 
-    /// Whether nobody waits for anything of this node in a group, and this node for nobody: the group may be
-    /// removed, or the process end. (For all groups together [`Output::Wait`] of nothing says so.)
+    /// Whether nobody waits for anything of this node in a group, and this node for nobody: the
+    /// group may be removed, or the process end. (For all groups together [`Output::Wait`] of
+    /// nothing says so.)
     pub fn is_quiet(&self, now: Time, group: GroupId) -> bool {
         let group = self.group(group);
         group.is_ok_and(|(_, g)| !g.queued && g.wake(now, &self.config).is_none())

@@ -18,7 +18,8 @@ impl Nonces {
         Nonces { rng, next }
     }
 
-    /// One for a question that goes to one node alone: nobody else can know it.
+    /// One for a question that goes to members alone: who receives no datagrams of theirs does not
+    /// know it. It is no secret among members, for each that is asked can tell from it the next.
     pub fn secret(&mut self) -> u64 {
         self.rng.bits()
     }

@@ -19,8 +19,8 @@ const FEW: usize = 16;
 /// How much more often few members are probed. Where nine of ten datagrams are lost, one probe of a
 /// hundred is answered.
 const HASTE: u32 = 4;
-/// A stage has at least so many probes, and [`HASTE`] times as many with few members: a node that was
-/// not running for a while has not tried.
+/// A stage has at least so many probes, and [`HASTE`] times as many with few members: a node that
+/// was not running for a while has not tried.
 const PROBES_MIN: u32 = 20;
 /// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -43,15 +43,16 @@ pub struct Prover {
     unicast: bool,
     /// Whether multicast is tried at all.
     multicast: bool,
-    /// Members, how they are reached, as far as is known, and how many probes that took; sorted by node.
+    /// Members, how they are reached, as far as is known, and how many probes that took; sorted by
+    /// node.
     reach: Vec<(NodeId, Option<Reach>, u32)>,
     /// In the unicast stage: whom to probe next in this round.
     cursor: usize,
 }
 
 impl Prover {
-    /// Starts probing `members`, sorted by node: by multicast for as long as `multicast` says, not at
-    /// all if that is nothing or if this is a group of two (`pair`), then for `unicast`.
+    /// Starts probing `members`, sorted by node: by multicast for as long as `multicast` says, not
+    /// at all if that is nothing or if this is a group of two (`pair`), then for `unicast`.
     pub fn new(
         now: Time,
         group: GroupId,
@@ -79,8 +80,8 @@ impl Prover {
         prover
     }
 
-    /// A member answers. Before any unicast probe nobody can have its nonce, and who does not
-    /// receive the datagrams of `from` never has: such an answer in another's name decides nothing.
+    /// A member answers. Before any unicast probe nobody can have its nonce, and who is no member
+    /// never has: such an answer in a member's name decides nothing.
     pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
         if probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
             return;

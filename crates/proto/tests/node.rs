@@ -278,7 +278,8 @@ fn a_scheme_of_zeros_neither_panics_nor_spins() {
     }
 }
 
-/// After a packet that was 40 ms late: how long the next lost one is waited for before the root is told, in ms.
+/// After a packet that was 40 ms late: how long the next lost one is waited for before the root is
+/// told, in ms.
 fn patience_once_one_was_late(reorder_max: Duration) -> u64 {
     let mut scheme = Scheme::auto();
     scheme.detect.reorder_max = reorder_max;
@@ -371,7 +372,8 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
 
 #[test]
 fn who_expects_more_or_less_than_the_root_sends_is_told() {
-    // Packets of one length, as of objects that are cut into equal parts: their number alone differs.
+    // Packets of one length, as of objects that are cut into equal parts: their number alone
+    // differs.
     for (packets, flags) in [(1, 0), (2, flag::LAST)] {
         for posted_first in [true, false] {
             let mut n = node(1, 4, Scheme::auto());
@@ -751,7 +753,8 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
     assert!(again <= most + 50, "{again} repairs, {sent} packets");
 }
 
-/// Members that lack everything and get on are repaired at the full pace, whichever way they are served.
+/// Members that lack everything and get on are repaired at the full pace, whichever way they are
+/// served.
 #[test]
 fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -1279,8 +1282,8 @@ fn the_first_long_packets_are_reported_soon() {
     assert_eq!(told, [2, 4, 6]);
 }
 
-/// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever it has said in between, so that the root hears
-/// from one after the other and never from all at once.
+/// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever it has said in between,
+/// so that the root hears from one after the other and never from all at once.
 #[test]
 fn receivers_whose_acknowledgements_are_skewed_take_turns() {
     const EVERY: u32 = 8;
@@ -1323,8 +1326,8 @@ fn receivers_whose_acknowledgements_are_skewed_take_turns() {
     }
 }
 
-/// What a member says of the stream of this node, or of one that is gone, begins none: each takes memory, and a share of the
-/// buffers.
+/// What a member says of the stream of this node, or of one that is gone, begins none: each takes
+/// memory, and a share of the buffers.
 #[test]
 fn a_stream_that_cannot_be_is_not_begun() {
     let mut n = node(1, 0, "auto+credits".parse().expect("a scheme"));
@@ -1354,4 +1357,25 @@ fn a_stream_that_cannot_be_is_not_begun() {
             "{root:?}"
         );
     }
+}
+
+/// Two members prove a group at the same time, as the first two hosts of a job do.
+#[test]
+fn each_of_two_that_go_on_asking_is_answered_ever_more_often() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let mut answers = Vec::new();
+    for nonce in 0..4 {
+        let probe = wire::Probe {
+            group: GroupId(1),
+            nonce,
+            flags: 0,
+            only: None,
+        };
+        for source in [0, 2] {
+            n.packet(Time(2), Time(2), &header(source), &Frame::Probe(probe));
+        }
+        answers.push(drain(&mut n, Time(3)).len());
+    }
+    assert_eq!(answers, [2, 4, 6, 8]);
 }

@@ -1,11 +1,12 @@
-//! Who is still there. Every process keeps one TCP connection to rank 0, which tells all when one is
-//! lost.
+//! Who is still there. Every process keeps one TCP connection to rank 0, which tells all when one
+//! is lost.
 //!
-//! A connection that closes without a farewell is a process that was killed; one whose peer's kernel
-//! does not answer is a host or a link that is gone. A process that is stopped or computes for an
-//! hour is not lost: its kernel answers for it.
+//! A connection that closes without a farewell is a process that was killed; one whose peer's
+//! kernel does not answer is a host or a link that is gone. A process that is stopped or computes
+//! for an hour is not lost: its kernel answers for it.
 
 use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -28,14 +29,16 @@ const HELLO: Duration = Duration::from_secs(2);
 /// closed when there are more. Each connection is read as soon as it is accepted, so a rank's is
 /// hardly ever among them.
 const STRANGERS: usize = 64;
-/// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks need some time
-/// after it.
+/// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks
+/// need some time after it.
 const UNREACHABLE: Duration = Duration::from_secs(6);
 /// A peer that does not take five bytes for so long is as good as gone.
 const WRITE: Duration = Duration::from_secs(2);
 
-/// A group in which an operation did not match ends this long after that is known here, at whoever noticed it, too:
-/// what was called before may still be under way, here or at those who have it from here, and comes to its end.
+/// A group in which an operation did not match ends this long after that is known here, at whoever
+/// noticed it, too:
+/// what was called before may still be under way, here or at those who have it from here, and comes
+/// to its end.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Session and rank: the first bytes on a connection.
@@ -46,8 +49,8 @@ const BYE: u8 = b'B';
 const LOST: u8 = b'L';
 /// The word names a group instead of a process.
 const ENDED: u8 = b'E';
-/// A peer that ends more groups than this is not believed.
-const ENDED_MAX: usize = 1 << 16;
+/// A peer that ends more groups than this talks nonsense.
+const ENDED_MAX: u32 = 1 << 16;
 
 /// Who is lost, and how that was noticed.
 #[derive(Default)]
@@ -56,7 +59,7 @@ struct Record {
     all: Mutex<Vec<(u32, String)>>,
     /// Groups whose members did not call the same operation, since when that is known, and whether
     /// there are any that the caller has not been told of.
-    ended: Mutex<Vec<(u32, Instant)>>,
+    ended: Mutex<BTreeMap<u32, Instant>>,
     any_ended: AtomicBool,
     #[cfg(test)]
     killed: AtomicBool,
@@ -75,16 +78,20 @@ impl Record {
         self.any.store(true, Ordering::Release);
     }
 
-    fn ended(&self) -> MutexGuard<'_, Vec<(u32, Instant)>> {
+    fn ended(&self) -> MutexGuard<'_, BTreeMap<u32, Instant>> {
         self.ended.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Says whether that was not known yet.
     fn end(&self, group: u32) -> bool {
-        let mut ended = self.ended();
-        let is_new = ended.iter().all(|(known, _)| *known != group);
+        let is_new = match self.ended().entry(group) {
+            Entry::Vacant(new) => {
+                new.insert(Instant::now());
+                true
+            }
+            Entry::Occupied(_) => false,
+        };
         if is_new {
-            ended.push((group, Instant::now()));
             self.any_ended.store(true, Ordering::Release);
         }
         is_new
@@ -100,7 +107,8 @@ pub(super) struct Listener {
 /// This process's end of the watch.
 pub(super) struct Peers {
     record: Arc<Record>,
-    /// All connections, those that are over too: while this lives their descriptors are nothing else.
+    /// All connections, those that are over too: while this lives their descriptors are nothing
+    /// else.
     streams: Vec<Arc<TcpStream>>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -113,6 +121,8 @@ struct Line {
     /// The word that is coming, and how much of it is here.
     word: [u8; WORD_LEN],
     len: usize,
+    /// How many groups it has ended.
+    ended: u32,
 }
 
 impl Listener {
@@ -329,8 +339,8 @@ impl Peers {
     /// All groups that have ended, a while after another process has said so.
     pub fn all_ended(&self) -> Vec<u32> {
         let ended = self.record.ended();
-        let is_over = |known: &&(u32, Instant)| known.1.elapsed() >= GRACE;
-        let over: Vec<u32> = ended.iter().filter(is_over).map(|known| known.0).collect();
+        let is_over = |known: &(&u32, &Instant)| known.1.elapsed() >= GRACE;
+        let over: Vec<u32> = ended.iter().filter(is_over).map(|known| *known.0).collect();
         let waits = over.len() < ended.len();
         self.record.any_ended.store(waits, Ordering::Release);
         over
@@ -338,8 +348,7 @@ impl Peers {
 
     /// Whether the group was ended, which this process may not have yet.
     pub fn has_ended(&self, group: u32) -> bool {
-        let ended = self.record.ended();
-        ended.iter().any(|(known, _)| *known == group)
+        self.record.ended().contains_key(&group)
     }
 
     /// The connections.
@@ -402,8 +411,7 @@ impl Watch {
                     Said::Bye => _ = self.lines.swap_remove(at),
                     Said::Lost(other) => self.record.add(other, "rank 0 says so".into()),
                     Said::Ended(group) => {
-                        let many = self.record.ended().len() >= ENDED_MAX;
-                        if !many && self.record.end(group) {
+                        if self.record.end(group) {
                             self.tell(ENDED, group);
                         }
                     }
@@ -450,6 +458,7 @@ impl Line {
             stream: Arc::new(stream),
             word: [0; WORD_LEN],
             len: 0,
+            ended: 0,
         }
     }
 
@@ -468,7 +477,10 @@ impl Line {
                     BYE => Said::Bye,
                     // Rank 0 alone has lines to all, and knows who is lost.
                     LOST if self.rank == 0 => Said::Lost(u32::from_be_bytes(whom)),
-                    ENDED => Said::Ended(u32::from_be_bytes(whom)),
+                    ENDED if self.ended < ENDED_MAX => {
+                        self.ended += 1;
+                        Said::Ended(u32::from_be_bytes(whom))
+                    }
                     _ => Said::Closed("it talks nonsense".into()),
                 }
             }
@@ -546,7 +558,14 @@ mod tests {
     fn a_rank_that_is_lost_in_the_midst_of_a_word_is_noticed() {
         let (mut ranks, mut peers) = by_hand(2);
         ranks[0].write_all(&word(ENDED, 7)[..3]).unwrap();
-        thread::sleep(Duration::from_millis(20));
+        // It has read the half word.
+        let is_read = |stream: &TcpStream| {
+            let peeked = stream.peek(&mut [0]);
+            peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+        };
+        while !is_read(&peers.streams[0]) {
+            thread::yield_now();
+        }
         assert!(!peers.any_lost());
         ranks[0].write_all(&word(ENDED, 7)[3..]).unwrap();
         let until = Instant::now() + JOIN;

@@ -5,9 +5,10 @@
 //! address alone for a while, tells why, and goes on listening ([`Finder::give_up`]).
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::mpsc::RecvTimeoutError;
@@ -146,9 +147,9 @@ pub struct Finder<'a> {
     /// When the last urgent trouble was told.
     alarmed: Option<Instant>,
     trouble: Trouble,
-    /// The last urgent trouble that has not been told. It waits here for its turn, for meanwhile
-    /// `trouble` may become another.
-    urgent: Option<Trouble>,
+    /// The last urgent troubles of each kind that have not been told. They wait here for their
+    /// turn, for meanwhile `trouble` may become another.
+    urgent: VecDeque<Trouble>,
     /// Whether it was told that there are several senders. Once is enough.
     several_told: bool,
     /// The last sender that was given up.
@@ -188,7 +189,7 @@ impl<'a> Finder<'a> {
             began,
             told: began,
             alarmed: None,
-            urgent: None,
+            urgent: VecDeque::new(),
             several_told: false,
             given_up: None,
         })
@@ -199,8 +200,8 @@ impl<'a> Finder<'a> {
         self.options
     }
 
-    /// Connects to the sender, however long it takes to appear. Without an address, also what it has
-    /// announced.
+    /// Connects to the sender, however long it takes to appear. Without an address, also what it
+    /// has announced.
     pub fn find(
         &mut self,
         bell: &Bell,
@@ -301,9 +302,10 @@ impl<'a> Finder<'a> {
     fn is(&mut self, trouble: Trouble) {
         let several = matches!(trouble, Trouble::Several(_));
         if trouble.is_urgent() && !(several && self.several_told) {
-            self.urgent = Some(trouble.clone());
+            self.urgent
+                .retain(|u| mem::discriminant(u) != mem::discriminant(&trouble));
+            self.urgent.push_back(trouble.clone());
         }
-        self.several_told |= several;
         self.trouble = trouble;
     }
 
@@ -313,19 +315,22 @@ impl<'a> Finder<'a> {
             true => TRYING_FIRST,
             false => TRYING,
         };
-        let urgent = self.urgent.is_some() && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
+        let urgent =
+            !self.urgent.is_empty() && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
         if !urgent && self.told.elapsed() < pause {
             return;
         }
         self.told = Instant::now();
-        let urgent = self.urgent.take();
+        let urgent = self.urgent.pop_front();
         if urgent.is_some() {
             self.alarmed = Some(self.told);
         }
+        let trouble = urgent.as_ref().unwrap_or(&self.trouble);
+        self.several_told |= matches!(trouble, Trouble::Several(_));
         tell(RecvEvent::Trying {
             from: self.options.from.clone(),
             seconds: self.began.elapsed().as_secs_f64(),
-            reason: urgent.as_ref().unwrap_or(&self.trouble).to_string(),
+            reason: trouble.to_string(),
         });
     }
 
@@ -431,8 +436,8 @@ impl Ear {
         Ok(Hears::Offer(agreed))
     }
 
-    /// Listens for a moment to senders that `accept` may take and that are not let alone; one of the
-    /// offers that are not wanted, too.
+    /// Listens for a moment to senders that `accept` may take and that are not let alone; one of
+    /// the offers that are not wanted, too.
     fn listen(
         &mut self,
         moment: Duration,
@@ -589,10 +594,13 @@ mod tests {
         // Too soon after the first one.
         finder.give_up(offer.clone(), &Error::Refused("the second".into()));
         assert_eq!(told(&mut finder).len(), 0);
+        finder.is(Trouble::Several(vec![offer.clone(), offer.clone()]));
         finder.is(Trouble::OtherFiles(offer));
-        finder.alarmed = Instant::now().checked_sub(AT_ONCE);
-        let second = told(&mut finder);
-        assert!(second[0].contains("the second"), "{second:?}");
+        for why in ["the second", "several senders"] {
+            finder.alarmed = Instant::now().checked_sub(AT_ONCE);
+            let told = told(&mut finder);
+            assert!(told[0].contains(why), "{told:?}");
+        }
         // Once is enough.
         finder.alarmed = Instant::now().checked_sub(AT_ONCE);
         assert_eq!(told(&mut finder).len(), 0);

@@ -1,8 +1,9 @@
 //! What a lane of the root has sent and may have to send again: a ring of slots (P1.3) and the
 //! queue of repairs. Both are bounded by the window.
 //!
-//! Who lacks a packet, and whom it has been sent again to, are sets of members beside the slots. They
-//! are touched only when a packet is reported; where they would be too large, two take the place of all:
+//! Who lacks a packet, and whom it has been sent again to, are sets of members beside the slots.
+//! They are touched only when a packet is reported; where they would be too large, two take the
+//! place of all:
 //! who asked first, and the others.
 
 mod sets;
@@ -36,7 +37,8 @@ const OTHERS: u32 = 1;
 pub enum Lacking {
     /// One member.
     One(u32),
-    /// Several, this one among them; `None`: members are not told apart, and the one that is known has gone.
+    /// Several, this one among them; `None`: members are not told apart, and the one that is known
+    /// has gone.
     Several(Option<u32>),
     /// This member, whom multicast has not helped.
     Stubborn(u32),
@@ -150,7 +152,7 @@ impl Window {
         let n = (base.from(self.base) as u32).min(self.slots.len() as u32);
         for k in 0..n {
             let at = self.at(self.base + k);
-            let slot = core::mem::replace(&mut self.slots[at], Slot::EMPTY);
+            let slot = self.slots.take(at);
             if slot.lacking > 0 || slot.repairs > 0 {
                 self.lacks.clear(at);
                 self.served.clear(at);
@@ -243,8 +245,8 @@ impl Window {
             Some(members) => self.lacks.nth(at, rank).map(|m| members.start + m),
             None => Some(slot.first).filter(|first| *first != SOMEBODY),
         };
-        // If multicast has been tried in vain, they are served one by one; where the others are not known,
-        // they get every other repair.
+        // If multicast has been tried in vain, they are served one by one; where the others are not
+        // known, they get every other repair.
         let others = self.members.is_none() && slot.lacking > 1 && slot.repairs.is_multiple_of(2);
         let stubborn = match slot.repairs >= MULTICASTS_MAX * self.tries && !others {
             true => known(turn_of(slot.lacking, slot.repairs)),
@@ -283,9 +285,9 @@ impl Window {
         }
     }
 
-    /// Packets of `base .. end` that one sum mends: the one to be repaired next, and of those that wait behind it
-    /// such as nobody lacks who lacks another one of them. Only the one, if it is not known who
-    /// lacks what.
+    /// Packets of `base .. end` that one sum mends: the one to be repaired next, and of those that
+    /// wait behind it such as nobody lacks who lacks another one of them. Only the one, if it is
+    /// not known who lacks what.
     pub fn combine(&mut self, base: Seq, end: Seq) -> Option<Sources> {
         let &(front, _) = self.repairs.front()?;
         let mut sources = Sources::new(front);
@@ -335,7 +337,8 @@ impl Window {
             let at = self.at(seq);
             let number = self.number(at, who);
             let slot = &mut self.slots[at];
-            // Who is one of several that are not told apart is known no more, but the others remain.
+            // Who is one of several that are not told apart is known no more, but the others
+            // remain.
             if self.members.is_some() || slot.lacking == 1 {
                 slot.lacking -= u32::from(self.lacks.remove(at, number));
             }

@@ -64,6 +64,14 @@ impl Slots {
         (0..self.len).step_by(PAGE).for_each(|at| _ = &mut self[at]);
     }
 
+    /// The slot at `at`, which is empty from now on.
+    pub fn take(&mut self, at: usize) -> Slot {
+        let page = self.pages[at / PAGE].as_mut();
+        page.map_or(Slot::EMPTY, |page| {
+            core::mem::replace(&mut page[at % PAGE], Slot::EMPTY)
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -95,12 +103,13 @@ mod tests {
         let mut slots = Slots::new(130);
         let used = |slots: &Slots| slots.pages.iter().flatten().count();
         assert_eq!((slots.pages.len(), used(&slots)), (3, 0));
-        assert_eq!(slots[129].repairs, 0);
+        assert_eq!((slots[129].repairs, slots.take(129).repairs), (0, 0));
         assert_eq!(used(&slots), 0);
         slots[129].repairs = 7;
         assert_eq!((slots[129].repairs, slots[128].repairs), (7, 0));
         assert_eq!(used(&slots), 1);
         slots.prepare();
-        assert_eq!((used(&slots), slots[129].repairs), (3, 7));
+        assert_eq!((used(&slots), slots.take(129).repairs), (3, 7));
+        assert_eq!(slots[129].repairs, 0);
     }
 }
