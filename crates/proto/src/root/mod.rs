@@ -205,6 +205,11 @@ impl Root {
         }
     }
 
+    /// Which of the members this node is.
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.members.binary_search_by_key(&node, |m| m.node).ok()
+    }
+
     /// The pace of the group's lane, in bytes of UDP payload per second.
     pub fn rate(&self) -> u64 {
         self.lanes[GROUP_LANE]
@@ -314,7 +319,7 @@ impl Root {
         if reach == Reach::Nothing {
             return self.remove(node, out);
         }
-        if let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node)
+        if let Some(i) = self.index_of(node)
             && reach == Reach::Unicast
             && self.members[i].reach != reach
             && self.members[i].is_mine()
@@ -325,7 +330,7 @@ impl Root {
 
     /// How many probes it took to have a member's answer.
     pub fn proven(&mut self, node: NodeId, probes: u32) {
-        if let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) {
+        if let Some(i) = self.index_of(node) {
             self.members[i].probes = probes;
         }
     }
@@ -417,7 +422,7 @@ impl Root {
 
     /// A member is gone.
     pub fn remove(&mut self, node: NodeId, out: &mut VecDeque<Output>) {
-        let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
+        let Some(i) = self.index_of(node) else {
             return;
         };
         if self.members[i].gone {
@@ -564,7 +569,7 @@ impl Root {
     }
 
     fn lane_of(&self, node: NodeId) -> Option<&Lane> {
-        let i = self.members.binary_search_by_key(&node, |m| m.node).ok()?;
+        let i = self.index_of(node)?;
         self.lanes[self.members[i].lane].as_ref()
     }
 

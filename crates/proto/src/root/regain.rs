@@ -67,9 +67,9 @@ impl Root {
     /// The probe for a member that is tried again: it alone answers.
     pub fn trial(&mut self, nonces: &mut Nonces) -> Option<Send> {
         let node = self.tries.pop_front()?;
-        let found = self.members.binary_search_by_key(&node, |m| m.node);
+        let i = self.index_of(node)?;
         let nonce = nonces.multicast();
-        self.members[found.ok()?].trial.nonce = Some(nonce);
+        self.members[i].trial.nonce = Some(nonce);
         Some(Send::Probe(Probe {
             group: self.group,
             nonce,
@@ -86,7 +86,7 @@ impl Root {
         (node, nonce): (NodeId, u32),
         out: &mut VecDeque<Output>,
     ) -> bool {
-        let Ok(i) = self.members.binary_search_by_key(&node, |m| m.node) else {
+        let Some(i) = self.index_of(node) else {
             return false;
         };
         let sent = self.lanes[GROUP_LANE].as_ref().map_or(0, |l| l.fresh);
@@ -113,8 +113,8 @@ impl Root {
 
     /// Whether multicast reaches this member, as far as is known.
     pub fn hears(&self, node: NodeId) -> bool {
-        let found = self.members.binary_search_by_key(&node, |m| m.node);
-        found.is_ok_and(|i| !self.members[i].gone && self.members[i].reach == Reach::Multicast)
+        let found = self.index_of(node);
+        found.is_some_and(|i| !self.members[i].gone && self.members[i].reach == Reach::Multicast)
     }
 
     /// Member `i`, which has a lane of its own, joins the group's.

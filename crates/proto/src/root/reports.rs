@@ -17,7 +17,7 @@ impl Root {
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
     ) {
-        let Ok(i) = self.members.binary_search_by_key(&from, |m| m.node) else {
+        let Some(i) = self.index_of(from) else {
             counters.foreign += 1;
             return;
         };
