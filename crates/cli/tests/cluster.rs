@@ -558,17 +558,75 @@ fn forged_datagrams_stop_nobody() {
 /// Finding 3, between hosts.
 #[test]
 fn a_receiver_that_lacks_everything_does_not_starve_the_others() {
-    attacks::who_lacks_everything(&cluster!(2, &[]));
+    attacks::liars::who_lacks_everything(&cluster!(2, &[]));
+}
+
+/// Findings 3 and 8, between hosts.
+#[test]
+fn a_host_that_only_speaks_is_given_up() {
+    let cluster = cluster!(2, &[]);
+    attacks::liars::who_only_counts(&cluster);
+    attacks::liars::who_only_speaks(&cluster);
 }
 
 /// Finding 10, between hosts.
 #[test]
 fn a_host_that_a_sender_names_gets_one_small_question() {
-    attacks::third_host(&cluster!(2, &[]));
+    attacks::third::third_host(&cluster!(2, &[]));
 }
 
 /// Finding 15, between hosts.
 #[test]
 fn forged_data_cost_pieces_between_hosts() {
-    attacks::forged_data(&cluster!(2, &[]));
+    attacks::forged::forged_data(&cluster!(2, &[]));
+}
+
+/// Finding 7, between hosts.
+#[test]
+fn a_host_has_few_seats_and_no_name_of_another() {
+    attacks::seats::few_seats(&cluster!(2, &[]));
+}
+
+/// Finding 7, between hosts.
+#[test]
+fn a_host_that_says_it_has_the_file_must_prove_it() {
+    attacks::seats::unproven(&cluster!(2, &[]));
+}
+
+/// Finding 8, between hosts.
+#[test]
+fn a_host_that_connects_ever_again_leaves_descriptors_to_the_transfer() {
+    attacks::seats::descriptors(&cluster!(2, &[]));
+}
+
+/// Finding 8, between hosts.
+#[test]
+fn a_host_that_is_admitted_and_silent_is_given_up() {
+    attacks::seats::silent_seat(&cluster!(2, &[]));
+}
+
+/// Finding 11, between hosts.
+#[test]
+fn a_host_that_offers_a_file_takes_no_disk_space() {
+    attacks::files::offered_space(&cluster!(2, &[]));
+}
+
+/// Finding 13, between hosts.
+#[test]
+fn a_source_that_changes_is_an_error_on_every_host() {
+    let cluster = cluster!(2, &[]);
+    attacks::files::changed_while_sent(&cluster);
+    attacks::files::changed_when_proven(&cluster);
+}
+
+/// Finding 14, between hosts.
+#[test]
+fn a_host_that_has_proven_all_needs_no_sender() {
+    attacks::files::sender_gone(&cluster!(2, &[]));
+}
+
+/// Finding 16, between hosts.
+#[test]
+fn a_host_that_greets_first_delays_no_rank() {
+    attacks::ranks::silent_connections(&cluster!(2, &[]));
 }

@@ -4,11 +4,13 @@ mod common;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use common::attacks;
+use common::place::Loopback;
 use common::{Flush, Run, Scratch, Terminal, receiver, same, sender};
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{GroupId, NodeId, Seq, Session, wire};
@@ -93,75 +95,17 @@ fn when_the_sender_is_killed_the_receivers_end() {
 
 #[test]
 fn a_source_that_shrinks_or_changes_is_an_error_for_all() {
-    let dir = Scratch::new();
-    type Change = fn(&std::fs::File);
-    let changes: [(&str, Change); 3] = [
-        ("shorter", |f| f.set_len(SIZE as u64 / 2).unwrap()),
-        ("longer", |f| f.write_all_at(b"more", SIZE as u64).unwrap()),
-        // At bytes that have been read, and at others that have not.
-        ("was written to", |f| {
-            f.write_all_at(b"other", 1000).unwrap();
-            f.write_all_at(b"other", SIZE as u64 - 1000).unwrap();
-        }),
-    ];
-    for (word, change) in changes {
-        let source = dir.file("source", SIZE);
-        let (mut send, address) = sender(&source, &steady("2"));
-        let a = receiver(&address, "r0", &dir.path("copy-0"), &[]);
-        let b = receiver(&address, "r1", &dir.path("copy-1"), &[]);
-        send.until_share(5);
-        change(&std::fs::File::options().write(true).open(&source).unwrap());
-        let sent = send.end().expect(10);
-        assert!(sent.stderr.contains(word), "{}", sent.stderr);
-        for recv in [a, b] {
-            let end = recv.end_within(AT_ONCE).expect(8);
-            assert!(end.stderr.contains(word), "{}", end.stderr);
-        }
-        assert_eq!(dir.names(), ["source"]);
-    }
+    attacks::files::changed_while_sent(&Loopback);
 }
 
 #[test]
 fn a_source_that_changes_when_all_is_proven_is_told_of() {
-    let dir = Scratch::new();
-    let flush = Flush::new(&dir);
-    let source = dir.file("source", 100_000);
-    let before = std::fs::read(&source).unwrap();
-    let (send, address) = sender(&source, &["--no-announce"]);
-    let recv = flush.held(&address, "r0", &dir.path("copy"));
-    let held = flush.reached();
-    let file = std::fs::File::options().write(true).open(&source).unwrap();
-    file.write_all_at(b"other", 1000).unwrap();
-    drop(held);
-    let sent = send.end().expect(10);
-    assert_eq!(sent.result("r0")["state"], "verified");
-    assert!(sent.stderr.contains("was written to"), "{}", sent.stderr);
-    recv.end().expect(0);
-    assert!(std::fs::read(dir.path("copy")).unwrap() == before);
+    attacks::files::changed_when_proven(&Loopback);
 }
 
 #[test]
 fn a_receiver_that_has_proven_all_needs_no_sender() {
-    let dir = Scratch::new();
-    let flush = Flush::new(&dir);
-    let source = dir.file("source", 3_000_000);
-    let copy = dir.path("copy");
-    for signal in [Signal::KILL, Signal::INT] {
-        let (mut send, address) = sender(&source, &["--no-announce"]);
-        let mut recv = flush.held(&address, "r0", &copy);
-        let held = flush.reached();
-        // It has said that it works, and that was read, or its kernel would tell the sender's so.
-        send.until("progress", |e| e["slowest"] == e["len"]);
-        send.signal(signal);
-        recv.until("notice", |e| {
-            e["text"].as_str().unwrap().contains("complete and proven")
-        });
-        drop(held);
-        recv.end_within(AT_ONCE).expect(0);
-        same(&source, &copy);
-        std::fs::remove_file(&copy).unwrap();
-        assert_eq!(dir.names(), ["source"]);
-    }
+    attacks::files::sender_gone(&Loopback);
 }
 
 #[test]

@@ -3,18 +3,12 @@
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 
 use common::attacks;
 use common::control::Peer;
 use common::place::Loopback;
 use common::{ANNOUNCED, Announcing, BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
-use fabricast::proto::NodeId;
-use fabricast::proto::wire;
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
@@ -22,16 +16,6 @@ use socket2::{Domain, Socket, Type};
 const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// BLAKE3 of no bytes: proves a file without bytes.
 const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
-
-impl Peer {
-    #[track_caller]
-    fn refused(&mut self, why: &str) {
-        let message = self.hear();
-        assert_eq!(message["say"], "refused", "{message}");
-        let reason = message["reason"].as_str().unwrap();
-        assert!(reason.contains(why), "{reason}");
-    }
-}
 
 #[test]
 fn what_cannot_be_true_is_refused() {
@@ -139,7 +123,7 @@ fn a_receiver_that_is_removed_when_it_has_proven_all_keeps_the_file() {
     let flush = Flush::new(&dir);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let mut recv = flush.held(&address, "r0", &dir.path("copy"));
+    let mut recv = flush.held(&Loopback, &address, "r0", &dir.path("copy"));
     let mut peer = Peer::accept(&listener);
     peer.offer();
     peer.start("127.0.0.1:9");
@@ -186,46 +170,10 @@ fn what_a_sender_says_does_nothing_to_the_terminal() {
     assert!(!end.stderr.contains(control), "{:?}", end.stderr);
 }
 
-/// Whether the file system of this directory can set space aside, and is no memory.
-fn allocates(dir: &Scratch) -> bool {
-    const TMPFS_MAGIC: i128 = 0x0102_1994;
-    let file = std::fs::File::create(dir.path(".space")).unwrap();
-    let memory = i128::from(fstatfs(&file).unwrap().f_type) == TMPFS_MAGIC;
-    !memory && fallocate(&file, FallocateFlags::empty(), 0, 1).is_ok()
-}
-
 /// Finding 11: a false offer filled the disks of all who listened.
 #[test]
 fn an_offer_takes_no_disk_space() {
-    const LEN: u64 = 50_000_000;
-    let dir = Scratch::new();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
-    // It may have no name; the receiver has it open.
-    let space = || {
-        let open = format!("/proc/{}/fd", recv.pid().as_raw_nonzero());
-        let mut open = std::fs::read_dir(open).unwrap().map(|e| e.unwrap().path());
-        let here = |fd: &PathBuf| fd.read_link().is_ok_and(|to| to.starts_with(dir.path("")));
-        let meta = open.find(here).unwrap().metadata().unwrap();
-        (meta.len(), meta.blocks())
-    };
-    let mut peer = Peer::accept(&listener);
-    peer.welcome("x", LEN);
-    peer.until("prepared");
-    assert_eq!(space(), (0, 0));
-    peer.start("127.0.0.1:9");
-    peer.until("ready");
-    // Where the file system can: some only note the length.
-    let least = if allocates(&dir) { LEN / 512 } else { 0 };
-    let (len, blocks) = space();
-    assert!(
-        len == LEN && blocks >= least,
-        "{len} bytes, {blocks} blocks"
-    );
-    drop(peer);
-    recv.end().expect(8);
-    assert!(dir.names().is_empty());
+    attacks::files::offered_space(&Loopback);
 }
 
 #[test]
@@ -342,51 +290,12 @@ fn a_name_that_is_no_plain_one_needs_a_destination_that_the_user_names() {
 /// Finding 15: one forged packet made each receiver fetch a whole block.
 #[test]
 fn forged_data_cost_pieces_and_not_blocks() {
-    attacks::forged_data(&Loopback);
+    attacks::forged::forged_data(&Loopback);
 }
 
 #[test]
 fn a_name_is_given_once_and_an_address_has_few_seats() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 1000);
-    let args = ["--no-announce", "--min-receivers", "3", "--per-host", "3"];
-    let (mut send, address) = sender(&source, &args);
-    let mut first = Peer::hello(&address, "first", json!({}));
-    first.until("welcome");
-    first.say(json!({"say": "prepared"}));
-    send.until("connected", |e| e["receiver"] == "first");
-    let port = |n: u16| json!({"udp_port": n});
-    // Whoever took a name first would keep the true one out.
-    let mut namesake = Peer::hello(&address, "first", port(4001));
-    namesake.until("welcome");
-    namesake.say(json!({"say": "prepared"}));
-    send.until("connected", |e| e["receiver"] == "first@127.0.0.1:4001");
-    let mut second = Peer::hello(&address, "second", port(4002));
-    second.until("welcome");
-    Peer::hello(&address, "third", port(4003)).refused("--per-host");
-    // A seat that is given back is another's, and who gives it back says why.
-    second.say(json!({"say": "failed", "code": 7, "reason": "no space for it"}));
-    send.until("refused", |e| e["receiver"] == "second");
-    let good = receiver(&address, "good", &dir.path("copy"), &[]);
-    first.until("start");
-    let late = receiver(&address, "late", &dir.path("late"), &[]);
-    late.end().expect(9);
-    drop((first, namesake));
-    good.end().expect(0);
-    let sent = send.end().expect(4);
-    assert_eq!(sent.result("good")["state"], "verified");
-    assert_eq!(sent.result("first@127.0.0.1:4001")["state"], "lost");
-    assert_eq!(sent.one("summary")["receivers"], 3);
-    assert_eq!(sent.one("summary")["refused"], 3);
-    for (receiver, why) in [
-        ("second", "no space for it"),
-        ("third", "3 receivers of 127.0.0.1"),
-        ("late", "has begun"),
-    ] {
-        let result = sent.result(receiver);
-        assert_eq!(result["state"], "refused");
-        assert!(result["reason"].as_str().unwrap().contains(why), "{result}");
-    }
+    attacks::seats::few_seats(&Loopback);
 }
 
 /// The first to come chose the family for all: one client by IPv6 kept everybody out.
@@ -425,138 +334,22 @@ fn one_client_does_not_choose_the_family() {
 
 #[test]
 fn receivers_leave_descriptors_to_the_transfer() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 1000);
-    let mut send = shell(&format!(
-        "ulimit -n 160; exec {} send {} --json --port 0 --interface 127.0.0.1 --no-announce \
-         --min-receivers 40 --per-host 1000",
-        env!("CARGO_BIN_EXE_fabricast"),
-        source.display()
-    ));
-    let listening = send.until("listening", |_| true);
-    let address = listening["address"].as_str().unwrap();
-    let (mut peers, mut refused) = (Vec::new(), Vec::new());
-    for n in 0..250 {
-        let mut peer = Peer::hello(address, &n.to_string(), json!({"udp_port": 4000 + n}));
-        let answer = peer.hear();
-        if answer["say"] == "refused" {
-            let reason = answer["reason"].as_str().unwrap();
-            assert!(reason.contains("ulimit -n"), "{reason}");
-            refused.push(peer);
-        } else {
-            peers.push(peer);
-        }
-    }
-    assert!((60..110).contains(&peers.len()), "{}", peers.len());
-    // Those that were refused and do not hang up take no more descriptors than pending connections.
-    let open = format!("/proc/{}/fd", send.pid().as_raw_nonzero());
-    let open = std::fs::read_dir(open).unwrap().count();
-    assert!(
-        open < 140,
-        "{open} descriptors with {} refused",
-        refused.len()
-    );
-    // It can still open what the transfer needs.
-    for peer in &mut peers[..40] {
-        peer.say(json!({"say": "prepared"}));
-    }
-    send.until("starting", |_| true);
-    drop(peers);
-    let sent = send.end().expect(4);
-    assert_eq!(sent.one("summary")["receivers"], 40);
+    attacks::seats::descriptors(&Loopback);
 }
 
 #[test]
 fn a_silent_seat_is_given_up_when_nobody_watches() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 1000);
-    let args = [
-        "--no-announce",
-        "--min-receivers",
-        "2",
-        "--patience",
-        "300ms",
-    ];
-    let (mut send, address) = sender(&source, &args);
-    let mut silent = Peer::hello(&address, "silent", json!({}));
-    silent.until("welcome");
-    silent.say(json!({"say": "prepared"}));
-    let good = receiver(&address, "good", &dir.path("copy"), &[]);
-    send.until("slow", |e| e["receiver"] == "silent");
-    let reason = silent.until("removed")["reason"].to_string();
-    assert!(reason.contains("nothing was heard of it"), "{reason}");
-    let sent = send.end().expect(4);
-    assert_eq!(sent.result("silent")["state"], "dropped");
-    assert_eq!(sent.result("good")["state"], "verified");
-    good.end().expect(0);
-}
-
-/// Answers every probe that comes to `socket`, as node `node`.
-fn answer_probes(socket: UdpSocket, node: u32) {
-    let mut bytes = [0; 65_536];
-    while let Ok((n, from)) = socket.recv_from(&mut bytes) {
-        let Ok(datagram) = wire::decode(&bytes[..n]) else {
-            continue;
-        };
-        for frame in datagram.frames() {
-            if let wire::Frame::Probe(probe) = frame {
-                let header = wire::Header {
-                    flight: 0,
-                    source: NodeId(node),
-                    session: datagram.header.session,
-                };
-                let mut answer = Vec::new();
-                wire::put_header(&mut answer, &header);
-                wire::put_probe_ack(&mut answer, &probe);
-                socket.send_to(&answer, from).unwrap();
-            }
-        }
-    }
+    attacks::seats::silent_seat(&Loopback);
 }
 
 #[test]
 fn to_say_that_one_has_the_file_is_not_enough() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 3_000_000);
-    let args = [
-        "--no-announce",
-        "--min-receivers",
-        "2",
-        "--reach",
-        "unicast",
-    ];
-    let (send, address) = sender(&source, &args);
-    // It takes part, hears how the file is proven, and has not a byte of it.
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(BOUND)).unwrap();
-    let port = socket.local_addr().unwrap().port();
-    let mut liar = Peer::hello(&address, "liar", json!({"udp_port": port}));
-    let node = liar.until("welcome")["node"].as_u64().unwrap() as u32;
-    thread::spawn(move || answer_probes(socket, node));
-    liar.say(json!({"say": "prepared"}));
-    let good = receiver(&address, "good", &dir.path("copy"), &[]);
-    liar.until("start");
-    liar.say(json!({"say": "ready"}));
-    let key = liar.until("root")["key"].to_string();
-    liar.say(json!({
-        "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "mended_bytes": 0,
-        "dropped": 0, "proof": key.trim_matches('"'),
-    }));
-    let sent = send.end().expect(4);
-    let result = sent.result("liar");
-    assert_eq!(result["state"], "failed");
-    assert!(
-        result["reason"].as_str().unwrap().contains("proof"),
-        "{result}"
-    );
-    assert_eq!(sent.result("good")["state"], "verified");
-    good.end().expect(0);
-    same(&source, &dir.path("copy"));
+    attacks::seats::unproven(&Loopback);
 }
 
 #[test]
 fn a_third_host_gets_one_small_question_and_nothing_else() {
-    attacks::third_host(&Loopback);
+    attacks::third::third_host(&Loopback);
 }
 
 #[test]

@@ -68,6 +68,15 @@ impl Peer {
         }
     }
 
+    /// Is told that it is refused, and why.
+    #[track_caller]
+    pub fn refused(&mut self, why: &str) {
+        let message = self.hear();
+        assert_eq!(message["say"], "refused", "{message}");
+        let reason = message["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{reason}");
+    }
+
     /// As a sender: offers a file without bytes.
     pub fn offer(&mut self) {
         self.welcome("x", 0);

@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use socket2::SockRef;
 
-use place::{Loopback, Place as _};
+use place::{Loopback, Place};
 
 /// Nothing that a test waits for takes longer.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -301,22 +301,24 @@ impl Flush {
         Flush { library, gate }
     }
 
-    /// A receiver that waits, when it flushes the file, until the test lets it go on.
-    pub fn held(&self, from: &str, name: &str, dest: &Path) -> Run {
-        self.start(from, name, dest, Some(&self.gate))
+    /// A receiver on host 2 that waits, when it flushes the file, until the test lets it go on.
+    pub fn held(&self, place: &impl Place, from: &str, name: &str, dest: &Path) -> Run {
+        let gate = format!("TEST_FLUSH_GATE={}", self.gate.display());
+        self.start(place, &[&gate], from, name, dest)
     }
 
     /// A receiver that cannot flush the directory.
     pub fn failing(&self, from: &str, name: &str, dest: &Path) -> Run {
-        self.start(from, name, dest, None)
+        self.start(&Loopback, &[], from, name, dest)
     }
 
-    fn start(&self, from: &str, name: &str, dest: &Path, gate: Option<&Path>) -> Run {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    fn start(&self, place: &impl Place, env: &[&str], from: &str, name: &str, dest: &Path) -> Run {
+        let mut command = place.launch(2, "env");
+        let preload = format!("LD_PRELOAD={}", self.library.display());
+        command.arg(preload).args(env);
+        command.arg(env!("CARGO_BIN_EXE_fabricast"));
         command.arg("recv").arg(dest);
         command.args(["--json", "--from", from, "--as", name]);
-        command.env("LD_PRELOAD", &self.library);
-        command.envs(gate.map(|gate| ("TEST_FLUSH_GATE", gate)));
         Run::spawn(command)
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::process::Command;
 
 use super::Run;
 
@@ -13,8 +14,15 @@ pub trait Place: Sync {
     /// Does this in a thread that is on the host: sockets that it opens are there.
     fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T;
 
+    /// What runs this program on the host, once it has its arguments.
+    fn launch(&self, host: usize, program: &str) -> Command;
+
     /// Starts the command on the host.
-    fn start(&self, host: usize, args: &[&str]) -> Run;
+    fn start(&self, host: usize, args: &[&str]) -> Run {
+        let mut command = self.launch(host, env!("CARGO_BIN_EXE_fabricast"));
+        command.args(args);
+        Run::spawn(command)
+    }
 
     /// A sender on host 1 that listens, and the address for `--from`.
     fn sender(&self, source: &Path, args: &[&str]) -> (Run, String) {
@@ -49,7 +57,7 @@ impl Place for Loopback {
         act()
     }
 
-    fn start(&self, _: usize, args: &[&str]) -> Run {
-        Run::start(args)
+    fn launch(&self, _: usize, program: &str) -> Command {
+        Command::new(program)
     }
 }

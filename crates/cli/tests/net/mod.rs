@@ -81,9 +81,15 @@ impl Cluster {
 
     /// What starts the command on a host.
     pub fn command(&self, host: &str, args: &[&str]) -> Command {
+        let mut command = self.exec(host, env!("CARGO_BIN_EXE_fabricast"));
+        command.args(args);
+        command
+    }
+
+    /// What runs this program on a host, once it has its arguments.
+    fn exec(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new(TOOL);
-        command.args(["--name", &self.name, "exec", host, "--"]);
-        command.arg(env!("CARGO_BIN_EXE_fabricast")).args(args);
+        command.args(["--name", &self.name, "exec", host, "--", program]);
         command
     }
 
@@ -109,9 +115,8 @@ impl Cluster {
     pub fn forge(&self, host: &str, kind: &str, (group, port): (&str, &str)) -> Run {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/net/forge.py");
         let address = self.address(host, 4);
-        let mut command = Command::new(TOOL);
-        command.args(["--name", &self.name, "exec", host, "--", "python3", script]);
-        command.args([kind, group, port, &address]);
+        let mut command = self.exec(host, "python3");
+        command.args([script, kind, group, port, &address]);
         let mut run = Run::spawn(command);
         run.until("hears", |_| true);
         run
@@ -161,8 +166,8 @@ impl Place for Cluster {
         Cluster::on(self, &format!("h{host}"), act)
     }
 
-    fn start(&self, host: usize, args: &[&str]) -> Run {
-        Cluster::start(self, &format!("h{host}"), args)
+    fn launch(&self, host: usize, program: &str) -> Command {
+        self.exec(&format!("h{host}"), program)
     }
 }
 

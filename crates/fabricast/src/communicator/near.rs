@@ -37,7 +37,7 @@ pub(super) fn host(chosen: Option<&str>) -> u64 {
             told.extend_from_slice(rustix::system::uname().nodename().to_bytes());
             let boot = fs::File::open("/proc/sys/kernel/random/boot_id");
             let _ = boot.and_then(|mut f| f.read_to_end(&mut told));
-            let space = fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+            let space = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
             told.extend_from_slice(&space.to_be_bytes());
         }
     }

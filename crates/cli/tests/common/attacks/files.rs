@@ -1,0 +1,132 @@
+//! What is done to files: space taken by an offer, a source that changes, a sender that goes.
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::process::Signal;
+
+use super::listener;
+use crate::common::control::Peer;
+use crate::common::place::Place;
+use crate::common::{Flush, Scratch, same};
+
+/// What is noticed through a closed connection is noticed at once; a machine may be busy.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Whether the file system of this directory can set space aside, and is no memory.
+fn allocates(dir: &Scratch) -> bool {
+    const TMPFS_MAGIC: i128 = 0x0102_1994;
+    let file = std::fs::File::create(dir.path(".space")).unwrap();
+    let memory = i128::from(fstatfs(&file).unwrap().f_type) == TMPFS_MAGIC;
+    !memory && fallocate(&file, FallocateFlags::empty(), 0, 1).is_ok()
+}
+
+/// A false offer of a long file.
+pub fn offered_space(place: &impl Place) {
+    const LEN: u64 = 50_000_000;
+    let dir = Scratch::new();
+    let (listener, address) = listener(place);
+    let recv = place.receiver(&address, "r0", &dir.path("copy"), &[]);
+    // It may have no name; the receiver has it open.
+    let space = || {
+        let open = format!("/proc/{}/fd", recv.pid().as_raw_nonzero());
+        let mut open = std::fs::read_dir(open).unwrap().map(|e| e.unwrap().path());
+        let here = |fd: &PathBuf| fd.read_link().is_ok_and(|to| to.starts_with(dir.path("")));
+        let meta = open.find(here).unwrap().metadata().unwrap();
+        (meta.len(), meta.blocks())
+    };
+    let mut peer = Peer::accept(&listener);
+    peer.welcome("x", LEN);
+    peer.until("prepared");
+    assert_eq!(space(), (0, 0));
+    peer.start(&format!("{}:9", place.ip(1)));
+    peer.until("ready");
+    // Where the file system can: some only note the length.
+    let least = if allocates(&dir) { LEN / 512 } else { 0 };
+    let (len, blocks) = space();
+    assert!(
+        len == LEN && blocks >= least,
+        "{len} bytes, {blocks} blocks"
+    );
+    drop(peer);
+    recv.end().expect(8);
+    assert!(dir.names().is_empty());
+}
+
+/// The source becomes shorter, longer or another one while it is sent.
+pub fn changed_while_sent(place: &impl Place) {
+    // About 1.6 s at its pace: time to meddle.
+    const SIZE: usize = 32_000_000;
+    let steady = ["--no-announce", "--rate", "20MB/s", "--min-receivers", "2"];
+    let dir = Scratch::new();
+    type Change = fn(&std::fs::File);
+    let changes: [(&str, Change); 3] = [
+        ("shorter", |f| f.set_len(SIZE as u64 / 2).unwrap()),
+        ("longer", |f| f.write_all_at(b"more", SIZE as u64).unwrap()),
+        // At bytes that have been read, and at others that have not.
+        ("was written to", |f| {
+            f.write_all_at(b"other", 1000).unwrap();
+            f.write_all_at(b"other", SIZE as u64 - 1000).unwrap();
+        }),
+    ];
+    for (word, change) in changes {
+        let source = dir.file("source", SIZE);
+        let (mut send, address) = place.sender(&source, &steady);
+        let a = place.receiver(&address, "r0", &dir.path("copy-0"), &[]);
+        let b = place.receiver(&address, "r1", &dir.path("copy-1"), &[]);
+        send.until_share(5);
+        change(&std::fs::File::options().write(true).open(&source).unwrap());
+        let sent = send.end().expect(10);
+        assert!(sent.stderr.contains(word), "{}", sent.stderr);
+        for recv in [a, b] {
+            let end = recv.end_within(AT_ONCE).expect(8);
+            assert!(end.stderr.contains(word), "{}", end.stderr);
+        }
+        assert_eq!(dir.names(), ["source"]);
+    }
+}
+
+/// The source changes when the receiver has proven its copy.
+pub fn changed_when_proven(place: &impl Place) {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 100_000);
+    let before = std::fs::read(&source).unwrap();
+    let (send, address) = place.sender(&source, &["--no-announce"]);
+    let recv = flush.held(place, &address, "r0", &dir.path("copy"));
+    let held = flush.reached();
+    let file = std::fs::File::options().write(true).open(&source).unwrap();
+    file.write_all_at(b"other", 1000).unwrap();
+    drop(held);
+    let sent = send.end().expect(10);
+    assert_eq!(sent.result("r0")["state"], "verified");
+    assert!(sent.stderr.contains("was written to"), "{}", sent.stderr);
+    recv.end().expect(0);
+    assert!(std::fs::read(dir.path("copy")).unwrap() == before);
+}
+
+/// The sender is killed or interrupted when the receiver has proven its copy.
+pub fn sender_gone(place: &impl Place) {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 3_000_000);
+    let copy = dir.path("copy");
+    for signal in [Signal::KILL, Signal::INT] {
+        let (mut send, address) = place.sender(&source, &["--no-announce"]);
+        let mut recv = flush.held(place, &address, "r0", &copy);
+        let held = flush.reached();
+        // It has said that it works, and that was read, or its kernel would tell the sender's so.
+        send.until("progress", |e| e["slowest"] == e["len"]);
+        send.signal(signal);
+        recv.until("notice", |e| {
+            e["text"].as_str().unwrap().contains("complete and proven")
+        });
+        drop(held);
+        recv.end_within(AT_ONCE).expect(0);
+        same(&source, &copy);
+        std::fs::remove_file(&copy).unwrap();
+        assert_eq!(dir.names(), ["source"]);
+    }
+}
