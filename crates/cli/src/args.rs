@@ -12,9 +12,7 @@ use fabricast::pattern::Pattern;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
 use fabricast::transport::udp::Interface;
-use fabricast_sim::compare::{Loss, Named};
-
-use crate::units;
+use fabricast_console::units;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,66 +67,6 @@ listening. A file from a sender that was found so is not executable.
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
-
-const COMPARE_LONG: &str = "\
-Compare auto with the papers' schemes: every number of nodes with every size and every loss, each a \
-cell, on a simulated tree of switches with 1 Gbit/s everywhere.
-
-After a small broadcast to warm up and a pause, one broadcast is measured: the time until the last \
-receiver has all of it, and the bytes that the root sends from its beginning until all is silent. All \
-schemes send at one pace, just below the links'. Of several seeds the median counts. A scheme that \
-takes 20 times as long as auto, or gives the nodes 3 times as much to do, is given up.
-
-Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes alone \
-that are no slower than auto by more than 5 %: better (or the same), within 5 %, or worse. The exit \
-code is 1 if any is worse.";
-
-const COMPARE_EXAMPLES: &str = "\
-Examples:
-  fabricast sim compare --nodes 8,64 --sizes 4,2K,64K
-      minutes become seconds
-  fabricast sim compare --nodes 1024 --sizes 16M --loss 1,1x8 --chunk 8900 --seeds 1
-      one large broadcast, in jumbo frames, on one seed
-  fabricast sim compare --nodes 16384 --sizes 64K --schemes 'window,coroot(2048)' --markdown
-      against two schemes, as a table to be kept";
-
-const PAPERS_LONG: &str = "\
-Run the papers' experiments in the simulator, each by its paper's own method, and judge their claims.
-
-Prints a table for each experiment and a verdict for each claim: the paper's number, its model's, the simulation's, and \
-whether the claim is held (within 10 %, or its bound kept), calibrated (held, and values were fitted to it) or not held, with the \
-reason. The same protocol code and schemes as live, on hosts that cost what the calibration says (`fabricast model --values`). \
-Deterministic: the same numbers every time.";
-
-const PAPERS_EXAMPLES: &str = "\
-Examples:
-  fabricast papers                         everything: half a minute or so
-  fabricast papers p4 --quick              a look at P4's, in seconds
-  fabricast papers --html report.html      verdicts, plots, methods and calibration in one file
-  fabricast papers --answer 10.0.0.1       on 10.0.0.2 and 10.0.0.3; then, on 10.0.0.1:
-  fabricast papers p2 --live 10.0.0.2,10.0.0.3
-                                           P2's round trips on this network beside the simulated ones";
-
-const MODEL_LONG: &str = "\
-Print what the papers' models say about broadcasts and barriers, without simulating anything.
-
-The values come from one calibration for each paper's cluster (--values prints them with unit and \
-origin). A number marked * is calibrated: values were fitted to that very number, so it shows nothing. \
-All others are predictions, some of them from fitted values. After the tables stand the papers' own \
-results beside the model's; --claims prints those alone.";
-
-const MODEL_EXAMPLES: &str = "\
-Examples:
-  fabricast model
-      broadcast on InfiniBand as the first paper models it, on 8, 64 and 1024 nodes
-  fabricast model --nodes 16,256,4096 --sizes 4,1K --groups 2,32,512
-      other nodes, sizes and numbers of groups (the root's own included)
-  fabricast model --calibration p4 --channels 2,16,64 --per-node 4
-      broadcasts over channels, four processes on a node
-  fabricast model --calibration p2 --nodes 64,4096 --ways 1,3,7
-      barriers with that many partners in a round
-  fabricast model --set t_pp_us=5 --set switch_us=0.1
-      what if; --values lists the names";
 
 const DEMO_LONG: &str = "\
 Send a file from one sender to several receivers on this machine, by multicast and then by unicast, and compare.
@@ -197,14 +135,6 @@ pub enum Command {
     /// Start an MPI program whose broadcasts and barriers are Fabricast's
     #[command(long_about = RUN_LONG, after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// Run the protocol in the simulator
-    Sim(Sim),
-    /// Print what the papers' models predict, and what they were calibrated with
-    #[command(long_about = MODEL_LONG, after_help = MODEL_EXAMPLES)]
-    Model(Model),
-    /// Run the papers' experiments in the simulator, and judge their claims
-    #[command(long_about = PAPERS_LONG, after_help = PAPERS_EXAMPLES)]
-    Papers(Papers),
 }
 
 /// Options of both sides.
@@ -434,191 +364,6 @@ pub struct Demo {
     pub dir: Option<PathBuf>,
 }
 
-#[derive(clap::Args, Debug)]
-pub struct Sim {
-    #[command(subcommand)]
-    pub command: SimCommand,
-}
-
-#[derive(Subcommand, Debug)]
-pub enum SimCommand {
-    /// Print what the protocol costs and reaches: packets, goodput by loss, convergence, a late
-    /// receiver
-    Table {
-        /// More cells and longer transfers (minutes)
-        #[arg(long)]
-        full: bool,
-    },
-    /// Measure how fast the simulator is on this machine: seconds for a broadcast, events per
-    /// second
-    Bench {
-        /// How often each run is timed; the median counts
-        #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
-        times: u32,
-    },
-    /// Run one seed and print what happens, one line per transition
-    Run {
-        /// The seed
-        seed: u64,
-    },
-    /// Run many seeds with all kinds of faults, each judged by the checkers
-    Soak {
-        /// How many
-        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
-        seeds: u64,
-        /// The first
-        #[arg(long, value_name = "SEED", default_value_t = 0)]
-        from: u64,
-        /// How many at once; 0: as many as there are processors
-        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
-        threads: u16,
-    },
-    /// Compare auto with the papers' schemes by nodes, size and loss
-    #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]
-    Compare(Compare),
-}
-
-/// Every run has memory and a thread of its own.
-const THREADS_MAX: i64 = 1024;
-
-/// The simulator keeps a state for each packet at each node.
-fn simulated_size(s: &str) -> Result<u64, String> {
-    match units::size(s)? {
-        n if n <= 1 << 30 => Ok(n),
-        _ => Err("at most 1G can be simulated".into()),
-    }
-}
-
-#[derive(clap::Args, Debug)]
-pub struct Compare {
-    /// Numbers of hosts, the root among them
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,1024", value_parser = clap::value_parser!(u32).range(3..=65_536))]
-    pub nodes: Vec<u32>,
-    /// Sizes of the broadcast
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "4,2K,64K,16M", value_parser = simulated_size)]
-    pub sizes: Vec<u64>,
-    /// Losses in per cent; 1x8: in bursts of 8 packets on average
-    #[arg(
-        long,
-        value_name = "PCT,…",
-        value_delimiter = ',',
-        default_value = "0,0.1,1,5,0.1x8,1x8,5x8"
-    )]
-    pub loss: Vec<Loss>,
-    /// Schemes beside auto, as `send --scheme` has them [default: ten of the papers']
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub schemes: Vec<Named>,
-    /// Runs of each; the median counts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub seeds: u64,
-    /// Payload of a data packet in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(64..=8900))]
-    pub chunk: u32,
-    /// How many runs at once; 0: as many as there are processors
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
-    pub threads: u16,
-    /// Tables as Markdown, with the command that made them
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-    /// A line of JSON for each cell, as soon as it is known
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Calibrated {
-    /// Broadcast over InfiniBand's multicast, 8 nodes
-    P1,
-    /// The n-way dissemination barrier, 64 nodes
-    P2,
-    /// LA-MPI's broadcast over Quadrics, 8 and 64 nodes
-    P4,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Paper {
-    /// Broadcast over InfiniBand's multicast
-    P1,
-    /// The n-way dissemination barrier
-    P2,
-    /// LA-MPI's broadcast over Quadrics
-    P4,
-}
-
-#[derive(clap::Args, Debug)]
-pub struct Papers {
-    /// Whose experiments [default: all]
-    #[arg(value_enum)]
-    pub paper: Option<Paper>,
-    /// Fewer sizes, nodes and repetitions: seconds instead of a minute
-    #[arg(long)]
-    pub quick: bool,
-    /// Write the report (report.html) and every plot (NAME.svg) into this directory
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Write the report to this file; it has its plots in it and needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Tables and verdicts as JSON, one line each
-    #[arg(long)]
-    pub json: bool,
-    /// With P2's experiments: its ping-pong on the real network, too, with these hosts, on each of
-    /// which `fabricast papers --answer` runs
-    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
-    pub live: Vec<IpAddr>,
-    /// Instead of all that: answer the host with this address, that runs --live, until interrupted
-    #[arg(long, value_name = "ADDR", exclusive = true)]
-    pub answer: Option<IpAddr>,
-}
-
-#[derive(clap::Args, Debug)]
-pub struct Model {
-    /// Whose cluster
-    #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
-    pub calibration: Calibrated,
-    /// Numbers of nodes [default: those that the paper looks at]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
-    pub nodes: Vec<u64>,
-    /// Sizes, e.g. 4,2K,1M (p1, p4) [default: those that the paper looks at]
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = units::size)]
-    pub sizes: Vec<u64>,
-    /// Numbers of groups, co-roots and the root (p1) [default: 2,8,128]
-    #[arg(long, value_name = "K,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub groups: Vec<u64>,
-    /// Numbers of channels (p4) [default: 2,4,8,16,32]
-    #[arg(long, value_name = "C,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub channels: Vec<u64>,
-    /// Processes on each node (p4) [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub per_node: Option<u64>,
-    /// Partners in a round of the barrier (p2) [default: 1,2,3,7,15]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub ways: Vec<u64>,
-    /// Use this value instead of the calibrated one; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
-    pub set: Vec<(String, f64)>,
-    /// Print the calibrated values, each with unit, kind and origin, and nothing else
-    #[arg(long, conflicts_with = "claims")]
-    pub values: bool,
-    /// Print the paper's results beside the model's, and nothing else
-    #[arg(long)]
-    pub claims: bool,
-    /// Everything as JSON, one line each
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `t_pp_us=7.5`.
-fn assignment(s: &str) -> Result<(String, f64), String> {
-    let Some((name, value)) = s.split_once('=') else {
-        return Err("needs a name and a value, e.g. t_pp_us=7".into());
-    };
-    match value.trim().parse() {
-        Ok(value) => Ok((name.trim().to_owned(), value)),
-        Err(_) => Err(format!("{value:?} is not a number, e.g. t_pp_us=7")),
-    }
-}
-
 /// `239.1.2.3`, `239.1.2.3:5000`, `ff15::1`, `[ff15::1]:5000`.
 fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (ip, port) = match s.parse::<std::net::SocketAddr>() {
@@ -664,14 +409,6 @@ mod tests {
     fn the_command_line_is_sound() {
         use clap::CommandFactory;
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn assignments() {
-        assert_eq!(assignment("t_pp_us=7.5"), Ok(("t_pp_us".into(), 7.5)));
-        for bad in ["t_pp_us", "t_pp_us=", "t_pp_us=x"] {
-            assert!(assignment(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

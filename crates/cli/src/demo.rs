@@ -22,8 +22,8 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use crate::args;
-use crate::output::{bar, table};
-use crate::units;
+use fabricast_console::units;
+use fabricast_console::{bar, table};
 
 /// Length of the file if there is space. A copy of it takes about a second on the default link,
 /// which is what is seen as long as two cores serve seven receivers at that rate.

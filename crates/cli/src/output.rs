@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal, Write};
 
 use fabricast::error::{Error, exit};
 use fabricast::text::{escaped, harmless};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use fabricast_console::bar;
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::args::Net;
@@ -128,67 +129,10 @@ fn plain(line: &str) -> String {
     out
 }
 
-/// The exit code of a command that was to end with `code`, once what it says has been written. A
-/// reader that has gone away (a closed pipe) has read enough.
-pub fn written(result: io::Result<()>, code: u8) -> u8 {
-    match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("fabricast: writing to standard output: {e}");
-            exit::IO
-        }
-        _ => code,
-    }
-}
-
 /// Whether somebody at a terminal can be asked: standard input is one, and is not another job's.
 /// The kernel stops a process that was started in the background (`&`) when it reads.
 pub fn reads_terminal() -> bool {
     let stdin = std::io::stdin();
     let others = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|g| g != rustix::process::getpgrp());
     stdin.is_terminal() && !others
-}
-
-/// The one bar that there is.
-pub fn bar(len: u64) -> ProgressBar {
-    let bar =
-        ProgressBar::with_draw_target(Some(len.max(1)), ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
-        .expect("the template is sound")
-        .progress_chars("=> ");
-    bar.set_style(style);
-    bar
-}
-
-/// A table: columns as wide as they need, the first two to the left, numbers to the right.
-pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |c: usize| {
-        let cells = rows.iter().map(|r| r[c].chars().count());
-        cells.chain([head[c].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    let head: Vec<String> = head.iter().map(|h| h.to_string()).collect();
-    for row in std::iter::once(&head).chain(rows) {
-        let cells = row.iter().zip(&widths).enumerate();
-        let line: Vec<String> = cells
-            .map(|(c, (cell, &w))| match c {
-                0 | 1 => format!("{cell:<w$}"),
-                _ => format!("{cell:>w$}"),
-            })
-            .collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// The same table as Markdown.
-pub fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let head: Vec<String> = head.iter().map(|h| h.to_string()).collect();
-    let sides: Vec<String> = (0..head.len())
-        .map(|c| if c < 2 { "---" } else { "---:" }.to_string())
-        .collect();
-    let rows: String = rows.iter().map(|row| line(row)).collect();
-    format!("{}{}{rows}", line(&head), line(&sides))
 }

@@ -15,7 +15,7 @@ use fabricast::transfer::{self, RecvEvent};
 use crate::args;
 use crate::output::{Output, reads_terminal};
 use crate::send::net_options;
-use crate::units;
+use fabricast_console::units;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {

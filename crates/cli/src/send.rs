@@ -16,8 +16,9 @@ use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
 use fabricast::transport::udp::{self, Interface};
 
 use crate::args;
-use crate::output::{Output, reads_terminal, table};
-use crate::units;
+use crate::output::{Output, reads_terminal};
+use fabricast_console::table;
+use fabricast_console::units;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {

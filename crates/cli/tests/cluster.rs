@@ -512,32 +512,6 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     drop(other);
 }
 
-#[test]
-fn round_trips_of_the_network_stand_beside_the_simulated_ones() {
-    let cluster = cluster!(2, &SLOW);
-    let asker = cluster.address("h1", 4);
-    let hosts = ["h2", "h3"];
-    let answering = hosts.map(|h| cluster.start(h, &["papers", "--answer", &asker]));
-    let live = hosts.map(|h| cluster.address(h, 4)).join(",");
-    let args = ["papers", "p2", "--quick", "--json", "--live", &live];
-    let end = cluster.start("h1", &args).end().expect(0);
-    let mut tables = end.all("table").filter(|t| {
-        let title = t["title"].as_str().unwrap();
-        title.starts_with("live") || title == "LoP, live"
-    });
-    let trips = tables.next().unwrap()["rows"].clone();
-    for (row, peers) in [(&trips[0], "1"), (&trips[1], "2")] {
-        let us = |column: usize| -> f64 { row[column].as_str().unwrap().parse().unwrap() };
-        assert_eq!(row[0], peers);
-        assert!(0.0 < us(1) && us(1) <= us(2) && us(4) < us(3), "{row}");
-    }
-    assert_eq!(tables.next().unwrap()["rows"].as_array().unwrap().len(), 2);
-    for run in answering {
-        run.signal(Signal::INT);
-        run.end().expect(0);
-    }
-}
-
 /// A host of the network that uses the sender's address can neither end a transfer nor stop it.
 #[test]
 fn forged_datagrams_stop_nobody() {

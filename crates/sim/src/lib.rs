@@ -3,20 +3,15 @@
 
 pub mod barrier;
 pub mod baseline;
-pub mod bench;
-pub mod calibration;
 mod check;
 mod cluster;
-pub mod compare;
 pub mod fabric;
 pub mod fault;
 mod host;
 mod hostile;
 mod liar;
-pub mod model;
 pub mod object;
-pub mod papers;
-mod parallel;
+pub mod parallel;
 mod queue;
 pub mod scenario;
 pub mod skew;
@@ -29,7 +24,6 @@ mod words;
 pub mod workload;
 
 pub use baseline::{Baseline, Timing, measure};
-pub use calibration::{Calibration, Testbed};
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use scenario::Scenario;
 pub use soak::{

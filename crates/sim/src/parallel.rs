@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 /// Does the jobs `0 .. count` on `threads` threads. After each, `done` is called in the caller's
 /// thread with the job and what it came to; no more jobs begin when it answers `false`.
-pub(crate) fn jobs<T: Send>(
+pub fn jobs<T: Send>(
     count: u64,
     threads: usize,
     work: impl Fn(u64) -> T + Sync,

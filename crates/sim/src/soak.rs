@@ -27,7 +27,7 @@ pub struct Verdict {
 impl Verdict {
     /// The command that repeats it.
     pub fn repeat(&self) -> String {
-        format!("fabricast sim run {}", self.seed)
+        format!("fabricast-lab sim run {}", self.seed)
     }
 }
 

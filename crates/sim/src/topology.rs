@@ -61,7 +61,7 @@ impl Topology {
     }
 
     /// Hosts below a switch of each level, the root switch last.
-    pub(crate) fn spans(&self, hosts: usize) -> Vec<usize> {
+    pub fn spans(&self, hosts: usize) -> Vec<usize> {
         let mut spans = Vec::new();
         let mut span = 1usize;
         for &f in &self.fanout {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use cargo_metadata::MetadataCommand;
+use cargo_metadata::{Metadata, MetadataCommand};
 use fabricast_tidy::packages::{Policy, needed};
 use fabricast_tidy::{Exceptions, RULES, Tree, exceptions_path, root};
 
@@ -27,19 +27,30 @@ fn exceptions_are_for_rules_that_exist() {
     }
 }
 
+fn metadata() -> Metadata {
+    let mut command = MetadataCommand::new();
+    command.manifest_path(root().join("Cargo.toml"));
+    command.exec().unwrap()
+}
+
 #[test]
 fn licences_and_versions_are_those_of_deny_toml() {
     let policy = std::fs::read_to_string(root().join("deny.toml")).unwrap();
     let policy = Policy::parse(&policy).unwrap();
-    let manifest = root().join("Cargo.toml");
-    let metadata = MetadataCommand::new()
-        .manifest_path(manifest)
-        .exec()
-        .unwrap();
+    let metadata = metadata();
     let packages = needed(&metadata);
     assert!(packages.len() > 10, "{packages:?}");
     let wrong = policy.judge(packages);
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_product_does_not_carry_the_laboratory() {
+    let metadata = metadata();
+    for (name, ..) in needed(&metadata) {
+        let laboratory = ["fabricast-sim", "fabricast-lab", "plotters"].contains(&name);
+        assert!(!laboratory, "the product depends on {name}");
+    }
 }
 
 #[test]

@@ -1,0 +1,12 @@
+//! What the commands of this project share at a terminal: numbers with units, tables, a bar,
+//! signals.
+#![forbid(unsafe_code)]
+
+mod bar;
+mod signals;
+mod table;
+pub mod units;
+
+pub use bar::bar;
+pub use signals::watch_signals;
+pub use table::{markdown, table};

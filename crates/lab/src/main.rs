@@ -1,0 +1,40 @@
+//! The `fabricast-lab` command: what is simulated (`sim`), what the papers' models say (`model`),
+//! and both beside what the papers measured (`papers`). Only `papers --live` uses a network.
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod live;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use fabricast::error::Error;
+use fabricast_console::watch_signals;
+
+use args::{Args, Command, SimCommand};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let interrupt = match watch_signals(ends_in_order(&args.command)) {
+        Ok(interrupt) => interrupt,
+        Err(e) => return command::fail(&Error::io("watching for signals", e)).into(),
+    };
+    ExitCode::from(match args.command {
+        Command::Sim(a) => command::sim::run(&a, &interrupt),
+        Command::Model(a) => command::model::run(&a),
+        Command::Papers(a) => command::papers::run(&a, &interrupt),
+    })
+}
+
+/// Whether a command that is interrupted has something to tell or to tidy up.
+fn ends_in_order(command: &Command) -> bool {
+    match command {
+        Command::Papers(_) => true,
+        Command::Sim(sim) => matches!(
+            sim.command,
+            SimCommand::Soak { .. } | SimCommand::Compare(_)
+        ),
+        Command::Model(_) => false,
+    }
+}

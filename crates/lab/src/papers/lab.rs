@@ -1,0 +1,250 @@
+//! How the papers measure, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed as
+//! calibrated.
+//!
+//! Nothing is lost in them, so that time-outs are long and the rate is fixed far above what
+//! processors can do: what is measured is what messages cost, and what a scheme makes wait for
+//! what.
+
+use std::time::Duration;
+
+use fabricast::collective::Algorithm;
+use fabricast::proto::rng::Rng;
+use fabricast::proto::{Barrier, Scheme, Time};
+
+use crate::model::Simulated;
+use crate::model::rounds;
+use fabricast_sim::Scenario;
+use fabricast_sim::Trace;
+use fabricast_sim::fault::Pause;
+use fabricast_sim::workload::{After, BarrierPlan, Cost, GroupPlan, StreamPlan};
+use fabricast_sim::{Baseline, Timing, measure};
+use fabricast_sim::{Cluster, Failure};
+
+/// Bytes per second at which a pacer lets pass whatever processors send.
+const RATE: u64 = 40_000_000_000;
+/// Far longer than any test that loses nothing needs.
+const TIME_OUT: Duration = Duration::from_secs(10);
+/// When the root begins: all others have posted by then.
+const START: Duration = Duration::from_millis(100);
+/// Broadcasts or barriers before those that are timed (P4.11).
+pub const WARM_UPS: usize = 20;
+/// Bytes of an application's acknowledgement (P1.12).
+const ANSWER: u64 = 4;
+/// The longest payload of a message between two that is one datagram here.
+const MESSAGE_MAX: u64 = 32_768;
+
+/// A testbed with so many of its hosts in use.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bed {
+    /// What it costs.
+    pub simulated: Simulated,
+    /// How many hosts, the root among them.
+    pub hosts: usize,
+}
+
+fn us(d: Duration) -> f64 {
+    d.as_nanos() as f64 / 1e3
+}
+
+impl Bed {
+    fn equip(&self, mut s: Scenario) -> Scenario {
+        s.costs = self.simulated.costs;
+        s.topology = self.simulated.topology.clone();
+        s.overhead = 0;
+        // A library looks for acknowledgements between any two packets that it sends.
+        (s.batch, s.sends_at_once) = (1, 1);
+        s.rate = Some(RATE);
+        s.receive_buffer = 64 << 20;
+        s.judged = false;
+        s
+    }
+
+    /// Broadcasts of one length by multicast.
+    fn multicast(&self, scheme: &Scheme, bytes: u64, count: usize) -> Scenario {
+        let chunk = self.simulated.payload_bytes;
+        let mut s = self.equip(Scenario::bulk(self.hosts, bytes, chunk));
+        s.scheme = scheme.clone();
+        s.scheme.detect.ask_min = TIME_OUT;
+        s.scheme.detect.ask_max = TIME_OUT;
+        s.streams[0].lens = vec![bytes; count];
+        s.streams[0].start = START;
+        s
+    }
+
+    /// Broadcasts of one length by messages along a binomial tree.
+    fn binomial(&self, bytes: u64, count: usize) -> Scenario {
+        let chunk = bytes.clamp(64, MESSAGE_MAX) as u32;
+        let mut b = Baseline::new(Algorithm::Binomial, bytes, chunk);
+        b.lens = vec![bytes; count];
+        b.segment = 0;
+        b.start = START;
+        let mut s = self.equip(Scenario::baseline(self.hosts, b));
+        // Network cards acknowledge messages between two by themselves: that costs no processor and
+        // waits for none.
+        s.costs.word = Cost::default();
+        s.sends_at_once = usize::MAX;
+        s
+    }
+
+    /// P1.12: the root broadcasts, one receiver answers, `count` times; the receivers take turns.
+    /// The time of a turn less that of a message, in microseconds, for the receiver that is reached
+    /// last.
+    pub fn latency_by_turns(
+        &self,
+        scheme: &Scheme,
+        bytes: u64,
+        count: usize,
+    ) -> Result<f64, Failure> {
+        let two = Bed {
+            hosts: 2,
+            ..self.clone()
+        };
+        let message = turn_us(two.multicast(scheme, ANSWER, count), 1, count)? / 2.0;
+        let mut most = 0.0f64;
+        for host in 1..self.hosts {
+            let turn = turn_us(self.multicast(scheme, bytes, count), host, count)?;
+            most = most.max(turn - message);
+        }
+        Ok(most)
+    }
+
+    /// One broadcast by multicast: until the last receiver has it, by one clock, in microseconds.
+    pub fn latency(&self, scheme: &Scheme, bytes: u64) -> Result<f64, Failure> {
+        Ok(us(measure(&self.multicast(scheme, bytes, 1))?.slowest))
+    }
+
+    /// One broadcast by messages: until the last receiver has it, by one clock, in microseconds.
+    /// Without acknowledgements in the background, turns would show the same.
+    pub fn original_latency(&self, bytes: u64) -> Result<f64, Failure> {
+        Ok(us(measure(&self.binomial(bytes, 1))?.slowest))
+    }
+
+    /// Broadcasts back to back, after warm-ups: the time of each, in microseconds, until the root
+    /// knows that all have them (P1.12, P4.11).
+    pub fn each(&self, scheme: &Scheme, bytes: u64, count: usize) -> Result<f64, Failure> {
+        // A scheme that synchronises ends with a synchronisation.
+        let round = match scheme.feedback.asked_only {
+            true => scheme.broadcasts as usize,
+            false => 1,
+        };
+        steady(count, round, |n| self.multicast(scheme, bytes, n))
+    }
+
+    /// The same by messages.
+    pub fn original_each(&self, bytes: u64, count: usize) -> Result<f64, Failure> {
+        steady(count, 1, |n| self.binomial(bytes, n))
+    }
+
+    /// Barriers back to back, after warm-ups: the time of each, in microseconds, by the last to
+    /// leave (P2 section 4.1).
+    pub fn barrier_each(&self, barrier: Barrier, count: usize) -> Result<f64, Failure> {
+        let mut s = self.equip(Scenario::new(self.hosts));
+        s.sends_at_once = usize::MAX; // what leaves together costs less
+        s.groups.push(GroupPlan {
+            members: (0..self.hosts).collect(),
+            chunk: self.simulated.payload_bytes,
+            start: 0,
+        });
+        let mut plan = BarrierPlan::new(0, vec![barrier; WARM_UPS + count]);
+        plan.start = START;
+        s.barriers.push(plan);
+        let outcome = Cluster::new(&s, Trace::silent()).run()?;
+        let left = |n: usize| outcome.crossings[0][n - 1].left.iter().max().copied();
+        let took = left(WARM_UPS + count)
+            .unwrap_or_default()
+            .since(left(WARM_UPS).unwrap_or_default());
+        Ok(us(took) / count as f64)
+    }
+
+    /// P1.12: after a barrier the root broadcasts at once, each receiver up to `skew` later: the
+    /// mean time that a process spends in the broadcast, in microseconds, over `times` broadcasts.
+    pub fn inside_us(
+        &self,
+        scheme: &Scheme,
+        bytes: u64,
+        skew: Duration,
+        times: u64,
+    ) -> Result<f64, Failure> {
+        let root = self.simulated.costs.group.send_ns(bytes);
+        self.skewed(&self.multicast(scheme, bytes, 1), root, skew, times)
+    }
+
+    /// The same by messages.
+    pub fn original_inside_us(
+        &self,
+        bytes: u64,
+        skew: Duration,
+        times: u64,
+    ) -> Result<f64, Failure> {
+        let children = u64::from(rounds(self.hosts as u64));
+        let root = children * self.simulated.costs.message.send_ns(bytes);
+        self.skewed(&self.binomial(bytes, 1), root, skew, times)
+    }
+
+    /// The root leaves as soon as it has sent, after `root_ns`. A receiver that has not entered
+    /// neither looks at the network nor passes anything on.
+    fn skewed(
+        &self,
+        scenario: &Scenario,
+        root_ns: u64,
+        skew: Duration,
+        times: u64,
+    ) -> Result<f64, Failure> {
+        let mut inside_ns = times * root_ns;
+        for seed in 0..times {
+            let mut rng = Rng::new(seed);
+            let mut late = vec![Duration::ZERO; self.hosts];
+            let mut s = scenario.clone();
+            for (host, late) in late.iter_mut().enumerate().skip(1) {
+                *late = Duration::from_nanos(rng.below(skew.as_nanos() as u64 + 1));
+                s.faults.pauses.push(Pause {
+                    host,
+                    at: START,
+                    length: *late,
+                });
+            }
+            let Timing { completed, .. } = measure(&s)?;
+            let receivers = completed.iter().zip(&late).skip(1);
+            inside_ns += receivers
+                .map(|(done, late)| done.saturating_sub(*late).as_nanos() as u64)
+                .sum::<u64>();
+        }
+        Ok(inside_ns as f64 / 1e3 / (times * self.hosts as u64) as f64)
+    }
+}
+
+/// The time of each of `count` broadcasts after the warm-ups, in microseconds; both in whole
+/// rounds.
+fn steady(
+    count: usize,
+    round: usize,
+    scenario: impl Fn(usize) -> Scenario,
+) -> Result<f64, Failure> {
+    let whole = |n: usize| n.next_multiple_of(round);
+    let took = |n| Ok(us(measure(&scenario(n))?.completed[0]));
+    let (first, count) = (whole(WARM_UPS), whole(count));
+    Ok((took(first + count)? - took(first)?) / count as f64)
+}
+
+/// The time of a turn, in microseconds: after each broadcast `host` sends the root a message, and
+/// only then comes the next one.
+fn turn_us(mut s: Scenario, host: usize, count: usize) -> Result<f64, Failure> {
+    let group = match s.hosts {
+        2 => 0, // the pair is the group
+        _ => {
+            s.groups.push(GroupPlan {
+                members: vec![0, host],
+                chunk: s.groups[0].chunk,
+                start: 0,
+            });
+            1
+        }
+    };
+    let mut back = StreamPlan::new(group, host, vec![ANSWER; count]);
+    back.after = Some(After { stream: 0, lag: 0 });
+    s.streams[0].after = Some(After { stream: 1, lag: 1 });
+    s.streams.push(back);
+    let answered = Cluster::new(&s, Trace::silent()).run()?.received_at[0];
+    let began = Time(START.as_nanos() as u64);
+    Ok(us(answered.since(began)) / count as f64)
+}
