@@ -25,8 +25,7 @@ typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
 typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *);
 
 /* The library's entry of this name. A module that was loaded privately, as Python does, may keep it
- * to itself:
- * then what it would call is called. */
+ * to itself: then what it would call is called. */
 #define LIBRARY(type, name)     \
     static type *library;       \
     if (!library)               \

@@ -1,11 +1,15 @@
 /* What the parts of the shim share. Only the entry points are seen from outside.
  *
- *   shim      the calls of C, the beginning and the end        fortran   the calls of Fortran place
- *   what is known of a communicator                  elements  datatypes as bytes scope
- *   contexts: processes that know each other         watch     those that are lost tally     what
- *   is counted, and told at the end         tune      who is faster (verdict: how it is kept)
- *   sockets   the MPI library's connections, which wake a rank that waits in a call of ours windows
- *   of one-sided communication
+ *   shim      the calls of C, the beginning and the end
+ *   fortran   the calls of Fortran
+ *   place     what is known of a communicator
+ *   elements  datatypes as bytes
+ *   scope     contexts: processes that know each other
+ *   watch     those that are lost
+ *   tally     what is counted, and told at the end
+ *   tune      who is faster (verdict: how it is kept)
+ *   sockets   the MPI library's connections, which wake a rank that waits in a call of ours
+ *   windows   of one-sided communication
  */
 #ifndef FABRICAST_SHIM_H
 #define FABRICAST_SHIM_H

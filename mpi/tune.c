@@ -2,9 +2,10 @@
  * measured (P2.4), once for each shape of a job, and kept in a file (verdict.c). Nobody waits for
  * that when a communicator is made.
  *
- *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it from
- *   rank 0 first use     of a communicator: what follows for as many ranks as it has MPI_Finalize
- *   of a job that found nothing, and made use of us: measures, for later jobs
+ *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it
+ *                 from rank 0
+ *   first use     of a communicator: what follows for as many ranks as it has
+ *   MPI_Finalize  of a job that found nothing, and made use of us: measures, for later jobs
  *
  * With FABRICAST_TUNE=now MPI_Init measures. What counts is the slowest rank's time; that of every
  * sample all ranks know, and so agree on how many there are and when it has been enough.
@@ -26,9 +27,8 @@ enum { WORTH_CALLS = 48 };
  * it. */
 static const uint64_t end_ns = 3000000000, now_ns = 6000000000;
 /* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or
- * of so many operations.
- * What follows a pause is slower for a while, and not with all alike: this part of a sample more
- * goes before what counts. */
+ * of so many operations. What follows a pause is slower for a while, and not with all alike: this
+ * part of a sample more goes before what counts. */
 enum { WARM_PART = 12, SAMPLES = 3, SAMPLE_PART = 200, OPERATIONS_MAX = 2000, BEFORE_PART = 4 };
 
 static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};

@@ -6,15 +6,25 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 
 static int keyval = MPI_KEYVAL_INVALID;
-static atomic_int count;
+static int count;
+/* The bell says whether there are windows: it changes together with their number. */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
+static void counts(int more) {
+    pthread_mutex_lock(&counting);
+    int before = count;
+    count += more;
+    if (!before != !count)
+        sockets_busy(count != 0);
+    pthread_mutex_unlock(&counting);
+}
 
 static int window_goes(MPI_Win win, int key, void *value, void *extra) {
     (void)win, (void)key, (void)value, (void)extra;
-    if (atomic_fetch_sub(&count, 1) == 1)
-        sockets_busy(0);
+    counts(-1);
     return MPI_SUCCESS;
 }
 
@@ -31,8 +41,8 @@ void windows_end(void) {
 void window_comes(int status, MPI_Win win) {
     if (status != MPI_SUCCESS || !shim.on || keyval == MPI_KEYVAL_INVALID)
         return;
-    if (PMPI_Win_set_attr(win, keyval, NULL) == MPI_SUCCESS && atomic_fetch_add(&count, 1) == 0)
-        sockets_busy(1);
+    if (PMPI_Win_set_attr(win, keyval, NULL) == MPI_SUCCESS)
+        counts(1);
 }
 
 /* Every call that makes one: what it takes, and how these are passed on. The last is the window. */

@@ -1,7 +1,6 @@
 /*
  * What the benchmarks share: options, times, and a table as the OSU benchmarks print it, with one
- * column more:
- * when the slowest rank had it.
+ * column more: when the slowest rank had it.
  *
  *   --sizes=A,B,...   bytes, default as each program says
  *   --iterations=N    for the smallest size; larger ones get fewer, by their bytes

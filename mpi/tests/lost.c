@@ -3,9 +3,8 @@
  * kill|fork|wait|return|finalize|measure`: each rank writes to DIRECTORY/RANK, which is there when
  * its host is cut off, too. The victim kills itself (kill), and leaves a child behind (fork), or
  * waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return)
- * learn of it and go on without it;
- * those that call MPI_Finalize then (finalize), or are in it, measuring who is faster (measure),
- * must end, too.
+ * learn of it and go on without it; those that call MPI_Finalize then (finalize), or are in it,
+ * measuring who is faster (measure), must end, too.
  */
 #include <mpi.h>
 #include <signal.h>

@@ -122,8 +122,12 @@ fn plain(line: &str) -> String {
     for c in line.chars() {
         match harmless(c) {
             true => out.push(c),
-            // All of them have numbers of four digits.
-            false => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // Beyond U+FFFF JSON has two escapes for a character.
+            false => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
         }
     }
     out

@@ -363,8 +363,8 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
             .parse()
             .unwrap()
     };
-    // A hundred announcements name a port where nobody listens: a connection is tried
-    // once, and seldom after that.
+    // Announcements every 10 ms name a port where nobody listens: a connection is tried once, and
+    // seldom after that.
     let mut recv = cluster.start("h2", &any);
     let before = opened();
     let announcing = announce(own.into(), 2500);
@@ -373,7 +373,7 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
         trying["reason"].as_str().unwrap().contains("in vain"),
         "{trying}"
     );
-    std::thread::sleep(Duration::from_millis(500));
+    announcing.until(50);
     assert!((1..4).contains(&(opened() - before)));
     drop((announcing, recv));
 

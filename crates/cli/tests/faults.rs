@@ -664,6 +664,21 @@ fn a_name_that_is_no_utf_8_is_told_of() {
     assert_eq!(end.one("listening")["name"], "file");
     let text = end.one("notice")["text"].to_string();
     assert!(text.contains("not UTF-8"), "{text}");
+
+    // Nor does a destination of such a name keep anything from programs.
+    let source = dir.file("source", 1000);
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let dest = path.with_file_name(std::ffi::OsStr::from_bytes(b"b\xff"));
+    command.arg("recv").arg(&dest);
+    command.args(["--json", "--from", &address]);
+    let end = Run::spawn(command).end().expect(0);
+    for event in ["connected", "done"] {
+        let path = end.one(event)["path"].as_str().unwrap();
+        assert!(path.ends_with("b\u{fffd}"), "{path}");
+    }
+    send.end().expect(0);
+    same(&source, &dest);
 }
 
 /// Ctrl-C is told once, and a reader that has gone away is no panic.

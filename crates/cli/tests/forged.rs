@@ -354,8 +354,8 @@ fn a_third_host_gets_one_small_question_and_nothing_else() {
 
 #[test]
 fn no_file_name_does_anything_to_a_terminal() {
-    const NAME: &str = "in\u{202e}gpj\u{200b}\u{1b}[2J\n.exe";
-    const SHOWN: &str = r"in\u{202e}gpj\u{200b}\u{1b}[2J\n.exe";
+    const NAME: &str = "in\u{202e}gpj\u{200b}\u{e0041}\u{1b}[2J\n.exe";
+    const SHOWN: &str = r"in\u{202e}gpj\u{200b}\u{e0041}\u{1b}[2J\n.exe";
     let harmless = |words: &str| {
         words
             .lines()

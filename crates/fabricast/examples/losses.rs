@@ -3,10 +3,10 @@
 //! One root broadcasts messages of one packet each to receivers that are threads of this process,
 //! each with sockets of its own on the loopback. Every node, the root too, drops a share of all
 //! that it receives: data, repairs, questions and feedback alike, drawn for each node by itself.
-//! Messages leave in bursts of 1, 1, 2 and 8, with a pause after each:
-//! within a burst the next packet shows that one is missing, at its end the root's question does.
-//! What is printed is [`Counters::losses`] of each receiver, and of all together; the bytes of
-//! every message are checked.
+//! Messages leave in bursts of 1, 1, 2 and 8, with a pause after each: within a burst the next
+//! packet shows that one is missing, at its end the root's question does. What is printed is
+//! [`Counters::losses`] of each receiver, and of all together; the bytes of every message are
+//! checked.
 
 use std::collections::VecDeque;
 use std::error::Error;

@@ -210,7 +210,8 @@ pub struct SendOptions {
     pub reach: ReachRule,
     /// When to start.
     pub start: StartRule,
-    /// How many receivers may come from one address, or from one prefix of 64 bits with IPv6.
+    /// How many receivers may come from one address; with IPv6 from one prefix of 64 bits, unless
+    /// it is that of the sender's own link.
     pub per_host: usize,
     /// Smallest datagram in bytes that a receiver may have: the packets of all are no larger. With
     /// a smaller one of its own ([`NetOptions::datagram`]) the sender admits receivers with that.

@@ -57,6 +57,11 @@ pub fn shown(path: &Path) -> String {
     escaped(&path.to_string_lossy()).into_owned()
 }
 
+/// A path for programs, as a JSON line has it: with U+FFFD for bytes that are no UTF-8.
+pub(crate) fn told<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
 /// Bytes for people.
 pub fn bytes(n: u64) -> String {
     let units = [

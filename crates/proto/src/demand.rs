@@ -91,9 +91,8 @@ impl Demand {
     }
 
     /// Member `who` lacks this part of a block, as it was when flight `as_of` had reached it
-    /// (`None`:
-    /// unknown). What was sent later (or may have been) is on its way, until the last of it was
-    /// sent `rto` ago. Returns how many packets are wanted for it that were not.
+    /// (`None`: unknown). What was sent later (or may have been) is on its way, until the last of
+    /// it was sent `rto` ago. Returns how many packets are wanted for it that were not.
     pub fn note(
         &mut self,
         now: Time,

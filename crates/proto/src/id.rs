@@ -18,8 +18,8 @@ pub struct OpId(pub u32);
 pub struct Session(pub u64);
 
 /// Names a payload that the driver holds for the core, or the operation of which a transmission
-/// reads:
-/// transmissions of one operation carry equal tokens, and each is told to [`crate::Node::sent`].
+/// reads: transmissions of one operation carry equal tokens, and each is told to
+/// [`crate::Node::sent`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use super::BOUND;
@@ -19,7 +20,11 @@ impl Peer {
     }
 
     /// Accepts the next receiver.
+    #[track_caller]
     pub fn accept(listener: &TcpListener) -> Peer {
+        let mut comes = [PollFd::new(listener, PollFlags::IN)];
+        let bound = BOUND.try_into().unwrap();
+        assert_eq!(poll(&mut comes, Some(&bound)).unwrap(), 1, "nobody comes");
         let (stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(BOUND)).unwrap();
         Peer(stream)

@@ -1,5 +1,5 @@
-//! Real processes of the command, watched through their JSON lines. Nothing sleeps: a test waits
-//! for an event, and every wait has a bound.
+//! Real processes of the command, watched through their JSON lines. A test waits for an event, and
+//! every wait has a bound.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod attacks;
@@ -442,6 +442,7 @@ pub const ANNOUNCED: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 255, 76, 40), 7642);
 /// Announces a file again and again until it is dropped, as a false sender would.
 pub struct Announcing {
     stop: Arc<AtomicBool>,
+    said: Receiver<()>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -460,14 +461,23 @@ impl Announcing {
     pub fn saying(socket: UdpSocket, bytes: Vec<u8>) -> Announcing {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let (tell, said) = channel();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let _ = socket.send_to(&bytes, ANNOUNCED);
+                let _ = tell.send(());
                 thread::sleep(Duration::from_millis(10));
             }
         });
         let thread = Some(thread);
-        Announcing { stop, thread }
+        Announcing { stop, said, thread }
+    }
+
+    /// Waits until it has announced so many times since the start, or since the last wait.
+    pub fn until(&self, count: usize) {
+        for _ in 0..count {
+            self.said.recv_timeout(BOUND).unwrap();
+        }
     }
 }
 

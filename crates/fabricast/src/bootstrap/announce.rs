@@ -402,12 +402,7 @@ impl Listener {
             if now >= until || matches!(found, Found::One(_)) {
                 return Ok(found);
             }
-            let due = [self.asker.next, self.senders.sure()];
-            let due = due.into_iter().flatten().fold(until, Instant::min);
-            // One that is over is waited for no longer, and the shortest wait is no spin.
-            let pause = due
-                .saturating_duration_since(now)
-                .max(Duration::from_millis(1));
+            let pause = pause(now, until, [self.asker.next, self.senders.sure()]);
             let [group, asked] = wait(self.group.as_ref().ok(), Some(&self.asker.socket), pause)?;
             let nobody = self.senders.since.is_none();
             if group {
@@ -564,6 +559,16 @@ impl Senders {
     }
 }
 
+/// How long to wait at `now` for the first of what is due, and until `until` at most. What is over
+/// is waited for no longer, and the shortest wait is no spin.
+fn pause(now: Instant, until: Instant, due: [Option<Instant>; 2]) -> Duration {
+    let due = due.into_iter().flatten().filter(|at| *at > now);
+    let first = due.fold(until, Instant::min);
+    first
+        .saturating_duration_since(now)
+        .max(Duration::from_millis(1))
+}
+
 fn is_nothing(e: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(e.kind(), Interrupted | TimedOut | WouldBlock)
@@ -620,6 +625,21 @@ mod tests {
     fn every_500(from: u32, to: u32, session: u64, port: u16) -> Vec<(u32, u64, u16)> {
         let times = (from..=to).step_by(500);
         times.map(|at| (at, session, port)).collect()
+    }
+
+    #[test]
+    fn what_is_over_is_waited_for_no_longer() {
+        let now = Instant::now();
+        let in_ms = |ms: u64| now + Duration::from_millis(ms);
+        let over = now.checked_sub(Duration::from_secs(1));
+        for (due, ms) in [
+            ([None, None], 100),
+            ([Some(in_ms(30)), Some(in_ms(50))], 30),
+            ([Some(in_ms(30)), over], 30),
+            ([over, over], 100),
+        ] {
+            assert_eq!(pause(now, in_ms(100), due), Duration::from_millis(ms));
+        }
     }
 
     #[test]

@@ -32,13 +32,10 @@ const STRANGERS: usize = 64;
 /// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks
 /// need some time after it.
 const UNREACHABLE: Duration = Duration::from_secs(6);
-/// A peer that does not take five bytes for so long is as good as gone.
-const WRITE: Duration = Duration::from_secs(2);
 
 /// A group in which an operation did not match ends this long after that is known here, at whoever
-/// noticed it, too:
-/// what was called before may still be under way, here or at those who have it from here, and comes
-/// to its end.
+/// noticed it, too: what was called before may still be under way, here or at those who have it
+/// from here, and comes to its end.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Session and rank: the first bytes on a connection.
@@ -278,7 +275,6 @@ impl Peers {
         for line in &lines {
             let set_up = || {
                 tune(&line.stream, UNREACHABLE)?;
-                line.stream.set_write_timeout(Some(WRITE))?;
                 line.stream.set_nonblocking(true)
             };
             set_up().map_err(fails)?;

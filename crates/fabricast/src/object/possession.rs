@@ -1,9 +1,9 @@
 //! Proof that a receiver has the file: a keyed hash over samples of it, read back from its disk.
 //!
 //! The key comes with the hash of the list, when every block has been read, and chooses the
-//! samples:
-//! until then nobody can know which bytes will be asked for. What is hashed is bounded, so that the
-//! proof costs a receiver about a millisecond, and the sender as much for all of them together.
+//! samples: until then nobody can know which bytes will be asked for. What is hashed is bounded, so
+//! that the proof costs a receiver about a millisecond, and the sender as much for all of them
+//! together.
 
 use std::collections::BTreeSet;
 

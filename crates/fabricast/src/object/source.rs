@@ -27,6 +27,7 @@ use super::{
 };
 use crate::bell::Bell;
 use crate::error::Error;
+use crate::text::shown;
 
 /// Blocks in the cache.
 const SLOTS: usize = 96;
@@ -329,7 +330,7 @@ impl Content {
 
     /// Whether the file is as it was when it was opened; if not, why not.
     pub fn check_version(&self) -> Result<(), String> {
-        let path = self.path.display();
+        let path = shown(&self.path);
         let meta = self.file.metadata();
         let now = Version::of(&meta.map_err(|e| format!("reading {path}: {e}"))?);
         let then = &self.version;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::bootstrap::message::Tally;
 use crate::error::{Error, exit};
+use crate::text;
 
 /// What happens at a sender.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -289,6 +290,7 @@ pub enum RecvEvent {
         /// Its length in bytes.
         len: u64,
         /// Where it goes.
+        #[serde(serialize_with = "text::told")]
         path: PathBuf,
     },
     /// The transfer has begun.
@@ -318,6 +320,7 @@ pub enum RecvEvent {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecvReport {
     /// The file.
+    #[serde(serialize_with = "text::told")]
     pub path: PathBuf,
     /// Its length in bytes.
     pub len: u64,

@@ -427,7 +427,9 @@ impl<'a> Gathering<'a> {
     /// Only who is prepared has its seat for certain: of the others the oldest makes room.
     fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         let preparing = self.members.len() - self.joining().count();
-        if preparing >= PREPARING || self.members.len() >= self.options.start.max_receivers {
+        // Those of the other family take no seat from these.
+        let taken = self.present() + preparing;
+        if preparing >= PREPARING || taken >= self.options.start.max_receivers {
             let oldest = self
                 .members
                 .iter()
@@ -666,22 +668,21 @@ mod tests {
     use super::*;
     use crate::object::testing::scratch;
 
-    #[test]
-    fn one_host_chooses_no_network_for_others() {
+    /// Lets `act` see a sender that listens and to which nobody has come.
+    fn gathering(mut options: SendOptions, act: impl FnOnce(Gathering<'_>)) {
         let dir = scratch();
         std::fs::write(dir.join("f"), "bytes").unwrap();
-        let mut options = SendOptions {
-            announce: false,
-            port: 0,
-            ..SendOptions::default()
-        };
+        (options.announce, options.port) = (false, 0);
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
-        let (content, bell) = (
-            Content::open(&dir.join("f")).unwrap(),
-            crate::bell::Bell::new(),
-        );
+        let content = Content::open(&dir.join("f")).unwrap();
+        let bell = crate::bell::Bell::new();
         let open = Gathering::open(content, "f".into(), 7, &options, bell, &mut |_| ());
-        let mut gathering = open.unwrap();
+        act(open.unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A receiver that comes from `address` to `local`.
+    fn receiver(address: &str, local: &str, stage: Stage) -> Member {
         let hello = Hello {
             version: VERSION,
             name: "x".into(),
@@ -690,12 +691,23 @@ mod tests {
             datagram: 1472,
             window_bytes: 1 << 24,
         };
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
+        let (peer, node) = (PeerKey::default(), NodeId(1));
+        let mut member = Member::new(peer, node, at(address), at(local), hello);
+        member.stage = stage;
+        member
+    }
+
+    #[test]
+    fn one_host_chooses_no_network_for_others() {
+        gathering(SendOptions::default(), |gathering| {
+            chooses_no_network(gathering);
+        });
+    }
+
+    fn chooses_no_network(mut gathering: Gathering<'_>) {
         let mut come = |address: &str, local: &str, family, near: &str| {
-            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
-            let (address, local) = (at(address), at(local));
-            let peer = PeerKey::default();
-            let mut member = Member::new(peer, NodeId(1), address, local, hello.clone());
-            member.stage = Stage::Joining;
+            let member = receiver(address, local, Stage::Joining);
             gathering.members.push(member);
             assert_eq!(gathering.family(), Some(family));
             assert_eq!(gathering.near(), Some(near.parse().unwrap()));
@@ -713,8 +725,27 @@ mod tests {
         for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
             come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
         }
-        drop(gathering);
-        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Seats of the other family, which cannot take part, fill the transfer for nobody.
+    #[test]
+    fn who_prepares_is_not_put_out_for_the_other_family() {
+        let mut options = SendOptions::default();
+        options.start.max_receivers = 4;
+        gathering(options, |mut gathering| {
+            let four = |stage| receiver("10.0.0.2", "10.0.0.1", stage);
+            let six = || receiver("2001:db8::2", "2001:db8:0:1::1", Stage::Joining);
+            let members = [four(Stage::Joining), six(), six(), six()];
+            gathering.members.extend(members);
+            gathering.members.push(four(Stage::Preparing));
+            gathering.make_room(&mut |_| ());
+            assert_eq!(gathering.members.len(), 5);
+            // With three more of its own, it is the one that makes room.
+            let members = [(); 2].map(|()| four(Stage::Joining));
+            gathering.members.extend(members);
+            gathering.make_room(&mut |_| ());
+            assert_eq!(gathering.members.len(), 6);
+        });
     }
 
     #[test]

@@ -636,7 +636,7 @@ impl<'a> Receiving<'a> {
         self.fresh = true;
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
-            Heard::Message(ToReceiver::Root { hash, key }) => {
+            Heard::Message(ToReceiver::Root { hash, key }) if self.root.is_none() => {
                 let key = blake3::Hash::from_hex(key)
                     .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
                 let challenge = Challenge::new(key.into(), self.landing.len());

@@ -4,8 +4,7 @@
 //! `p1`, `p2` and `p4` are the testbeds: they take their values from the calibration, make the
 //! parameters for a size and a number of nodes, and add what an equation leaves out. `claims` lists
 //! the papers' results; `claim` sets them beside the models' and tells which of them were
-//! calibrated;
-//! `predict` makes tables for whatever is asked.
+//! calibrated; `predict` makes tables for whatever is asked.
 //!
 //! Times are microseconds in `f64`. Numbers of nodes that are no power of two, which P1 leaves
 //! out, take as many rounds as the next one.

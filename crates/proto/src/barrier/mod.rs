@@ -41,8 +41,7 @@ pub enum Barrier {
     /// Up a binomial spanning tree and down again (Tzeng, Kongmunvattana).
     Bst,
     /// Everybody exchanges words with the rank whose number differs in one bit, for each bit in
-    /// turn (Brooks);
-    /// ranks beyond the largest power of two are represented by one below it.
+    /// turn (Brooks); ranks beyond the largest power of two are represented by one below it.
     Butterfly,
     /// Ours: up a tree; then one multicast to the group releases everybody.
     Release {

@@ -1,9 +1,8 @@
 //! Who sends words to whom in which round: all that tells one barrier from another.
 //!
 //! Rounds are numbered alike at all ranks, and a word that is sent in a round is waited for in the
-//! same round;
-//! a rank that has nothing to do in a round passes through it. In a round a rank sends first and
-//! waits then.
+//! same round; a rank that has nothing to do in a round passes through it. In a round a rank sends
+//! first and waits then.
 
 use super::Barrier;
 use crate::limits;

@@ -22,8 +22,7 @@ impl Root {
     }
 
     /// Member `i` of the group's lane lacks these packets, of which those before `upto` are to be
-    /// repaired.
-    /// Returns how many repairs are news.
+    /// repaired. Returns how many repairs are news.
     pub(super) fn note_blocks(
         &mut self,
         now: Time,

@@ -37,8 +37,8 @@ pub struct Scheme {
     /// than its share (P1.10); else each may send as if it were alone.
     pub credits: bool,
     /// An object of at most so many bytes is copied when it is sent, so that the caller is done
-    /// with it at once;
-    /// a longer one is read where it is until everybody has it (P1.7, P4.8). Zero: none is copied.
+    /// with it at once; a longer one is read where it is until everybody has it (P1.7, P4.8). Zero:
+    /// none is copied.
     pub copied: u32,
 }
 
@@ -154,8 +154,7 @@ pub enum How {
 impl Scheme {
     /// Ours: receivers notice gaps and say so, together with what they have (P1.15); what several
     /// lack is mended at once. While much is sent, throughput comes first and a repair may take
-    /// some milliseconds;
-    /// what is missing at the end is repaired within a few round trips.
+    /// some milliseconds; what is missing at the end is repaired within a few round trips.
     pub fn auto() -> Scheme {
         Scheme {
             told: Told::Root,

@@ -3,8 +3,7 @@
 //!
 //! Who lacks a packet, and whom it has been sent again to, are sets of members beside the slots.
 //! They are touched only when a packet is reported; where they would be too large, two take the
-//! place of all:
-//! who asked first, and the others.
+//! place of all: who asked first, and the others.
 
 mod sets;
 mod slots;

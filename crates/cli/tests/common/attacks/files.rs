@@ -92,7 +92,7 @@ pub fn changed_while_sent(place: &impl Place) {
 pub fn changed_when_proven(place: &impl Place) {
     let dir = Scratch::new();
     let flush = Flush::new(&dir);
-    let source = dir.file("source", 100_000);
+    let source = dir.file("a\u{1b}[2Jsource", 100_000);
     let before = std::fs::read(&source).unwrap();
     let (send, address) = place.sender(&source, &["--no-announce"]);
     let recv = flush.held(place, &address, "r0", &dir.path("copy"));
@@ -103,6 +103,7 @@ pub fn changed_when_proven(place: &impl Place) {
     let sent = send.end().expect(10);
     assert_eq!(sent.result("r0")["state"], "verified");
     assert!(sent.stderr.contains("was written to"), "{}", sent.stderr);
+    assert!(!sent.stderr.contains('\u{1b}'), "{:?}", sent.stderr);
     recv.end().expect(0);
     assert!(std::fs::read(dir.path("copy")).unwrap() == before);
 }
