@@ -100,11 +100,14 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
             vec![
                 r.way.into(),
                 format!("{:.2} s", r.seconds),
-                format!(
-                    "{} ({:.2} x the file)",
-                    units::bytes(r.wire_bytes),
-                    r.wire_bytes as f64 / size.max(1) as f64
-                ),
+                match size {
+                    0 => units::bytes(r.wire_bytes),
+                    _ => format!(
+                        "{} ({:.2} x the file)",
+                        units::bytes(r.wire_bytes),
+                        r.wire_bytes as f64 / size as f64
+                    ),
+                },
                 r.repairs.to_string(),
                 r.injected.to_string(),
             ]

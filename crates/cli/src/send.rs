@@ -31,7 +31,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let by_hand = options.start.by_hand.clone();
     let mut tell = |event: SendEvent| {
         out.event(&event);
-        say(&mut out, &event, args, by_hand.is_some());
+        say(&mut out, &event, args, &options);
         if let (SendEvent::Listening { .. }, Some(pressed)) = (&event, &by_hand) {
             await_enter(pressed.clone());
         }
@@ -84,7 +84,8 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
         || args.max_receivers.is_some()
         || args.min_wait.is_some()
         || args.max_wait.is_some();
-    let by_hand = !chosen && !args.net.json && reads_terminal();
+    let talks = !args.net.json && !args.net.quiet;
+    let by_hand = !chosen && talks && reads_terminal();
     let start = StartRule::default();
     let defaults = SendOptions::default();
     SendOptions {
@@ -149,13 +150,14 @@ pub fn net_options(net: &args::Net) -> NetOptions {
 fn await_enter(pressed: Arc<AtomicBool>) {
     thread::spawn(move || {
         let mut line = String::new();
-        if std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
+        // Also if it was pressed too early.
+        while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
             pressed.store(true, Ordering::Relaxed);
         }
     });
 }
 
-fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
+fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOptions) {
     match event {
         SendEvent::Listening {
             address,
@@ -184,10 +186,12 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
                 ));
             }
             out.say(match dest {
-                "." => "'.' is where it goes.",
-                _ => "FILE is where it goes: the file's own name needs another one there.",
+                "." => "'.' is the destination: a directory or a file.",
+                _ => {
+                    "Replace FILE by a file name: a name like this one has no place in a directory."
+                }
             });
-            if by_hand {
+            if options.start.by_hand.is_some() {
                 out.say("Press Enter to start when all are connected.");
             }
         }
@@ -262,9 +266,14 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, by_hand: bool) {
             );
             out.progress(*slowest, *len, text);
         }
-        SendEvent::Slow { receiver } => out.say(&format!(
-            "! {receiver} keeps the others waiting (--slow drop would go on without it)"
-        )),
+        SendEvent::Slow { receiver } => {
+            let what = match options.slow {
+                Slow::Wait => "--slow drop would go on without it",
+                Slow::Alive => "it is left behind if this goes on; --slow wait would wait",
+                Slow::Drop => "it is left behind",
+            };
+            out.say(&format!("! {receiver} keeps the others waiting ({what})"));
+        }
         SendEvent::Verified { .. } => {}
         SendEvent::Failed {
             receiver, reason, ..
@@ -363,16 +372,19 @@ fn describe(report: &SendReport) -> String {
             0 => String::new(),
             n => format!("; {n} refused;"),
         };
+        let multiple = match report.len {
+            0 => String::new(),
+            len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
+        };
         let goodput = report.len as f64 / report.seconds.max(1e-9);
         text.push_str(&format!(
-            "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire ({:.3} x), {} repairs\n",
+            "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
             units::bytes(report.len),
             report.verified(),
             report.receivers.len(),
             report.seconds,
             units::bits(goodput),
             units::bytes(t.wire_bytes),
-            t.wire_bytes as f64 / report.len.max(1) as f64,
             t.repairs_multicast + t.repairs_unicast,
         ));
     }

@@ -314,6 +314,13 @@ fn what_is_announced_is_taken_with_consent_alone() {
     let mut no = ask();
     no.input("n\n");
     assert_eq!(no.end(), Some(9));
+    // Whoever says yes to a file that has no place is told at once, by the exit code.
+    std::fs::write(home.join("plain"), "mine").unwrap();
+    let mut exists = ask();
+    exists.input("y\n");
+    exists.until("exists already");
+    assert_eq!(exists.end(), Some(1));
+    std::fs::remove_file(home.join("plain")).unwrap();
     let interrupted = ask();
     interrupted.signal(Signal::INT);
     assert_eq!(interrupted.end(), Some(130));
@@ -370,7 +377,10 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
     let announcing = announce(own.into(), 2500);
     let trying = recv.until("trying", |_| true);
     assert!(
-        trying["reason"].as_str().unwrap().contains("in vain"),
+        trying["reason"]
+            .as_str()
+            .unwrap()
+            .contains("cannot be used"),
         "{trying}"
     );
     announcing.until(50);

@@ -486,6 +486,29 @@ fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
     assert!(end.stderr.contains("u{202e}"), "{}", end.stderr);
 }
 
+/// Enter that is pressed before anybody is there starts nothing later.
+#[test]
+fn enter_counts_when_somebody_is_there() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("send").arg(&source);
+    command.args(["--port", "0", "--interface", "127.0.0.1", "--no-announce"]);
+    let mut send = Terminal::start(command);
+    let said = send.until("Press Enter").to_owned();
+    send.input("\n");
+    send.until("nobody is connected yet");
+    let (_, from) = said.split_once("--from ").unwrap();
+    let from = from.split_whitespace().next().unwrap();
+    let recv = receiver(from, "r0", &dir.path("copy"), &[]);
+    let said = send.until("1 connected");
+    assert!(!said.contains("Starting"), "{said}");
+    send.input("\n");
+    recv.end().expect(0);
+    assert_eq!(send.end(), Some(0));
+    same(&source, &dir.path("copy"));
+}
+
 #[test]
 fn nothing_is_asked_quietly_or_in_the_background() {
     let dir = Scratch::new();

@@ -78,8 +78,8 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trouble::Unheard => f.write_str(
-                "nobody announces a transfer here by IPv4 multicast; name the sender with --from \
-                 HOST",
+                "nobody announces a transfer here by IPv4 multicast (one that has started is \
+                 announced no longer); name the sender with --from HOST",
             ),
             Trouble::Unanswered => write!(f, "it does not answer; {UNREACHABLE}"),
             Trouble::Unreachable(why) => f.write_str(why),
@@ -93,7 +93,7 @@ impl fmt::Display for Trouble {
                 listed(&offers.iter().collect::<Vec<_>>())
             ),
             Trouble::GivenUp(offer, why) => {
-                write!(f, "{} was found, in vain: {why}", listed(&[offer]))
+                write!(f, "{} cannot be used: {why}", listed(&[offer]))
             }
         }
     }
@@ -125,10 +125,11 @@ pub fn check_dest(options: &RecvOptions) -> Result<(), Error> {
             let slash = dest.as_os_str().as_encoded_bytes().ends_with(b"/");
             if slash || !parent.is_dir() {
                 let missing = if slash { dest } else { parent };
-                return Err(Error::Usage(format!(
-                    "there is no directory {}; make it first",
-                    missing.display()
-                )));
+                let what = missing.display();
+                return Err(Error::Usage(match missing.exists() {
+                    true => format!("{what} is a file, not a directory"),
+                    false => format!("there is no directory {what}; make it first"),
+                }));
             }
             Ok(())
         }
@@ -337,14 +338,18 @@ impl<'a> Finder<'a> {
     /// The error at the deadline.
     fn late(&self) -> Error {
         let waited = spoken(self.options.start_timeout);
-        let whom = self.options.from.as_deref().unwrap_or("any sender");
         let trouble = &self.trouble;
+        let what = match (&self.options.from, trouble) {
+            (Some(from), _) => format!("could not reach {from}"),
+            (None, Trouble::Unheard) => "found no sender".into(),
+            (None, _) => "found no sender that can be used".into(),
+        };
         let before = match &self.given_up {
             Some(before) if before != trouble => format!("; before that, {before}"),
             _ => String::new(),
         };
         Error::Timeout(format!(
-            "could not reach {whom} within {waited} (--start-timeout): {trouble}{before}"
+            "{what} within {waited} (--start-timeout): {trouble}{before}"
         ))
     }
 }
@@ -485,7 +490,7 @@ impl Ear {
             match answer.recv_timeout(TICK) {
                 Ok(Some(chosen)) if chosen < offers.len() => return Ok(offers[chosen].clone()),
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Refused("no offer was taken".into()));
+                    return Err(Error::Refused("you have declined the offer".into()));
                 }
                 // What is announced meanwhile is not to wait until it is stale.
                 Err(RecvTimeoutError::Timeout) => {
@@ -509,13 +514,16 @@ fn why(addresses: &[SocketAddr], error: &io::Error) -> String {
 }
 
 fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
+    if from.is_empty() {
+        return Err(Error::Usage("the sender's name is empty".into()));
+    }
     // An IPv6 address must not be taken for a host and a port.
     if let Ok(ip) = from.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![(ip, bootstrap::PORT).into()]);
     }
     if let Some((_, port)) = from.rsplit_once(':')
         && port.bytes().all(|b| b.is_ascii_digit())
-        && port.parse::<u16>().is_err()
+        && port.parse::<u16>().map_or(true, |port| port == 0)
     {
         return Err(Error::Usage(format!(
             "cannot look up the sender {from}: its port is no number from 1 to 65535"

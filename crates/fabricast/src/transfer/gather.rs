@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::NodeId;
@@ -145,6 +146,11 @@ impl<'a> Gathering<'a> {
             let present = self.present();
             if present == 0 {
                 first = None;
+                let by_hand = self.options.start.by_hand.as_ref();
+                if by_hand.is_some_and(|pressed| pressed.swap(false, Ordering::Relaxed)) {
+                    let text = "nobody is connected yet, so there is nothing to start".into();
+                    tell(SendEvent::Notice { text });
+                }
             } else if first.is_none() {
                 first = Some(now);
             }
@@ -236,8 +242,13 @@ impl<'a> Gathering<'a> {
         let port = self.rendezvous.address().port();
         let refused = match self.refusals.count() {
             0 => String::new(),
-            1 => "1 came and was refused (above)".into(),
-            n => format!("{n} came and were refused (above)"),
+            1 => "1 came and was refused".into(),
+            n => format!("{n} came and were refused"),
+        };
+        let other = match self.joining().count() - self.present() {
+            0 => String::new(),
+            1 => ", and 1 came by the other of IPv4 and IPv6, which does not count".into(),
+            n => format!(", and {n} came by the other of IPv4 and IPv6, which do not count"),
         };
         Error::NoReceivers(match self.present() {
             0 if !refused.is_empty() => {
@@ -248,8 +259,8 @@ impl<'a> Gathering<'a> {
                  receivers, and does a firewall let them reach TCP port {port} here?"
             ),
             n => format!(
-                "only {n} of {} receivers connected within {waited}{}{refused}; start the others, \
-                 or let it begin without them with --max-wait",
+                "only {n} of {} receivers connected within {waited}{other}{}{refused}; start the \
+                 others, or let it begin without them with --max-wait",
                 rule.min_receivers,
                 if refused.is_empty() { "" } else { ", and " }
             ),

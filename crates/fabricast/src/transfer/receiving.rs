@@ -18,7 +18,7 @@ use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bell::Bell;
 use crate::bootstrap::message::{Hello, Start, Tally, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard, PORT_MIN};
-use crate::config::{Offer, RecvOptions};
+use crate::config::{Accept, Offer, RecvOptions};
 use crate::driver::Driver;
 use crate::error::{Error, exit, spoken};
 use crate::net::{self, Clock, Net, random};
@@ -69,7 +69,7 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
         let result = match (joined, found) {
             (Ok(joined), _) => take_part(&mut control, joined, options, &bell, tell),
             // Whoever was found may be no sender, or no honest one: the true one may be there, too.
-            (Err(error), Some(offer)) if !is_ours(&error) => {
+            (Err(error), Some(offer)) if !is_ours(&error, &options.accept) => {
                 finder.give_up(offer, &error);
                 say_why(&mut control, &error, stranger);
                 continue;
@@ -83,11 +83,14 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
     }
 }
 
-/// Whether no other sender could help.
-fn is_ours(error: &Error) -> bool {
+/// Whether no other sender could help, or somebody wants this very file, which has no place here.
+fn is_ours(error: &Error, accept: &Accept) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
         Error::Interrupted | Error::Timeout(_) => true,
+        Error::Exists(_) | Error::NoSpace { .. } | Error::TooLong { .. } | Error::Usage(_) => {
+            matches!(accept, Accept::Asked(_))
+        }
         Error::Io { source, .. } => {
             matches!(
                 source.kind(),
