@@ -681,6 +681,29 @@ fn a_name_that_is_no_utf_8_is_told_of() {
     same(&source, &dest);
 }
 
+/// The loopback has no link; without the emulated one multicast would be the slower way.
+#[test]
+fn the_demo_charges_each_copy_to_its_link() {
+    let args = ["demo", "--size", "2M", "--receivers", "3"];
+    let link = ["--link", "50Mbit", "--loss", "0"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let output = command.args(args).args(link).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = |way: &str| {
+        let mut lines = text.lines().filter(|l| l.starts_with(way));
+        let line = lines.find(|l| l.contains("x the file")).unwrap();
+        let (seconds, rest) = line[way.len()..].trim().split_once(" s ").unwrap();
+        let (_, multiple) = rest.split_once('(').unwrap();
+        let multiple = multiple.split(' ').next().unwrap();
+        (seconds.parse::<f64>().unwrap(), multiple.parse().unwrap())
+    };
+    let (_, once): (_, f64) = row("multicast");
+    let (seconds, each): (_, f64) = row("unicast");
+    assert!(once < 1.5 && each > 2.9, "{text}");
+    // No faster than the link: three copies of 2 MiB at 50 Mbit/s.
+    assert!(seconds > 0.95, "{text}");
+}
+
 /// Ctrl-C is told once, and a reader that has gone away is no panic.
 #[test]
 fn the_demo_ends_quietly() {

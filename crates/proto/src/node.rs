@@ -34,6 +34,13 @@ const ANSWERED: usize = 32;
 const ANSWERS_MAX: usize = 8;
 /// Who asks again after such a pause is not in the midst of one proof.
 const PAUSE: Duration = Duration::from_secs(10);
+/// All members together give one prober an answer each time this has passed, in the long run: so
+/// whoever asks in its name turns little on it. In a larger group than so many members each gives
+/// as many answers as in one of this size, because a proof asks each of them.
+const ANSWER_EVERY: Duration = Duration::from_micros(625);
+const ANSWER_EVERY_MEMBERS: u32 = 8;
+/// A member gives one prober so many answers at once.
+const ANSWERS_AT_ONCE: u32 = 64;
 
 /// One process's end of the protocol.
 pub struct Node {
@@ -70,9 +77,8 @@ struct Group {
     reach: BTreeMap<NodeId, Reach>,
     /// Members that took more than one probe to answer, and how many.
     probes: BTreeMap<NodeId, u32>,
-    /// Of each member whose probes were heard here, when the last one was, and how many since the
-    /// last pause.
-    heard: BTreeMap<NodeId, (Time, u32)>,
+    /// The members whose probes were heard here.
+    heard: BTreeMap<NodeId, Heard>,
     /// Members that were there once: what still comes from them is foreign.
     gone: BTreeSet<NodeId>,
     root: Option<Root>,
@@ -85,6 +91,17 @@ struct Group {
     timer: Option<Time>,
 }
 
+/// What was heard of a member that probes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Heard {
+    /// When its last probe came.
+    at: Time,
+    /// Its probes since the last pause.
+    probes: u32,
+    /// When the answers that were given to it will have been paid for.
+    paid: Time,
+}
+
 impl Group {
     /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a
     /// large group it may wait for any of many, who would all answer.
@@ -92,16 +109,26 @@ impl Group {
         if self.members.binary_search(&from).is_err() {
             return 0;
         }
-        let (at, probes) = self.heard.entry(from).or_insert((now, 0));
-        let again = now.since(*at) < PAUSE;
-        *probes = if again { probes.saturating_add(1) } else { 1 };
-        *at = now;
+        let heard = self.heard.entry(from).or_default();
+        let again = now.since(heard.at) < PAUSE;
+        heard.probes = if again {
+            heard.probes.saturating_add(1)
+        } else {
+            1
+        };
+        heard.at = now;
         let answering = match probe.flags & flag::MULTICAST != 0 {
             true => self.members.len(),
             false => 1,
         };
         let most = (ANSWERED / answering).clamp(1, ANSWERS_MAX);
-        (*probes as usize).min(most)
+        let wanted = heard.probes.min(most as u32);
+        let each = ANSWER_EVERY * (self.members.len() as u32).min(ANSWER_EVERY_MEMBERS);
+        heard.paid = heard.paid.max(now);
+        let owed = heard.paid.since(now).as_nanos() / each.as_nanos();
+        let copies = wanted.min(ANSWERS_AT_ONCE.saturating_sub(owed as u32));
+        heard.paid = heard.paid + each * copies;
+        copies as usize
     }
 
     /// This node's stream to the group.

@@ -481,6 +481,8 @@ fn who_forges_words_ends_no_barrier() {
             net.tell(1, 0, Frame::Reply(reply));
         }
         net.run(ms(60));
+        // What else such a word says is not believed either.
+        assert_eq!(net.completed(), [0; 3], "{word:?}");
         net.enter(1, CENTRAL);
         net.silence();
         assert_eq!(net.completed(), [1; 3], "{word:?}");

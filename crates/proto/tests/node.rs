@@ -424,6 +424,18 @@ fn asks(outputs: &[(Output, Vec<u8>)], op: OpId) -> wire::Query {
 /// Node `from` replies that its operation is `meant`. Whether the node now says that `op` does not
 /// match.
 fn told(n: &mut Node, from: u32, query: &wire::Query, meant: Option<(Seq, u64)>, op: OpId) -> bool {
+    told_at(n, Time(3), from, query, meant, op)
+}
+
+/// As [`told`], at this time.
+fn told_at(
+    n: &mut Node,
+    now: Time,
+    from: u32,
+    query: &wire::Query,
+    meant: Option<(Seq, u64)>,
+    op: OpId,
+) -> bool {
     let at = Reached {
         count: Seq(0),
         round: 0,
@@ -436,9 +448,9 @@ fn told(n: &mut Node, from: u32, query: &wire::Query, meant: Option<(Seq, u64)>,
         barrier: None,
         ended: false,
     };
-    n.packet(Time(3), Time(3), &header(from), &Frame::Reply(reply));
+    n.packet(now, now, &header(from), &Frame::Reply(reply));
     let mismatch = Output::Event(Event::Mismatch(op));
-    drain(n, Time(3)).iter().any(|o| o.0 == mismatch)
+    drain(n, now).iter().any(|o| o.0 == mismatch)
 }
 
 #[test]
@@ -473,6 +485,31 @@ fn forged_data_of_another_length_are_no_mismatch() {
     assert!(frames_of(&more).all(|f| !matches!(f.1, Frame::Query(_))));
     let placement = flagged(&mut n, 0, 0, CHUNK as usize, 0);
     assert!(matches!(placement, Placement::Write(_)));
+}
+
+/// Each packet of another length could cause a question, and so a packet of this node.
+#[test]
+fn forged_data_that_the_root_does_not_know_of_cause_few_questions() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let op = post(&mut n, 1, 0, 2 * u64::from(CHUNK))
+        .expect("posted")
+        .expect("numbered");
+    let mut asked = 0;
+    for ms in 1..=300 {
+        let now = Time::ZERO + Duration::from_millis(ms);
+        flagged_at(&mut n, now, 0, 0, 1, 0);
+        let said = drain(&mut n, now);
+        let queries = frames_of(&said).filter_map(|(_, frame)| match frame {
+            Frame::Query(q) => Some(q),
+            _ => None,
+        });
+        for query in queries.collect::<Vec<_>>() {
+            asked += 1;
+            assert!(!told_at(&mut n, now, 0, &query, None, op));
+        }
+    }
+    assert!((1..=4).contains(&asked), "{asked}");
 }
 
 #[test]
@@ -949,6 +986,47 @@ fn who_lacks_a_short_one_that_is_posted_asks_for_all_that_it_can_hold() {
     assert_eq!(missing(&mut n), [].into(), "what is posted is here");
 }
 
+/// A forged packet names a burst that never was. A receiver that believed it would tell nothing of
+/// the true ones for 200 ms, and the root would not learn how fast it may send.
+#[test]
+fn true_packets_overrule_a_burst_that_never_was() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    post(&mut n, 1, 0, 100 * u64::from(CHUNK)).expect("posted");
+    let payload = [1; CHUNK as usize];
+    let mut come = |now: Time, burst: u16, seq: u32| {
+        let mut header = header(0);
+        header.flight = burst;
+        let frame = Frame::Data(wire::Data {
+            group: GroupId(1),
+            origin: wire::Origin::Source(Seq(0)),
+            seq: Seq(seq),
+            flags: 0,
+            payload: &payload,
+        });
+        n.packet(now, now, &header, &frame);
+        let said = drain(&mut n, now);
+        let frames = frames_of(&said).map(|(_, frame)| frame);
+        let told = frames.filter_map(|frame| match frame {
+            Frame::Feedback(f) => Some(f.flight),
+            _ => None,
+        });
+        told.last()
+    };
+    let mut told = Vec::new();
+    for seq in 0..90 {
+        let now = Time::ZERO + Duration::from_millis(u64::from(seq) + 1);
+        // Ten packets a burst; the forged packet repeats one.
+        if seq == 20 {
+            come(now, 0x7000, 19);
+        }
+        told.extend(come(now, 1 + (seq / 10) as u16, seq).map(|burst| (seq, burst)));
+    }
+    let (last, burst) = *told.last().expect("reports");
+    assert!(last > 60, "{told:?}");
+    assert_eq!(u32::from(burst), 1 + last / 10, "{told:?}");
+}
+
 /// Member 1 answers a probe: the one that came by multicast, or by unicast.
 fn answer(node: &mut Node, from: u32, now: Time, head: &[u8]) {
     let datagram = wire::decode(head).expect("a probe");
@@ -1378,4 +1456,27 @@ fn each_of_two_that_go_on_asking_is_answered_ever_more_often() {
         answers.push(drain(&mut n, Time(3)).len());
     }
     assert_eq!(answers, [2, 4, 6, 8]);
+}
+
+/// A host that forges probes in a member's name turns few answers on it, however many it sends.
+#[test]
+fn probes_are_answered_so_often_a_second_and_no_more() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let mut answers = 0;
+    for ms in 1..=1000 {
+        let now = Time::ZERO + Duration::from_millis(ms);
+        for nonce in 0..10 {
+            let probe = wire::Probe {
+                group: GroupId(1),
+                nonce,
+                flags: 0,
+                only: None,
+            };
+            n.packet(now, now, &header(0), &Frame::Probe(probe));
+            answers += drain(&mut n, now).len();
+        }
+    }
+    // The three members together 1600 in a second, and each 64 at once.
+    assert!((590..=605).contains(&answers), "{answers}");
 }

@@ -1,5 +1,5 @@
-//! Datagrams that have no business here: noise, pieces, other sessions, strangers, and ghosts of
-//! datagrams that were delivered long ago.
+//! Datagrams that have no business here: noise, pieces, other sessions, strangers, bursts that
+//! never were, and ghosts of datagrams that were delivered long ago.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -58,11 +58,12 @@ impl Hostile {
             let i = self.rng.below(self.recent.len() as u64) as usize;
             Some(Rc::clone(&self.recent[i]))
         };
-        let mut bytes = match (&known, self.rng.below(6)) {
+        let mut bytes = match (&known, self.rng.below(7)) {
             (None, _) | (_, 0) => self.noise(),
             (Some(p), 1) => self.truncated(&p.bytes),
             (Some(p), 2) => self.other_session(&p.bytes),
             (_, 3) => self.stranger(),
+            (Some(p), 4) => self.other_burst(&p.bytes),
             (Some(p), _) => return (self.again(host, p), Rc::clone(p)),
         };
         bytes.truncate(60_000);
@@ -110,6 +111,15 @@ impl Hostile {
         let byte = 8 + self.rng.below(8) as usize;
         if let Some(b) = bytes.get_mut(byte) {
             *b ^= 1 << self.rng.below(8);
+        }
+        bytes
+    }
+
+    /// As it was sent, but of a burst that never was.
+    fn other_burst(&mut self, of: &[u8]) -> Vec<u8> {
+        let mut bytes = of.to_vec();
+        if let Some(number) = bytes.get_mut(2..4) {
+            number.copy_from_slice(&(self.rng.bits() as u16).to_be_bytes());
         }
         bytes
     }

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams in the
-name of who sends them, with its address and port.
+"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams in
+the name of who sends them, with its address and port.
 
-usage: forge.py mismatch|sync|job GROUP PORT INTERFACE
+usage: forge.py mismatch|sync|burst|job GROUP PORT INTERFACE
 
 mismatch   a data packet of another length
 sync       a sync that announces packets far behind the end
+burst      data packets, repeated ones and some behind the window, of bursts that never were, until
+           it is terminated
 job        of all ranks of an MPI job, until it is terminated: data packets of another length, of the
            broadcasts that come next, and words that say that there are no more barriers
 
@@ -105,6 +107,29 @@ def forge_job(raw, s, to):
                     forged[1] += 1
 
 
+def forge_bursts(raw, s, to):
+    """Some each 50 ms: a receiver believes a burst's number for 200 ms. Says how many, and in whose
+    name."""
+    forged, name, due = 0, None, 0.0
+    signal.signal(signal.SIGTERM, lambda *_: s.close())
+    while True:
+        try:
+            packet, source = s.recvfrom(65536)
+            if len(packet) <= 32 or packet[16] != DATA or time.monotonic() < due:
+                continue
+            due = time.monotonic() + 0.05
+            name = source[0]
+            flight, group, op, seq = struct.unpack(">H16xIII", packet[2:32])
+            head = packet[:2] + struct.pack(">H", (flight + 0x7000) % 2**16)
+            send(raw, source, to, head + packet[4:])
+            # Far behind the window: nothing of it can be checked.
+            behind = struct.pack(">BBHIII", DATA, 0, 17, group, op, (seq + 2**20) % 2**32) + b"x"
+            send(raw, source, to, head + packet[4:16] + behind)
+            forged += 2
+        except OSError:
+            return {"count": forged, "source": name}
+
+
 def main():
     kind, group, port, interface = sys.argv[1:]
     to = (group, int(port))
@@ -112,8 +137,9 @@ def main():
     raw.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
     with listen(*to, interface) as s:
         tell(event="hears")
-        if kind == "job":
-            tell(event="forged", **forge_job(raw, s, to))
+        until_terminated = {"job": forge_job, "burst": forge_bursts}.get(kind)
+        if until_terminated:
+            tell(event="forged", **until_terminated(raw, s, to))
             return
         for _ in range(FORGED):
             header, *numbers, source = data(s)

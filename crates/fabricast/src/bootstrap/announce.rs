@@ -225,9 +225,10 @@ impl Speaker {
             return;
         };
         if self.allowance.take(now) {
-            // The kernel refuses addresses that only a router reaches.
+            // The kernel refuses addresses that only a router reaches, and nothing was given.
             let socket = SockRef::from(&self.socket);
-            let _ = socket.send_to_with_flags(&answer, &from.into(), libc::MSG_DONTROUTE);
+            let sent = socket.send_to_with_flags(&answer, &from.into(), libc::MSG_DONTROUTE);
+            self.allowance.left += u32::from(sent.is_err());
         }
     }
 }
@@ -696,6 +697,18 @@ mod tests {
         let found = heard(&all, 5000);
         let last = found.last().map(|(_, found)| found);
         assert_eq!(last, Some(&Found::One(offer(1, 1))), "{found:?}");
+    }
+
+    /// Whoever forges announcements takes no more memory than this.
+    #[test]
+    fn so_many_senders_are_kept_and_no_more() {
+        let (now, mut senders) = (Instant::now(), Senders::default());
+        let from = Ipv4Addr::LOCALHOST.into();
+        for port in 2000..2100 {
+            let bytes = serde_json::to_vec(&announcement(1, port)).unwrap();
+            senders.take(&bytes, from, None, now, &|_| true);
+        }
+        assert_eq!(senders.heard.len(), SENDERS_MAX);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const HELLO: Duration = Duration::from_secs(2);
 /// Connections that have not said so, beyond those that missing ranks may have: the oldest is
 /// closed when there are more. Each connection is read as soon as it is accepted, so a rank's is
 /// hardly ever among them.
-const STRANGERS: usize = 64;
+const PENDING_MAX: usize = 64;
 /// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks
 /// need some time after it.
 const UNREACHABLE: Duration = Duration::from_secs(6);
@@ -147,14 +147,14 @@ impl Listener {
     fn greet(&self, session: u64, size: u32, patience: Duration) -> Result<Vec<Line>, Error> {
         let deadline = Instant::now() + patience;
         let mut lines: Vec<Line> = Vec::new();
-        let mut strangers: VecDeque<Stranger> = VecDeque::new();
+        let mut pending: VecDeque<PendingConnection> = VecDeque::new();
         loop {
             let now = Instant::now();
-            for mut stranger in mem::take(&mut strangers) {
-                match stranger.hear(session) {
-                    Greeting::Incomplete if now < stranger.until => strangers.push_back(stranger),
+            for mut connection in mem::take(&mut pending) {
+                match connection.hear(session) {
+                    Greeting::Incomplete if now < connection.until => pending.push_back(connection),
                     Greeting::Rank(rank) if is_missing(rank, &lines, size) => {
-                        lines.push(Line::new(rank, stranger.stream));
+                        lines.push(Line::new(rank, connection.stream));
                     }
                     _ => {}
                 }
@@ -168,26 +168,24 @@ impl Listener {
             }
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if strangers.len() >= STRANGERS + missing {
-                        strangers.pop_front();
+                    if pending.len() >= PENDING_MAX + missing {
+                        pending.pop_front();
                     }
-                    strangers.extend(Stranger::new(stream, now + HELLO));
+                    pending.extend(PendingConnection::new(stream, now + HELLO));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let next = strangers
-                        .front()
-                        .map_or(deadline, |s| s.until.min(deadline));
+                    let next = pending.front().map_or(deadline, |s| s.until.min(deadline));
                     let timeout = next.saturating_duration_since(now).try_into().ok();
                     let mut set = vec![PollFd::new(&self.listener, PollFlags::IN)];
-                    let silent = strangers.iter();
+                    let silent = pending.iter();
                     set.extend(silent.map(|s| PollFd::new(&s.stream, PollFlags::IN)));
                     let _ = poll(&mut set, timeout.as_ref());
                 }
                 // The connection was given up before it was accepted.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A stranger's descriptor may be what is lacking.
-                Err(_) if strangers.pop_front().is_some() => {}
+                // A descriptor of one that is pending may be what is lacking.
+                Err(_) if pending.pop_front().is_some() => {}
                 Err(e) => return Err(Error::io(format!("listening at {}", self.address), e)),
             }
         }
@@ -206,14 +204,14 @@ impl Listener {
 }
 
 /// A connection that has not said yet which rank it is.
-struct Stranger {
+struct PendingConnection {
     stream: TcpStream,
     said: [u8; HELLO_LEN],
     len: usize,
     until: Instant,
 }
 
-/// What has come of a stranger's first bytes.
+/// What has come of the first bytes of a pending connection.
 enum Greeting {
     Incomplete,
     /// It is not of this job, or is closed.
@@ -221,10 +219,10 @@ enum Greeting {
     Rank(u32),
 }
 
-impl Stranger {
-    fn new(stream: TcpStream, until: Instant) -> io::Result<Stranger> {
+impl PendingConnection {
+    fn new(stream: TcpStream, until: Instant) -> io::Result<PendingConnection> {
         stream.set_nonblocking(true)?;
-        Ok(Stranger {
+        Ok(PendingConnection {
             stream,
             said: [0; HELLO_LEN],
             len: 0,
@@ -505,7 +503,7 @@ mod tests {
     /// Connections that say nothing, another session, or a byte now and then, are in the backlog
     /// before the ranks are, and more come all the time.
     #[test]
-    fn strangers_delay_no_rank() {
+    fn silent_connections_delay_no_rank() {
         let listener = listener();
         let address = listener.address();
         let connect = || TcpStream::connect(address).unwrap();
@@ -525,6 +523,35 @@ mod tests {
         assert_eq!(all.connections().count(), 2);
         all.close();
         drop((silent, other, nobody, ranks, later));
+    }
+
+    /// Connections that say nothing take few descriptors: beyond so many the oldest is closed.
+    #[test]
+    fn the_oldest_of_many_silent_connections_is_closed() {
+        let listener = listener();
+        let address = listener.address();
+        let count = PENDING_MAX + 20;
+        let silent: Vec<_> = (0..count)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let greeting = thread::spawn(move || listener.greet(SESSION, 2, JOIN));
+        let closed = || {
+            let is_closed = |stream: &&TcpStream| {
+                stream.set_nonblocking(true).unwrap();
+                let peeked = stream.peek(&mut [0]);
+                !peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+            };
+            silent.iter().filter(is_closed).count()
+        };
+        // Before any of them has been waited for so long that it is closed for that.
+        let until = Instant::now() + HELLO / 2;
+        while closed() < count - PENDING_MAX - 1 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(closed(), count - PENDING_MAX - 1);
+        let rank = Peers::connect(address, SESSION, 1).unwrap();
+        assert_eq!(greeting.join().unwrap().unwrap().len(), 1);
+        drop(rank);
     }
 
     /// A rank by hand, and rank 0's watch.
@@ -586,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_not_come_is_named_however_many_strangers_do() {
+    fn a_rank_that_does_not_come_is_named_however_many_others_do() {
         let listener = listener();
         let address = listener.address();
         let (ends, end) = std::sync::mpsc::channel::<()>();
@@ -597,7 +624,7 @@ mod tests {
                 for mut stream in &streams {
                     let _ = stream.write_all(&SESSION.to_be_bytes()[..1]);
                 }
-                streams.drain(..streams.len().saturating_sub(2 * STRANGERS));
+                streams.drain(..streams.len().saturating_sub(2 * PENDING_MAX));
             }
         });
         let _here = Peers::connect(address, SESSION, 1).unwrap();

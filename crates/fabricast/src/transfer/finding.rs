@@ -572,6 +572,8 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// Reasons that `finder` tells now.
@@ -582,6 +584,32 @@ mod tests {
             other => panic!("{other:?}"),
         });
         reasons
+    }
+
+    /// An address at which there is no sender is tried ever less often, and few are kept in mind.
+    #[test]
+    fn where_a_sender_was_found_in_vain_is_let_alone_ever_longer() {
+        let offer = |port: u16| Offer {
+            address: (Ipv4Addr::new(192, 0, 2, 1), port).into(),
+            name: "file".into(),
+            len: None,
+        };
+        let mut options = RecvOptions::new("copy");
+        options.accept = Accept::Any;
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let mut ear = Ear::new(&options).unwrap();
+        let first = offer(1).address;
+        let pauses = (0..6).map(|_| {
+            ear.let_alone(first);
+            ear.alone[&first].1.as_secs()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [2, 4, 8, 16, 30, 30]);
+        // The time of this one ends last.
+        for port in 2..200 {
+            ear.let_alone(offer(port).address);
+        }
+        assert_eq!(ear.alone.len(), ALONE);
+        assert!(ear.alone.contains_key(&first));
     }
 
     #[test]

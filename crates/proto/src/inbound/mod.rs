@@ -88,6 +88,10 @@ struct Held {
     token: Token,
 }
 
+/// So many packets of earlier bursts, and none of the newest, say that the newest one never was:
+/// on the way packets hardly overtake so many others.
+const EARLIER_MAX: u32 = 2 * limits::FLIGHT_PACKETS;
+
 /// The newest flight that has reached this node.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
@@ -182,6 +186,8 @@ pub struct Inbound {
     /// New packets received, and the newest flight.
     received: u32,
     newest: Option<Newest>,
+    /// Packets of earlier bursts since the newest one's.
+    earlier: u32,
 
     /// Data packets since the last feedback; with skew since this node's turn, and less than none
     /// if that was left out.
@@ -265,6 +271,7 @@ impl Inbound {
             wanted: Vec::new(),
             received: 0,
             newest: None,
+            earlier: 0,
             count: 0,
             due: None,
             last_feedback: None,
@@ -470,26 +477,37 @@ impl Inbound {
         coded: &Coded<'_>,
         node: &mut Shared<'_>,
     ) -> Placement {
-        self.arrive(flight, node.counters);
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
+        let foreign = node.counters.foreign;
         let placement = self.solve(coded, node);
+        if node.counters.foreign != foreign {
+            return placement;
+        }
+        self.arrive(flight, node.counters);
         let last = (coded.sources.last(), coded.flags);
         self.note_loss(now, (filled, high), false, node.counters);
         self.schedule(now, scheme, last, high, filled, false);
         placement
     }
 
-    /// Notes the flight that a packet belongs to.
+    /// Notes the burst that a packet belongs to. A forged packet may name one that never was, so
+    /// many packets of earlier ones overrule the newest.
     fn arrive(&mut self, (flight, arrived): (u16, Time), counters: &mut Counters) {
-        if self
-            .newest
-            .is_none_or(|n| n.is_old(arrived) || (flight.wrapping_sub(n.flight) as i16) > 0)
-        {
+        let ahead = self.newest.map_or(1, |n| match n.is_old(arrived) {
+            true => 1,
+            false => flight.wrapping_sub(n.flight) as i16,
+        });
+        if ahead > 0 || ahead < 0 && self.earlier >= EARLIER_MAX {
             self.newest = Some(Newest {
                 flight,
                 at: arrived,
                 received: self.received,
             });
+            self.earlier = 0;
+        } else if ahead < 0 {
+            self.earlier += 1;
+        } else {
+            self.earlier = 0;
         }
         counters.received += 1;
         self.count += 1;
@@ -541,6 +559,9 @@ impl Inbound {
         let (chunk, len) = (self.chunk, data.payload.len() as u32);
         let last = data.flags & flag::LAST != 0;
         let takes = self.takes();
+        if len > chunk {
+            return None;
+        }
         if !data.seq.before(takes) {
             counters.duplicates += 1;
             // Whoever has sent this has sent what comes before it.
@@ -577,7 +598,7 @@ impl Inbound {
                 }
             }
         } else if let Origin::Source(op) = data.origin
-            && (len > chunk || data.seq.before(op))
+            && data.seq.before(op)
         {
             None
         } else if let Origin::Source(op) = data.origin

@@ -36,9 +36,13 @@ impl Inbound {
         parity: &wire::Parity<'_>,
         node: &mut Shared<'_>,
     ) -> Placement {
-        self.arrive(flight, node.counters);
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
+        let foreign = node.counters.foreign;
         let placement = self.keep(parity, node);
+        if node.counters.foreign != foreign {
+            return placement;
+        }
+        self.arrive(flight, node.counters);
         let last = parity.first + u32::from(parity.packets - 1);
         self.note_loss(now, (filled, high), false, node.counters);
         self.schedule(now, scheme, (last, 0), high, filled, false);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fabricast::proto::wire::{self, Feedback, Frame, Header, Ranges};
+use fabricast::proto::wire::{self, Feedback, Frame, Header, Origin, Ranges};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -25,6 +25,9 @@ enum Lie {
     LacksAll,
     /// That it is there, and nothing else: it never joins.
     Unready,
+    /// To the other receivers, that it repairs for the sender, with wrong bytes, and that the
+    /// sender has sent far more.
+    Relays,
 }
 
 /// A receiver by hand that takes part and lies, until it is dropped.
@@ -84,7 +87,11 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
     hears.bind(&SocketAddr::V4(group).into()).unwrap();
     hears.join_multicast_v4(group.ip(), &ip).unwrap();
     let hears: UdpSocket = hears.into();
-    let pause = Duration::from_millis(if lie == Lie::LacksAll { 2 } else { 20 });
+    let pause = Duration::from_millis(match lie {
+        Lie::LacksAll | Lie::Relays => 2,
+        _ => 20,
+    });
+    let own = header.source.0 as usize;
     hears.set_read_timeout(Some(pause)).unwrap();
     let (mut bytes, mut said, mut count) = (vec![0; 65_536], Instant::now(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -98,9 +105,12 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
         } else if said.elapsed() >= pause {
             said = Instant::now();
             count += 1;
+            if lie == Lie::Relays {
+                relay(udp, &header, start, (first, count), own);
+            }
             let (limit, high) = match lie {
                 Lie::Unready => (first, first),
-                Lie::Counts => (first + window, first),
+                Lie::Counts | Lie::Relays => (first + window, first),
                 Lie::LacksAll => (first + window, first + window),
             };
             let feedback = Feedback {
@@ -123,6 +133,28 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
             continue;
         }
         udp.send_to(&answer, root).unwrap();
+    }
+}
+
+/// Wrong bytes, one packet further each time, and a sync, to the receivers but node `own`.
+fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, u32), own: usize) {
+    let len = start["chunk"].as_u64().unwrap() as usize;
+    let (mut wrong, mut sync) = (Vec::new(), Vec::new());
+    let (group, root) = (GroupId(0), NodeId(0));
+    wire::put_header(&mut wrong, header);
+    let origin = Origin::Root(root);
+    wire::put_data(&mut wrong, group, origin, first + count, 0, len as u32);
+    wrong.resize(wrong.len() + len, 0xee);
+    wire::put_header(&mut sync, header);
+    let next = first + count + 10_000;
+    wire::put_sync(&mut sync, &wire::Sync { group, root, next });
+    // The addresses are those of nodes 1, 2 and so on.
+    let addresses = start["addresses"].as_array().unwrap();
+    assert!(addresses.len() > 1, "{start}");
+    for (_, to) in (1..).zip(addresses).filter(|(node, _)| *node != own) {
+        for bytes in [&wrong, &sync] {
+            udp.send_to(bytes, to.as_str().unwrap()).unwrap();
+        }
     }
 }
 
@@ -171,6 +203,22 @@ pub fn who_only_speaks(place: &impl Place) {
         assert_eq!(sent.result("good")["state"], "verified");
         same(&dir.path("source"), &dir.path("copy"));
     }
+}
+
+/// A receiver repairs for others although nobody chose it to, with wrong bytes.
+pub fn who_relays(place: &impl Place) {
+    let dir = Scratch::new();
+    let fixed = ["--patience", "500ms", "--slow", "drop", "--rate", "20MB/s"];
+    let args = [&fixed[..], &["--scheme", "coroot(3)"]].concat();
+    let (send, liar, good) = lied_to(place, &dir, 20_000_000, Lie::Relays, &args);
+    liar.end();
+    let end = good.end().expect(0);
+    let done = end.one("done");
+    let mended = &done["tally"]["mended"];
+    assert_eq!(*mended, 0, "what it relays was believed: {done}");
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("liar")["state"], "dropped");
+    same(&dir.path("source"), &dir.path("copy"));
 }
 
 /// A receiver says again and again that it lacks everything.
