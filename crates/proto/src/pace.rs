@@ -174,6 +174,15 @@ fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     got.max((got + luck).min(1.0 - usual))
 }
 
+/// How many times longer than [`DELIVERED_OVER_US`] delivered rates are smoothed with so many
+/// paths. The rate follows the least of many measurements, which is low by chance; the longer they
+/// are smoothed, the less. With few paths it counts more that the rate follows a link that gets
+/// slower.
+fn patience(paths: f64) -> f64 {
+    const FEW: f64 = 8.0;
+    1.0 + 4.0 * (paths / FEW).max(1.0).ln()
+}
+
 /// The pacer of one lane.
 #[derive(Clone, Debug)]
 pub struct Pacer {
@@ -415,7 +424,7 @@ impl Pacer {
             None => delivered,
             Some(d) if paused && delivered < d => d,
             Some(_) if self.phase == Phase::Startup => delivered,
-            Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US)),
+            Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US * patience(paths))),
         });
         Some(true)
     }
