@@ -18,12 +18,11 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::{Error, exit};
 use fabricast::proto::rng::Rng;
+use fabricast_console::{bar, table, units};
 use indicatif::ProgressBar;
 use serde_json::Value;
 
 use crate::args;
-use fabricast_console::units;
-use fabricast_console::{bar, table};
 
 /// Length of the file if there is space. A copy of it takes about a second on the default link,
 /// which is what is seen as long as two cores serve seven receivers at that rate.

@@ -13,31 +13,34 @@ mod run;
 mod send;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use fabricast::error::exit;
 use fabricast_console::watch_signals;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
-    // A launcher is to find this process as it was started.
-    if let args::Command::Run(a) = &args.command {
-        return run::run(a).into();
-    }
+    ExitCode::from(match args::Args::parse().command {
+        args::Command::Send(a) => prepared(|interrupt| send::run(&a, interrupt)),
+        args::Command::Recv(a) => prepared(|interrupt| recv::run(&a, interrupt)),
+        args::Command::Demo(a) => prepared(|interrupt| demo::run(&a, interrupt)),
+        // A launcher is to find this process as it was started.
+        args::Command::Run(a) => run::run(&a),
+    })
+}
+
+/// Runs what a signal ends in order and what needs many descriptors; the exit code.
+fn prepared(run: impl FnOnce(Arc<AtomicBool>) -> u8) -> u8 {
     let interrupt = match watch_signals(true) {
         Ok(interrupt) => interrupt,
         Err(e) => {
             eprintln!("fabricast: cannot watch for signals: {e}");
-            return ExitCode::from(exit::IO);
+            return exit::IO;
         }
     };
     raise_descriptor_limit();
-    ExitCode::from(match args.command {
-        args::Command::Send(a) => send::run(&a, interrupt),
-        args::Command::Recv(a) => recv::run(&a, interrupt),
-        args::Command::Run(a) => run::run(&a),
-        args::Command::Demo(a) => demo::run(&a, interrupt),
-    })
+    run(interrupt)
 }
 
 /// Each receiver is one connection at the sender; many systems allow 1024 unless asked.

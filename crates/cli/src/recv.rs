@@ -11,11 +11,11 @@ use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
 use fabricast::text::{escaped, shown};
 use fabricast::transfer::{self, RecvEvent};
+use fabricast_console::units;
 
 use crate::args;
 use crate::output::{Output, reads_terminal};
 use crate::send::net_options;
-use fabricast_console::units;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {

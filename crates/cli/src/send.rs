@@ -14,11 +14,10 @@ use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
 use fabricast::transport::udp::{self, Interface};
+use fabricast_console::{table, units};
 
 use crate::args;
 use crate::output::{Output, reads_terminal};
-use fabricast_console::table;
-use fabricast_console::units;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {

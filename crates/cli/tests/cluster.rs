@@ -314,7 +314,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
     let mut no = ask();
     no.input("n\n");
     assert_eq!(no.end(), Some(9));
-    // Whoever says yes to a file that has no place is told at once, by the exit code.
+    // The exit code tells the user at once that the file which he chose has no place here.
     std::fs::write(home.join("plain"), "mine").unwrap();
     let mut exists = ask();
     exists.input("y\n");

@@ -1,4 +1,4 @@
-//! Progress, for whoever waits.
+//! A progress bar on the terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -5,9 +5,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -16,64 +14,11 @@ use serde_json::Value;
 use crate::common::place::Place;
 use crate::common::{End, Run, Scratch, same};
 
-const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/cluster/cluster");
+mod cluster;
 
-fn tool(args: &[&str]) -> Output {
-    let output = Command::new(TOOL).args(args).output();
-    output.expect("the testbed's script runs")
-}
-
-/// Hosts h1, h2 … on one switch. They are gone when it goes, and also when the test is killed.
-pub struct Cluster {
-    name: String,
-    /// Waits for the end of its standard input, which this process alone holds.
-    keeper: Child,
-    /// Two clusters at once would share the processors.
-    _turn: MutexGuard<'static, ()>,
-}
+pub use cluster::Cluster;
 
 impl Cluster {
-    /// One sender and so many receivers; `None`, with the reason, where no cluster can run.
-    pub fn up(receivers: usize, options: &[&str]) -> Option<Cluster> {
-        static TURN: Mutex<()> = Mutex::new(());
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let check = tool(&["check"]);
-        if !check.status.success() {
-            let reason = String::from_utf8_lossy(&check.stdout);
-            println!("skipped: no cluster can run here: {}", reason.trim());
-            return None;
-        }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("t{}n{n}", std::process::id());
-        let mut keeper = Command::new("setsid");
-        keeper.args([
-            "sh",
-            "-c",
-            r#"cat; exec "$0" down --name "$1""#,
-            TOOL,
-            &name,
-        ]);
-        keeper.stdin(Stdio::piped());
-        let cluster = Cluster {
-            keeper: keeper.spawn().unwrap(),
-            name,
-            _turn: turn,
-        };
-        let hosts = (receivers + 1).to_string();
-        let fixed = ["up", &hosts, "--offload", "off"];
-        cluster.run(&[&fixed, options].concat());
-        Some(cluster)
-    }
-
-    /// A command of the testbed; what it prints.
-    #[track_caller]
-    pub fn run(&self, args: &[&str]) -> String {
-        let output = tool(&[&["--name", &self.name], args].concat());
-        assert!(output.status.success(), "cluster {args:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
     /// Starts the command on a host.
     pub fn start(&self, host: &str, args: &[&str]) -> Run {
         Run::spawn(self.command(host, args))
@@ -86,13 +31,6 @@ impl Cluster {
         command
     }
 
-    /// What runs this program on a host, once it has its arguments.
-    fn exec(&self, host: &str, program: &str) -> Command {
-        let mut command = Command::new(TOOL);
-        command.args(["--name", &self.name, "exec", host, "--", program]);
-        command
-    }
-
     /// Runs another program on a host to its end; what it prints.
     #[track_caller]
     pub fn program(&self, host: &str, args: &[&str]) -> String {
@@ -101,7 +39,7 @@ impl Cluster {
 
     /// Does this in a thread that is on a host: sockets that it opens are there.
     pub fn on<T: Send>(&self, host: &str, act: impl FnOnce() -> T + Send) -> T {
-        let place = File::open(format!("/run/netns/fc-{}-{host}", self.name)).unwrap();
+        let place = File::open(self.namespace(host)).unwrap();
         let enter = || {
             let kind = Some(LinkNameSpaceType::Network);
             move_into_link_name_space(place.as_fd(), kind).unwrap();
@@ -146,12 +84,6 @@ impl Cluster {
         self.start(host, &args)
     }
 
-    pub fn address(&self, host: &str, family: u8) -> String {
-        let hosts: Value = serde_json::from_str(&self.run(&["hosts", "--json"])).unwrap();
-        let ip = &hosts[host][format!("ip{family}")];
-        ip.as_str().unwrap().to_owned()
-    }
-
     pub fn stat(&self) -> Stat {
         Stat(serde_json::from_str(&self.run(&["stat", "--json"])).unwrap())
     }
@@ -168,13 +100,6 @@ impl Place for Cluster {
 
     fn launch(&self, host: usize, program: &str) -> Command {
         self.exec(&format!("h{host}"), program)
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }
 

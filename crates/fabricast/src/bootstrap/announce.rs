@@ -699,7 +699,7 @@ mod tests {
         assert_eq!(last, Some(&Found::One(offer(1, 1))), "{found:?}");
     }
 
-    /// Whoever forges announcements takes no more memory than this.
+    /// Forged announcements take no more memory than this.
     #[test]
     fn so_many_senders_are_kept_and_no_more() {
         let (now, mut senders) = (Instant::now(), Senders::default());

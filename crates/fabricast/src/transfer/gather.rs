@@ -711,31 +711,28 @@ mod tests {
 
     #[test]
     fn one_host_chooses_no_network_for_others() {
-        gathering(SendOptions::default(), |gathering| {
-            chooses_no_network(gathering);
+        gathering(SendOptions::default(), |mut gathering| {
+            let mut come = |address: &str, local: &str, family, near: &str| {
+                let member = receiver(address, local, Stage::Joining);
+                gathering.members.push(member);
+                assert_eq!(gathering.family(), Some(family));
+                assert_eq!(gathering.near(), Some(near.parse().unwrap()));
+            };
+            // Clients on the sender's host are many, and count for nothing when another host is
+            // there.
+            come("127.0.0.1", "127.0.0.1", Family::V4, "127.0.0.1");
+            come("127.0.0.2", "127.0.0.1", Family::V4, "127.0.0.1");
+            come("10.0.0.2", "10.0.0.1", Family::V4, "10.0.0.1");
+            // Four seats of one host are one voice.
+            for _ in 0..4 {
+                come("10.1.0.2", "10.1.0.1", Family::V4, "10.1.0.1");
+            }
+            come("10.0.0.3", "10.0.0.1", Family::V4, "10.0.0.1");
+            // So are the addresses of a /64.
+            for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
+                come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
+            }
         });
-    }
-
-    fn chooses_no_network(mut gathering: Gathering<'_>) {
-        let mut come = |address: &str, local: &str, family, near: &str| {
-            let member = receiver(address, local, Stage::Joining);
-            gathering.members.push(member);
-            assert_eq!(gathering.family(), Some(family));
-            assert_eq!(gathering.near(), Some(near.parse().unwrap()));
-        };
-        // Clients on the sender's host are many, and count for nothing when another host is there.
-        come("127.0.0.1", "127.0.0.1", Family::V4, "127.0.0.1");
-        come("127.0.0.2", "127.0.0.1", Family::V4, "127.0.0.1");
-        come("10.0.0.2", "10.0.0.1", Family::V4, "10.0.0.1");
-        // Four seats of one host are one voice.
-        for _ in 0..4 {
-            come("10.1.0.2", "10.1.0.1", Family::V4, "10.1.0.1");
-        }
-        come("10.0.0.3", "10.0.0.1", Family::V4, "10.0.0.1");
-        // So are the addresses of a /64.
-        for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
-            come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
-        }
     }
 
     /// Seats of the other family, which cannot take part, fill the transfer for nobody.
@@ -751,7 +748,7 @@ mod tests {
             gathering.members.push(four(Stage::Preparing));
             gathering.make_room(&mut |_| ());
             assert_eq!(gathering.members.len(), 5);
-            // With three more of its own, it is the one that makes room.
+            // With two more of its own, it is the one that makes room.
             let members = [(); 2].map(|()| four(Stage::Joining));
             gathering.members.extend(members);
             gathering.make_room(&mut |_| ());

@@ -478,11 +478,10 @@ impl Inbound {
         node: &mut Shared<'_>,
     ) -> Placement {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
-        let foreign = node.counters.foreign;
-        let placement = self.solve(coded, node);
-        if node.counters.foreign != foreign {
-            return placement;
-        }
+        let Some(placement) = self.solve(coded, node) else {
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        };
         self.arrive(flight, node.counters);
         let last = (coded.sources.last(), coded.flags);
         self.note_loss(now, (filled, high), false, node.counters);
@@ -497,24 +496,25 @@ impl Inbound {
             true => 1,
             false => flight.wrapping_sub(n.flight) as i16,
         });
-        if ahead > 0 || ahead < 0 && self.earlier >= EARLIER_MAX {
+        let overruled = ahead < 0 && self.earlier >= EARLIER_MAX;
+        if ahead > 0 || overruled {
             self.newest = Some(Newest {
                 flight,
                 at: arrived,
                 received: self.received,
             });
-            self.earlier = 0;
-        } else if ahead < 0 {
-            self.earlier += 1;
-        } else {
-            self.earlier = 0;
         }
+        self.earlier = match ahead < 0 && !overruled {
+            true => self.earlier + 1,
+            false => 0,
+        };
         counters.received += 1;
         self.count += 1;
     }
 
     /// What a coded packet is good for: one packet, if it is the only one of them that is missing.
-    fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Placement {
+    /// `None`: it contradicts what was posted.
+    fn solve(&mut self, coded: &Coded<'_>, node: &mut Shared<'_>) -> Option<Placement> {
         let sources = &coded.sources;
         // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short
         // operation asks for more, and who was left behind, but that one has a lane of its own by
@@ -522,11 +522,10 @@ impl Inbound {
         let posted = self.op_at(sources.last()).filter(|op| !op.failed).cloned();
         let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
             node.counters.duplicates += 1;
-            return Placement::Discard;
+            return Some(Placement::Discard);
         };
         if sources.first().before(op.base) || coded.payload.len() as u32 != op.cut.chunk {
-            node.counters.foreign += 1;
-            return Placement::Discard;
+            return None;
         }
         let extent = |seq: Seq| op.extent(seq.from(op.base) as u32);
         let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
@@ -536,21 +535,21 @@ impl Inbound {
         let whole = !node.out.iter().any(pending);
         let Some(seq) = first.filter(|_| more.is_none() && whole) else {
             node.counters.duplicates += u64::from(first.is_none());
-            return Placement::Discard;
+            return Some(Placement::Discard);
         };
         let mut others = Sum::new(op.id);
         let forgotten = usize::from(mutant::active(Mutant::SumForgetsOne));
         for s in sources.iter().filter(|&s| s != seq).skip(forgotten) {
             others.push(extent(s));
         }
-        match self.gaps.see(seq) {
+        Some(match self.gaps.see(seq) {
             Seen::New => {
                 let extent = extent(seq);
                 self.fill(seq, node.out);
                 Placement::Solve(extent, others)
             }
             Seen::Repeat | Seen::Beyond => Placement::Discard,
-        }
+        })
     }
 
     /// Where a data packet belongs; `None`: it contradicts what was posted.

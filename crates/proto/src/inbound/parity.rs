@@ -37,11 +37,10 @@ impl Inbound {
         node: &mut Shared<'_>,
     ) -> Placement {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
-        let foreign = node.counters.foreign;
-        let placement = self.keep(parity, node);
-        if node.counters.foreign != foreign {
-            return placement;
-        }
+        let Some(placement) = self.keep(parity, node) else {
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        };
         self.arrive(flight, node.counters);
         let last = parity.first + u32::from(parity.packets - 1);
         self.note_loss(now, (filled, high), false, node.counters);
@@ -55,7 +54,8 @@ impl Inbound {
         placement
     }
 
-    fn keep(&mut self, parity: &wire::Parity<'_>, node: &mut Shared<'_>) -> Placement {
+    /// What a parity packet is good for; `None`: it contradicts what was posted.
+    fn keep(&mut self, parity: &wire::Parity<'_>, node: &mut Shared<'_>) -> Option<Placement> {
         let (first, packets) = (parity.first, u32::from(parity.packets));
         let end = first + packets;
         // As for sums.
@@ -63,7 +63,7 @@ impl Inbound {
         let posted = self.op_at(first).filter(|op| !op.failed);
         let Some(op) = posted.filter(|_| !room.before(end)) else {
             node.counters.duplicates += 1;
-            return Placement::Discard;
+            return Some(Placement::Discard);
         };
         let index = first.from(op.base) as u32;
         let whole = (op.cut.packets - index).min(BLOCK_PACKETS);
@@ -71,8 +71,7 @@ impl Inbound {
             || packets != whole
             || parity.payload.len() as u32 != op.cut.chunk
         {
-            node.counters.foreign += 1;
-            return Placement::Discard;
+            return None;
         }
         let chunk = op.cut.chunk;
         let block = Block::at(op.id, index, op.len, chunk);
@@ -83,11 +82,11 @@ impl Inbound {
         let bit = 1 << parity.index;
         if self.lacking(first, packets) == 0 || known && self.kept[at].parities & bit != 0 {
             node.counters.duplicates += 1;
-            return Placement::Discard;
+            return Some(Placement::Discard);
         }
         let all: u32 = self.kept.iter().map(Kept::count).sum();
         if u64::from(all + 1) * u64::from(chunk) > KEPT_BYTES {
-            return Placement::Discard; // it is asked for again
+            return Some(Placement::Discard); // it is asked for again
         }
         if !known {
             if self.kept.is_empty() {
@@ -102,10 +101,10 @@ impl Inbound {
         }
         self.kept[at].parities |= bit;
         self.rebuild(at, node.out);
-        Placement::Keep(Parity {
+        Some(Placement::Keep(Parity {
             block,
             index: parity.index,
-        })
+        }))
     }
 
     /// Packets of `first .. first + n` that have not been seen, a bit each.
