@@ -22,26 +22,27 @@ static void answer(MPI_Fint *error, int status) {
 typedef void whole_entry(MPI_Fint *);
 typedef void init_thread_entry(const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
-typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *);
+typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *,
+                         const MPI_Fint *, MPI_Fint *);
 
 /* The library's entry of this name. A module that was loaded privately, as Python does, may keep it
  * to itself: then what it would call is called. */
-#define LIBRARY(type, name)     \
-    static type *library;       \
-    if (!library)               \
+#define LIBRARY(type, name)                                                                        \
+    static type *library;                                                                          \
+    if (!library)                                                                                  \
     library = (type *)dlsym(RTLD_NEXT, #name)
 
 /* MPI_Init or MPI_Finalize: ELSE stands for the library's entry, THEN follows. */
-#define WHOLE(name, ELSE, THEN)                     \
-    ENTRY void name(MPI_Fint *error) {              \
-        LIBRARY(whole_entry, name);                 \
-        MPI_Fint status = MPI_SUCCESS;              \
-        if (library)                                \
-            library(&status);                       \
-        else                                        \
-            status = ELSE;                          \
-        answer(error, status);                      \
-        THEN;                                       \
+#define WHOLE(name, ELSE, THEN)                                                                    \
+    ENTRY void name(MPI_Fint *error) {                                                             \
+        LIBRARY(whole_entry, name);                                                                \
+        MPI_Fint status = MPI_SUCCESS;                                                             \
+        if (library)                                                                               \
+            library(&status);                                                                      \
+        else                                                                                       \
+            status = ELSE;                                                                         \
+        answer(error, status);                                                                     \
+        THEN;                                                                                      \
     }
 
 static void begin_after(MPI_Fint status) {
@@ -49,41 +50,41 @@ static void begin_after(MPI_Fint status) {
         shim_begin();
 }
 
-#define INIT(name) WHOLE(name, PMPI_Init(NULL, NULL), begin_after(status))
-#define FINALIZE(name) WHOLE(name, PMPI_Finalize(), watch_end())
+#define INIT(name)     WHOLE(name, PMPI_Init(NULL, NULL), begin_after(status))
+#define FINALIZE(name) WHOLE(name, PMPI_Finalize(), watchdog_end())
 
-#define INIT_THREAD(name)                                                          \
-    ENTRY void name(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {     \
-        LIBRARY(init_thread_entry, name);                                          \
-        MPI_Fint status = MPI_SUCCESS;                                             \
-        if (library)                                                               \
-            library(required, provided, &status);                                  \
-        else                                                                       \
-            status = PMPI_Init_thread(NULL, NULL, *required, provided);            \
-        answer(error, status);                                                     \
-        begin_after(status);                                                       \
+#define INIT_THREAD(name)                                                                          \
+    ENTRY void name(const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {               \
+        LIBRARY(init_thread_entry, name);                                                          \
+        MPI_Fint status = MPI_SUCCESS;                                                             \
+        if (library)                                                                               \
+            library(required, provided, &status);                                                  \
+        else                                                                                       \
+            status = PMPI_Init_thread(NULL, NULL, *required, provided);                            \
+        answer(error, status);                                                                     \
+        begin_after(status);                                                                       \
     }
 
-#define BARRIER(name)                                                   \
-    ENTRY void name(const MPI_Fint *comm, MPI_Fint *error) {                  \
-        LIBRARY(barrier_entry, name);                                   \
-        if (library && is_other_library()) {                            \
-            library(comm, error);                                       \
-            return;                                                     \
-        }                                                               \
-        MPI_Comm c = MPI_Comm_f2c(*comm);                               \
-        int status;                                                     \
-        if (serve_barrier(c, &status))                                  \
-            answer(error, status);                                      \
-        else if (library)                                               \
-            library(comm, error);                                       \
-        else                                                            \
-            answer(error, PMPI_Barrier(c));                             \
+#define BARRIER(name)                                                                              \
+    ENTRY void name(const MPI_Fint *comm, MPI_Fint *error) {                                       \
+        LIBRARY(barrier_entry, name);                                                              \
+        if (library && is_other_library()) {                                                       \
+            library(comm, error);                                                                  \
+            return;                                                                                \
+        }                                                                                          \
+        MPI_Comm c = MPI_Comm_f2c(*comm);                                                          \
+        int status;                                                                                \
+        if (serve_barrier(c, &status))                                                             \
+            answer(error, status);                                                                 \
+        else if (library)                                                                          \
+            library(comm, error);                                                                  \
+        else                                                                                       \
+            answer(error, PMPI_Barrier(c));                                                        \
     }
 
 #define BCAST(name)                                                                                \
-    ENTRY void name(void *buffer, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,     \
-              const MPI_Fint *comm, MPI_Fint *error) {                                             \
+    ENTRY void name(void *buffer, const MPI_Fint *count, const MPI_Fint *type,                     \
+                    const MPI_Fint *root, const MPI_Fint *comm, MPI_Fint *error) {                 \
         LIBRARY(bcast_entry, name);                                                                \
         if (library && is_other_library()) {                                                       \
             library(buffer, count, type, root, comm, error);                                       \
@@ -92,7 +93,7 @@ static void begin_after(MPI_Fint status) {
         MPI_Comm c = MPI_Comm_f2c(*comm);                                                          \
         MPI_Datatype t = MPI_Type_f2c(*type);                                                      \
         int status;                                                                                \
-        if (serve_bcast(address(buffer), *count, t, *root, c, &status))                  \
+        if (serve_bcast(address(buffer), *count, t, *root, c, &status))                            \
             answer(error, status);                                                                 \
         else if (library)                                                                          \
             library(buffer, count, type, root, comm, error);                                       \
@@ -107,62 +108,69 @@ typedef void window_entry(void *, void *, void *, void *, void *, MPI_Fint *, MP
 typedef void dynamic_entry(const MPI_Fint *, const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 
 /* The library's entry; the C call of the same name where a module has it to itself. */
-#define WINDOW(name, takes, type, passes, ELSE)              \
-    ENTRY void name takes {                                  \
-        LIBRARY(type, name);                                 \
-        MPI_Fint status = MPI_SUCCESS;                       \
-        MPI_Win made = MPI_WIN_NULL;                         \
-        inside++;                                            \
-        if (library) {                                       \
-            library passes;                                  \
-            made = MPI_Win_f2c(*win);                        \
-        } else {                                             \
-            status = ELSE;                                   \
-            *win = MPI_Win_c2f(made);                        \
-        }                                                    \
-        inside--;                                            \
-        answer(error, status);                               \
-        window_comes(status, made);                          \
+#define WINDOW(name, takes, type, passes, ELSE)                                                    \
+    ENTRY void name takes {                                                                        \
+        LIBRARY(type, name);                                                                       \
+        MPI_Fint status = MPI_SUCCESS;                                                             \
+        MPI_Win made = MPI_WIN_NULL;                                                               \
+        inside++;                                                                                  \
+        if (library) {                                                                             \
+            library passes;                                                                        \
+            made = MPI_Win_f2c(*win);                                                              \
+        } else {                                                                                   \
+            status = ELSE;                                                                         \
+            *win = MPI_Win_c2f(made);                                                              \
+        }                                                                                          \
+        inside--;                                                                                  \
+        answer(error, status);                                                                     \
+        window_comes(status, made);                                                                \
     }
 
-#define WIN_CREATE(name)                                                                                         \
-    WINDOW(name, (void *base, void *size, void *unit, void *info, void *comm, MPI_Fint *win, MPI_Fint *error),   \
-           window_entry, (base, size, unit, info, comm, win, &status),                                           \
-           PMPI_Win_create(address(base), *(MPI_Aint *)size, *(MPI_Fint *)unit, MPI_Info_f2c(*(MPI_Fint *)info), \
-                           MPI_Comm_f2c(*(MPI_Fint *)comm), &made))
-#define WIN_ALLOCATE(name, function)                                                                           \
-    WINDOW(name, (void *size, void *unit, void *info, void *comm, void *base, MPI_Fint *win, MPI_Fint *error), \
-           window_entry, (size, unit, info, comm, base, win, &status),                                         \
-           function(*(MPI_Aint *)size, *(MPI_Fint *)unit, MPI_Info_f2c(*(MPI_Fint *)info),                     \
+#define WIN_CREATE(name)                                                                           \
+    WINDOW(name,                                                                                   \
+           (void *base, void *size, void *unit, void *info, void *comm, MPI_Fint *win,             \
+            MPI_Fint *error),                                                                      \
+           window_entry, (base, size, unit, info, comm, win, &status),                             \
+           PMPI_Win_create(address(base), *(MPI_Aint *)size, *(MPI_Fint *)unit,                    \
+                           MPI_Info_f2c(*(MPI_Fint *)info), MPI_Comm_f2c(*(MPI_Fint *)comm),       \
+                           &made))
+#define WIN_ALLOCATE(name, function)                                                               \
+    WINDOW(name,                                                                                   \
+           (void *size, void *unit, void *info, void *comm, void *base, MPI_Fint *win,             \
+            MPI_Fint *error),                                                                      \
+           window_entry, (size, unit, info, comm, base, win, &status),                             \
+           function(*(MPI_Aint *)size, *(MPI_Fint *)unit, MPI_Info_f2c(*(MPI_Fint *)info),         \
                     MPI_Comm_f2c(*(MPI_Fint *)comm), base, &made))
 #define WIN_CREATE_DYNAMIC(name)                                                                   \
     WINDOW(name, (const MPI_Fint *info, const MPI_Fint *comm, MPI_Fint *win, MPI_Fint *error),     \
            dynamic_entry, (info, comm, win, &status),                                              \
            PMPI_Win_create_dynamic(MPI_Info_f2c(*info), MPI_Comm_f2c(*comm), &made))
 
-typedef void create_group_entry(const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *, MPI_Fint *);
+typedef void create_group_entry(const MPI_Fint *, const MPI_Fint *, const MPI_Fint *, MPI_Fint *,
+                                MPI_Fint *);
 
-#define CREATE_GROUP(name)                                                                                           \
-    ENTRY void name(const MPI_Fint *comm, const MPI_Fint *group, const MPI_Fint *tag, MPI_Fint *made, MPI_Fint *error) { \
-        LIBRARY(create_group_entry, name);                                                                           \
-        MPI_Fint status = MPI_SUCCESS;                                                                               \
-        creates_group++;                                                                                             \
-        if (library) {                                                                                               \
-            library(comm, group, tag, made, &status);                                                                \
-        } else {                                                                                                     \
-            MPI_Comm c = MPI_COMM_NULL;                                                                              \
-            status = PMPI_Comm_create_group(MPI_Comm_f2c(*comm), MPI_Group_f2c(*group), *tag, &c);                   \
-            *made = MPI_Comm_c2f(c);                                                                                 \
-        }                                                                                                            \
-        creates_group--;                                                                                             \
-        answer(error, status);                                                                                       \
+#define CREATE_GROUP(name)                                                                         \
+    ENTRY void name(const MPI_Fint *comm, const MPI_Fint *group, const MPI_Fint *tag,              \
+                    MPI_Fint *made, MPI_Fint *error) {                                             \
+        LIBRARY(create_group_entry, name);                                                         \
+        MPI_Fint status = MPI_SUCCESS;                                                             \
+        creates_group++;                                                                           \
+        if (library) {                                                                             \
+            library(comm, group, tag, made, &status);                                              \
+        } else {                                                                                   \
+            MPI_Comm c = MPI_COMM_NULL;                                                            \
+            status = PMPI_Comm_create_group(MPI_Comm_f2c(*comm), MPI_Group_f2c(*group), *tag, &c); \
+            *made = MPI_Comm_c2f(c);                                                               \
+        }                                                                                          \
+        creates_group--;                                                                           \
+        answer(error, status);                                                                     \
     }
 
 /* MPI_BOTTOM is the address of a common block in Fortran, whose name is spelled as the compiler
  * does. */
 static void *address(void *buffer) {
-    static const char *const bottoms[] = {"mpi_fortran_bottom_", "mpi_fortran_bottom__", "mpi_fortran_bottom",
-                                          "MPI_FORTRAN_BOTTOM"};
+    static const char *const bottoms[] = {"mpi_fortran_bottom_", "mpi_fortran_bottom__",
+                                          "mpi_fortran_bottom", "MPI_FORTRAN_BOTTOM"};
     for (size_t i = 0; i < sizeof bottoms / sizeof *bottoms; i++) {
         static void *found[sizeof bottoms / sizeof *bottoms];
         if (!found[i])

@@ -26,10 +26,10 @@
 static const int64_t soon_ns = 5000000, late_ns = 100000000;
 
 static struct {
-    pthread_mutex_t lock;      /* of what follows */
-    int begun;                 /* epoll and bell have been made, or could not be */
-    int epoll;                 /* -1: there is none */
-    int bell;                  /* -1, or an eventfd in it, rung as long as the library is to be driven all the time */
+    pthread_mutex_t lock; /* of what follows */
+    int begun;            /* epoll and bell have been made, or could not be */
+    int epoll;            /* -1: there is none */
+    int bell;             /* -1, or an eventfd in it, rung while the library is always driven */
     int64_t due_ns, pause_ns;
 } sockets = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll = -1, .bell = -1};
 
@@ -45,7 +45,8 @@ static int is_tcp(int fd) {
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &size) != 0 || value != SOCK_STREAM)
         return 0;
     size = sizeof value;
-    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &size) == 0 && (value == AF_INET || value == AF_INET6);
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &size) == 0 &&
+           (value == AF_INET || value == AF_INET6);
 }
 
 /* Whether there is one that was not known. */
@@ -83,7 +84,8 @@ const int *sockets_work(void) {
 
 void sockets_busy(int busy) {
     eventfd_t value;
-    if (sockets.epoll >= 0 && sockets.bell >= 0 && (busy ? eventfd_write(sockets.bell, 1) : eventfd_read(sockets.bell, &value)))
+    if (sockets.epoll >= 0 && sockets.bell >= 0 &&
+        (busy ? eventfd_write(sockets.bell, 1) : eventfd_read(sockets.bell, &value)))
         say("the MPI library may be slow while a rank waits");
 }
 
@@ -93,7 +95,8 @@ void sockets_heed(void) {
         return;
     epoll_wait(sockets.epoll, events, sizeof events / sizeof *events, 0);
     int64_t now = now_ns();
-    if (now < __atomic_load_n(&sockets.due_ns, __ATOMIC_RELAXED) || pthread_mutex_trylock(&sockets.lock) != 0)
+    if (now < __atomic_load_n(&sockets.due_ns, __ATOMIC_RELAXED) ||
+        pthread_mutex_trylock(&sockets.lock) != 0)
         return;
     int found = search();
     int64_t longer = 2 * sockets.pause_ns < late_ns ? 2 * sockets.pause_ns : late_ns;

@@ -1,6 +1,6 @@
 /* Whose broadcast and whose barrier is the faster one, and which barrier is the fastest of ours, is
- * measured (P2.4), once for each shape of a job, and kept in a file (verdict.c). Nobody waits for
- * that when a communicator is made.
+ * measured (P2.4), once for each shape of a job, and kept in a file (tuning_table.c). Nobody waits
+ * for that when a communicator is made.
  *
  *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it
  *                 from rank 0
@@ -42,8 +42,8 @@ enum when { NEVER, AT_THE_END, AT_ONCE };
 /* As rank 0 has it. */
 static struct {
     uint64_t when;
-    uint64_t kept;             /* read from a file */
-    struct verdict verdict;
+    uint64_t kept; /* read from a file */
+    struct tuning_table table;
 } tune;
 /* Rank 0's. */
 static char shape[SHAPE_MAX], path[PATH_MAX];
@@ -74,34 +74,37 @@ static void describe(int size, int hosts, int fullest) {
         memmove(colon, colon + 1, strlen(colon));
         *colon = ' ';
     }
-    fabricast_context_interface(shim.world_scope->context, interface, sizeof interface);
+    fabricast_context_interface(shim.world_set->context, interface, sizeof interface);
     const char *scheme = getenv("FABRICAST_SCHEME");
-    snprintf(shape, sizeof shape, "%.60s, %d ranks on %d hosts, %d on the fullest, %s of MTU %ld and %ld Mbit/s, Fabricast %s%s%.40s",
-             library, size, hosts, fullest, interface, number_of(interface, "mtu"), number_of(interface, "speed"),
-             fabricast_version(), scheme ? ", " : "", scheme ? scheme : "");
+    snprintf(shape, sizeof shape,
+             "%.60s, %d ranks on %d hosts, %d on the fullest, %s of MTU %ld and %ld Mbit/s, "
+             "Fabricast %s%s%.40s",
+             library, size, hosts, fullest, interface, number_of(interface, "mtu"),
+             number_of(interface, "speed"), fabricast_version(), scheme ? ", " : "",
+             scheme ? scheme : "");
 }
 
 /* Rank 0 alone. */
 static void decide(void) {
     const char *wanted = getenv("FABRICAST_TUNE");
     wanted = wanted && *wanted ? wanted : "on";
-    int place = verdict_path(shape, path, sizeof path);
-    if (!place)
+    int state = tuning_table_path(shape, path, sizeof path);
+    if (!state)
         *path = '\0';
     if (strcmp(wanted, "now") == 0)
         tune.when = AT_ONCE;
     else if (strcmp(wanted, "on") == 0)
-        tune.when = place && loss_on_purpose() == 0 ? AT_THE_END : NEVER;
+        tune.when = state && loss_on_purpose() == 0 ? AT_THE_END : NEVER;
     else if (strcmp(wanted, "off") != 0)
         say("FABRICAST_TUNE is on, off or now, not '%s': off", wanted);
-    if (!place || tune.when == AT_ONCE)
+    if (!state || tune.when == AT_ONCE)
         return;
     int there = access(path, F_OK) == 0 || errno != ENOENT;
-    const char *why = verdict_load(path, shape, &tune.verdict);
+    const char *why = tuning_table_load(path, shape, &tune.table);
     tune.kept = !why;
     if (!why)
         tune.when = NEVER;
-    if (shim.verbose || (why && verdict_is_damage(why)))
+    if (shim.verbose || (why && tuning_table_is_damage(why)))
         say("%s: %s", path,
             !there ? "not measured yet"
             : why  ? why
@@ -113,9 +116,9 @@ static void decide(void) {
 /* Some of the ranks, the first ones, in a communicator and a group of their own. */
 struct field {
     MPI_Comm comm;
-    struct place *place;
+    struct comm_state *state;
     uint64_t begun, spent, budget;
-    struct verdict *found;
+    struct tuning_table *found;
 };
 
 enum { ENTRANTS_MAX = 8 };
@@ -123,7 +126,7 @@ enum { ENTRANTS_MAX = 8 };
 /* Of those that are compared. */
 struct entrant {
     int ours;
-    const char *schedule;      /* of our barrier */
+    const char *schedule; /* of our barrier */
     uint64_t ns;
 };
 
@@ -137,16 +140,19 @@ static uint64_t now(void) {
 
 static int once(const struct field *f, const struct entrant *e, uint32_t bytes) {
     if (!e->ours)
-        return (bytes ? PMPI_Bcast(buffer, (int)bytes, MPI_BYTE, 0, f->comm) : PMPI_Barrier(f->comm)) == MPI_SUCCESS;
-    return (bytes ? fabricast_bcast(f->place->group, buffer, bytes, 0) : fabricast_barrier(f->place->group)) == FABRICAST_OK;
+        return (bytes ? PMPI_Bcast(buffer, (int)bytes, MPI_BYTE, 0, f->comm)
+                      : PMPI_Barrier(f->comm)) == MPI_SUCCESS;
+    return (bytes ? fabricast_bcast(f->state->group, buffer, bytes, 0)
+                  : fabricast_barrier(f->state->group)) == FABRICAST_OK;
 }
 
 /* Nanoseconds for each of COUNT operations, back to back, at this rank. 0: one has failed. */
-static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t bytes, uint64_t count) {
+static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t bytes,
+                       uint64_t count) {
     /* What is still on its way belongs to the one before. */
-    int good = fabricast_flush(f->place->scope->context) == FABRICAST_OK;
+    int good = fabricast_flush(f->state->set->context) == FABRICAST_OK;
     if (e->schedule)
-        good &= fabricast_group_set_barrier(f->place->group, e->schedule) == FABRICAST_OK;
+        good &= fabricast_group_set_barrier(f->state->group, e->schedule) == FABRICAST_OK;
     PMPI_Barrier(f->comm);
     uint64_t warm = count / BEFORE_PART, begun = now();
     for (uint64_t i = 0; i < warm + count && good; i++) {
@@ -159,7 +165,8 @@ static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t 
 
 /* A sample of each, so that what disturbs one disturbs the others as well: of the slowest rank.
  * Whether to go on, the same on all ranks. */
-static int turn(struct field *f, const struct entrant *entrants, int count, uint32_t bytes, uint64_t operations, uint64_t *ns) {
+static int turn(struct field *f, const struct entrant *entrants, int count, uint32_t bytes,
+                uint64_t operations, uint64_t *ns) {
     uint64_t numbers[ENTRANTS_MAX + 2] = {0};
     for (int e = 0; e < count; e++) {
         numbers[e] = sample(f, &entrants[e], bytes, operations);
@@ -205,18 +212,25 @@ static int compete(struct field *f, struct entrant *entrants, int count, uint32_
     return 1;
 }
 
-static void add(struct field *f, const struct entrant *ours, const struct entrant *library, uint32_t bytes) {
+static void add(struct field *f, const struct entrant *ours, const struct entrant *library,
+                uint32_t bytes) {
     if (f->found->count == ROWS_MAX)
         return;
     struct measured *row = &f->found->rows[f->found->count++];
-    *row = (struct measured){.ranks = (uint32_t)f->place->size, .bytes = bytes, .ours_ns = ours->ns, .library_ns = library->ns};
+    *row = (struct measured){.ranks = (uint32_t)f->state->size,
+                             .bytes = bytes,
+                             .ours_ns = ours->ns,
+                             .library_ns = library->ns};
     if (ours->schedule)
         strcpy(row->schedule, ours->schedule);
 }
 
 /* A barrier of ours for so many ranks or more. */
-static const struct { int ranks; const char *schedule; } barriers[] = {
-    {2, "release(32)"},     {10, "release(8)"},      {2, "dissemination(1)"},
+static const struct {
+    int ranks;
+    const char *schedule;
+} barriers[] = {
+    {2, "release(32)"},      {10, "release(8)"},      {2, "dissemination(1)"},
     {3, "dissemination(2)"}, {4, "dissemination(3)"}, {8, "dissemination(7)"},
 };
 enum { BARRIERS = sizeof barriers / sizeof *barriers };
@@ -226,7 +240,7 @@ static void measure_in(struct field *f) {
     struct entrant entrants[ENTRANTS_MAX] = {{.ours = 0}};
     int count = 1;
     for (int b = 0; b < BARRIERS; b++)
-        if (f->place->size >= barriers[b].ranks)
+        if (f->state->size >= barriers[b].ranks)
             entrants[count++] = (struct entrant){.ours = 1, .schedule = barriers[b].schedule};
     if (compete(f, entrants, count, 0))
         for (int e = 1; e < count; e++)
@@ -257,7 +271,7 @@ static int kept_for_later;
  * not counted. */
 static void measure(uint64_t budget) {
     enum { FIELDS_MAX = 33 };
-    static struct verdict found;
+    static struct tuning_table found;
     MPI_Comm comms[FIELDS_MAX];
     int rank, size, fields = 0;
     PMPI_Comm_rank(shim.world, &rank);
@@ -266,33 +280,34 @@ static void measure(uint64_t budget) {
     for (int ranks = size; ranks > 1; ranks = fewer(ranks))
         PMPI_Comm_split(shim.world, rank < ranks ? 0 : MPI_UNDEFINED, rank, &comms[fields++]);
     struct field f = {.begun = now(), .budget = budget, .found = &found};
-    tally_measuring(1);
+    statistics_measuring(1);
     for (int i = 0; i < fields && comms[i] != MPI_COMM_NULL; i++) {
         f.comm = comms[i];
-        f.place = place_of(f.comm);
-        if (f.place->group)
+        f.state = comm_state_of(f.comm);
+        if (f.state->group)
             measure_in(&f);
         PMPI_Comm_free(&f.comm);
     }
     MPI_Request request;
     PMPI_Ibcast(&found, sizeof found, MPI_BYTE, 0, shim.world, &request);
     int done = await(&request);
-    tally_measuring(0);
+    statistics_measuring(0);
     inside--;
     if (!done)
         return;
-    tune.verdict = found;
+    tune.table = found;
     if (shim.rank != 0)
         return;
-    const char *why = *path ? verdict_save(path, shape, &found) : NULL;
+    const char *why = *path ? tuning_table_save(path, shape, &found) : NULL;
     kept_for_later = *path && !why;
     if (shim.verbose)
         say("measured in %d ms who is faster in jobs of this shape: %s", (int)(f.spent / 1000000),
             *path ? path : "it is not to be kept");
     /* Each job pays for it again, so that it is said without being asked for. */
     if (why)
-        say("who is faster cannot be kept in %s: %s; another FABRICAST_CACHE can, and FABRICAST_TUNE=off does not measure", path,
-            why);
+        say("who is faster cannot be kept in %s: %s; another FABRICAST_CACHE can, and "
+            "FABRICAST_TUNE=off does not measure",
+            path, why);
 }
 
 /* --- What the others call ------------------------------------------------------------------- */
@@ -300,7 +315,7 @@ static void measure(uint64_t budget) {
 void tune_begin(void) {
     int size, fullest;
     PMPI_Comm_size(shim.world, &size);
-    int hosts = shim.world_scope ? scope_hosts(shim.world_scope, NULL, size, &fullest) : 1;
+    int hosts = shim.world_set ? process_set_hosts(shim.world_set, NULL, size, &fullest) : 1;
     if (hosts == 1)
         return;
     if (shim.rank == 0) {
@@ -317,7 +332,7 @@ void tune_begin(void) {
     uint64_t until = now() + GONE_NS;
     do {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        fabricast_context_statistics(shim.world_scope->context, &s);
+        fabricast_context_statistics(shim.world_set->context, &s);
     } while (s.groups > 0 && now() < until);
 }
 
@@ -325,7 +340,7 @@ void tune_end(void) {
     if (tune.when != AT_THE_END)
         return;
     fabricast_statistics s = {.struct_size = sizeof s};
-    fabricast_context_statistics(shim.world_scope->context, &s);
+    fabricast_context_statistics(shim.world_set->context, &s);
     uint64_t calls = s.sent + s.received + s.barriers;
     MPI_Request request;
     PMPI_Iallreduce(MPI_IN_PLACE, &calls, 1, MPI_UINT64_T, MPI_MAX, shim.world, &request);
@@ -333,20 +348,25 @@ void tune_end(void) {
         measure(end_ns);
 }
 
-void tune_choose(struct place *place) {
+void tune_choose(struct comm_state *state) {
     /* Others may have measured something else, or nothing: where it began all know the same. */
-    if (place->scope != shim.world_scope)
+    if (state->set != shim.world_set)
         return;
-    verdict_choose(&tune.verdict, (uint32_t)place->size, &place->choice);
-    const struct measured *barrier = place->choice.barrier;
+    tuning_table_choose(&tune.table, (uint32_t)state->size, &state->choice);
+    const struct measured *barrier = state->choice.barrier;
     /* One that there is not is refused on all ranks. */
     if (barrier)
-        fabricast_group_set_barrier(place->group, barrier->schedule);
+        fabricast_group_set_barrier(state->group, barrier->schedule);
 }
 
 void tune_tell(void) {
-    const char *by = tune.kept ? path : tune.when == AT_ONCE ? "what was measured in MPI_Init" : NULL;
+    const char *by = tune.kept              ? path
+                     : tune.when == AT_ONCE ? "what was measured in MPI_Init"
+                                            : NULL;
     int later = kept_for_later && tune.when == AT_THE_END;
-    say("%s%s%s%s", by ? "who is faster is judged by " : "who is faster: nothing measured yet; all that can be served was",
-        by ? by : "", later ? "; later jobs go by what was measured at the end: " : "", later ? path : "");
+    say("%s%s%s%s",
+        by ? "who is faster is judged by "
+           : "who is faster: nothing measured yet; all that can be served was",
+        by ? by : "", later ? "; later jobs go by what was measured at the end: " : "",
+        later ? path : "");
 }

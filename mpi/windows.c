@@ -28,8 +28,8 @@ static int window_goes(MPI_Win win, int key, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
-void windows_begin(int mates) {
-    if (mates)
+void windows_begin(int local_ranks) {
+    if (local_ranks)
         PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, window_goes, &keyval, NULL);
 }
 
@@ -46,30 +46,36 @@ void window_comes(int status, MPI_Win win) {
 }
 
 /* Every call that makes one: what it takes, and how these are passed on. The last is the window. */
-#define MAKES(name, takes, passes)                          \
-    ENTRY int name takes {                                  \
-        static int(*library) takes;                         \
-        if (!library)                                       \
-            library = (int(*) takes)library_function(#name); \
-        inside++;                                           \
-        int status = library passes;                        \
-        inside--;                                           \
-        window_comes(status, *win);                         \
-        return status;                                      \
+#define MAKES(name, takes, passes)                                                                 \
+    ENTRY int name takes {                                                                         \
+        static int(*library) takes;                                                                \
+        if (!library)                                                                              \
+            library = (int(*) takes)library_function(#name);                                       \
+        inside++;                                                                                  \
+        int status = library passes;                                                               \
+        inside--;                                                                                  \
+        window_comes(status, *win);                                                                \
+        return status;                                                                             \
     }
 
-MAKES(MPI_Win_create, (void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
+MAKES(MPI_Win_create,
+      (void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
       (base, size, unit, info, comm, win))
-MAKES(MPI_Win_allocate, (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+MAKES(MPI_Win_allocate,
+      (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
       (size, unit, info, comm, base, win))
-MAKES(MPI_Win_allocate_shared, (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+MAKES(MPI_Win_allocate_shared,
+      (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
       (size, unit, info, comm, base, win))
 MAKES(MPI_Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win), (info, comm, win))
 #if MPI_VERSION >= 4
-MAKES(MPI_Win_create_c, (void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
+MAKES(MPI_Win_create_c,
+      (void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win),
       (base, size, unit, info, comm, win))
-MAKES(MPI_Win_allocate_c, (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+MAKES(MPI_Win_allocate_c,
+      (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
       (size, unit, info, comm, base, win))
-MAKES(MPI_Win_allocate_shared_c, (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
+MAKES(MPI_Win_allocate_shared_c,
+      (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win),
       (size, unit, info, comm, base, win))
 #endif

@@ -24,8 +24,8 @@ class Cluster:
         self.procs = []
 
     def command(self, *args):
-        done = subprocess.run([CLUSTER, "--name", self.name, *map(str, args)], text=True, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run([CLUSTER, "--name", self.name, *map(str, args)], text=True,
+                              timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode:
             raise RuntimeError(f"cluster {' '.join(map(str, args))}: {done.stderr.strip()}")
         return done.stdout
@@ -131,8 +131,9 @@ class Work:
         free = shutil.disk_usage(self.path).free
         available = min(free, memory_available())
         if need > available:
-            raise SystemExit(f"not enough memory: {receivers} copies of {size // MIB} MiB and the source need "
-                             f"{need // MIB} MiB, {available // MIB} MiB are free in {self.path.parent}")
+            raise SystemExit(f"not enough memory: {receivers} copies of {size // MIB} MiB and the "
+                             f"source need {need // MIB} MiB, {available // MIB} MiB are free in "
+                             f"{self.path.parent}")
         with open(self.source, "wb") as f:
             for _ in range(size // MIB):
                 f.write(os.urandom(MIB))  # random: nothing can compress it
@@ -192,7 +193,8 @@ def same_bytes(a, b):
 
 def memory_directory():
     shm = Path("/dev/shm")
-    return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))
+    usable = shm.is_dir() and os.access(shm, os.W_OK)
+    return shm if usable else Path(os.environ.get("TMPDIR", "/tmp"))
 
 
 def memory_available():

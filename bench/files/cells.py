@@ -25,7 +25,8 @@ class Link:
         return self.bits / 8 * (self.mtu - 28) / (self.mtu + 14) if self.bits else None
 
     def title(self):
-        what = f"{self.rate} in both directions on every link" if self.bits else "unshaped (measures CPU, not a network)"
+        what = (f"{self.rate} in both directions on every link" if self.bits
+                else "unshaped (measures CPU, not a network)")
         return f"{what}, MTU {self.mtu}, offload {self.offload}"
 
 
@@ -33,9 +34,10 @@ LINKS = {link.name: link for link in (
     Link("200mbit", "200mbit", 200e6, 1500, 256 * MIB, 64 * MIB, bare=False),
     Link("1gbit", "1gbit", 1e9, 9000, 1216 * MIB, 256 * MIB),
     Link("unshaped", "off", None, 1500, 1024 * MIB, 256 * MIB),
-    # A batch crosses the switch as one packet: no wire does this, and a loss would be of some 40 datagrams.
-    Link("offload", "off", None, 1500, 1024 * MIB, 512 * MIB, offload="on", bare=False, tuned_as="unshaped",
-         losses=(0,)),
+    # A batch crosses the switch as one packet: no wire does this, and a loss would be of some 40
+    # datagrams.
+    Link("offload", "off", None, 1500, 1024 * MIB, 512 * MIB, offload="on", bare=False,
+         tuned_as="unshaped", losses=(0,)),
 )}
 
 

@@ -33,7 +33,8 @@ def commit():
 
 
 def header(title, form):
-    return {"title": title, "form": form, "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+    return {"title": title, "form": form,
+            "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
             "commit": commit(), "machine": machine()}
 
 
@@ -41,8 +42,9 @@ def header_lines(record):
     m = record["machine"]
     return [f"# {record['title']}", "",
             f"{record['date']}, {record['form']} form, commit {record['commit']}.  ",
-            f"Machine: {m['cores']} cores ({m['cpu']}), Linux {m['kernel']}, {m['memory_gib']} GiB, "
-            f"net.core.rmem_max {m['rmem_max']}, wmem_max {m['wmem_max']}; load when it began {m['load_at_start']:.2f}.", ""]
+            f"Machine: {m['cores']} cores ({m['cpu']}), Linux {m['kernel']}, "
+            f"{m['memory_gib']} GiB, net.core.rmem_max {m['rmem_max']}, wmem_max {m['wmem_max']}; "
+            f"load when it began {m['load_at_start']:.2f}.", ""]
 
 
 def save(record, lines, kind, form):
@@ -83,15 +85,18 @@ def median(results):
     return out
 
 
-COLUMNS = ["link", "rcv", "loss", "tool", "seconds", "MB/s", "of link", "root bytes ÷ file", "CPU sender s",
-           "CPU receivers s", "correct"]
+COLUMNS = ["link", "rcv", "loss", "tool", "seconds", "MB/s", "of link", "root bytes ÷ file",
+           "CPU sender s", "CPU receivers s", "correct"]
 
 
 def result_row(cell, r):
-    correct = f"{r['runs_right']} of {r['runs']}" + ("" if r["runs_right"] == r["runs"] else " **WRONG**")
+    correct = f"{r['runs_right']} of {r['runs']}"
+    if r["runs_right"] != r["runs"]:
+        correct += " **WRONG**"
     wrong = not r["runs_right"]
     return [cell.link.name, cell.receivers, f"{cell.loss} %", r["tool"],
             "–" if wrong else number(r["wall_s"]),
             "–" if wrong else number(r["bytes_per_s"] and r["bytes_per_s"] / 1e6, 1),
             "–" if wrong or r["link_share"] is None else number(100 * r["link_share"], 1, " %"),
-            number(r["root_multiple"], 3), number(r["cpu_sender_s"]), number(r["cpu_receivers_s"]), correct]
+            number(r["root_multiple"], 3), number(r["cpu_sender_s"]), number(r["cpu_receivers_s"]),
+            correct]

@@ -20,7 +20,8 @@ class Tool:
     title = ""
     is_tcp = False       # loss of UDP does not touch it
     settle_s = 0.5       # from the receivers' start to the sender's
-    copies = staticmethod(lambda receivers: 1)  # of the file over the sender's link, for time limits
+    # Copies of the file over the sender's link, for time limits.
+    copies = staticmethod(lambda receivers: 1)
 
     def __init__(self, extra=None):
         self.extra = extra or {}
@@ -57,10 +58,12 @@ class Fabricast(Tool):
     needs = ()
 
     def missing(self):
-        return None if fabricast_binary().exists() else "not built: cargo build --release -p fabricast-cli"
+        built = fabricast_binary().exists()
+        return None if built else "not built: cargo build --release -p fabricast-cli"
 
     def receivers(self, run):
-        return [(h, [fabricast_binary(), "recv", run.work.dest(h), "--from", run.cluster.address["h1"], "--json",
+        return [(h, [fabricast_binary(), "recv", run.work.dest(h), "--from",
+                     run.cluster.address["h1"], "--json",
                      "--reserve", 0, *self.options("recv")]) for h in run.hosts]
 
     def senders(self, run):
@@ -74,12 +77,13 @@ class Udpcast(Tool):
     needs = ("udp-sender", "udp-receiver")
 
     def receivers(self, run):
-        return [(h, ["udp-receiver", "--file", run.work.dest(h), "--interface", "eth0", "--nokbd", "--no-progress",
-                     *self.options("recv")]) for h in run.hosts]
+        return [(h, ["udp-receiver", "--file", run.work.dest(h), "--interface", "eth0", "--nokbd",
+                     "--no-progress", *self.options("recv")]) for h in run.hosts]
 
     def senders(self, run):
         # Without the repeated hello it can hang at the rendezvous, the receivers being there first.
-        return [("h1", ["udp-sender", "--file", run.work.source, "--interface", "eth0", "--nokbd", "--no-progress",
+        return [("h1", ["udp-sender", "--file", run.work.source, "--interface", "eth0", "--nokbd",
+                        "--no-progress",
                         "--min-receivers", len(run.hosts), "--rexmit-hello-interval", "300",
                         "--mcast-data-address", "239.88.1.1", *self.options("send")])]
 
@@ -98,13 +102,16 @@ class Uftp(Tool):
 
     def receivers(self, run):
         # -t: the file gets its name when it is complete, which is how its end is seen.
-        return [(h, ["uftpd", "-d", "-t", "-I", "eth0", "-D", run.work.dest(h).parent, *self.options("recv")])
+        return [(h, ["uftpd", "-d", "-t", "-I", "eth0", "-D", run.work.dest(h).parent,
+                     *self.options("recv")])
                 for h in run.hosts]
 
     def senders(self, run):
         # A closed group: with an open one the sender waits out the whole announcement.
-        ids = ",".join("0x%02X%02X%02X%02X" % tuple(map(int, run.cluster.address[h].split("."))) for h in run.hosts)
-        return [("h1", ["uftp", "-I", "eth0", "-H", ids, "-D", "file", *self.options("send"), run.work.source])]
+        ids = ",".join("0x%02X%02X%02X%02X" % tuple(map(int, run.cluster.address[h].split(".")))
+                       for h in run.hosts)
+        return [("h1", ["uftp", "-I", "eth0", "-H", ids, "-D", "file", *self.options("send"),
+                        run.work.source])]
 
     def finished_at(self, run):
         # The daemon stays; a receiver is done when its file has its name.
@@ -125,7 +132,8 @@ class TcpUnicast(Tool):
     copies = staticmethod(lambda receivers: receivers)
 
     def receivers(self, run):
-        return [(h, ["socat", "-u", "-b", "262144", f"TCP4-LISTEN:{TCP_PORT},reuseaddr", f"CREATE:{run.work.dest(h)}"])
+        return [(h, ["socat", "-u", "-b", "262144", f"TCP4-LISTEN:{TCP_PORT},reuseaddr",
+                     f"CREATE:{run.work.dest(h)}"])
                 for h in run.hosts]
 
     def senders(self, run):
@@ -142,15 +150,17 @@ class TcpChain(Tool):
     def receivers(self, run):
         listen = f"TCP4-LISTEN:{TCP_PORT},reuseaddr"
         out = []
-        # Each host connects to the next at once, before the clock runs; the next may not listen yet.
+        # Each host connects to the next at once, before the clock runs; the next may not listen
+        # yet.
         for here, after in zip(run.hosts, run.hosts[1:] + [None]):
             dest = run.work.dest(here)
             if after is None:
                 out.append((here, ["socat", "-u", "-b", "262144", listen, f"CREATE:{dest}"]))
             else:
-                out.append((here, ["sh", "-c", f"socat -u -b 262144 {listen} - | tee {shlex.quote(str(dest))} | "
-                                   f"socat -u -b 262144 - TCP4:{run.cluster.address[after]}:{TCP_PORT},"
-                                   "retry=100,interval=0.05"]))
+                to = f"TCP4:{run.cluster.address[after]}:{TCP_PORT},retry=100,interval=0.05"
+                out.append((here, ["sh", "-c", f"socat -u -b 262144 {listen} - | "
+                                               f"tee {shlex.quote(str(dest))} | "
+                                               f"socat -u -b 262144 - {to}"]))
         return out
 
     def senders(self, run):

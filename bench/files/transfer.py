@@ -66,7 +66,9 @@ def measure(cluster, work, cell, size, tool):
     drops = sum(after[h][k] - run.before[h][k] for h in after for k in ("eth0_drops", "port_drops"))
     # Outside the timed part, and for every tool alike, also for one that verifies by itself.
     wrong = [h for h in run.hosts if not work.correct(h)]
-    error = tool.failure(run) if finished else (tool.failure(run) or f"not finished in {limit:.0f} s")
+    error = tool.failure(run)
+    if not finished:
+        error = error or f"not finished in {limit:.0f} s"
     if wrong:
         error = f"wrong file on {', '.join(wrong)}; {error or 'and no error reported'}"
     wall = end - run.began if end else None
@@ -76,7 +78,7 @@ def measure(cluster, work, cell, size, tool):
         "bytes_per_s": size / wall if wall else None,
         "link_share": size / wall / cell.link.goodput if wall and cell.link.goodput else None,
         "root_bytes": sent, "root_multiple": sent / size, "queue_drops": drops,
-        "cpu_sender_s": sum(p.cpu for p in run.senders), "cpu_receivers_s": sum(p.cpu for p in run.receivers),
-        "commands": run.commands(),
+        "cpu_sender_s": sum(p.cpu for p in run.senders),
+        "cpu_receivers_s": sum(p.cpu for p in run.receivers), "commands": run.commands(),
     }
     return result

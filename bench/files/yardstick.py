@@ -56,12 +56,13 @@ class Yardstick:
     def once(cluster, work, cell, rate, length):
         work.prepare(cell.hosts)
         common = ["--group", GROUP, "--size", cell.link.mtu - 28, "--len", length]
-        receivers = [cluster.start(h, [binary(), "recv", work.dest(h), "--interface", cluster.address[h], *common],
+        receivers = [cluster.start(h, [binary(), "recv", work.dest(h), "--interface",
+                                       cluster.address[h], *common],
                                    work.log(f"recv-{h}")) for h in cell.hosts]
         time.sleep(0.4)
         pace = ["--rate", int(rate)] if rate else []
-        sender = cluster.start("h1", [binary(), "send", work.source, "--interface", cluster.address["h1"],
-                                      *common, *pace], work.log("send-0"))
+        sender = cluster.start("h1", [binary(), "send", work.source, "--interface",
+                                      cluster.address["h1"], *common, *pace], work.log("send-0"))
         wait_until(lambda: not any(p.running for p in [sender, *receivers]), 40)
         cluster.stop_all()
         sent = json.loads(sender.text())

@@ -23,8 +23,7 @@
 /* As long as a datagram with one of Fabricast's words. */
 enum { WARM = 200, ROOT = 0, LENGTH = 40 };
 
-static int check(int result, const char *what)
-{
+static int check(int result, const char *what) {
     if (result < 0) {
         perror(what);
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -33,8 +32,7 @@ static int check(int result, const char *what)
 }
 
 /* This host's address on the testbed. */
-static struct sockaddr_in own_address(int socket)
-{
+static struct sockaddr_in own_address(int socket) {
     struct ifreq request = {.ifr_name = "eth0"};
     check(ioctl(socket, SIOCGIFADDR, &request), "the address of eth0");
     struct sockaddr_in address;
@@ -42,8 +40,7 @@ static struct sockaddr_in own_address(int socket)
     return address;
 }
 
-static void receive(int socket, int epoll, int flags)
-{
+static void receive(int socket, int epoll, int flags) {
     char word[LENGTH];
     struct epoll_event event;
     if (epoll >= 0)
@@ -54,15 +51,16 @@ static void receive(int socket, int epoll, int flags)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t none[] = {1, 0};
     start(argc, argv, none, 1000);
     const char *wait = option("--wait=") ? option("--wait=") : "block";
     int count = iterations_of(0), flags = strcmp(wait, "yield") == 0 ? MSG_DONTWAIT : 0, off = 0;
 
-    int own = check(socket(AF_INET, SOCK_DGRAM, 0), "socket"), group = check(socket(AF_INET, SOCK_DGRAM, 0), "socket");
-    struct sockaddr_in here = own_address(own), root, all = {.sin_family = AF_INET, .sin_port = htons(17777)};
+    int own = check(socket(AF_INET, SOCK_DGRAM, 0), "socket"),
+        group = check(socket(AF_INET, SOCK_DGRAM, 0), "socket");
+    struct sockaddr_in here = own_address(own), root,
+                       all = {.sin_family = AF_INET, .sin_port = htons(17777)};
     all.sin_addr.s_addr = inet_addr("239.255.9.9");
     check(bind(own, (struct sockaddr *)&here, sizeof here), "bind");
     socklen_t length = sizeof here;
@@ -72,7 +70,8 @@ int main(int argc, char **argv)
     check(bind(group, (struct sockaddr *)&all, sizeof all), "bind");
     struct ip_mreq join = {all.sin_addr, here.sin_addr};
     check(setsockopt(group, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join), "joining");
-    check(setsockopt(own, IPPROTO_IP, IP_MULTICAST_IF, &here.sin_addr, sizeof here.sin_addr), "IP_MULTICAST_IF");
+    check(setsockopt(own, IPPROTO_IP, IP_MULTICAST_IF, &here.sin_addr, sizeof here.sin_addr),
+          "IP_MULTICAST_IF");
     check(setsockopt(own, IPPROTO_IP, IP_MULTICAST_LOOP, &off, sizeof off), "IP_MULTICAST_LOOP");
 
     int waits_at = rank == ROOT ? own : group, words = rank == ROOT ? ranks - 1 : 1, epoll = -1;

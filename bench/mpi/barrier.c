@@ -6,8 +6,7 @@
 
 enum { WARM = 200 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t none[] = {1, 0};
     start(argc, argv, none, 1000);
     int count = iterations_of(0);

@@ -10,14 +10,12 @@
 
 enum { BROADCASTS = 10, LENGTH = 4, ROOT = 0 };
 
-static double most(double value)
-{
+static double most(double value) {
     PMPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return value;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t none[] = {1, 0};
     unsigned char buffer[LENGTH];
     double took[1 + BROADCASTS], began = now_us();

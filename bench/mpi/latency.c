@@ -14,8 +14,7 @@ enum { TAG = 1, ROOT = 0 };
 
 static char word;
 
-static void answer(int from, int to)
-{
+static void answer(int from, int to) {
     if (rank == from)
         MPI_Send(&word, 1, MPI_CHAR, to, TAG, MPI_COMM_WORLD);
     else if (rank == to)
@@ -23,8 +22,7 @@ static void answer(int from, int to)
 }
 
 /* The root's time for a broadcast that TURN answers. */
-static double broadcast_us(unsigned char *buffer, size_t size, int turn, unsigned number)
-{
+static double broadcast_us(unsigned char *buffer, size_t size, int turn, unsigned number) {
     if (rank == ROOT)
         mark(buffer, size, number);
     double began = now_us();
@@ -36,8 +34,7 @@ static double broadcast_us(unsigned char *buffer, size_t size, int turn, unsigne
 }
 
 /* Half of a ping-pong. */
-static double message_us(int turn)
-{
+static double message_us(int turn) {
     double began = now_us();
     answer(ROOT, turn);
     answer(turn, ROOT);
@@ -45,8 +42,7 @@ static double message_us(int turn)
 }
 
 /* The latency to each receiver, at the root. */
-static void measure(double *latency, unsigned char *buffer, size_t size, int each)
-{
+static void measure(double *latency, unsigned char *buffer, size_t size, int each) {
     enum { WARM = 3 };
     double *broadcast = calloc((size_t)(ranks * each), sizeof *broadcast);
     double *message = calloc((size_t)(ranks * each), sizeof *message);
@@ -66,8 +62,7 @@ static void measure(double *latency, unsigned char *buffer, size_t size, int eac
     free(message);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t sizes[] = {4, 64, 512, 1400, 2048, 8192, 32768, 65536, 0};
     start(argc, argv, sizes, 50);
     double *latency = calloc((size_t)ranks, sizeof *latency), own = 0;

@@ -20,8 +20,7 @@ enum { ROOT = 0, ROUNDS = 60, WARM = 10 };
 static uint32_t state;
 
 /* Evenly from 0 to 1; xorshift32, Marsaglia 2003. */
-static double chance(void)
-{
+static double chance(void) {
     state ^= state << 13;
     state ^= state >> 17;
     state ^= state << 5;
@@ -34,8 +33,8 @@ struct times {
 };
 
 /* One broadcast after a barrier and this rank's delay. */
-static void once(unsigned char *buffer, size_t size, unsigned number, double delay, double reach, struct times *t)
-{
+static void once(unsigned char *buffer, size_t size, unsigned number, double delay, double reach,
+                 struct times *t) {
     PMPI_Barrier(MPI_COMM_WORLD);
     if (rank == ROOT)
         mark(buffer, size, number);
@@ -54,8 +53,7 @@ static void once(unsigned char *buffer, size_t size, unsigned number, double del
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t sizes[] = {4, 512, 2048, 0};
     start(argc, argv, sizes, ROUNDS);
     const char *delays = option("--delays=") ? option("--delays=") : "0,400,4000";
@@ -63,7 +61,8 @@ int main(int argc, char **argv)
     for (char *rest = (char *)delays; *rest; rest += *rest == ',') {
         double mean = strtod(rest, &rest);
         char what[80];
-        snprintf(what, sizeof what, "MPI_Bcast, time inside, receivers late by %.0f us in the mean", mean);
+        snprintf(what, sizeof what, "MPI_Bcast, time inside, receivers late by %.0f us in the mean",
+                 mean);
         head(what, "    After(us)   After(share)");
         for (int n = 0; size_of(n); n++) {
             size_t size = size_of(n);
@@ -79,7 +78,8 @@ int main(int argc, char **argv)
                 once(buffer, size, ++number, 2 * mean * chance(), reach, &late);
             double own = late.inside / late.all;
             line(size, own, rank != ROOT, rank == ROOT ? 0 : own, count);
-            double after[2] = {rank == ROOT ? 0 : late.inside_after, rank == ROOT ? 0 : late.after}, all[2];
+            double after[2] = {rank == ROOT ? 0 : late.inside_after, rank == ROOT ? 0 : late.after},
+                   all[2];
             PMPI_Reduce(after, all, 2, MPI_DOUBLE, MPI_SUM, ROOT, MPI_COMM_WORLD);
             if (rank == ROOT && all[1] > 0)
                 printf(" %12.2f %14.2f\n", all[0] / all[1], all[1] / count / (ranks - 1));

@@ -10,8 +10,7 @@
 
 enum { ROOT = 0, WARM = 20, SAMPLES = 5 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t sizes[] = {4, 64, 512, 1400, 2048, 8192, 32768, 65536, 1 << 20, 0};
     start(argc, argv, sizes, 200);
     head("MPI_Bcast, back to back", "        MB/s");

@@ -13,8 +13,7 @@
 
 enum { ROWS = 64, STEPS = 100 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     /* Of the weights: their number is the size over that of a double. */
     static const size_t sizes[] = {8192, 65536, 524288, 0};
     start(argc, argv, sizes, STEPS);
@@ -23,7 +22,8 @@ int main(int argc, char **argv)
         size_t width = size_of(n) / sizeof(double);
         int steps = iterations_of(size_of(n) * 4);
         float *rows = malloc(ROWS * width * sizeof *rows);
-        double *weights = calloc(width, sizeof *weights), *gradient = malloc(width * sizeof *gradient);
+        double *weights = calloc(width, sizeof *weights),
+               *gradient = malloc(width * sizeof *gradient);
         double *sum = malloc(width * sizeof *sum), loss = 0, all_loss = 0;
         uint32_t state = 1u + (uint32_t)rank;
         for (size_t i = 0; i < ROWS * width; i++) {

@@ -132,7 +132,7 @@ typedef struct fabricast_statistics {
   // sent again.
   uint64_t overruns_shared;
   // Processes that were to share memory with others of their host and cannot: each counts as a
-  // host of its own. Told by each for itself.
+  // host of its own. Each process says it for itself.
   uint64_t unshared;
 } fabricast_statistics;
 

@@ -16,7 +16,7 @@ pub fn decode(bytes: &[u8]) {
     for frame in datagram.frames() {
         if let Frame::Feedback(f) = frame {
             for (first, len) in f.missing {
-                assert!(len > 0 && !first.before(f.below) && !f.high.before(first + len));
+                assert!(len > 0 && !first.before(f.cum_subtree) && !f.high.before(first + len));
             }
         }
     }
@@ -27,7 +27,7 @@ pub fn decode(bytes: &[u8]) {
 ///
 /// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
 /// the length say how many milliseconds pass before it. Returns what the node has counted, so that
-/// a test can see how far hostile bytes get, and how many sums were solved.
+/// a test can see how far hostile bytes get, and how many XOR repair packets were decoded.
 pub fn node(input: &[u8]) -> (Counters, u32) {
     let mut node = busy();
     let (mut now, mut head, mut rest) = (Time(1), Vec::new(), input);
@@ -47,16 +47,16 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
                         assert_eq!(extent.len as usize, d.payload.len());
                         extent
                     }
-                    (Placement::Solve(extent, others), Frame::Coded(c)) => {
+                    (Placement::DecodeXor(extent, others), Frame::Xor(c)) => {
                         let within = |e: Extent| e.offset + u64::from(e.len) <= LEN;
                         assert!(others.extents().all(within) && !others.is_empty());
                         assert!(extent.len as usize <= c.payload.len());
                         solved += 1;
                         extent
                     }
-                    (Placement::Keep(kept), Frame::Parity(p)) => {
+                    (Placement::CacheParity(kept), Frame::Parity(p)) => {
                         assert!(kept.block.offset + u64::from(kept.block.len) <= LEN);
-                        assert!(p.payload.len() as u32 == kept.block.chunk);
+                        assert!(p.payload.len() as u32 == kept.block.payload_size);
                         continue;
                     }
                     _ => continue,
@@ -84,7 +84,7 @@ fn busy() -> Node {
         node: NodeId(1),
         session: Session(0x1122_3344_5566_7788),
         scheme: Scheme::auto(),
-        hold: 4,
+        unexpected_max: 4,
         backlog: 64,
         rate: None,
         patience: Duration::from_secs(1),
@@ -94,7 +94,7 @@ fn busy() -> Node {
     let add = Command::GroupAdd {
         group,
         members: vec![NodeId(0), NodeId(1), NodeId(3)],
-        chunk: 64,
+        payload_size: 64,
         start: Seq(START),
     };
     let prove = Command::Prove {
@@ -104,7 +104,7 @@ fn busy() -> Node {
     };
     let post = Command::Post {
         group,
-        root: NodeId(3),
+        sender: NodeId(3),
         len: LEN,
     };
     let barrier = Command::Barrier {
@@ -139,7 +139,7 @@ fn drain(node: &mut Node, now: Time, head: &mut Vec<u8>) {
         match node.poll(now, head) {
             Output::Wait(_) => break,
             Output::Transmit(t) => node.sent(now, t.token),
-            Output::Rebuild(block, lacking) => {
+            Output::DecodeParity(block, lacking) => {
                 for extent in block.extents(lacking) {
                     node.placed(now, extent, Outcome::Ok);
                 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use fabricast_proto::Sources;
+use fabricast_proto::XorSources;
 use fabricast_proto::rng::Rng;
 
 use super::*;
@@ -28,7 +28,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut all = vectors;
     for source in [NodeId(0), NodeId(3)] {
         let header = wire::Header {
-            flight: 5,
+            burst: 5,
             source,
             session,
         };
@@ -46,9 +46,9 @@ fn seeds() -> Vec<Vec<u8>> {
             });
         }
         put(&|bytes| {
-            let mut sources = Sources::new(Seq(START + 1));
+            let mut sources = XorSources::new(Seq(START + 1));
             assert!(sources.push(Seq(START + 3)));
-            wire::put_coded(bytes, group, &sources, 0, 64);
+            wire::put_xor(bytes, group, &sources, 0, 64);
             bytes.extend([2; 64]);
         });
         put(&|bytes| {
@@ -56,22 +56,22 @@ fn seeds() -> Vec<Vec<u8>> {
             wire::put_parity(bytes, group, (Seq(START), 79, 3), 1, 64);
             bytes.extend([7; 64]);
         });
-        // The root believes no acknowledgement of what it has not sent, so the first report opens
+        // The sender believes no acknowledgement of what it has not sent, so the first report opens
         // the window, and the second can be true only after it.
         for cum in [START, START + 2] {
             put(&|bytes| {
                 let feedback = wire::Feedback {
                     group,
-                    root: NodeId(1),
+                    sender: NodeId(1),
                     cum: Seq(cum),
-                    below: Seq(cum),
+                    cum_subtree: Seq(cum),
                     limit: Seq(START + 70),
                     high: Seq(START + 9),
                     received: 3,
                     arrived_us: 1000,
                     held_us: 10,
-                    flight: 1,
-                    flags: wire::flag::FLIGHT,
+                    burst: 1,
+                    flags: wire::flag::BURST,
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];
@@ -81,7 +81,14 @@ fn seeds() -> Vec<Vec<u8>> {
         put(&|bytes| {
             let next = Seq(START + 20);
             let root = source;
-            wire::put_sync(bytes, &wire::Sync { group, root, next });
+            wire::put_sync(
+                bytes,
+                &wire::Sync {
+                    group,
+                    sender: root,
+                    next,
+                },
+            );
         });
         for (count, round, flags) in [(1, 0, 0), (1, 1, 1), (1, 2, 0), (2, 1, 1)] {
             let at = |count, round| fabricast_proto::Reached {

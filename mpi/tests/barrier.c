@@ -11,14 +11,16 @@
 typedef volatile _Atomic uint32_t word;
 
 /* The end of a case, for those, too, who took no part in it. */
-static void stand_by(const char *name) { ok("barrier: %s", name); }
+static void stand_by(const char *name) {
+    ok("barrier: %s", name);
+}
 
-static void barriers(MPI_Comm comm, word *entered, uint32_t count, const char *name)
-{
+static void barriers(MPI_Comm comm, word *entered, uint32_t count, const char *name) {
     int me, members;
     MPI(MPI_Comm_rank(comm, &me));
     MPI(MPI_Comm_size(comm, &members));
-    int *takes_part = calloc((size_t)ranks, sizeof(int)), *members_are = calloc((size_t)members, sizeof(int));
+    int *takes_part = calloc((size_t)ranks, sizeof(int)),
+        *members_are = calloc((size_t)members, sizeof(int));
     CHECK(takes_part && members_are, "no memory");
     MPI(PMPI_Allgather(&rank, 1, MPI_INT, members_are, 1, MPI_INT, comm));
     for (int m = 0; m < members; m++)
@@ -32,7 +34,8 @@ static void barriers(MPI_Comm comm, word *entered, uint32_t count, const char *n
         MPI(MPI_Barrier(comm));
         for (int r = 0; r < ranks; r++) {
             uint32_t seen = atomic_load(&entered[r]);
-            CHECK(seen >= i || !takes_part[r], "%s: out of barrier %u, rank %d has entered %u only", name, i, r, seen);
+            CHECK(seen >= i || !takes_part[r], "%s: out of barrier %u, rank %d has entered %u only",
+                  name, i, r, seen);
         }
     }
     free(takes_part);
@@ -41,27 +44,27 @@ static void barriers(MPI_Comm comm, word *entered, uint32_t count, const char *n
     stand_by(name);
 }
 
-static void after_broadcasts(word *entered, uint32_t count)
-{
+static void after_broadcasts(word *entered, uint32_t count) {
     for (uint32_t i = 1; i <= count; i++) {
         int root = (int)i % ranks;
         if (i % 8 == 0 && rank == root)
             pause_us(draw(i, 3000));
         atomic_store(&entered[rank], i);
-        broadcast(MPI_COMM_WORLD, root, 1 + draw(i, 5000), i); /* of nothing, nobody waits for the root */
+        broadcast(MPI_COMM_WORLD, root, 1 + draw(i, 5000),
+                  i); /* of nothing, nobody waits for the root */
         uint32_t seen = atomic_load(&entered[root]);
         CHECK(seen >= i, "broadcast %u is here, its root %d has entered %u only", i, root, seen);
         if (i % 3 == 0) {
             MPI(MPI_Barrier(MPI_COMM_WORLD));
             for (int r = 0; r < ranks; r++)
-                CHECK(atomic_load(&entered[r]) >= i, "out of the barrier after broadcast %u, rank %d is not there", i, r);
+                CHECK(atomic_load(&entered[r]) >= i,
+                      "out of the barrier after broadcast %u, rank %d is not there", i, r);
         }
     }
     ok("barrier: among broadcasts, %u times", count);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     word *entered = (word *)shared_words("entered", (size_t)ranks);
     if (!entered) {

@@ -15,15 +15,17 @@ const char *shared_directory;
 
 static char **arguments;
 
-static const struct level { const char *name; int level; } levels[] = {
+static const struct level {
+    const char *name;
+    int level;
+} levels[] = {
     {"single", MPI_THREAD_SINGLE},
     {"funneled", MPI_THREAD_FUNNELED},
     {"serialized", MPI_THREAD_SERIALIZED},
     {"multiple", MPI_THREAD_MULTIPLE},
 };
 
-static const char *option(const char *name)
-{
+static const char *option(const char *name) {
     size_t len = strlen(name);
     for (char **a = arguments; *a; a++)
         if (strncmp(*a, name, len) == 0)
@@ -31,16 +33,14 @@ static const char *option(const char *name)
     return NULL;
 }
 
-int wanted(const char *name)
-{
+int wanted(const char *name) {
     for (char **a = arguments; *a; a++)
         if (strcmp(*a, name) == 0)
             return 1;
     return 0;
 }
 
-void start(int argc, char **argv)
-{
+void start(int argc, char **argv) {
     arguments = argv + 1;
     shared_directory = option("--shared=");
     const char *level = option("--level=");
@@ -68,8 +68,7 @@ void start(int argc, char **argv)
     CHECK(ranks >= 2, "at least two ranks are needed");
 }
 
-void fail(const char *file, int line, const char *format, ...)
-{
+void fail(const char *file, int line, const char *format, ...) {
     char text[512];
     va_list list;
     va_start(list, format);
@@ -81,8 +80,7 @@ void fail(const char *file, int line, const char *format, ...)
     _exit(1);
 }
 
-void ok(const char *name, ...)
-{
+void ok(const char *name, ...) {
     /* Not by what is being tested. */
     int one = 1, all = 0;
     MPI(PMPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
@@ -98,8 +96,7 @@ void ok(const char *name, ...)
     fflush(stdout);
 }
 
-void skipped(const char *name, const char *why)
-{
+void skipped(const char *name, const char *why) {
     if (rank == 0) {
         printf("skipped: %s: %s\n", name, why);
         fflush(stdout);
@@ -107,21 +104,18 @@ void skipped(const char *name, const char *why)
 }
 
 /* splitmix64, Steele, Lea, Flood 2014: every bit of the result depends on every bit of X. */
-static uint64_t mix(uint64_t x)
-{
+static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
     return x ^ (x >> 31);
 }
 
-uint32_t draw(uint64_t seed, uint32_t bound)
-{
+uint32_t draw(uint64_t seed, uint32_t bound) {
     return (uint32_t)(mix(seed) % bound);
 }
 
-void fill(void *buffer, size_t len, uint64_t seed)
-{
+void fill(void *buffer, size_t len, uint64_t seed) {
     unsigned char *at = buffer;
     uint64_t base = mix(seed);
     for (size_t i = 0; i < len; i += 8) {
@@ -130,8 +124,7 @@ void fill(void *buffer, size_t len, uint64_t seed)
     }
 }
 
-ptrdiff_t differs(const void *buffer, size_t len, uint64_t seed)
-{
+ptrdiff_t differs(const void *buffer, size_t len, uint64_t seed) {
     const unsigned char *at = buffer;
     uint64_t base = mix(seed);
     for (size_t i = 0; i < len; i += 8) {
@@ -145,8 +138,7 @@ ptrdiff_t differs(const void *buffer, size_t len, uint64_t seed)
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5, FOREIGN = 0x5a };
 
-unsigned char *take(size_t len)
-{
+unsigned char *take(size_t len) {
     unsigned char *all = malloc(len + 2 * GUARD);
     CHECK(all, "no memory for %zu bytes", len);
     memset(all, GUARD_BYTE, GUARD);
@@ -155,8 +147,7 @@ unsigned char *take(size_t len)
     return all + GUARD;
 }
 
-void give_back(unsigned char *buffer, size_t len, const char *what)
-{
+void give_back(unsigned char *buffer, size_t len, const char *what) {
     for (int i = 0; i < GUARD; i++) {
         CHECK(buffer[-1 - i] == GUARD_BYTE, "%s: written %d bytes before the buffer", what, i + 1);
         CHECK(buffer[len + i] == GUARD_BYTE, "%s: written %d bytes behind the buffer", what, i);
@@ -164,8 +155,7 @@ void give_back(unsigned char *buffer, size_t len, const char *what)
     free(buffer - GUARD);
 }
 
-void broadcast(MPI_Comm comm, int root, size_t len, uint64_t seed)
-{
+void broadcast(MPI_Comm comm, int root, size_t len, uint64_t seed) {
     int me;
     MPI(MPI_Comm_rank(comm, &me));
     unsigned char *buffer = take(len);
@@ -177,8 +167,7 @@ void broadcast(MPI_Comm comm, int root, size_t len, uint64_t seed)
     give_back(buffer, len, "broadcast");
 }
 
-void broadcast_twice(MPI_Comm comm, int root, size_t len, uint64_t seed)
-{
+void broadcast_twice(MPI_Comm comm, int root, size_t len, uint64_t seed) {
     int me;
     MPI(MPI_Comm_rank(comm, &me));
     unsigned char *ours = take(len), *theirs = take(len);
@@ -190,13 +179,13 @@ void broadcast_twice(MPI_Comm comm, int root, size_t len, uint64_t seed)
     MPI(PMPI_Bcast(theirs, (int)len, MPI_BYTE, root, comm));
     ptrdiff_t wrong = differs(ours, len, seed);
     CHECK(wrong < 0, "broadcast of %zu bytes from %d: wrong from byte %td on", len, root, wrong);
-    CHECK(memcmp(ours, theirs, len) == 0, "broadcast of %zu bytes from %d: not what the library's own brings", len, root);
+    CHECK(memcmp(ours, theirs, len) == 0,
+          "broadcast of %zu bytes from %d: not what the library's own brings", len, root);
     give_back(ours, len, "MPI_Bcast");
     give_back(theirs, len, "PMPI_Bcast");
 }
 
-volatile uint32_t *shared_words(const char *name, size_t count)
-{
+volatile uint32_t *shared_words(const char *name, size_t count) {
     if (!shared_directory)
         return NULL;
     char path[4096];
@@ -219,8 +208,7 @@ volatile uint32_t *shared_words(const char *name, size_t count)
     return words;
 }
 
-void pause_us(unsigned us)
-{
+void pause_us(unsigned us) {
     struct timespec rest = {us / 1000000, (long)(us % 1000000) * 1000};
     while (nanosleep(&rest, &rest) != 0)
         ;

@@ -28,11 +28,12 @@ void ok(const char *name, ...) __attribute__((format(printf, 1, 2)));
 /* The same, for one that cannot be tried. */
 void skipped(const char *name, const char *why);
 
-void fail(const char *file, int line, const char *format, ...) __attribute__((noreturn, format(printf, 3, 4)));
-#define CHECK(condition, ...)                        \
-    do {                                             \
-        if (!(condition))                            \
-            fail(__FILE__, __LINE__, __VA_ARGS__);   \
+void fail(const char *file, int line, const char *format, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fail(__FILE__, __LINE__, __VA_ARGS__);                                                 \
     } while (0)
 #define MPI(call) CHECK((call) == MPI_SUCCESS, "%s failed", #call)
 

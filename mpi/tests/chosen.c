@@ -6,8 +6,7 @@
  */
 #include "check.h"
 
-static void use(MPI_Comm comm, const char *name, int times)
-{
+static void use(MPI_Comm comm, const char *name, int times) {
     static const size_t sizes[] = {4, 100, 5000, 60000, 500000};
     int members;
     MPI(MPI_Comm_set_name(comm, name));
@@ -20,8 +19,7 @@ static void use(MPI_Comm comm, const char *name, int times)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     int times = wanted("few") ? 1 : 4;
     use(MPI_COMM_WORLD, "all", times);

@@ -6,8 +6,7 @@
 static uint64_t seed = 1;
 
 /* Sizes on both sides of a datagram; the seed is the same on all ranks of MPI_COMM_WORLD. */
-static void use(MPI_Comm comm)
-{
+static void use(MPI_Comm comm) {
     static const size_t sizes[] = {1, 300, 5000, 70000};
     int members;
     MPI(MPI_Comm_size(comm, &members));
@@ -17,8 +16,7 @@ static void use(MPI_Comm comm)
     MPI(MPI_Barrier(comm));
 }
 
-static void use_and_free(MPI_Comm comm, const char *name)
-{
+static void use_and_free(MPI_Comm comm, const char *name) {
     if (comm != MPI_COMM_NULL) {
         use(comm);
         MPI(MPI_Comm_free(&comm));
@@ -27,8 +25,7 @@ static void use_and_free(MPI_Comm comm, const char *name)
     ok("communicators: %s", name);
 }
 
-static void duplicates(void)
-{
+static void duplicates(void) {
     MPI_Comm dup, of_dup;
     MPI(MPI_Comm_dup(MPI_COMM_WORLD, &dup));
     MPI(MPI_Comm_dup(dup, &of_dup));
@@ -48,8 +45,7 @@ static void duplicates(void)
     use_and_free(dup, "dup_with_info");
 }
 
-static void splits(void)
-{
+static void splits(void) {
     MPI_Comm comm, inner;
     MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &comm));
     MPI(MPI_Comm_split(comm, 0, -rank, &inner));
@@ -69,8 +65,7 @@ static void splits(void)
     ok("communicators: MPI_COMM_SELF");
 }
 
-static void by_groups(void)
-{
+static void by_groups(void) {
     MPI_Group world, some;
     MPI_Comm comm;
     int range[1][3] = {{0, ranks - 1, 2}};
@@ -86,8 +81,7 @@ static void by_groups(void)
     MPI(MPI_Group_free(&world));
 }
 
-static void topologies(void)
-{
+static void topologies(void) {
     MPI_Comm comm, row;
     int shape[2] = {0, 0}, wraps[2] = {1, 0}, keep[2] = {0, 1};
     MPI(MPI_Dims_create(ranks, 2, shape));
@@ -102,8 +96,7 @@ static void topologies(void)
     use_and_free(comm, "dist_graph");
 }
 
-static void between_two(void)
-{
+static void between_two(void) {
     MPI_Comm half, inter, merged;
     int low = rank < ranks / 2;
     MPI(MPI_Comm_split(MPI_COMM_WORLD, low, rank, &half));
@@ -116,9 +109,11 @@ static void between_two(void)
         unsigned char *buffer = take(LEN);
         if (i_give && me == 0)
             fill(buffer, LEN, seed + (uint64_t)from_low);
-        MPI(MPI_Bcast(buffer, LEN, MPI_BYTE, i_give ? (me == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0, inter));
+        MPI(MPI_Bcast(buffer, LEN, MPI_BYTE, i_give ? (me == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0,
+                      inter));
         if (!i_give)
-            CHECK(differs(buffer, LEN, seed + (uint64_t)from_low) < 0, "inter-communicator: wrong bytes");
+            CHECK(differs(buffer, LEN, seed + (uint64_t)from_low) < 0,
+                  "inter-communicator: wrong bytes");
         give_back(buffer, LEN, "inter-communicator");
     }
     MPI(MPI_Barrier(inter));
@@ -131,8 +126,7 @@ static void between_two(void)
 
 static int copied, deleted;
 
-static int on_copy(MPI_Comm comm, int key, void *extra, void *value, void *out, int *flag)
-{
+static int on_copy(MPI_Comm comm, int key, void *extra, void *value, void *out, int *flag) {
     (void)comm, (void)key, (void)extra;
     *(void **)out = value;
     *flag = 1;
@@ -141,16 +135,14 @@ static int on_copy(MPI_Comm comm, int key, void *extra, void *value, void *out, 
 }
 
 /* A program's own callback may use the communicator that is going. */
-static int on_delete(MPI_Comm comm, int key, void *value, void *extra)
-{
+static int on_delete(MPI_Comm comm, int key, void *value, void *extra) {
     (void)key, (void)value, (void)extra;
     use(comm);
     deleted++;
     return MPI_SUCCESS;
 }
 
-static void attributes(void)
-{
+static void attributes(void) {
     MPI_Comm comm, dup;
     int key, flag, mark;
     void *value;
@@ -170,8 +162,7 @@ static void attributes(void)
 }
 
 /* Overlapping communicators in turn: what belongs to one is never taken for another's. */
-static void overlapping(void)
-{
+static void overlapping(void) {
     MPI_Comm even_odd, halves, dup;
     MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &even_odd));
     MPI(MPI_Comm_split(MPI_COMM_WORLD, rank < ranks / 2, rank, &halves));
@@ -181,7 +172,8 @@ static void overlapping(void)
         MPI_Comm comm = all[draw(seed + (uint64_t)turn, 4)];
         int members;
         MPI(MPI_Comm_size(comm, &members));
-        broadcast(comm, turn % members, draw(seed + 7000 + (uint64_t)turn, 6000), seed + (uint64_t)turn);
+        broadcast(comm, turn % members, draw(seed + 7000 + (uint64_t)turn, 6000),
+                  seed + (uint64_t)turn);
     }
     MPI(MPI_Comm_free(&even_odd));
     MPI(MPI_Comm_free(&halves));
@@ -189,8 +181,7 @@ static void overlapping(void)
     ok("communicators: overlapping, in turn");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     duplicates();
     splits();

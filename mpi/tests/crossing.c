@@ -19,32 +19,28 @@ struct deal {
 
 static unsigned char *outgoing, *incoming;
 
-static void start_send(int with, MPI_Request *request)
-{
+static void start_send(int with, MPI_Request *request) {
     MPI(MPI_Isend(outgoing, RENDEZVOUS, MPI_BYTE, with, 1, MPI_COMM_WORLD, request));
 }
 
-static void start_synchronous(int with, MPI_Request *request)
-{
+static void start_synchronous(int with, MPI_Request *request) {
     MPI(MPI_Issend(outgoing, SMALL, MPI_BYTE, with, 1, MPI_COMM_WORLD, request));
 }
 
-static void take_message(int with)
-{
+static void take_message(int with) {
     MPI_Status status;
     int len;
     MPI(MPI_Recv(incoming, RENDEZVOUS, MPI_BYTE, with, 1, MPI_COMM_WORLD, &status));
     MPI(MPI_Get_count(&status, MPI_BYTE, &len));
-    CHECK(differs(incoming, (size_t)len, (uint64_t)with) < 0, "a message of %d bytes from %d is wrong", len, with);
+    CHECK(differs(incoming, (size_t)len, (uint64_t)with) < 0,
+          "a message of %d bytes from %d is wrong", len, with);
 }
 
-static void start_receive(int with, MPI_Request *request)
-{
+static void start_receive(int with, MPI_Request *request) {
     MPI(MPI_Irecv(incoming, RENDEZVOUS, MPI_BYTE, with, 2, MPI_COMM_WORLD, request));
 }
 
-static void send_synchronously(int with)
-{
+static void send_synchronously(int with) {
     MPI(MPI_Ssend(outgoing, RENDEZVOUS, MPI_BYTE, with, 2, MPI_COMM_WORLD));
 }
 
@@ -56,8 +52,7 @@ static const struct deal deals[] = {
 enum { DEALS = sizeof deals / sizeof *deals };
 
 /* B is the root, or another than A who enters the barrier last. */
-static void broadcast_after(const struct deal *deal, int a, int b, size_t len, uint64_t seed)
-{
+static void broadcast_after(const struct deal *deal, int a, int b, size_t len, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == a)
         deal->start(b, &request);
@@ -67,8 +62,7 @@ static void broadcast_after(const struct deal *deal, int a, int b, size_t len, u
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-static void barrier_after(const struct deal *deal, int a, int b)
-{
+static void barrier_after(const struct deal *deal, int a, int b) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == a)
         deal->start(b, &request);
@@ -79,8 +73,7 @@ static void barrier_after(const struct deal *deal, int a, int b)
 }
 
 /* The root blocks with bytes of its own on their way to a receiver that wants them first. */
-static void from_the_root(int root, int b, size_t len, uint64_t seed)
-{
+static void from_the_root(int root, int b, size_t len, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == root)
         start_send(b, &request);
@@ -91,8 +84,7 @@ static void from_the_root(int root, int b, size_t len, uint64_t seed)
 }
 
 /* Everybody sends to the root, who takes all of it before it broadcasts. */
-static void from_everybody(int root, uint64_t seed)
-{
+static void from_everybody(int root, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank != root)
         start_send(root, &request);
@@ -105,8 +97,7 @@ static void from_everybody(int root, uint64_t seed)
 }
 
 /* A's message goes to C, who then tells B, the root: B itself has nothing open with A. */
-static void round_a_corner(int a, int b, int c, uint64_t seed)
-{
+static void round_a_corner(int a, int b, int c, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == a)
         start_send(c, &request);
@@ -122,8 +113,7 @@ static void round_a_corner(int a, int b, int c, uint64_t seed)
 
 /* A collective operation of the library's is open when a broadcast blocks, on the same
  * communicator. */
-static void nonblocking_collective(int root, uint64_t seed)
-{
+static void nonblocking_collective(int root, uint64_t seed) {
     int a = (root + 1) % ranks;
     unsigned char *bytes = take(RENDEZVOUS);
     if (rank == a)
@@ -140,8 +130,7 @@ static void nonblocking_collective(int root, uint64_t seed)
 }
 
 /* The root writes into A's window and waits until it is there, while A is in the broadcast. */
-static void one_sided(int root, uint64_t seed)
-{
+static void one_sided(int root, uint64_t seed) {
     int a = (root + 1) % ranks;
     unsigned char *memory;
     MPI_Win window;
@@ -154,14 +143,14 @@ static void one_sided(int root, uint64_t seed)
     broadcast(MPI_COMM_WORLD, root, 2000, seed);
     if (rank == a) {
         MPI(MPI_Win_lock(MPI_LOCK_SHARED, a, 0, window));
-        CHECK(differs(memory, RENDEZVOUS, (uint64_t)root) < 0, "MPI_Put beside a broadcast: wrong bytes");
+        CHECK(differs(memory, RENDEZVOUS, (uint64_t)root) < 0,
+              "MPI_Put beside a broadcast: wrong bytes");
         MPI(MPI_Win_unlock(a, window));
     }
     MPI(MPI_Win_free(&window));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     outgoing = take(RENDEZVOUS);
     incoming = take(RENDEZVOUS);

@@ -20,8 +20,7 @@ struct layout {
     int *place; /* of each value within the span */
 };
 
-static struct layout make(const char *name, MPI_Datatype type, int count, int first, int span)
-{
+static struct layout make(const char *name, MPI_Datatype type, int count, int first, int span) {
     if (type != MPI_INT)
         MPI(MPI_Type_commit(&type));
     struct layout l = {name, type, count, first, span, malloc(VALUES * sizeof(int))};
@@ -29,16 +28,14 @@ static struct layout make(const char *name, MPI_Datatype type, int count, int fi
     return l;
 }
 
-static struct layout ints(void)
-{
+static struct layout ints(void) {
     struct layout l = make("ints", MPI_INT, VALUES, 0, VALUES);
     for (int i = 0; i < VALUES; i++)
         l.place[i] = i;
     return l;
 }
 
-static struct layout contiguous(void)
-{
+static struct layout contiguous(void) {
     MPI_Datatype type;
     MPI(MPI_Type_contiguous(VALUES, MPI_INT, &type));
     struct layout l = make("contiguous", type, 1, 0, VALUES);
@@ -47,8 +44,7 @@ static struct layout contiguous(void)
     return l;
 }
 
-static struct layout vector(void)
-{
+static struct layout vector(void) {
     enum { BLOCK = 3, STRIDE = 5, BLOCKS = VALUES / BLOCK };
     MPI_Datatype type;
     MPI(MPI_Type_vector(BLOCKS, BLOCK, STRIDE, MPI_INT, &type));
@@ -58,8 +54,7 @@ static struct layout vector(void)
     return l;
 }
 
-static struct layout resized(void)
-{
+static struct layout resized(void) {
     /* One int every seven, repeated by the count alone. */
     MPI_Datatype type;
     MPI(MPI_Type_create_resized(MPI_INT, 0, 7 * sizeof(int), &type));
@@ -69,8 +64,7 @@ static struct layout resized(void)
     return l;
 }
 
-static struct layout backwards(void)
-{
+static struct layout backwards(void) {
     /* Negative displacements: the buffer begins at the last int. */
     MPI_Datatype type;
     MPI(MPI_Type_create_hvector(VALUES, 1, -(MPI_Aint)sizeof(int), MPI_INT, &type));
@@ -80,10 +74,10 @@ static struct layout backwards(void)
     return l;
 }
 
-static struct layout indexed(void)
-{
+static struct layout indexed(void) {
     enum { BLOCKS = 3 };
-    int lengths[BLOCKS] = {VALUES / 2, 1, VALUES - VALUES / 2 - 1}, at[BLOCKS] = {VALUES, 3, VALUES / 4};
+    int lengths[BLOCKS] = {VALUES / 2, 1, VALUES - VALUES / 2 - 1},
+        at[BLOCKS] = {VALUES, 3, VALUES / 4};
     MPI_Datatype type;
     MPI(MPI_Type_indexed(BLOCKS, lengths, at, MPI_INT, &type));
     struct layout l = make("indexed, out of order", type, 1, 0, 2 * VALUES);
@@ -94,8 +88,7 @@ static struct layout indexed(void)
     return l;
 }
 
-static struct layout structure(void)
-{
+static struct layout structure(void) {
     /* Two ints, a hole, one int; 2000 of them. */
     int lengths[2] = {2, 1};
     MPI_Aint at[2] = {0, 4 * sizeof(int)};
@@ -109,8 +102,7 @@ static struct layout structure(void)
     return l;
 }
 
-static struct layout subarray(void)
-{
+static struct layout subarray(void) {
     enum { ROWS = 60, COLUMNS = VALUES / ROWS, WIDE = COLUMNS + 9 };
     int sizes[2] = {ROWS + 4, WIDE}, part[2] = {ROWS, COLUMNS}, from[2] = {2, 5};
     MPI_Datatype type;
@@ -121,17 +113,19 @@ static struct layout subarray(void)
     return l;
 }
 
-static struct layout (*const layouts[])(void) = {ints,    contiguous, vector,    resized,
-                                                 backwards, indexed,  structure, subarray};
+static struct layout (*const layouts[])(void) = {ints,      contiguous, vector,    resized,
+                                                 backwards, indexed,    structure, subarray};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts, UNTOUCHED = -77 };
 
-static int value(int i, int seed) { return (int)draw((uint64_t)seed << 32 | (uint32_t)i, 1 << 30); }
+static int value(int i, int seed) {
+    return (int)draw((uint64_t)seed << 32 | (uint32_t)i, 1 << 30);
+}
 
 typedef int broadcast_fn(void *, int, MPI_Datatype, int, MPI_Comm);
 
-static void once(broadcast_fn *bcast, const struct layout *l, int root, int seed)
-{
-    int *span = malloc((size_t)l->span * sizeof(int)), *wanted_now = malloc((size_t)l->span * sizeof(int));
+static void once(broadcast_fn *bcast, const struct layout *l, int root, int seed) {
+    int *span = malloc((size_t)l->span * sizeof(int)),
+        *wanted_now = malloc((size_t)l->span * sizeof(int));
     CHECK(span && wanted_now, "no memory");
     for (int i = 0; i < l->span; i++)
         span[i] = wanted_now[i] = UNTOUCHED;
@@ -142,13 +136,13 @@ static void once(broadcast_fn *bcast, const struct layout *l, int root, int seed
     }
     MPI(bcast(span + l->first, l->count, l->type, root, MPI_COMM_WORLD));
     for (int i = 0; i < l->span; i++)
-        CHECK(span[i] == wanted_now[i], "%s from %d: int %d is %d, not %d", l->name, root, i, span[i], wanted_now[i]);
+        CHECK(span[i] == wanted_now[i], "%s from %d: int %d is %d, not %d", l->name, root, i,
+              span[i], wanted_now[i]);
     free(span);
     free(wanted_now);
 }
 
-static void empty(void)
-{
+static void empty(void) {
     MPI_Datatype nothing;
     MPI(MPI_Type_contiguous(0, MPI_INT, &nothing));
     MPI(MPI_Type_commit(&nothing));
@@ -165,8 +159,7 @@ static void empty(void)
     ok("datatypes: nothing to send");
 }
 
-static void absolute(void)
-{
+static void absolute(void) {
     /* MPI_BOTTOM with the addresses of two variables. */
     int here = rank == 0 ? 12345 : UNTOUCHED;
     double there = rank == 0 ? 2.5 : 0;
@@ -183,11 +176,14 @@ static void absolute(void)
     ok("datatypes: MPI_BOTTOM");
 }
 
-static void named(void)
-{
-    struct { double value; int index; } pair = {rank == 1 ? 0.75 : 0, rank == 1 ? 42 : 0};
+static void named(void) {
+    struct {
+        double value;
+        int index;
+    } pair = {rank == 1 ? 0.75 : 0, rank == 1 ? 42 : 0};
     MPI(MPI_Bcast(&pair, 1, MPI_DOUBLE_INT, 1, MPI_COMM_WORLD));
-    CHECK(pair.value == 0.75 && pair.index == 42, "MPI_DOUBLE_INT: %g and %d", pair.value, pair.index);
+    CHECK(pair.value == 0.75 && pair.index == 42, "MPI_DOUBLE_INT: %g and %d", pair.value,
+          pair.index);
     char packed[64] = "";
     int at = 0, numbers[3] = {1, 2, 3}, got[3] = {0, 0, 0};
     if (rank == 1)
@@ -199,8 +195,7 @@ static void named(void)
     ok("datatypes: named and packed");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     struct layout all[LAYOUTS];
     for (int i = 0; i < LAYOUTS; i++)

@@ -4,8 +4,7 @@
 
 static int handled, last_class;
 
-static void on_error(MPI_Comm *comm, int *code, ...)
-{
+static void on_error(MPI_Comm *comm, int *code, ...) {
     (void)comm;
     handled++;
     MPI_Error_class(*code, &last_class);
@@ -22,8 +21,7 @@ struct call {
 };
 
 /* Both calls must fail alike, each after exactly one call of the handler. */
-static void fails_alike(MPI_Comm comm, const struct call *c)
-{
+static void fails_alike(MPI_Comm comm, const struct call *c) {
     handled = 0;
     int theirs = PMPI_Bcast(c->buffer, c->count, c->type, c->root, comm);
     int their_calls = handled, their_class = last_class;
@@ -35,13 +33,13 @@ static void fails_alike(MPI_Comm comm, const struct call *c)
     MPI_Error_class(ours, &our_class);
     MPI_Error_class(theirs, &class);
     CHECK(our_class == class, "%s: error class %d, the library's is %d", c->name, our_class, class);
-    CHECK(handled == their_calls, "%s: handler called %d times, by the library %d", c->name, handled, their_calls);
-    CHECK(handled == 0 || last_class == their_class, "%s: handler told class %d, by the library %d", c->name, last_class,
-          their_class);
+    CHECK(handled == their_calls, "%s: handler called %d times, by the library %d", c->name,
+          handled, their_calls);
+    CHECK(handled == 0 || last_class == their_class, "%s: handler told class %d, by the library %d",
+          c->name, last_class, their_class);
 }
 
-static void invalid(MPI_Comm comm, const char *how)
-{
+static void invalid(MPI_Comm comm, const char *how) {
     MPI_Datatype uncommitted;
     MPI(MPI_Type_contiguous(3, MPI_INT, &uncommitted));
     const struct call calls[] = {
@@ -66,8 +64,7 @@ static void invalid(MPI_Comm comm, const char *how)
     ok("errors: %s", how);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     MPI_Comm comm;
     MPI_Errhandler handler;

@@ -4,8 +4,7 @@
  * it was sent before the switch forwarded. */
 #include "check.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     enum { LIMIT_MS = 20000 };
     start(argc, argv);
     volatile uint32_t *through = wanted("--progress") ? shared_words("first", (size_t)ranks) : NULL;

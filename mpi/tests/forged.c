@@ -5,8 +5,7 @@
  */
 #include "check.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     enum { ROUNDS = 2500, LEAST = 100 };
     start(argc, argv);
     for (unsigned i = 0; i < ROUNDS; i++) {

@@ -1,5 +1,6 @@
-! The bindings whose handles are integers, mpif.h (-DMPIF_H) and `use mpi`: broadcasts of several types from every
-! root, of arrays, a row of a matrix and a derived type, barriers, communicators, windows, and the error code of a bad root.
+! The bindings whose handles are integers, mpif.h (-DMPIF_H) and `use mpi`: broadcasts of several
+! types from every root, of arrays, a row of a matrix and a derived type, barriers, communicators,
+! windows, and the error code of a bad root.
 ! Names are spelled in lower, upper and mixed case, as programs do.
 program integers
 #ifndef MPIF_H

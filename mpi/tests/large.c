@@ -14,22 +14,22 @@
 enum { PIECE = 16 << 20, PIECES = 129 }; /* 2 GiB and 16 MiB */
 
 /* PIECES - 1 times the same PIECE, then one more that is not, and TAIL bytes. */
-static unsigned char *fold(size_t tail)
-{
+static unsigned char *fold(size_t tail) {
     size_t size = (size_t)PIECES * PIECE + tail;
     int file = memfd_create("piece", MFD_CLOEXEC);
     CHECK(file >= 0 && ftruncate(file, PIECE) == 0, "no memory file");
-    unsigned char *all = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char *all = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(all != MAP_FAILED, "no address space for %zu bytes", size);
     for (size_t i = 0; i + 1 < PIECES; i++)
-        CHECK(mmap(all + i * PIECE, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED,
+        CHECK(mmap(all + i * PIECE, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                   0) != MAP_FAILED,
               "cannot map the piece");
     close(file);
     return all;
 }
 
-static void above_2_gib(size_t tail, int by_count, int root, const char *name)
-{
+static void above_2_gib(size_t tail, int by_count, int root, const char *name) {
     unsigned char *all = fold(tail);
     size_t own = (size_t)(PIECES - 1) * PIECE, rest = PIECE + tail;
     if (rank == root) {
@@ -58,8 +58,7 @@ static void above_2_gib(size_t tail, int by_count, int root, const char *name)
 }
 
 #if MPI_VERSION >= 4
-static void by_large_count(void)
-{
+static void by_large_count(void) {
     static const size_t sizes[] = {0, 1, 1400, 1401, 65537, (1 << 20) + 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int root = 0; root < ranks; root++) {
@@ -67,7 +66,8 @@ static void by_large_count(void)
             if (rank == root)
                 fill(buffer, sizes[i], i);
             MPI(MPI_Bcast_c(buffer, (MPI_Count)sizes[i], MPI_BYTE, root, MPI_COMM_WORLD));
-            CHECK(differs(buffer, sizes[i], i) < 0, "MPI_Bcast_c of %zu bytes from %d is wrong", sizes[i], root);
+            CHECK(differs(buffer, sizes[i], i) < 0, "MPI_Bcast_c of %zu bytes from %d is wrong",
+                  sizes[i], root);
             give_back(buffer, sizes[i], "MPI_Bcast_c");
             /* Large on some ranks and small on others is one broadcast. */
             buffer = take(sizes[i]);
@@ -77,7 +77,8 @@ static void by_large_count(void)
                 MPI(MPI_Bcast_c(buffer, (MPI_Count)sizes[i], MPI_BYTE, root, MPI_COMM_WORLD));
             else
                 MPI(MPI_Bcast(buffer, (int)sizes[i], MPI_BYTE, root, MPI_COMM_WORLD));
-            CHECK(differs(buffer, sizes[i], i + 100) < 0, "MPI_Bcast_c beside MPI_Bcast, %zu bytes: wrong", sizes[i]);
+            CHECK(differs(buffer, sizes[i], i + 100) < 0,
+                  "MPI_Bcast_c beside MPI_Bcast, %zu bytes: wrong", sizes[i]);
             give_back(buffer, sizes[i], "MPI_Bcast_c beside MPI_Bcast");
         }
     }
@@ -85,8 +86,7 @@ static void by_large_count(void)
 }
 #endif
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
 #if MPI_VERSION >= 4
     by_large_count();

@@ -16,30 +16,27 @@
 
 typedef volatile _Atomic uint32_t word;
 
-static double seconds(void)
-{
+static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void computes_until(word *done, uint32_t turn)
-{
+static void computes_until(word *done, uint32_t turn) {
     double limit = seconds() + 60;
     for (int r = 0; r < ranks; r++)
         while (r != rank && atomic_load(&done[r]) < turn)
-            CHECK(seconds() < limit, "rank %d has not got broadcast %u while its root computes", r, turn);
+            CHECK(seconds() < limit, "rank %d has not got broadcast %u while its root computes", r,
+                  turn);
 }
 
-static void computes_for(double s)
-{
+static void computes_for(double s) {
     for (double end = seconds() + s; seconds() < end;)
         ;
 }
 
 /* TURNS broadcasts; after each the root computes until all have it. */
-static void root_computes(word *done, int root, size_t len, uint32_t turns)
-{
+static void root_computes(word *done, int root, size_t len, uint32_t turns) {
     static uint32_t turn;
     for (uint32_t i = 0; i < turns; i++) {
         turn++;
@@ -52,8 +49,7 @@ static void root_computes(word *done, int root, size_t len, uint32_t turns)
 
 /* A burst of broadcasts, then the root computes: the end of a burst is where losses are noticed
  * last. */
-static void root_computes_after_burst(word *done, int root, size_t len)
-{
+static void root_computes_after_burst(word *done, int root, size_t len) {
     enum { BURST = 20 };
     static uint32_t turn = 1u << 20;
     for (int i = 0; i < BURST; i++)
@@ -66,8 +62,7 @@ static void root_computes_after_burst(word *done, int root, size_t len)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     word *done = (word *)shared_words("done", (size_t)ranks);
     if (!done) {

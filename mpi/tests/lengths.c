@@ -8,15 +8,13 @@
 
 enum { LIMIT_S = 10 };
 
-static int class_of(int status)
-{
+static int class_of(int status) {
     int class;
     MPI(MPI_Error_class(status, &class));
     return class;
 }
 
-static void differs_at(int root, int odd, size_t len, size_t other)
-{
+static void differs_at(int root, int odd, size_t len, size_t other) {
     MPI_Comm comm;
     MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
     MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
@@ -27,15 +25,15 @@ static void differs_at(int root, int odd, size_t len, size_t other)
     int got = MPI_Bcast(buffer, (int)mine, MPI_BYTE, root, comm), next = MPI_Barrier(comm);
     double took = MPI_Wtime() - began;
     CHECK(took < LIMIT_S, "root %d, %zu bytes, %zu at %d: took %g s", root, len, other, odd, took);
-    CHECK(mine == roots || class_of(got) == MPI_ERR_TRUNCATE, "root %d, %zu bytes, %zu at %d: class %d", root, len, other,
-          odd, class_of(got));
-    CHECK(got != MPI_SUCCESS || next != MPI_SUCCESS, "root %d, %zu bytes, %zu at %d: no error", root, len, other, odd);
+    CHECK(mine == roots || class_of(got) == MPI_ERR_TRUNCATE,
+          "root %d, %zu bytes, %zu at %d: class %d", root, len, other, odd, class_of(got));
+    CHECK(got != MPI_SUCCESS || next != MPI_SUCCESS, "root %d, %zu bytes, %zu at %d: no error",
+          root, len, other, odd);
     give_back(buffer, mine, "MPI_Bcast");
     MPI(MPI_Comm_free(&comm));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     if (wanted("fatal")) {
         static char buffer[20];
@@ -44,8 +42,15 @@ int main(int argc, char **argv)
         fail(__FILE__, __LINE__, "no error");
     }
     /* Bytes in one packet and in many, and in as many segments, copied or not. */
-    static const size_t lens[][2] = {{4, 8}, {8, 4}, {0, 9}, {9, 0}, {1000, 200000}, {200000, 1000}, {300000, 300004},
-                                     {3 << 17, 2 << 17}, {2 << 17, 3 << 17}};
+    static const size_t lens[][2] = {{4, 8},
+                                     {8, 4},
+                                     {0, 9},
+                                     {9, 0},
+                                     {1000, 200000},
+                                     {200000, 1000},
+                                     {300000, 300004},
+                                     {3 << 17, 2 << 17},
+                                     {2 << 17, 3 << 17}};
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
         for (int root = 0; root < ranks; root++)
             differs_at(root, (root + 1 + (int)i % (ranks - 1)) % ranks, lens[i][0], lens[i][1]);

@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void compute(void)
-{
+static void compute(void) {
     volatile double sum = 0;
     for (time_t end = time(NULL) + 120; time(NULL) < end;)
         sum += 1;
@@ -23,15 +22,15 @@ static void compute(void)
 
 /* The error names the victim, for as long as one asks, and those that are left can still
  * broadcast. */
-static void goes_on(MPI_Comm left, int victim)
-{
+static void goes_on(MPI_Comm left, int victim) {
     char text[MPI_MAX_ERROR_STRING];
     int class, len, word = 0, me;
     for (int i = 0; i < 3; i++) {
         int error = MPI_Barrier(MPI_COMM_WORLD);
         MPI_Error_class(error, &class);
         MPI_Error_string(error, text, &len);
-        fprintf(stderr, "barrier %d: class %s, %s\n", i, class == MPI_ERR_OTHER ? "OTHER" : "else", text);
+        fprintf(stderr, "barrier %d: class %s, %s\n", i, class == MPI_ERR_OTHER ? "OTHER" : "else",
+                text);
     }
     MPI_Comm_rank(left, &me);
     if (me == 0)
@@ -46,8 +45,7 @@ static void goes_on(MPI_Comm left, int victim)
 }
 
 /* Calls of ours that are worth it, and then MPI_Finalize measures for seconds. */
-static int measures(void)
-{
+static int measures(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < 100; i++)
         MPI_Barrier(MPI_COMM_WORLD);
@@ -58,8 +56,7 @@ static int measures(void)
 }
 
 /* Has whatever its parent had, and does not end with it. */
-static void leave_child(void)
-{
+static void leave_child(void) {
     pid_t child = fork();
     if (child == 0) {
         sleep(60);
@@ -68,8 +65,7 @@ static void leave_child(void)
     fprintf(stderr, "child %d\n", child);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int rank, ranks, word;
     char path[4096];
     MPI_Init(&argc, &argv);
@@ -77,7 +73,8 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 4)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    int victim = atoi(argv[2]), returns = strcmp(argv[3], "return") == 0, finalizes = strcmp(argv[3], "finalize") == 0;
+    int victim = atoi(argv[2]), returns = strcmp(argv[3], "return") == 0,
+        finalizes = strcmp(argv[3], "finalize") == 0;
     snprintf(path, sizeof path, "%s/%d", argv[1], rank);
     if (!freopen(path, "w", stderr))
         MPI_Abort(MPI_COMM_WORLD, 2);

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int descriptors(void)
-{
+static int descriptors(void) {
     int n = 0;
     DIR *dir = opendir("/proc/self/fd");
     CHECK(dir, "no /proc/self/fd");
@@ -22,8 +21,7 @@ static int descriptors(void)
     return n;
 }
 
-static long resident_kib(void)
-{
+static long resident_kib(void) {
     long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file && fscanf(file, "%*s %ld", &pages) == 1, "no /proc/self/statm");
@@ -32,8 +30,7 @@ static long resident_kib(void)
 }
 
 /* Groups of IPv4 that this host has joined, by whichever process. */
-static int ip_groups(void)
-{
+static int ip_groups(void) {
     char line[256];
     int n = 0;
     FILE *file = fopen("/proc/self/net/igmp", "r");
@@ -46,8 +43,7 @@ static int ip_groups(void)
 
 static int groups_at_start, groups_most;
 
-static void use(MPI_Comm comm, uint64_t seed)
-{
+static void use(MPI_Comm comm, uint64_t seed) {
     int members;
     MPI(MPI_Comm_size(comm, &members));
     broadcast(comm, (int)(seed % (uint64_t)members), 1 + draw(seed, 3000), seed);
@@ -58,20 +54,21 @@ static void use(MPI_Comm comm, uint64_t seed)
 }
 
 /* The Nth communicator: a dup, halves, all but one rank, or neighbours. */
-static MPI_Comm make(uint64_t n)
-{
+static MPI_Comm make(uint64_t n) {
     MPI_Comm comm;
     switch (n % 4) {
     case 0: MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm)); break;
     case 1: MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &comm)); break;
-    case 2: MPI(MPI_Comm_split(MPI_COMM_WORLD, rank == (int)(n % (uint64_t)ranks) ? MPI_UNDEFINED : 0, -rank, &comm)); break;
+    case 2:
+        MPI(MPI_Comm_split(MPI_COMM_WORLD, rank == (int)(n % (uint64_t)ranks) ? MPI_UNDEFINED : 0,
+                           -rank, &comm));
+        break;
     default: MPI(MPI_Comm_split(MPI_COMM_WORLD, rank / 2, 0, &comm)); break;
     }
     return comm;
 }
 
-static void one_by_one(uint64_t from, uint64_t to)
-{
+static void one_by_one(uint64_t from, uint64_t to) {
     for (uint64_t n = from; n < to; n++) {
         MPI_Comm comm = make(n);
         if (comm != MPI_COMM_NULL) {
@@ -81,8 +78,7 @@ static void one_by_one(uint64_t from, uint64_t to)
     }
 }
 
-static void at_once(uint64_t from)
-{
+static void at_once(uint64_t from) {
     enum { HELD = 100 };
     MPI_Comm held[HELD];
     for (int i = 0; i < HELD; i++)
@@ -97,8 +93,7 @@ static void at_once(uint64_t from)
             MPI(MPI_Comm_free(&held[i]));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     uint64_t count = 2000;
     for (int i = 1; i < argc; i++)
         if (strncmp(argv[i], "--communicators=", 16) == 0)
@@ -112,14 +107,17 @@ int main(int argc, char **argv)
     at_once(count / 4);
     one_by_one(count / 4, count);
     /* A group that ends is left a moment later: an IP group may be one more or one less. */
-    CHECK(descriptors() <= fds + 8, "%d descriptors, %d after the first quarter", descriptors(), fds);
+    CHECK(descriptors() <= fds + 8, "%d descriptors, %d after the first quarter", descriptors(),
+          fds);
     long grown = resident_kib() - kib;
     CHECK(grown < 16384, "%ld KiB more than after the first quarter", grown);
     int groups = groups_most - groups_at_start;
     CHECK(groups <= 8, "%d IP groups joined, at most 8 allowed", groups);
     if (rank == 0)
-        fprintf(stderr, "many: rank 0: %d descriptors, %ld KiB more in the last three quarters, %d IP groups\n",
-                descriptors(), grown, groups);
+        fprintf(
+            stderr,
+            "many: rank 0: %d descriptors, %ld KiB more in the last three quarters, %d IP groups\n",
+            descriptors(), grown, groups);
     ok("many: %d communicators", (int)count);
     MPI_Finalize();
     return 0;

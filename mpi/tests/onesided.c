@@ -16,18 +16,17 @@ enum { LONG = 300000 };
 
 static uint64_t loops = 40;
 
-static void done(const char *what, double began)
-{
+static void done(const char *what, double began) {
     double took = MPI_Wtime() - began;
     ok("onesided: %s (%.3f s)", what, took);
 }
 
 /* Each adds to the counter of every rank by compare and swap, and meets the others each time. */
-static void locks(int wait_by_broadcast)
-{
+static void locks(int wait_by_broadcast) {
     int *counter;
     MPI_Win win;
-    MPI(MPI_Win_allocate(sizeof *counter, sizeof *counter, MPI_INFO_NULL, MPI_COMM_WORLD, &counter, &win));
+    MPI(MPI_Win_allocate(sizeof *counter, sizeof *counter, MPI_INFO_NULL, MPI_COMM_WORLD, &counter,
+                         &win));
     MPI(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win));
     *counter = 0;
     MPI(MPI_Win_unlock(rank, win));
@@ -58,8 +57,7 @@ static void locks(int wait_by_broadcast)
 }
 
 /* A rank that other ranks' trees go through waits in a barrier of another communicator. */
-static void ibcasts(MPI_Comm other)
-{
+static void ibcasts(MPI_Comm other) {
     unsigned char *buffer = take(LONG);
     double began = MPI_Wtime();
     for (uint64_t i = 0; i < loops; i++) {
@@ -80,8 +78,7 @@ static void ibcasts(MPI_Comm other)
 }
 
 /* The one who sends waits in a barrier until the receiver has come; then the other way round. */
-static void messages(void)
-{
+static void messages(void) {
     unsigned char *out = take(LONG), *in = take(LONG);
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     double began = MPI_Wtime();
@@ -109,8 +106,7 @@ static void messages(void)
     give_back(in, LONG, "MPI_Irecv");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     for (int i = 1; i < argc; i++)
         if (strncmp(argv[i], "--loops=", 8) == 0)

@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void loop(int rounds)
-{
+static void loop(int rounds) {
     for (int i = 0; i < rounds; i++) {
         broadcast(MPI_COMM_WORLD, i % ranks, draw((uint64_t)i, 9000), (uint64_t)i);
         if (i % 8 == 0)
@@ -22,15 +21,13 @@ static void loop(int rounds)
     }
 }
 
-static void ends_well(pid_t child, const char *what)
-{
+static void ends_well(pid_t child, const char *what) {
     int status;
     CHECK(child > 0 && waitpid(child, &status, 0) == child, "%s: no child", what);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: ended with %d", what, status);
 }
 
-static void children(void)
-{
+static void children(void) {
     for (int i = 0; i < 3; i++) {
         loop(20);
         /* One that leaves at once, one that runs the exit handlers, one that becomes another
@@ -52,14 +49,12 @@ static void children(void)
 
 static volatile sig_atomic_t alarms;
 
-static void on_alarm(int number)
-{
+static void on_alarm(int number) {
     (void)number;
     alarms++;
 }
 
-static void signals(void)
-{
+static void signals(void) {
     /* Without SA_RESTART: every system call may end with EINTR. */
     struct sigaction action = {.sa_handler = on_alarm}, old;
     struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
@@ -74,15 +69,13 @@ static void signals(void)
 }
 
 /* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, when MPI still works. */
-static int at_the_end(MPI_Comm comm, int key, void *value, void *extra)
-{
+static int at_the_end(MPI_Comm comm, int key, void *value, void *extra) {
     (void)comm, (void)key, (void)value, (void)extra;
     loop(10);
     return MPI_SUCCESS;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     children();
     signals();

@@ -1,4 +1,5 @@
-"""mpi4py: objects, buffers of every size round the edges from every root, derived types, communicators, threads."""
+"""mpi4py: objects, buffers of every size round the edges from every root, derived types,
+communicators, threads."""
 import array
 import sys
 import threading
@@ -7,7 +8,8 @@ from mpi4py import MPI
 
 world = MPI.COMM_WORLD
 rank, ranks = world.Get_rank(), world.Get_size()
-SIZES = [0, 1, 2, 3, 1399, 1400, 1401, 1471, 1472, 1473, 8191, 8192, 8193, 65535, 65536, 65537, (1 << 20) + 1]
+SIZES = [0, 1, 2, 3, 1399, 1400, 1401, 1471, 1472, 1473, 8191, 8192, 8193, 65535, 65536,
+         65537, (1 << 20) + 1]
 
 
 def check(right, what):
@@ -23,7 +25,8 @@ def ok(what):
 
 
 def truth(size, seed):
-    return bytes((i * 31 + i // 256 * 7 + seed) % 256 for i in range(min(size, 4096))) * (size // 4096 + 1)
+    once = bytes((i * 31 + i // 256 * 7 + seed) % 256 for i in range(min(size, 4096)))
+    return once * (size // 4096 + 1)
 
 
 def buffers(comm):
@@ -39,7 +42,8 @@ def buffers(comm):
 def objects():
     for root in range(ranks):
         right = {"from": root, "list": list(range(3000)), "text": "ä" * root}
-        check(world.bcast(right if rank == root else None, root) == right, f"bcast of an object from {root}")
+        check(world.bcast(right if rank == root else None, root) == right,
+              f"bcast of an object from {root}")
     world.barrier()
 
 
@@ -70,7 +74,8 @@ def communicators():
 
 def threads():
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        print(f"skipped: python: threads: the library has level {MPI.Query_thread()}") if rank == 0 else None
+        if rank == 0:
+            print(f"skipped: python: threads: the library has level {MPI.Query_thread()}")
         return
     comms = [world.Dup() for _ in range(3)]
 

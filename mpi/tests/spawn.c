@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void use(MPI_Comm comm)
-{
+static void use(MPI_Comm comm) {
     int members;
     MPI(MPI_Comm_size(comm, &members));
     static const size_t sizes[] = {1, 1400, 1401, 70000};
@@ -22,8 +21,7 @@ static void use(MPI_Comm comm)
 }
 
 /* Of an inter-communicator the library itself has care; of what is merged from it, we. */
-static void use_between(MPI_Comm inter, int high)
-{
+static void use_between(MPI_Comm inter, int high) {
     int word = high ? 0 : 4711, me;
     MPI(MPI_Comm_rank(inter, &me));
     MPI(MPI_Bcast(&word, 1, MPI_INT, high ? 0 : me == 0 ? MPI_ROOT : MPI_PROC_NULL, inter));
@@ -35,8 +33,7 @@ static void use_between(MPI_Comm inter, int high)
     MPI(MPI_Comm_free(&merged));
 }
 
-static void connected(void)
-{
+static void connected(void) {
     int low = rank < ranks / 2, me;
     char port[MPI_MAX_PORT_NAME] = "";
     MPI_Comm half, inter;
@@ -71,8 +68,7 @@ static void connected(void)
         skipped("spawn: connect and accept", "the library connects nobody here");
 }
 
-static void spawned(char *program)
-{
+static void spawned(char *program) {
     enum { MORE = 2 };
     MPI_Comm inter;
     int codes[MORE];
@@ -96,8 +92,7 @@ static void spawned(char *program)
     ok("spawn: more ranks, and merge");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "child") == 0) {
         MPI_Comm parent;
         start(argc, argv);

@@ -16,8 +16,7 @@ static MPI_Comm comms[THREADS];
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int over;
 
-static void *computes(void *unused)
-{
+static void *computes(void *unused) {
     (void)unused;
     volatile uint64_t x = 1;
     while (!atomic_load(&over))
@@ -26,8 +25,7 @@ static void *computes(void *unused)
     return NULL;
 }
 
-static void funneled(void)
-{
+static void funneled(void) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, computes, NULL) == 0, "no thread");
     for (uint64_t i = 0; i < ROUNDS; i++)
@@ -38,10 +36,11 @@ static void funneled(void)
     ok("threads: one calls MPI, another computes");
 }
 
-struct relay { uint64_t next; };
+struct relay {
+    uint64_t next;
+};
 
-static void *takes_turns(void *arg)
-{
+static void *takes_turns(void *arg) {
     struct relay *relay = arg;
     for (;;) {
         pthread_mutex_lock(&turn);
@@ -56,8 +55,7 @@ static void *takes_turns(void *arg)
     }
 }
 
-static void run_threads(void *(*body)(void *), void *const *args)
-{
+static void run_threads(void *(*body)(void *), void *const *args) {
     pthread_t threads[THREADS];
     for (int t = 0; t < THREADS; t++)
         CHECK(pthread_create(&threads[t], NULL, body, args[t]) == 0, "no thread");
@@ -65,16 +63,14 @@ static void run_threads(void *(*body)(void *), void *const *args)
         pthread_join(threads[t], NULL);
 }
 
-static void serialized(void)
-{
+static void serialized(void) {
     struct relay relay = {0};
     void *args[THREADS] = {&relay, &relay, &relay, &relay};
     run_threads(takes_turns, args);
     ok("threads: several, one at a time");
 }
 
-static void *on_its_own(void *arg)
-{
+static void *on_its_own(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint64_t seed = t << 32 | i;
@@ -87,8 +83,7 @@ static void *on_its_own(void *arg)
     return NULL;
 }
 
-static void *messages_or_broadcasts(void *arg)
-{
+static void *messages_or_broadcasts(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     if (t != 0)
         return on_its_own(arg);
@@ -97,8 +92,10 @@ static void *messages_or_broadcasts(void *arg)
     unsigned char *out = take(LEN), *in = take(LEN);
     for (uint64_t i = 0; i < ROUNDS / 2; i++) {
         fill(out, LEN, i << 8 | (uint64_t)rank);
-        MPI(MPI_Sendrecv(out, LEN, MPI_BYTE, next, 5, in, LEN, MPI_BYTE, before, 5, comms[0], MPI_STATUS_IGNORE));
-        CHECK(differs(in, LEN, i << 8 | (uint64_t)before) < 0, "a message beside broadcasts is wrong");
+        MPI(MPI_Sendrecv(out, LEN, MPI_BYTE, next, 5, in, LEN, MPI_BYTE, before, 5, comms[0],
+                         MPI_STATUS_IGNORE));
+        CHECK(differs(in, LEN, i << 8 | (uint64_t)before) < 0,
+              "a message beside broadcasts is wrong");
     }
     give_back(out, LEN, "Sendrecv");
     give_back(in, LEN, "Sendrecv");
@@ -107,8 +104,7 @@ static void *messages_or_broadcasts(void *arg)
 
 /* One thread is in a broadcast whose root waits for a message from another thread of the same
  * rank. */
-static void *crosses(void *arg)
-{
+static void *crosses(void *arg) {
     int sends = arg != NULL;
     for (int root = 0; root < ranks; root++) {
         int a = (root + 1) % ranks;
@@ -130,8 +126,7 @@ static void *crosses(void *arg)
     return NULL;
 }
 
-static void crossing(void)
-{
+static void crossing(void) {
     pthread_t sender;
     CHECK(pthread_create(&sender, NULL, crosses, comms) == 0, "no thread");
     crosses(NULL);
@@ -145,8 +140,7 @@ static atomic_int reductions;
 static __thread MPI_Comm made = MPI_COMM_NULL;
 
 int PMPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
-                   MPI_Comm comm)
-{
+                   MPI_Comm comm) {
     static int (*library)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
     if (!library)
         *(void **)&library = dlsym(RTLD_NEXT, "PMPI_Allreduce");
@@ -158,8 +152,7 @@ int PMPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_
 /* Communicators made and freed by threads that know nothing of each other. */
 enum { MADE = 10 };
 
-static void *duplicates_and_frees(void *arg)
-{
+static void *duplicates_and_frees(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     for (uint64_t i = 0; i < MADE; i++) {
         MPI(MPI_Comm_dup(comms[t], &made));
@@ -169,8 +162,7 @@ static void *duplicates_and_frees(void *arg)
     return NULL;
 }
 
-static void *splits_and_frees(void *arg)
-{
+static void *splits_and_frees(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     for (uint64_t i = 0; i < MADE; i++) {
         /* Every second time the last rank is alone. */
@@ -183,8 +175,7 @@ static void *splits_and_frees(void *arg)
     return NULL;
 }
 
-static void multiple(void)
-{
+static void multiple(void) {
     void *numbers[THREADS];
     for (int t = 0; t < THREADS; t++) {
         MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]));
@@ -207,8 +198,7 @@ static void multiple(void)
         MPI(MPI_Comm_free(&comms[t]));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     start(argc, argv);
     int level;
     MPI(MPI_Query_thread(&level));

@@ -1,5 +1,6 @@
-! use mpi_f08: broadcasts from every root, with and without ierror, on handles of the new types, and barriers; where
-! the library takes arrays by descriptor (-DDESCRIPTORS), of strided sections and of arrays of assumed type, too.
+! use mpi_f08: broadcasts from every root, with and without ierror, on handles of the new types, and
+! barriers; where the library takes arrays by descriptor (-DDESCRIPTORS), of strided sections and of
+! arrays of assumed type, too.
 program use_mpi_f08
   use mpi_f08
   implicit none
@@ -61,8 +62,10 @@ contains
     wide = -1
     if (rank == root) wide(1:3 * n:3) = [(i + root, i = 1, n)]
     call MPI_Bcast(wide(1:3 * n:3), n, MPI_INTEGER, root, MPI_COMM_WORLD)
-    call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), 'array section')
-    ! In two dimensions, whose type is not known where MPI is called; the others receive them contiguous.
+    call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), &
+               'array section')
+    ! In two dimensions, whose type is not known where MPI is called; the others receive them
+    ! contiguous.
     table = -1
     part = -1
     if (rank == root) table(1::3, ::3) = reshape([(i * 5 + root, i = 1, size(part))], shape(part))
@@ -73,7 +76,8 @@ contains
     else
       call of_any_type(part, size(part))
     end if
-    call check(all(reshape(part, [size(part)]) == [(i * 5 + root, i = 1, size(part))]), 'array of assumed type')
+    call check(all(reshape(part, [size(part)]) == [(i * 5 + root, i = 1, size(part))]), &
+               'array of assumed type')
   end subroutine
 
   subroutine of_any_type(array, items)

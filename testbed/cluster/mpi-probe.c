@@ -7,14 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *variable(const char *name)
-{
+static const char *variable(const char *name) {
     const char *value = getenv(name);
     return value ? value : "-";
 }
 
-static int mapped(const char *library)
-{
+static int mapped(const char *library) {
     char line[4096];
     int found = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -25,8 +23,7 @@ static int mapped(const char *library)
     return found;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int rank, ranks;
     char host[64];
     MPI_Init(&argc, &argv);
@@ -37,9 +34,10 @@ int main(int argc, char **argv)
     char *buffer = calloc(1, size);
     for (int i = 0; i < 20; i++)
         MPI_Bcast(buffer, (int)size, MPI_BYTE, 0, MPI_COMM_WORLD);
-    int yields = strcmp(variable("OMPI_MCA_mpi_yield_when_idle"), "1") == 0 || getenv("MPICH_YIELD");
-    printf("%d %d %s %s %s %d %d\n", rank, ranks, host, variable("EXPORTED"), variable("INHERITED"), yields,
-           mapped("/testbed/mpich.so"));
+    int yields =
+        strcmp(variable("OMPI_MCA_mpi_yield_when_idle"), "1") == 0 || getenv("MPICH_YIELD");
+    printf("%d %d %s %s %s %d %d\n", rank, ranks, host, variable("EXPORTED"), variable("INHERITED"),
+           yields, mapped("/testbed/mpich.so"));
     free(buffer);
     MPI_Finalize();
     return argc > 1 ? atoi(argv[1]) : 0;

@@ -24,13 +24,11 @@ static _Atomic(progress_fn *) own_progress;
 static _Atomic(ucp_worker_h) last_worker;
 static int yielding;
 
-__attribute__((constructor)) static void settings(void)
-{
+__attribute__((constructor)) static void settings(void) {
     yielding = getenv("MPICH_YIELD") != NULL;
 }
 
-unsigned ucp_worker_progress(ucp_worker_h worker)
-{
+unsigned ucp_worker_progress(ucp_worker_h worker) {
     progress_fn *progress = atomic_load_explicit(&own_progress, memory_order_relaxed);
     if (!progress) {
         progress = (progress_fn *)dlsym(RTLD_NEXT, "ucp_worker_progress");
@@ -43,15 +41,13 @@ unsigned ucp_worker_progress(ucp_worker_h worker)
     return done;
 }
 
-static void flushed(void *request, ucs_status_t status)
-{
+static void flushed(void *request, ucs_status_t status) {
     (void)request;
     (void)status;
 }
 
 /* Only MPI_Finalize calls it, once per connection. */
-ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep)
-{
+ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) {
     (void)ep;
     /* Taken, so that the first call flushes for all. */
     ucp_worker_h worker = atomic_exchange(&last_worker, NULL);

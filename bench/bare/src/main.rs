@@ -18,11 +18,12 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 const HEADER: usize = 8;
 /// Sent many times at the end in place of a sequence number.
 const END: u64 = u64::MAX;
-const CHUNK: usize = 1 << 20;
+const READ_SIZE: usize = 1 << 20;
 const SOCKET_BUFFER: usize = 8 << 20;
 
 const USAGE: &str = "\
-usage: bare send FILE --group 239.x.x.x:PORT --interface ADDRESS --size BYTES [--rate BYTES_PER_SECOND] [--len BYTES]
+usage: bare send FILE --group 239.x.x.x:PORT --interface ADDRESS --size BYTES \
+[--rate BYTES_PER_SECOND] [--len BYTES]
        bare recv DEST --group 239.x.x.x:PORT --interface ADDRESS --size BYTES --len BYTES
   --interface  IPv4 address of the interface to use
   --size       UDP payload of a datagram, its 8-byte sequence number included

@@ -9,7 +9,7 @@ use std::time::Instant;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use rustix::event::PollFlags;
 
-use crate::{CHUNK, END, HEADER, Options};
+use crate::{END, HEADER, Options, READ_SIZE};
 
 /// Silence after the first datagram that ends the transfer when every end mark was lost.
 const SILENCE_MS_MAX: u64 = 1000;
@@ -87,7 +87,7 @@ impl Place {
             file,
             len,
             base: 0,
-            buffer: vec![0; CHUNK],
+            buffer: vec![0; READ_SIZE],
             hashes: blake3::Hasher::new(),
             received: 0,
         }
@@ -102,11 +102,11 @@ impl Place {
             if offset < self.base {
                 return self.file.write_all_at(data, offset);
             }
-            while offset >= self.base + CHUNK as u64 {
+            while offset >= self.base + READ_SIZE as u64 {
                 self.flush()?;
             }
             let at = (offset - self.base) as usize;
-            let fits = data.len().min(CHUNK - at);
+            let fits = data.len().min(READ_SIZE - at);
             self.buffer[at..at + fits].copy_from_slice(&data[..fits]);
             offset += fits as u64;
             data = &data[fits..];
@@ -115,11 +115,11 @@ impl Place {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let filled = (self.len - self.base).min(CHUNK as u64) as usize;
+        let filled = (self.len - self.base).min(READ_SIZE as u64) as usize;
         self.hashes
             .update(blake3::hash(&self.buffer[..filled]).as_bytes());
         self.file.write_all_at(&self.buffer[..filled], self.base)?;
-        self.base += CHUNK as u64;
+        self.base += READ_SIZE as u64;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use quinn_udp::{Transmit, UdpSocketState};
 use rustix::event::PollFlags;
 use socket2::Socket;
 
-use crate::{CHUNK, END, HEADER, Options};
+use crate::{END, HEADER, Options, READ_SIZE};
 
 /// The kernel's limit for one GSO send.
 const BATCH_BYTES_MAX: usize = 65_000;
@@ -31,19 +31,19 @@ pub fn run(options: &Options) -> io::Result<()> {
         .min(state.max_gso_segments())
         .clamp(1, BATCH_SEGMENTS_MAX);
     let mut batch = Vec::with_capacity(segments * options.size);
-    let mut chunk = vec![0; CHUNK.next_multiple_of(payload) + payload];
+    let mut piece = vec![0; READ_SIZE.next_multiple_of(payload) + payload];
     let count = len.div_ceil(payload as u64);
 
     let began = Instant::now();
     let (mut sequence, mut sent) = (0, 0);
     while sequence < count {
-        // A chunk's worth of whole datagrams is read at once, as from a disk.
+        // One read's worth of whole datagrams is read at once, as from a disk.
         let offset = sequence * payload as u64;
-        let filled = (CHUNK / payload * payload)
+        let filled = (READ_SIZE / payload * payload)
             .max(payload)
             .min((len - offset) as usize);
-        file.read_exact_at(&mut chunk[..filled], offset)?;
-        for group in chunk[..filled].chunks(segments * payload) {
+        file.read_exact_at(&mut piece[..filled], offset)?;
+        for group in piece[..filled].chunks(segments * payload) {
             batch.clear();
             for piece in group.chunks(payload) {
                 batch.extend_from_slice(&sequence.to_be_bytes());

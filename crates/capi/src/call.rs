@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fabricast_lib::error::Error;
 
-use crate::{
+use crate::status::{
     FABRICAST_ERR_ARGUMENT, FABRICAST_ERR_INTERNAL, FABRICAST_ERR_PEER_LOST, FABRICAST_ERR_REFUSED,
     FABRICAST_ERR_SYSTEM, FABRICAST_ERR_TIMEOUT, FABRICAST_OK,
 };

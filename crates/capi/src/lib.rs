@@ -10,6 +10,7 @@ mod call;
 mod lent;
 mod options;
 mod signals;
+mod status;
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
@@ -28,22 +29,10 @@ use self::lent::Lent;
 use self::options::{Job, Meanwhile, text, write_text};
 
 pub use self::options::{fabricast_options, fabricast_statistics};
-
-/// It went well.
-pub const FABRICAST_OK: c_int = 0;
-/// An argument makes no sense: a null pointer, a rank that there is not, another length than the
-/// root's.
-pub const FABRICAST_ERR_ARGUMENT: c_int = 1;
-/// The operating system refused something.
-pub const FABRICAST_ERR_SYSTEM: c_int = 2;
-/// A process of the group is gone.
-pub const FABRICAST_ERR_PEER_LOST: c_int = 3;
-/// Another process could not take part, or speaks another version.
-pub const FABRICAST_ERR_REFUSED: c_int = 4;
-/// Something did not happen in time.
-pub const FABRICAST_ERR_TIMEOUT: c_int = 5;
-/// A defect of this library.
-pub const FABRICAST_ERR_INTERNAL: c_int = 6;
+pub use self::status::{
+    FABRICAST_ERR_ARGUMENT, FABRICAST_ERR_INTERNAL, FABRICAST_ERR_PEER_LOST, FABRICAST_ERR_REFUSED,
+    FABRICAST_ERR_SYSTEM, FABRICAST_ERR_TIMEOUT, FABRICAST_OK,
+};
 
 /// One process's end: its sockets and the thread that answers others while the process computes.
 pub struct fabricast_context {

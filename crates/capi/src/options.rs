@@ -248,7 +248,7 @@ pub struct fabricast_statistics {
     /// sent again.
     pub overruns_shared: u64,
     /// Processes that were to share memory with others of their host and cannot: each counts as a
-    /// host of its own. Told by each for itself.
+    /// host of its own. Each process says it for itself.
     pub unshared: u64,
 }
 

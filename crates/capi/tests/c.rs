@@ -1,4 +1,4 @@
-//! The library as C programs use it: `api.c`, compiled against the committed header and run as
+//! The library as C programs use it: `api/`, compiled against the committed header and run as
 //! processes of its own.
 
 use std::env;
@@ -29,6 +29,10 @@ fn built() -> PathBuf {
 fn compile(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = built();
+    let files = std::fs::read_dir(root.join("tests/api")).unwrap();
+    let sources = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "c"));
     let program = library.join(format!("fabricast-capi-{name}"));
     let output = Command::new(compiler)
         .args(["-Wall", "-Wextra", "-Werror", "-g", "-pthread"])
@@ -38,7 +42,7 @@ fn compile(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
         .arg(root)
         .arg("-o")
         .arg(&program)
-        .arg(root.join("tests/api.c"))
+        .args(sources)
         .arg("-L")
         .arg(&library)
         .arg("-lfabricast")
@@ -69,7 +73,7 @@ fn a_program_in_c() {
         "interface",
         "child",
         "lost",
-        "strangers",
+        "outsiders",
     ];
     // One process on each host, two, and all on one.
     let hosts = cases.iter().flat_map(|case| ["1", "2"].map(|n| (*case, n)));

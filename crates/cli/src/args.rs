@@ -60,33 +60,36 @@ Examples:
   fabricast recv . --any                   or whatever the only sender on this network offers
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
 
-Without --from a receiver listens for senders that announce themselves on this network, which anybody \
-there can do. On a terminal it asks before it takes a file. Elsewhere --name or --any says what may be \
-taken; while several senders offer such a file, or when one fails before the start, the receiver goes on \
-listening. A file from a sender that was found so is not executable.
+Without --from a receiver listens for senders that announce themselves on this network, which \
+anybody there can do. On a terminal it asks before it takes a file. Elsewhere --name or --any says \
+what may be taken; while several senders offer such a file, or when one fails before the start, \
+the receiver goes on listening. A file from a sender that was found so is not executable.
 
 The file appears under its name only when every byte has been proven by its hash and is on the \
 disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
 
 const DEMO_LONG: &str = "\
-Send a file from one sender to several receivers on this machine, by multicast and then by unicast, and compare.
+Send a file from one sender to several receivers on this machine, by multicast and then by \
+unicast, and compare.
 
-All are real processes that talk by UDP and TCP over the loopback. The loopback copies packets at the speed of memory; so \
-that time shows what a network would, the sender's packets go by an emulated link (--link): a token bucket charges \
-each packet that the sender sends. By multicast, one packet serves all receivers, since a switch makes the copies; by unicast, \
-each receiver's copy is sent and charged.";
+All are real processes that talk by UDP and TCP over the loopback. The loopback copies packets at \
+the speed of memory; so that time shows what a network would, the sender's packets go by an \
+emulated link (--link): a token bucket charges each packet that the sender sends. By multicast, \
+one packet serves all receivers, since a switch makes the copies; by unicast, each receiver's copy \
+is sent and charged.";
 
 const RUN_LONG: &str = "\
 Start an MPI program whose MPI_Bcast and MPI_Barrier are Fabricast's. The program is not changed, \
 whether it is C, Fortran or Python (mpi4py).
 
 Behind -- comes the launcher's command as it would be without Fabricast: mpirun, mpiexec or srun, \
-of Open MPI or MPICH. Each rank is made to preload a library, which `mpi/build` builds for every MPI \
-that is here: it is looked for beside this program and in ../lib, on all hosts at the same path. Every \
-variable whose name begins with FABRICAST goes to the ranks, too.
+of Open MPI or MPICH. Each rank is made to preload a library, which `mpi/build` builds for every \
+MPI that is here: it is looked for beside this program and in ../lib, on all hosts at the same \
+path. Every variable whose name begins with FABRICAST goes to the ranks, too.
 
-What Fabricast cannot serve (inter-communicators, a communicator that all ranks cannot agree on) the MPI library does as ever, and also what it does faster: the first job of so many \
-ranks on so many hosts measures that when it ends, for later jobs of the same shape.";
+What Fabricast cannot serve (inter-communicators, a communicator that all ranks cannot agree on) \
+the MPI library does as ever, and also what it does faster: the first job of so many ranks on so \
+many hosts measures that when it ends, for later jobs of the same shape.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -95,7 +98,8 @@ Examples:
   fabricast run --stats -- mpiexec -n 8 python3 train.py
       and tell at the end what was served: communicators, bytes, losses, repairs
   fabricast run --tune -- mpirun -n 8 ./program
-      and measure first which broadcasts and barriers the MPI library does faster: those are left to it
+      and measure first which broadcasts and barriers the MPI library does faster: those are \
+left to it
   fabricast run --interface eth1 --verbose -- mpirun -n 8 --hostfile hosts ./program
       by this interface of every host, and say what is left to the MPI library
   FABRICAST_MPI=openmpi fabricast run -- srun -n 64 ./program
@@ -108,7 +112,8 @@ Environment:
   FABRICAST_STATS=1             as --stats
   FABRICAST_INTERFACE=IF|ADDR   as --interface
   FABRICAST_TUNE=on|off|now     when it is measured who is faster; now: as --tune
-  FABRICAST_CACHE=DIR|off       where that is kept [default: fabricast in the user's cache directory]
+  FABRICAST_CACHE=DIR|off       where that is kept [default: fabricast in the user's cache \
+directory]
   FABRICAST_MPI=openmpi|mpich   whose launcher it is, if that cannot be seen
   FABRICAST_LIB=DIRECTORY       where the libraries are";
 
@@ -155,10 +160,22 @@ pub struct Net {
     #[arg(long)]
     pub no_offload: bool,
     /// Drop this share of datagrams on purpose, both ways, to see the repair at work
-    #[arg(long, value_name = "PCT", default_value = "0", hide_default_value = true, value_parser = units::percent)]
+    #[arg(
+        long,
+        value_name = "PCT",
+        default_value = "0",
+        hide_default_value = true,
+        value_parser = units::percent,
+    )]
     pub inject_loss: f64,
     /// Change a bit in this share of the datagrams that come in
-    #[arg(long, value_name = "PCT", default_value = "0", hide = true, value_parser = units::percent)]
+    #[arg(
+        long,
+        value_name = "PCT",
+        default_value = "0",
+        hide = true,
+        value_parser = units::percent,
+    )]
     pub inject_corruption: f64,
     /// Send by an emulated link of this rate
     #[arg(long, value_name = "RATE", hide = true, value_parser = units::rate)]
@@ -217,10 +234,20 @@ pub struct Send {
     #[arg(long, value_enum, default_value = "auto")]
     pub reach: Reach,
     /// Start when so many receivers are connected [default: 1; on a terminal: Enter]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Start",
+    )]
     pub min_receivers: Option<u32>,
     /// Start at once when so many are connected, and admit no more
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Start",
+    )]
     pub max_receivers: Option<u32>,
     /// Even with --min-receivers, wait so long since the first came
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
@@ -229,10 +256,22 @@ pub struct Send {
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
     pub max_wait: Option<Duration>,
     /// Give up if it has not started by then
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m", help_heading = "Start")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        default_value = "10m",
+        help_heading = "Start",
+    )]
     pub start_timeout: Duration,
     /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = scheme, long_help = schemes_help())]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        value_parser = scheme,
+        long_help = schemes_help(),
+    )]
     pub scheme: String,
     /// What each datagram carries to prove that memory and network cards left it as it was; the
     /// file is proven by its hashes in any case, and with this only what was damaged comes again
@@ -244,7 +283,13 @@ pub struct Send {
     pub rate: Option<u64>,
     /// Admit so many receivers from one address (with IPv6: from one /64, unless it is the link of
     /// the sender, whose hosts share it)
-    #[arg(long, value_name = "N", default_value_t = PER_HOST as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Start")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = PER_HOST as u32,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Start",
+    )]
     pub per_host: u32,
     /// Refuse receivers whose datagrams are smaller, for everybody's packets are as small as the
     /// smallest receiver's [default: 1200, or --datagram if that is less]
@@ -348,7 +393,12 @@ pub struct Run {
 #[derive(clap::Args, Debug)]
 pub struct Demo {
     /// How many receivers
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 7,
+        value_parser = clap::value_parser!(u32).range(1..=64),
+    )]
     pub receivers: u32,
     /// Rate of the emulated link that the sender sends by, or off: as fast as this machine can
     #[arg(long, value_name = "RATE|off", default_value = "500Mbit", value_parser = units::link)]
@@ -387,7 +437,8 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
 /// What `--scheme` takes.
 fn schemes_help() -> String {
     let mut text = String::from(
-        "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One base, and modifiers \
+        "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One \
+         base, and modifiers \
          joined to it by '+', such as coroot(2)+aggregate(10); N is 1 or more:",
     );
     for preset in PRESETS {

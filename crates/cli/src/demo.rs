@@ -23,6 +23,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use crate::args;
+use crate::settings::with_options;
 
 /// Length of the file if there is space. A copy of it takes about a second on the default link,
 /// which is what is seen as long as two cores serve seven receivers at that rate.
@@ -38,7 +39,7 @@ pub fn run(args: &args::Demo, interrupt: Arc<AtomicBool>) -> u8 {
         // Whoever reads has gone away and has read enough.
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
-            eprintln!("fabricast: {error}");
+            eprintln!("fabricast: {}", with_options(&error.to_string()));
             error.exit_code()
         }
     }
@@ -62,7 +63,8 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
     };
     let link = match args.link.0 {
         Some(rate) => format!(
-            "The sender's packets go by an emulated link of {}: a token bucket, because the loopback \
+            "The sender's packets go by an emulated link of {}: a token bucket, because the \
+             loopback \
              has no link.\nA multicast is charged to it once, since a switch would make the \
              copies; unicast once for each receiver.",
             units::bits(rate as f64)

@@ -2,7 +2,8 @@
 //!
 //! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
 //! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own. `run` becomes an MPI launcher.
+//! of their own. `settings` names the options in the library's messages. `run` becomes an MPI
+//! launcher.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -11,6 +12,7 @@ mod output;
 mod recv;
 mod run;
 mod send;
+mod settings;
 
 use std::process::ExitCode;
 use std::sync::Arc;

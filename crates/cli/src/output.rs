@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::args::Net;
+use crate::settings::with_options;
 
 /// How to tell.
 pub struct Output {
@@ -107,7 +108,7 @@ impl Output {
     /// Says what went wrong; returns the exit code.
     pub fn error(&mut self, error: &Error) -> u8 {
         self.finish();
-        let (code, text) = (error.exit_code(), error.to_string());
+        let (code, text) = (error.exit_code(), with_options(&error.to_string()));
         if self.json {
             self.event(&json!({"event": "error", "code": code, "text": text}));
         }

@@ -16,6 +16,7 @@ use fabricast_console::units;
 use crate::args;
 use crate::output::{Output, reads_terminal};
 use crate::send::net_options;
+use crate::settings::with_options;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
@@ -44,7 +45,10 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         interrupt,
         ..RecvOptions::new(&args.dest)
     };
-    let result = transfer::recv(&options, &mut |event| {
+    let result = transfer::recv(&options, &mut |mut event| {
+        if let RecvEvent::Trying { reason: text, .. } | RecvEvent::Notice { text } = &mut event {
+            *text = with_options(text);
+        }
         out.event(&event);
         say(&mut out, &event);
     });

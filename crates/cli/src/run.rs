@@ -48,7 +48,8 @@ fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     let launcher = &args.command[0];
     if launcher.as_encoded_bytes().starts_with(b"-") {
         let why = format!(
-            "run has no option {}: see 'fabricast run --help'; after '--' comes the launcher's command",
+            "run has no option {}: see 'fabricast run --help'; after '--' comes the launcher's \
+             command",
             launcher.display()
         );
         return Err((exit::USAGE, why));
@@ -132,7 +133,8 @@ fn identify(
         // A program in the launcher's place would run if it were asked for its version.
         None if !any(&["mpirun", "mpiexec", "orterun", "prterun", "hydra"]) => {
             return Err(format!(
-                "{0} is no launcher that is known: put `mpirun -n RANKS` before a program; if it starts \
+                "{0} is no launcher that is known: put `mpirun -n RANKS` before a program; if it \
+                 starts \
                  programs by itself, say whose by FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
                 launcher.display()
             ));
@@ -146,7 +148,8 @@ fn identify(
                 () if said.contains("HYDRA") || said.contains("MPICH") => Mpi::Mpich,
                 () => {
                     return Err(format!(
-                        "{} is neither Open MPI's launcher nor MPICH's, as far as can be seen; if it \
+                        "{} is neither Open MPI's launcher nor MPICH's, as far as can be seen; if \
+                         it \
                          is, say so by FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
                         launcher.display()
                     ));
@@ -192,7 +195,8 @@ fn library(mpi: Mpi) -> Result<PathBuf, String> {
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
         format!(
-            "{name} is not in {}. Build it with `mpi/build` (needs {compiler}), or say where it is by \
+            "{name} is not in {}. Build it with `mpi/build` (needs {compiler}), or say where it \
+             is by \
              FABRICAST_LIB=DIRECTORY",
             places.join(" or ")
         )

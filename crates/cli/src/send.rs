@@ -18,6 +18,7 @@ use fabricast_console::{table, units};
 
 use crate::args;
 use crate::output::{Output, reads_terminal};
+use crate::settings::with_options;
 
 /// Runs it; the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
@@ -28,7 +29,13 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();
-    let mut tell = |event: SendEvent| {
+    let mut tell = |mut event: SendEvent| {
+        if let SendEvent::Refused { reason: text, .. }
+        | SendEvent::Failed { reason: text, .. }
+        | SendEvent::Notice { text } = &mut event
+        {
+            *text = with_options(text);
+        }
         out.event(&event);
         say(&mut out, &event, args, &options);
         if let (SendEvent::Listening { .. }, Some(pressed)) = (&event, &by_hand) {
@@ -37,8 +44,9 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     };
     let result = transfer::send(&args.source, &options, &mut tell);
     match result {
-        Ok(report) => {
-            results(&mut out, &report, report.exit_code());
+        Ok(mut report) => {
+            let code = report.exit_code();
+            results(&mut out, &mut report, code);
             match report.exit_code() {
                 exit::OK => out.code(exit::OK),
                 code => {
@@ -60,8 +68,8 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
             }
         }
         Err(SendFailure { error, report }) => {
-            if let Some(report) = report {
-                results(&mut out, &report, error.exit_code());
+            if let Some(mut report) = report {
+                results(&mut out, &mut report, error.exit_code());
             }
             out.error(&error)
         }
@@ -69,8 +77,11 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
 }
 
 /// Tells what has become of each receiver.
-fn results(out: &mut Output, report: &SendReport, code: u8) {
+fn results(out: &mut Output, report: &mut SendReport, code: u8) {
     out.finish();
+    for receiver in report.receivers.iter_mut().chain(&mut report.refused) {
+        receiver.reason = receiver.reason.as_deref().map(with_options);
+    }
     for receiver in report.receivers.iter().chain(&report.refused) {
         out.result("result", receiver);
     }
@@ -142,6 +153,7 @@ pub fn net_options(net: &args::Net) -> NetOptions {
         inject_loss: net.inject_loss,
         inject_corruption: net.inject_corruption,
         emulate_link: net.emulate_link,
+        wording: with_options,
     }
 }
 
@@ -164,35 +176,8 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
             len,
             announced,
         } => {
-            out.say(&format!(
-                "Offering {} ({}). On each receiver run",
-                escaped(name),
-                units::bytes(*len)
-            ));
-            // What a name like this one does in a directory, a receiver does not let it do.
-            let dest = match safe_name(name) {
-                Some(_) => ".",
-                None => "FILE",
-            };
-            out.say(&format!(
-                "    fabricast recv {dest}{}",
-                from(*address, &args.net.interface)
-            ));
-            if *announced {
-                out.say(&format!(
-                    "or, on the same network, `fabricast recv {dest}`, which asks first (in \
-                     scripts: `fabricast recv {dest} --any`)."
-                ));
-            }
-            out.say(match dest {
-                "." => "'.' is the destination: a directory or a file.",
-                _ => {
-                    "Replace FILE by a file name: a name like this one has no place in a directory."
-                }
-            });
-            if options.start.by_hand.is_some() {
-                out.say("Press Enter to start when all are connected.");
-            }
+            let by_hand = options.start.by_hand.is_some();
+            say_offer(out, args, (*address, name, *len, *announced), by_hand);
         }
         SendEvent::Connected {
             receiver,
@@ -222,12 +207,12 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
             receivers,
             group,
             interface,
-            chunk,
+            payload_size,
             ..
         } => {
             let group = group.map_or("unicast".into(), |g| g.to_string());
             out.say(&format!(
-                "Starting with {receivers} by {group} on {interface}, {chunk} bytes a packet"
+                "Starting with {receivers} by {group} on {interface}, {payload_size} bytes a packet"
             ));
         }
         SendEvent::Path { receiver, reach } if *reach == "unicast" => {
@@ -240,31 +225,7 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
         }
         SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
         SendEvent::Streaming { .. } => {}
-        SendEvent::Progress {
-            slowest,
-            median,
-            fastest,
-            len,
-            rate,
-            repairs,
-            verified,
-            ..
-        } => {
-            let share = |n: &u64| match len {
-                0 => 100,
-                len => n * 100 / len,
-            };
-            let text = format!(
-                "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} done",
-                units::bytes(*slowest),
-                units::bytes(*len),
-                share(slowest),
-                share(median),
-                share(fastest),
-                units::bits(rate.unwrap_or(0) as f64),
-            );
-            out.progress(*slowest, *len, text);
-        }
+        SendEvent::Progress { .. } => show_progress(out, event),
         SendEvent::Slow { receiver } => {
             let what = match options.slow {
                 Slow::Wait => "--slow drop would go on without it",
@@ -279,6 +240,75 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
         } => out.say(&format!("! {receiver}: {reason}")),
         SendEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
+}
+
+/// Says what is offered, and how a receiver takes it: the sender's address, the file's name and
+/// length, and whether it is announced.
+fn say_offer(
+    out: &mut Output,
+    args: &args::Send,
+    (address, name, len, announced): (SocketAddr, &str, u64, bool),
+    by_hand: bool,
+) {
+    out.say(&format!(
+        "Offering {} ({}). On each receiver run",
+        escaped(name),
+        units::bytes(len)
+    ));
+    // What a name like this one does in a directory, a receiver does not let it do.
+    let dest = match safe_name(name) {
+        Some(_) => ".",
+        None => "FILE",
+    };
+    out.say(&format!(
+        "    fabricast recv {dest}{}",
+        from(address, &args.net.interface)
+    ));
+    if announced {
+        out.say(&format!(
+            "or, on the same network, `fabricast recv {dest}`, which asks first (in \
+             scripts: `fabricast recv {dest} --any`)."
+        ));
+    }
+    out.say(match dest {
+        "." => "'.' is the destination: a directory or a file.",
+        _ => "Replace FILE by a file name: a name like this one has no place in a directory.",
+    });
+    if by_hand {
+        out.say("Press Enter to start when all are connected.");
+    }
+}
+
+/// Shows how far the receivers are, in the line that is written over.
+fn show_progress(out: &mut Output, event: &SendEvent) {
+    let SendEvent::Progress {
+        slowest,
+        median,
+        fastest,
+        len,
+        rate,
+        repairs,
+        verified,
+        ..
+    } = event
+    else {
+        return;
+    };
+    let share = |n: &u64| match len {
+        0 => 100,
+        len => n * 100 / len,
+    };
+    let text = format!(
+        "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} \
+         done",
+        units::bytes(*slowest),
+        units::bytes(*len),
+        share(slowest),
+        share(median),
+        share(fastest),
+        units::bits(rate.unwrap_or(0) as f64),
+    );
+    out.progress(*slowest, *len, text);
 }
 
 /// The option by which receivers find this sender.
@@ -323,7 +353,7 @@ fn summary(report: &SendReport, code: u8) -> serde_json::Value {
         "verified": report.verified(),
         "code": code,
         "traffic": t,
-        "strangers": report.strangers,
+        "strangers": report.pending,
         "refused": report.refused.len() as u64 + report.refused_more,
     })
 }
@@ -351,7 +381,7 @@ fn describe(report: &SendReport) -> String {
                 r.reach.into(),
                 format!("{:.2} s", r.seconds),
                 r.repairs.to_string(),
-                r.tally.mended.to_string(),
+                r.statistics.mended.to_string(),
             ]
         })
         .collect();

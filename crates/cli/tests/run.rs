@@ -70,7 +70,8 @@ fn it_becomes_the_launcher() {
     assert_eq!(
         out(&output),
         format!(
-            "{process} -x FABRICAST_LIB={} -x FABRICAST_STATS=1 -x LD_PRELOAD={} -n 2 ./program --stats a b",
+            "{process} -x FABRICAST_LIB={} -x FABRICAST_STATS=1 -x LD_PRELOAD={} -n 2 ./program \
+             --stats a b",
             lib.display(),
             library.display()
         )

@@ -72,18 +72,18 @@ fn one_file_to_three() {
 #[test]
 fn odd_lengths() {
     const MIB: usize = 1 << 20;
-    const CHUNK: usize = 1440; // of a datagram of 1472 bytes
+    const PAYLOAD: usize = 1440; // of a datagram of 1472 bytes
     let dir = Scratch::new();
     for len in [
         0,
         1,
-        CHUNK - 1,
-        CHUNK,
-        CHUNK + 1,
+        PAYLOAD - 1,
+        PAYLOAD,
+        PAYLOAD + 1,
         MIB - 1,
         MIB,
         MIB + 1,
-        2 * MIB + CHUNK + 7,
+        2 * MIB + PAYLOAD + 7,
     ] {
         let source = dir.file("source", len);
         transfer(&dir, &source, 2, &["--datagram", "1472"], &[]);
@@ -120,11 +120,11 @@ fn damaged_blocks_come_again() {
     let source = dir.file("source", 10_500_000);
     let (sent, received) = transfer(&dir, &source, 2, &[], &["--inject-damage", "3"]);
     assert_eq!(sent.result("r0")["tally"]["mended"], 4); // blocks 0, 3, 6 and 9 of 11
-    let tally = &received[1].one("done")["tally"];
-    assert_eq!(tally["mended"], 4);
+    let statistics = &received[1].one("done")["tally"];
+    assert_eq!(statistics["mended"], 4);
     // Of each the hashes of its 64 pieces, and the piece that is wrong.
     let bytes = 4 * (64 * 32 + 16384);
-    assert_eq!(tally["mended_bytes"], bytes);
+    assert_eq!(statistics["mended_bytes"], bytes);
 }
 
 #[test]

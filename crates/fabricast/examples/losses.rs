@@ -21,8 +21,8 @@ use fabricast::driver::Driver;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{
-    Command, Config, Counters, Event, GroupId, Node, NodeId, OpId, Refused, Scheme, Seq, Session,
-    Time, Waits,
+    Command, Config, Counters, Event, GroupId, Histogram, Node, NodeId, OpId, Refused, Scheme, Seq,
+    Session, Time,
 };
 use fabricast::transport::fault::{Fault, Faults};
 use fabricast::transport::udp::{Interface, Udp, UdpConfig};
@@ -31,7 +31,7 @@ use fabricast::transport::{Caps, Transport};
 const GROUP: GroupId = GroupId(1);
 const ROOT: NodeId = NodeId(0);
 /// Bytes of a packet's payload: a message fits into one.
-const CHUNK: u32 = 1400;
+const PAYLOAD: u32 = 1400;
 /// Datagrams as on Ethernet, though the loopback would take longer ones.
 const DATAGRAM: usize = 1472;
 /// Which messages of [`CYCLE`] begin a burst.
@@ -54,16 +54,29 @@ struct Options {
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(3..=64))]
     nodes: u32,
     /// Messages that the root broadcasts
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+    )]
     messages: u32,
     /// Bytes of a message
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CHUNK)))]
+    #[arg(
+        long,
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(PAYLOAD)),
+    )]
     size: u32,
     /// Percent of the datagrams that each node drops of those it receives
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     loss: f64,
     /// Milliseconds between the beginnings of two bursts
-    #[arg(long, value_name = "MS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000),
+    )]
     every: u32,
     /// Where chance begins
     #[arg(long, default_value_t = 1)]
@@ -97,7 +110,7 @@ struct End {
     /// Datagrams that it dropped.
     dropped: u64,
     /// From when each message was due at the root to when it was here (at the root: everywhere).
-    delays: Waits,
+    delays: Histogram,
 }
 
 /// What all nodes look at.
@@ -171,7 +184,7 @@ struct Part<'a> {
     begun: u32,
     /// Those of them that are not over.
     under_way: VecDeque<(OpId, u32)>,
-    delays: Waits,
+    delays: Histogram,
 }
 
 impl<'a> Part<'a> {
@@ -180,7 +193,7 @@ impl<'a> Part<'a> {
         let add = Command::GroupAdd {
             group: GROUP,
             members: (0..options.nodes).map(NodeId).collect(),
-            chunk: CHUNK,
+            payload_size: PAYLOAD,
             start: Seq(0),
         };
         driver.command(Time::ZERO, add)?;
@@ -190,7 +203,7 @@ impl<'a> Part<'a> {
             driver,
             begun: 0,
             under_way: VecDeque::new(),
-            delays: Waits::default(),
+            delays: Histogram::default(),
         })
     }
 
@@ -298,7 +311,7 @@ fn node(options: &Options, me: NodeId, caps: Caps) -> Node {
         node: me,
         session: Session(options.seed),
         scheme: Scheme::auto(),
-        hold: 64,
+        unexpected_max: 64,
         backlog: (caps.receive_buffer / caps.datagram_max) as u32,
         rate: None,
         patience: Duration::from_secs(10),
@@ -322,7 +335,8 @@ fn message(i: u32, size: u32) -> Vec<u8> {
 fn print(options: &Options, ends: &[End]) {
     let root = &ends[0].counters;
     println!(
-        "{} messages of {} bytes to {} receivers, a burst of 1, 1, 2 or 8 each {} ms; each node drops {} % of what it receives",
+        "{} messages of {} bytes to {} receivers, a burst of 1, 1, 2 or 8 each {} ms; each node \
+         drops {} % of what it receives",
         options.messages,
         options.size,
         ends.len() - 1,
@@ -330,11 +344,12 @@ fn print(options: &Options, ends: &[End]) {
         options.loss,
     );
     println!(
-        "the root sent {} packets to all and {} to one, again {} to all and {} to one; every message is right",
+        "the root sent {} packets to all and {} to one, again {} to all and {} to one; every \
+         message is right",
         root.data, root.data_unicast, root.repairs_multicast, root.repairs_unicast
     );
     println!("receiver   dropped  repaired    median       99 %       max (ms)");
-    let (mut all, mut delays) = (Waits::default(), Waits::default());
+    let (mut all, mut delays) = (Histogram::default(), Histogram::default());
     for (i, end) in ends.iter().enumerate().skip(1) {
         all.add(&end.counters.losses);
         delays.add(&end.delays);
@@ -349,14 +364,14 @@ fn print(options: &Options, ends: &[End]) {
     println!("every message, lost or not, from when it was due: {half}, {most}, {max}");
 }
 
-fn line(who: &str, dropped: u64, losses: &Waits) -> String {
+fn line(who: &str, dropped: u64, losses: &Histogram) -> String {
     let [half, most, max] = milliseconds(losses);
     let repaired = losses.count();
     format!("{who:8} {dropped:9} {repaired:9} {half:>9} {most:>10} {max:>9}")
 }
 
 /// Median, 99th percentile and maximum.
-fn milliseconds(waits: &Waits) -> [String; 3] {
+fn milliseconds(waits: &Histogram) -> [String; 3] {
     [0.5, 0.99, 1.0].map(|share| match waits.quantile(share) {
         Some(time) => format!("{:.3}", time.as_secs_f64() * 1e3),
         None => "-".into(),

@@ -12,6 +12,7 @@ use crate::bootstrap;
 pub use crate::bootstrap::announce::Offer;
 use crate::error::Error;
 use crate::pattern::Pattern;
+use crate::setting::{MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS, MIN_WAIT, Wording};
 use crate::transport::udp::Interface;
 
 /// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4
@@ -46,6 +47,9 @@ pub struct NetOptions {
     /// Rate, in bytes per second, of an emulated link that everything sent is charged to; see
     /// [`crate::transport::link`]. For the demo.
     pub emulate_link: Option<u64>,
+    /// What a message goes through before it is told to the other end of a transfer; by default it
+    /// stays as it is.
+    pub wording: Wording,
 }
 
 impl Default for NetOptions {
@@ -57,6 +61,7 @@ impl Default for NetOptions {
             inject_loss: 0.0,
             inject_corruption: 0.0,
             emulate_link: None,
+            wording: str::to_owned,
         }
     }
 }
@@ -84,7 +89,8 @@ impl NetOptions {
         ];
         match faults.iter().find(|f| !(0.0..=INJECT_MAX).contains(&f.0)) {
             Some((share, fault)) => Err(Error::Usage(format!(
-                "{share} is no share of datagrams to be {fault}: choose 0 to {INJECT_MAX}, such as 0.02, for some must arrive"
+                "{share} is no share of datagrams to be {fault}: choose 0 to {INJECT_MAX}, such \
+                 as 0.02, for some must arrive"
             ))),
             None => Ok(()),
         }
@@ -160,15 +166,15 @@ impl StartRule {
     pub fn check(&self) -> Result<(), Error> {
         if self.max_receivers < self.min_receivers {
             return Err(Error::Usage(format!(
-                "at most {} receivers (--max-receivers) are fewer than at least {} \
-                 (--min-receivers)",
+                "at most {} receivers ({MAX_RECEIVERS}) are fewer than at least {} \
+                 ({MIN_RECEIVERS})",
                 self.max_receivers, self.min_receivers
             )));
         }
         match self.max_wait {
-            Some(max) if max < self.min_wait => Err(Error::Usage(
-                "the longest wait (--max-wait) is below the shortest one (--min-wait)".into(),
-            )),
+            Some(max) if max < self.min_wait => Err(Error::Usage(format!(
+                "the longest wait ({MAX_WAIT}) is below the shortest one ({MIN_WAIT})"
+            ))),
             _ => Ok(()),
         }
     }
@@ -422,24 +428,13 @@ mod tests {
             max_receivers: 2,
             ..StartRule::default()
         };
-        assert!(
-            few.check()
-                .unwrap_err()
-                .to_string()
-                .contains("--max-receivers")
-        );
+        assert!(few.check().unwrap_err().to_string().contains(MAX_RECEIVERS));
         let short = StartRule {
             min_wait: S(5),
             max_wait: Some(S(1)),
             ..StartRule::default()
         };
-        assert!(
-            short
-                .check()
-                .unwrap_err()
-                .to_string()
-                .contains("--max-wait")
-        );
+        assert!(short.check().unwrap_err().to_string().contains(MAX_WAIT));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Barrier, Block, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output, Packets,
-    Placement, Refused, Sum, Time, Token,
+    Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
+    Packets, Placement, Refused, Time, Token, XorExtents,
 };
 
 use self::code::Code;
@@ -186,7 +186,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
         object: O,
     ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
-        self.start(now, Command::Post { group, root, len }, object)
+        self.start(
+            now,
+            Command::Post {
+                group,
+                sender: root,
+                len,
+            },
+            object,
+        )
     }
 
     /// Enters the next barrier of a group; [`Event::Complete`] says when all have.
@@ -199,8 +207,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.enter(now, group, algorithm, false)
     }
 
-    /// Likewise, but it stops before its last round, which [`Event::Gathered`] says, until
-    /// [`Command::Proceed`].
+    /// Likewise, but it stops before its last round, which [`Event::Arrived`] says, until
+    /// [`Command::Release`].
     pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
         self.enter(now, group, algorithm, true)
     }
@@ -311,7 +319,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 let placement = node.packet(now, arrived, &datagram.header, &frame);
                 let payload = match frame {
                     Frame::Data(data) => data.payload,
-                    Frame::Coded(coded) => coded.payload,
+                    Frame::Xor(coded) => coded.payload,
                     Frame::Parity(parity) => parity.payload,
                     _ => continue,
                 };
@@ -321,14 +329,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 };
                 match placement {
                     Placement::Write(extent) => write(objects, extent, payload),
-                    Placement::Solve(extent, others) => match solve(objects, &others, payload, sum)
-                    {
-                        true => write(objects, extent, &sum[..extent.len as usize]),
-                        // At once: the next one must not be solved by it.
-                        false => node.placed(now, extent, Outcome::Corrupt),
-                    },
-                    Placement::Keep(parity) => code.keep(&parity, payload),
-                    Placement::Hold(token) => {
+                    Placement::DecodeXor(extent, others) => {
+                        match solve(objects, &others, payload, sum) {
+                            true => write(objects, extent, &sum[..extent.len as usize]),
+                            // At once: the next one must not be solved by it.
+                            false => node.placed(now, extent, Outcome::Corrupt),
+                        }
+                    }
+                    Placement::CacheParity(parity) => code.keep(&parity, payload),
+                    Placement::Unexpected(token) => {
                         held.insert(token, payload.to_vec());
                     }
                     Placement::Discard => {}
@@ -376,8 +385,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 Output::Discard(token) => {
                     self.held.remove(&token);
                 }
-                Output::Rebuild(block, lacking) => self.rebuild(now, &block, lacking),
-                Output::Forget(block) => self.code.forget(&block),
+                Output::DecodeParity(block, lacking) => self.rebuild(now, &block, lacking),
+                Output::DropParity(block) => self.code.forget(&block),
                 Output::Release(op) => {
                     self.outbox.released(op);
                     self.code.released(op);
@@ -404,7 +413,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 
     /// Computes what a block lacks from its parity packets, and writes it.
-    fn rebuild(&mut self, now: Time, block: &Block, lacking: Packets) {
+    fn rebuild(&mut self, now: Time, block: &CodeBlock, lacking: Packets) {
         let (later, placed, written) = (
             &mut self.later,
             &mut self.placed,
@@ -458,7 +467,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
 /// Computes in `sum` what is left of a coded payload without `others`; false if those are not here.
 fn solve<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
-    others: &Sum,
+    others: &XorExtents,
     payload: &[u8],
     sum: &mut Vec<u8>,
 ) -> bool {

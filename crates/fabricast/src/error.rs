@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::setting::OVERWRITE;
 use crate::text::{bytes, escaped, shown};
 
 /// Why a transfer did not take place or did not end well.
@@ -157,7 +158,7 @@ impl fmt::Display for Error {
             }
             Error::Exists(path) => write!(
                 f,
-                "{} exists already; name another destination, or overwrite it with --force",
+                "{} exists already; name another destination, or overwrite it with {OVERWRITE}",
                 shown(path)
             ),
             Error::Interrupted => f.write_str("interrupted"),

@@ -69,7 +69,7 @@ pub(crate) fn node_config(
     node: NodeId,
     session: u64,
     (mut scheme, window): (Scheme, u32),
-    chunk: u32,
+    payload_size: u32,
     caps: Caps,
 ) -> Config {
     scheme.window = window;
@@ -77,10 +77,10 @@ pub(crate) fn node_config(
         node,
         session: Session(session),
         scheme,
-        hold: 0,
-        // The kernel charges a packet for its whole buffer, up to twice its length, and for its
-        // descriptor.
-        backlog: (caps.receive_buffer / (2 * chunk as usize + 512)).max(16) as u32,
+        unexpected_max: 0,
+        // The kernel charges a packet for its whole buffer, up to twice its length, and
+        // for its descriptor.
+        backlog: (caps.receive_buffer / (2 * payload_size as usize + 512)).max(16) as u32,
         rate: None,
         patience: Duration::from_secs(10),
     }

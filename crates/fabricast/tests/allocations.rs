@@ -15,7 +15,7 @@ use fabricast::transport::{Caps, Outgoing, Transport};
 
 const GROUP: GroupId = GroupId(1);
 const RECEIVERS: u32 = 3;
-const CHUNK: u32 = 200;
+const PAYLOAD: u32 = 200;
 /// Data packets before which allocations are not counted, and all of them.
 const WARM: u64 = 10_000;
 const PACKETS: u32 = 40_000;
@@ -97,7 +97,7 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
         node: NodeId(me),
         session: Session(7),
         scheme: scheme.parse().expect("a scheme"),
-        hold: 0,
+        unexpected_max: 0,
         backlog: 1000,
         rate: Some(20_000_000),
         patience: Duration::from_secs(60),
@@ -111,11 +111,11 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
     let add = Command::GroupAdd {
         group: GROUP,
         members: (0..=RECEIVERS).map(NodeId).collect(),
-        chunk: CHUNK,
+        payload_size: PAYLOAD,
         start: Seq(0),
     };
     driver.command(Time::ZERO, add).expect("a new group");
-    let len = (PACKETS * CHUNK) as usize;
+    let len = (PACKETS * PAYLOAD) as usize;
     let begun = match me {
         0 => {
             let bytes = (0..len).map(|i| (i % 251) as u8).collect();

@@ -19,17 +19,17 @@ Exit codes:
   1 something failed   130 interrupted";
 
 const COMPARE_LONG: &str = "\
-Compare auto with the papers' schemes: every number of nodes with every size and every loss, each a \
-cell, on a simulated tree of switches with 1 Gbit/s everywhere.
+Compare auto with the papers' schemes: every number of nodes with every size and every loss, each \
+a cell, on a simulated tree of switches with 1 Gbit/s everywhere.
 
 After a small broadcast to warm up and a pause, one broadcast is measured: the time until the last \
-receiver has all of it, and the bytes that the root sends from its beginning until all is silent. All \
-schemes send at one pace, just below the links'. Of several seeds the median counts. A scheme that \
-takes 20 times as long as auto, or gives the nodes 3 times as much to do, is given up.
+receiver has all of it, and the bytes that the root sends from its beginning until all is silent. \
+All schemes send at one pace, just below the links'. Of several seeds the median counts. A scheme \
+that takes 20 times as long as auto, or gives the nodes 3 times as much to do, is given up.
 
-Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes alone \
-that are no slower than auto by more than 5 %: better (or the same), within 5 %, or worse. The exit \
-code is 1 if any is worse.";
+Each cell has two verdicts, by time and by the root's bytes, the latter against those schemes \
+alone that are no slower than auto by more than 5 %: better (or the same), within 5 %, or worse. \
+The exit code is 1 if any is worse.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -41,11 +41,13 @@ Examples:
       against two schemes, as a table to be kept";
 
 const PAPERS_LONG: &str = "\
-Run the papers' experiments in the simulator, each by its paper's own method, and judge their claims.
+Run the papers' experiments in the simulator, each by its paper's own method, and judge their \
+claims.
 
-Prints a table for each experiment and a verdict for each claim: the paper's number, its model's, the simulation's, and \
-whether the claim is held (within 10 %, or its bound kept), calibrated (held, and values were fitted to it) or not held, with the \
-reason. The same protocol code and schemes as live, on hosts that cost what the calibration says (`fabricast-lab model --values`). \
+Prints a table for each experiment and a verdict for each claim: the paper's number, its model's, \
+the simulation's, and whether the claim is held (within 10 %, or its bound kept), calibrated \
+(held, and values were fitted to it) or not held, with the reason. The same protocol code and \
+schemes as live, on hosts that cost what the calibration says (`fabricast-lab model --values`). \
 Deterministic: the same numbers every time.";
 
 const PAPERS_EXAMPLES: &str = "\
@@ -55,15 +57,16 @@ Examples:
   fabricast-lab papers --html report.html  verdicts, plots, methods and calibration in one file
   fabricast-lab papers --answer 10.0.0.1   on 10.0.0.2 and 10.0.0.3; then, on 10.0.0.1:
   fabricast-lab papers p2 --live 10.0.0.2,10.0.0.3
-                                           P2's round trips on this network beside the simulated ones";
+                                           P2's round trips on this network beside the \
+simulated ones";
 
 const MODEL_LONG: &str = "\
 Print what the papers' models say about broadcasts and barriers, without simulating anything.
 
 The values come from one calibration for each paper's cluster (--values prints them with unit and \
-origin). A number marked * is calibrated: values were fitted to that very number, so it shows nothing. \
-All others are predictions, some of them from fitted values. After the tables stand the papers' own \
-results beside the model's; --claims prints those alone.";
+origin). A number marked * is calibrated: values were fitted to that very number, so it shows \
+nothing. All others are predictions, some of them from fitted values. After the tables stand the \
+papers' own results beside the model's; --claims prints those alone.";
 
 const MODEL_EXAMPLES: &str = "\
 Examples:
@@ -117,7 +120,12 @@ pub enum SimCommand {
     /// second
     Bench {
         /// How often each run is timed; the median counts
-        #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 11,
+            value_parser = clap::value_parser!(u32).range(1..),
+        )]
         times: u32,
     },
     /// Run one seed and print what happens, one line per transition
@@ -128,13 +136,23 @@ pub enum SimCommand {
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
         /// How many
-        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 1000,
+            value_parser = clap::value_parser!(u64).range(1..),
+        )]
         seeds: u64,
         /// The first
         #[arg(long, value_name = "SEED", default_value_t = 0)]
         from: u64,
         /// How many at once; 0: as many as there are processors
-        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 0,
+            value_parser = clap::value_parser!(u16).range(..=THREADS_MAX),
+        )]
         threads: u16,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
@@ -156,10 +174,22 @@ fn simulated_size(s: &str) -> Result<u64, String> {
 #[derive(clap::Args, Debug)]
 pub struct Compare {
     /// Numbers of hosts, the root among them
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8,64,1024", value_parser = clap::value_parser!(u32).range(3..=65_536))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "8,64,1024",
+        value_parser = clap::value_parser!(u32).range(3..=65_536),
+    )]
     pub nodes: Vec<u32>,
     /// Sizes of the broadcast
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "4,2K,64K,16M", value_parser = simulated_size)]
+    #[arg(
+        long,
+        value_name = "BYTES,…",
+        value_delimiter = ',',
+        default_value = "4,2K,64K,16M",
+        value_parser = simulated_size,
+    )]
     pub sizes: Vec<u64>,
     /// Losses in per cent; 1x8: in bursts of 8 packets on average
     #[arg(
@@ -173,13 +203,28 @@ pub struct Compare {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub schemes: Vec<Named>,
     /// Runs of each; the median counts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=1000),
+    )]
     pub seeds: u64,
     /// Payload of a data packet in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(64..=8900))]
-    pub chunk: u32,
+    #[arg(
+        long = "chunk",
+        value_name = "BYTES",
+        default_value_t = 1440,
+        value_parser = clap::value_parser!(u32).range(64..=8900),
+    )]
+    pub payload_size: u32,
     /// How many runs at once; 0: as many as there are processors
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=THREADS_MAX))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u16).range(..=THREADS_MAX),
+    )]
     pub threads: u16,
     /// Tables as Markdown, with the command that made them
     #[arg(long, conflicts_with = "json")]
@@ -241,22 +286,42 @@ pub struct Model {
     #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
     pub calibration: Calibrated,
     /// Numbers of nodes [default: those that the paper looks at]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(2..=1 << 20),
+    )]
     pub nodes: Vec<u64>,
     /// Sizes, e.g. 4,2K,1M (p1, p4) [default: those that the paper looks at]
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = units::size)]
     pub sizes: Vec<u64>,
     /// Numbers of groups, co-roots and the root (p1) [default: 2,8,128]
-    #[arg(long, value_name = "K,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "K,…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+    )]
     pub groups: Vec<u64>,
     /// Numbers of channels (p4) [default: 2,4,8,16,32]
-    #[arg(long, value_name = "C,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "C,…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+    )]
     pub channels: Vec<u64>,
     /// Processes on each node (p4) [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub per_node: Option<u64>,
     /// Partners in a round of the barrier (p2) [default: 1,2,3,7,15]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+    )]
     pub ways: Vec<u64>,
     /// Use this value instead of the calibrated one; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]

@@ -1,4 +1,4 @@
-//! `auto` against the papers' schemes: a subset of the cells of `fabricast sim compare`.
+//! `auto` against the papers' schemes: a subset of the cells of `fabricast-lab sim compare`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ fn cell(nodes: usize, len: u64, loss: &str) -> Cell {
         nodes,
         len,
         loss: loss.parse().unwrap(),
-        chunk: 1440,
+        payload_size: 1440,
     }
 }
 
@@ -98,7 +98,7 @@ fn repairs_one_by_one_do_not_wait_for_one_another() {
 #[test]
 fn a_hopeless_scheme_is_given_up() {
     let cell = Cell {
-        chunk: 64,
+        payload_size: 64,
         ..cell(100, 60_000, "40")
     };
     let c = compared(cell, &["window".parse().unwrap()], 2);

@@ -1,5 +1,5 @@
-//! What the core costs for one data packet, its share of feedback and repairs included: the root's
-//! side and a receiver's side, each by itself, without sockets and without payload bytes.
+//! What the core costs for one data packet, its share of feedback and repairs included: the
+//! sender's side and a receiver's side, each by itself, without sockets and without payload bytes.
 //!
 //! A broadcast is run once and recorded; then one node is told the same again and timed. What is
 //! counted is the processor's time, so that others on the machine disturb it less.
@@ -27,7 +27,7 @@ fn core(c: &mut Criterion) {
         let records = plan.run(&mut |_, _, step| step());
         let mut group =
             c.benchmark_group(format!("a data packet to 8 receivers, 1 % loss, {link}"));
-        for (side, i) in [("root", 0), ("receiver", 1)] {
+        for (side, i) in [("sender", 0), ("receiver", 1)] {
             let record = &records[i as usize];
             group.bench_function(side, |b| b.iter_custom(|n| time(&plan, i, record, n)));
         }

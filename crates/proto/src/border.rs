@@ -3,32 +3,32 @@
 
 use core::time::Duration;
 
-use crate::barrier::Barrier;
-use crate::block::{Block, Packets, Parity};
+use crate::histogram::Histogram;
 use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
+use crate::repair::{CodeBlock, Packets, Parity};
+use crate::repair::{Payload, XorExtents};
+use crate::schedule::Barrier;
 use crate::scheme::Scheme;
 use crate::seq::Seq;
-use crate::sum::{Payload, Sum};
 use crate::time::Time;
-use crate::waits::Waits;
 
 /// What a node is told when it is made.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who this node is.
+    /// The number of this node within its session.
     pub node: NodeId,
     /// The session that it belongs to.
     pub session: Session,
-    /// How it makes multicast reliable.
+    /// The scheme that makes multicast reliable; the same at all nodes of a session.
     pub scheme: Scheme,
     /// Packets of each stream that this node can hold for broadcasts that it has not posted yet.
-    pub hold: u32,
+    pub unexpected_max: u32,
     /// Packets that may wait in the receive buffer before the network drops them.
     pub backlog: u32,
     /// A fixed rate in bytes (on the wire, without Ethernet and IP headers) per second, or the
     /// pacer's own.
     pub rate: Option<u64>,
-    /// A receiver that has told nothing new for so long, while the root waits for it, is reported
+    /// A receiver that has made no progress for this long while the sender waits for it is reported
     /// as [`Event::Slow`].
     pub patience: Duration,
 }
@@ -36,80 +36,84 @@ pub struct Config {
 /// What the caller wants.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// A group of which this node is a member. `chunk` is the payload of a data packet in bytes.
-    /// A group of two is a channel of reliable messages in either direction: nothing goes to its
-    /// address, which the transport need not know.
-    /// Members are listed alike on all nodes (a member's position is its turn); the driver tells
-    /// the transport their addresses.
+    /// Adds a group of which this node is a member. Every member lists the members in the same
+    /// order; a member's position is its turn to give feedback. The driver tells the transport the
+    /// members' addresses.
+    ///
+    /// A group of two is a reliable message channel in both directions. Nothing is sent to its
+    /// group address, which the transport need not know.
     GroupAdd {
-        /// Its name.
+        /// The group's number, the same on every node.
         group: GroupId,
-        /// Everyone in it, this node included.
+        /// All members, this node included.
         members: Vec<NodeId>,
         /// Payload of a data packet in bytes, the same on every node.
-        chunk: u32,
+        payload_size: u32,
         /// Number of the first packet of every stream in it, the same on every node.
         start: Seq,
     },
-    /// Nothing more will be sent to the group or expected from it.
+    /// Removes a group: this node sends nothing more to it and expects nothing more from it.
     GroupRemove(GroupId),
-    /// A node is gone (its process ended, its link is dead, it was given up): nobody waits for it.
-    /// In the groups that exist it is gone for good.
+    /// A node is gone (its process ended, its link is dead, or the caller gave it up). No member
+    /// waits for it any more. It never returns to the groups that exist now.
     PeerRemove(NodeId),
-    /// A node that was gone is there again, and a member of groups that are added from now on.
+    /// A node that was gone is back. It can be a member of groups that are added from now on.
     PeerAdd(NodeId),
-    /// Prove by full-size probes which members multicast reaches; ends with [`Event::Proven`].
-    /// Members that it does not reach are served by unicast, or given up if that fails too.
+    /// Finds out by full-size probes which members multicast reaches. [`Event::Proven`] ends it.
+    /// The sender serves members that multicast does not reach by unicast, and removes members that
+    /// unicast does not reach either.
     Prove {
-        /// Whose members.
+        /// The group whose members are probed.
         group: GroupId,
-        /// How long to try multicast; if not at all, all members are served by unicast.
+        /// How long multicast is tried. Zero: all members are served by unicast.
         multicast: Duration,
-        /// How long then to try unicast.
+        /// How long unicast is tried after that.
         unicast: Duration,
     },
-    /// Multicast does not reach these members, as the proof of another group has shown: this node
-    /// serves them by unicast until they answer a multicast (spec 2.8).
+    /// Multicast does not reach these members, as the proof of another group has shown. This node
+    /// serves them by unicast until they answer a multicast probe (spec 2.8).
     Unreached {
-        /// Of which group.
+        /// The group.
         group: GroupId,
-        /// Who. Nodes that are no members, or that are gone, are left out.
+        /// The members. Nodes that are no members, or that are gone, are ignored.
         members: Vec<NodeId>,
     },
-    /// Send an object of `len` bytes to all other members. They must post it.
+    /// Broadcasts an object of `len` bytes to all other members of a group. They must post it.
     Bcast {
-        /// To whom.
+        /// The group.
         group: GroupId,
-        /// Bytes.
+        /// Length of the object in bytes.
         len: u64,
-        /// Whether somebody waits until everybody has it: then its last packet asks for
-        /// acknowledgements, else they may take their time.
+        /// Whether the caller waits until every member has the object. If so, the last packet
+        /// requests acknowledgements; if not, receivers may delay them.
         awaited: bool,
     },
-    /// Take the next object of `root`; it has `len` bytes.
+    /// Posts a receive for the next object that `sender` broadcasts to a group.
     Post {
-        /// In which group.
+        /// The group.
         group: GroupId,
-        /// From whom.
-        root: NodeId,
-        /// Bytes.
+        /// The node that broadcasts.
+        sender: NodeId,
+        /// Length of the object in bytes, the same as at the sender.
         len: u64,
     },
-    /// Enter a barrier of a group. The k-th one of a group is the same one at all its members, who
-    /// give the same algorithm; [`Event::Complete`] says that all have entered. Further ones may be
-    /// asked for meanwhile: each is entered when the one before it has been left.
+    /// Enters a barrier of a group. The k-th barrier of a group is the same one at all members, and
+    /// all members name the same algorithm. [`Event::Complete`] says that all members have entered.
+    /// Further barriers may be requested meanwhile: the node enters each of them when it has left
+    /// the one before.
     Barrier {
-        /// Of which group.
+        /// The group.
         group: GroupId,
-        /// How it is made.
+        /// The barrier algorithm.
         algorithm: Barrier,
-        /// Whether it stops before its last round, if it has several: [`Event::Gathered`] says that
-        /// it has, and [`Command::Proceed`] lets it go on. The rank that releases the others thus
-        /// learns that they have entered, and can keep them until others elsewhere have, too.
+        /// Whether the barrier stops before its last round, if it has several rounds.
+        /// [`Event::Arrived`] says that it has stopped, and [`Command::Release`] lets it go on. The
+        /// rank that releases the others thus learns that they have entered, and can hold them
+        /// until processes elsewhere have entered, too.
         held: bool,
     },
-    /// The barrier of a group that has stopped goes on.
-    Proceed(GroupId),
+    /// Lets the stopped barrier of a group go on.
+    Release(GroupId),
 }
 
 /// Why a command was refused; nothing has changed.
@@ -119,10 +123,10 @@ pub enum Refused {
     NoGroup,
     /// The group exists already.
     GroupExists,
-    /// This node, or the root, is not a member.
+    /// This node, or the sender, is not a member.
     NotMember,
-    /// `chunk` is outside [`crate::limits::CHUNK_MIN`]`..=`[`crate::limits::CHUNK_MAX`].
-    Chunk,
+    /// `payload_size` is outside [`crate::limits::PAYLOAD_MIN`]`..=`[`crate::limits::PAYLOAD_MAX`].
+    PayloadSize,
     /// A bound of [`crate::limits`] is reached; try again when something has completed.
     Busy,
     /// The object would need more than 2^31 packets.
@@ -135,7 +139,7 @@ impl core::fmt::Display for Refused {
             Refused::NoGroup => "no such group",
             Refused::GroupExists => "the group exists already",
             Refused::NotMember => "not a member of the group",
-            Refused::Chunk => "payload size out of range",
+            Refused::PayloadSize => "payload size out of range",
             Refused::Busy => "too many operations or groups at once",
             Refused::TooLong => "the object has more than 2^31 packets; use a larger payload",
         })
@@ -144,39 +148,41 @@ impl core::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What to do with a payload that has just arrived; answered at once.
+/// What the driver does with a payload that has just arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Copy it into the object and tell [`crate::Node::placed`] when it is really there.
+    /// Write the payload to this extent of the object, and call [`crate::Node::placed`] when it is
+    /// really there (a disk may take long).
     Write(Extent),
-    /// It is the sum of this extent and others: add those to it, copy what comes out, as far as the
-    /// extent goes, and tell [`crate::Node::placed`]. If the others cannot be had any more, that
-    /// is [`Outcome::Corrupt`].
-    Solve(Extent, Sum),
-    /// Keep it until [`Output::Rebuild`] or [`Output::Forget`] speaks of its block, or the
-    /// operation is released.
-    Keep(Parity),
-    /// Keep it under this name until [`Output::Place`] says where it belongs.
-    Hold(Token),
-    /// Not needed.
+    /// The payload is the exclusive or of this extent and others. Exclusive-or the others into it,
+    /// write as much of the result as the extent is long, and call [`crate::Node::placed`]. If the
+    /// others cannot be read any more, report [`Outcome::Corrupt`].
+    DecodeXor(Extent, XorExtents),
+    /// Keep the payload until [`Output::DecodeParity`] or [`Output::DropParity`] names its block,
+    /// or the operation is released.
+    CacheParity(Parity),
+    /// Keep the payload under this token: its broadcast is not posted yet. [`Output::Place`] says
+    /// where it belongs, [`Output::Discard`] that it is not needed.
+    Unexpected(Token),
+    /// Drop the payload: it is not needed.
     Discard,
 }
 
 /// What became of bytes that were to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// They are in the object.
+    /// The bytes are in the object.
     Ok,
-    /// They were not what was sent: they must come again.
+    /// The bytes are not what was sent. They must be sent again.
     Corrupt,
-    /// The object cannot take them (disk full): the operation fails.
+    /// The object cannot take the bytes (for example: disk full). The operation fails.
     Failed,
 }
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dest {
-    /// To everybody who has joined the group's address.
+    /// To all nodes that have joined the group's address.
     Group(GroupId),
     /// To one node.
     Node(NodeId),
@@ -185,101 +191,105 @@ pub enum Dest {
 /// One datagram to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// To whom.
+    /// The destination.
     pub to: Dest,
-    /// Bytes that follow the head, if any.
+    /// The bytes that follow the head, if there are any.
     pub payload: Option<Payload>,
-    /// To be told to [`crate::Node::sent`] when the transport reads the payload no more.
+    /// Passed to [`crate::Node::sent`] when the transport does not read the payload any more.
     pub token: Token,
 }
 
 /// How a member is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum PathState {
     /// By the group's multicast.
     Multicast,
-    /// By packets of its own: multicast does not reach it, or it is the group's only receiver.
+    /// By unicast: multicast does not reach it, or it is the group's only receiver.
     Unicast,
     /// No datagram reaches it.
     Nothing,
 }
 
-/// What the caller should know.
+/// What the node reports to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A broadcast has been placed by every receiver that counts (root), or here (receiver). Every
-    /// member has entered a barrier.
+    /// An operation is complete. A broadcast of this node: every member that is not gone has placed
+    /// it. A broadcast of another node: this node has placed it. A barrier: every member has
+    /// entered.
     Complete(OpId),
-    /// A barrier that is held has come to its last round.
-    Gathered(OpId),
-    /// A broadcast cannot complete here: its bytes could not be placed. A barrier never will, nor
-    /// any other of its group: a member is gone, or has found that algorithms differ.
+    /// A barrier that this node holds ([`Command::Barrier`]) has stopped before its last round.
+    Arrived(OpId),
+    /// An operation failed. A broadcast: its bytes could not be placed here. A barrier: a member is
+    /// gone, or the members use different algorithms; no barrier of the group will complete.
     Failed(OpId),
-    /// How a member is reached has become known or has changed.
+    /// The path to a member has become known or has changed.
     Path {
-        /// In which group.
+        /// The group.
         group: GroupId,
-        /// Which member.
+        /// The member.
         node: NodeId,
-        /// How it is reached from now on.
-        reach: Reach,
+        /// How this node reaches the member from now on.
+        path_state: PathState,
     },
     /// [`Command::Prove`] has ended.
     Proven(GroupId),
-    /// A member keeps the others waiting beyond [`Config::patience`]; it is told once. The caller
-    /// may go on waiting or say [`Command::PeerRemove`].
+    /// A member has kept the others waiting for longer than [`Config::patience`]. The node reports
+    /// it once, until the member makes progress. The caller may go on waiting or remove the member
+    /// ([`Command::PeerRemove`]).
     Slow {
-        /// In which group.
+        /// The group.
         group: GroupId,
-        /// Which member.
+        /// The member.
         node: NodeId,
     },
-    /// A stream's packets don't fit what was posted: the root's object has another length. Or
-    /// another member makes this barrier by another algorithm; then all barriers of the group have
-    /// failed.
+    /// Members mean different things by one operation. A broadcast: the sender's object has another
+    /// length than the one posted here. A barrier: another member uses another algorithm, and all
+    /// barriers of the group have failed.
     Mismatch(OpId),
 }
 
-/// What the node wants next.
+/// What the driver does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Send a datagram: the head is what `poll` appended, the payload follows.
     Transmit(Transmit),
-    /// A held payload belongs here; write it and tell [`crate::Node::placed`]. [`Output::Discard`]
-    /// frees one that is not needed.
+    /// Write the payload that was kept under this token ([`Placement::Unexpected`]) to this extent,
+    /// and call [`crate::Node::placed`].
     Place(Token, Extent),
-    /// A held payload is not needed.
+    /// Drop the payload that was kept under this token.
     Discard(Token),
-    /// There are enough parity packets of this block: compute these packets from them and from the
-    /// block's others, write them and tell [`crate::Node::placed`] of each. If that cannot be done,
-    /// each is [`Outcome::Corrupt`]. The parity packets are not needed any more.
-    Rebuild(Block, Packets),
-    /// Parity packets of this block are not needed any more.
-    Forget(Block),
-    /// The object of this operation is not read or written any more.
+    /// Compute these packets of the block from its other packets and from the cached parity
+    /// packets, write them, and call [`crate::Node::placed`] for each. If that cannot be done,
+    /// report each as [`Outcome::Corrupt`]. Then drop the parity packets of the block.
+    DecodeParity(CodeBlock, Packets),
+    /// Drop the cached parity packets of this block.
+    DropParity(CodeBlock),
+    /// The node neither reads nor writes the object of this operation any more: return it to the
+    /// caller.
     Release(OpId),
-    /// Something to know.
+    /// Report an event to the caller.
     Event(Event),
-    /// Nothing until then, or until the next call: strictly in the future.
+    /// Do nothing until this time (`None`: until the next call), which is strictly in the future.
     Wait(Option<Time>),
 }
 
-/// How far a member of a group has come, as the root knows it.
+/// The progress of a receiver, as the sender knows it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MemberStatus {
-    /// Who.
+    /// The receiver.
     pub node: NodeId,
-    /// How it is reached.
-    pub reach: Reach,
-    /// Bytes of the stream placed there, all operations together.
+    /// How the sender reaches it.
+    pub path_state: PathState,
+    /// Bytes of the stream that the receiver has placed, all operations together.
     pub placed: u64,
-    /// Data packets that it was sent again, by unicast or because it asked first.
+    /// Data packets that the sender retransmitted for it: by unicast, or because it was the first
+    /// to NACK them.
     pub repairs: u64,
-    /// When it was last heard.
+    /// When the sender last received feedback from it.
     pub heard: Option<Time>,
-    /// How long the root has waited for it since it last got on (spec 2.7).
+    /// How long the sender has waited for it since it last made progress (spec 2.7).
     pub waited: Duration,
-    /// Whether it is gone.
+    /// Whether the caller has removed it.
     pub gone: bool,
 }
 
@@ -290,17 +300,17 @@ pub struct Counters {
     pub data: u64,
     /// Data packets sent again to a group.
     pub repairs_multicast: u64,
-    /// Coded packets among them: sums of several data packets, and parity packets.
+    /// Among them: XOR repair packets and parity packets.
     pub repairs_coded: u64,
     /// Data packets sent again to one node.
     pub repairs_unicast: u64,
-    /// Data packets sent for the first time to one node: one that multicast does not reach, or the
-    /// only receiver of its group.
+    /// Data packets sent for the first time to one node: one that multicast does not reach, or
+    /// the only receiver of its group.
     pub data_unicast: u64,
     /// Datagrams sent for the sake of a feedback frame.
     pub feedback_sent: u64,
-    /// Feedback frames that rode on other datagrams.
-    pub feedback_rode: u64,
+    /// Feedback frames that were piggybacked on other datagrams.
+    pub feedback_piggybacked: u64,
     /// Feedback frames received.
     pub feedback_received: u64,
     /// Data packets received.
@@ -319,5 +329,5 @@ pub struct Counters {
     pub foreign: u64,
     /// For receivers: how long losses lasted, from when they could be noticed (a later packet came,
     /// or a question) to their repair; of several at once the first.
-    pub losses: Waits,
+    pub losses: Histogram,
 }

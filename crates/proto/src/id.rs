@@ -35,10 +35,10 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Packet `index` of an object of `len` bytes, in payloads of `chunk` bytes.
-    pub fn packet(op: OpId, index: u32, len: u64, chunk: u32) -> Extent {
-        let offset = u64::from(index) * u64::from(chunk);
-        let len = (len - offset).min(u64::from(chunk)) as u32;
+    /// Packet `index` of an object of `len` bytes, in payloads of `payload_size` bytes.
+    pub fn packet(op: OpId, index: u32, len: u64, payload_size: u32) -> Extent {
+        let offset = u64::from(index) * u64::from(payload_size);
+        let len = (len - offset).min(u64::from(payload_size)) as u32;
         Extent { op, offset, len }
     }
 
@@ -53,29 +53,32 @@ impl Extent {
 /// Longer objects fill a message by themselves.
 const EQUAL_MAX: u32 = 12;
 
-/// How an object is cut into packets, the same at its root and at its receivers.
+/// How an object is cut into packets, the same at its sender and at its receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// Their number; one even if there are no bytes.
     pub packets: u32,
     /// Payload of each in bytes, but of the last one, which may be shorter.
-    pub chunk: u32,
+    pub payload_size: u32,
 }
 
 impl Cut {
-    /// An object of `len` bytes where a packet has room for `chunk`; `None`: it has too many
+    /// An object of `len` bytes where a packet has room for `payload_size`; `None`: it has too many
     /// packets.
-    pub fn new(len: u64, chunk: u32) -> Option<Cut> {
-        let n = len.div_ceil(u64::from(chunk)).max(1);
+    pub fn new(len: u64, payload_size: u32) -> Option<Cut> {
+        let n = len.div_ceil(u64::from(payload_size)).max(1);
         let packets = u32::try_from(n).ok().filter(|n| n >> 31 == 0)?;
-        Some(Cut { packets, chunk })
+        Some(Cut {
+            packets,
+            payload_size,
+        })
     }
 
     /// The same, but a short object is cut into equal parts if it takes no more than a third more
     /// packets: then many, one after the other, are packets of one length, which networks take as
     /// one message.
-    pub fn equal(len: u64, chunk: u32) -> Option<Cut> {
-        let whole = Cut::new(len, chunk)?;
+    pub fn equal(len: u64, payload_size: u32) -> Option<Cut> {
+        let whole = Cut::new(len, payload_size)?;
         let n = whole.packets;
         let even = |n: &u32| len.is_multiple_of(2 * u64::from(*n));
         let parts = match n {
@@ -84,7 +87,7 @@ impl Cut {
         };
         let equal = |packets| Cut {
             packets,
-            chunk: (len / u64::from(packets)) as u32,
+            payload_size: (len / u64::from(packets)) as u32,
         };
         Some(parts.map_or(whole, equal))
     }
@@ -96,7 +99,7 @@ mod tests {
 
     fn cut(len: u64) -> (u32, u32) {
         let cut = Cut::equal(len, 1448).unwrap();
-        (cut.packets, cut.chunk)
+        (cut.packets, cut.payload_size)
     }
 
     #[test]

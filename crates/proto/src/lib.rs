@@ -6,63 +6,141 @@
 //!
 //! ```text
 //!   command ─┐                          ┌─ Transmit(header bytes, extent)
-//!   packet  ─┤→  Node (state machine) ─→├─ Place(held, extent)
+//!   packet  ─┤→  Node (state machine) ─→├─ Place(token, extent)
 //!   placed  ─┤                          ├─ Release / Event
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
-//! A payload is an extent of an object or, to repair several losses at once, a `sum` of extents or
-//! a parity packet of a `block`.
+//! A payload is an extent of an object or, to repair several losses at once, the exclusive or of
+//! several extents (`repair::xor`) or a parity packet of a block (`repair::block`).
 //!
-//! Read `border` and `node` first, then `root` (the sending side of a stream) and `inbound` (the
-//! receiving side). A root is made of `lane`s, `member`s, `window`s of slots, `flights` and a
-//! `pace`; a receiver of `gaps`; `prove` finds out whom multicast reaches, `losses` how often one
-//! has to try. `hierarchy` says who reports to whom: with most schemes everybody to the root, else
-//! to co-roots (a `root` within an `inbound`) or up a tree (`reporters`).
-//! `barrier` stands by itself: it shares the node with the streams, and nothing else.
+//! Read `border` and `node` first, then `sender` (the sending side of a stream) and `receiver` (the
+//! receiving side). A sender has `member`s and `path`s. A path has a window of packets under way, a
+//! pacer and bursts; a prover finds out which members multicast reaches. A receiver has `gaps` and
+//! a feedback scheduler, which sends ACKs and NACKs. `scheme::hierarchy` says who reports to whom:
+//! with most schemes every receiver to the sender, else to co-roots (a `Sender` within a
+//! `Receiver`) or up a tree. `barrier` shares the node with the streams, and nothing else.
+//!
+//! # A node driven by hand
+//!
+//! A driver is a loop: it hands packets to the node, and does what [`Node::poll`] says until that
+//! is to wait. Here two nodes share a network that is a queue, and time is a number:
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use std::time::Duration;
+//!
+//! use fabricast_proto::{
+//!     Command, Config, Event, GroupId, Node, NodeId, Outcome, Output, Payload, Placement, Scheme,
+//!     Seq, Session, Time, wire,
+//! };
+//!
+//! let node = |id: u32| {
+//!     let config = Config {
+//!         node: NodeId(id),
+//!         session: Session(1),
+//!         scheme: Scheme::auto(),
+//!         unexpected_max: 64,
+//!         backlog: 256,
+//!         rate: None,
+//!         patience: Duration::from_secs(10),
+//!     };
+//!     let mut node = Node::new(config, u64::from(id));
+//!     let add = Command::GroupAdd {
+//!         group: GroupId(1),
+//!         members: vec![NodeId(0), NodeId(1)],
+//!         payload_size: 1000,
+//!         start: Seq(0),
+//!     };
+//!     node.command(Time::ZERO, add).unwrap();
+//!     node
+//! };
+//! let mut nodes = [node(0), node(1)];
+//! let object: Vec<u8> = (0..5000).map(|i| i as u8).collect();
+//! let mut copy = vec![0; object.len()];
+//! let (group, len) = (GroupId(1), object.len() as u64);
+//! let bcast = Command::Bcast { group, len, awaited: true };
+//! nodes[0].command(Time::ZERO, bcast).unwrap();
+//! let post = Command::Post { group, sender: NodeId(0), len };
+//! nodes[1].command(Time::ZERO, post).unwrap();
+//!
+//! let (mut network, mut now, mut complete) = (VecDeque::<(usize, Vec<u8>)>::new(), Time(1), 0);
+//! while complete < 2 {
+//!     // Datagrams arrive: the node says where each payload belongs.
+//!     while let Some((to, bytes)) = network.pop_front() {
+//!         let datagram = wire::decode(&bytes).expect("only nodes write here");
+//!         for frame in datagram.frames() {
+//!             let placement = nodes[to].packet(now, now, &datagram.header, &frame);
+//!             if let (Placement::Write(extent), wire::Frame::Data(data)) = (placement, frame) {
+//!                 let at = extent.offset as usize;
+//!                 copy[at..at + data.payload.len()].copy_from_slice(data.payload);
+//!                 nodes[to].placed(now, extent, Outcome::Ok);
+//!             }
+//!         }
+//!     }
+//!     // Each node says what to do, until it has nothing more to do now.
+//!     let mut next = None::<Time>;
+//!     for (id, node) in nodes.iter_mut().enumerate() {
+//!         loop {
+//!             let mut datagram = Vec::new();
+//!             match node.poll(now, &mut datagram) {
+//!                 Output::Transmit(transmit) => {
+//!                     if let Some(Payload::Extent(extent)) = transmit.payload {
+//!                         let at = extent.offset as usize;
+//!                         datagram.extend(&object[at..at + extent.len as usize]);
+//!                     }
+//!                     if transmit.payload.is_some() {
+//!                         node.sent(now, transmit.token);
+//!                     }
+//!                     network.push_back((1 - id, datagram));
+//!                 }
+//!                 Output::Event(Event::Complete(_)) => complete += 1,
+//!                 Output::Wait(until) => {
+//!                     next = [next, until].into_iter().flatten().min();
+//!                     break;
+//!                 }
+//!                 _ => {}
+//!             }
+//!         }
+//!     }
+//!     if network.is_empty() {
+//!         now = next.unwrap_or(now);
+//!     }
+//! }
+//! assert_eq!(copy, object);
+//! ```
 #![forbid(unsafe_code)]
 
 mod barrier;
-mod block;
 mod border;
-mod datagram;
-mod demand;
-mod doubt;
-mod flights;
-pub mod gaps;
-mod hierarchy;
+mod challenge;
+mod histogram;
 pub mod id;
-mod inbound;
-mod lane;
 pub mod limits;
-mod losses;
-mod member;
 pub mod mutant;
 mod node;
 mod nonce;
-mod pace;
-mod prove;
-mod reporters;
+mod path;
+mod receiver;
+mod repair;
 pub mod rng;
-mod root;
+mod schedule;
 pub mod scheme;
+mod sender;
 pub mod seq;
-mod sum;
 pub mod time;
-mod waits;
-mod window;
 pub mod wire;
 
-pub use barrier::{Barrier, Reached, Schedule, UnknownBarrier};
-pub use block::{Block, Packets, Parity, positions};
 pub use border::{
-    Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, Placement, Reach,
+    Command, Config, Counters, Dest, Event, MemberStatus, Outcome, Output, PathState, Placement,
     Refused, Transmit,
 };
+pub use histogram::Histogram;
 pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
 pub use node::Node;
+pub use receiver::gaps;
+pub use repair::{CodeBlock, Packets, Parity, Payload, XorExtents, XorSources, positions};
+pub use schedule::{Barrier, Reached, Schedule, UnknownBarrier};
 pub use scheme::Scheme;
 pub use seq::Seq;
-pub use sum::{Payload, Sources, Sum};
 pub use time::Time;
-pub use waits::Waits;

@@ -6,9 +6,9 @@ pub const WINDOW_MAX: u32 = 32_768;
 /// Smallest window; a smaller one that is asked for becomes this.
 pub const WINDOW_MIN: u32 = 64;
 /// Smallest payload of a data packet, in bytes.
-pub const CHUNK_MIN: u32 = 64;
+pub const PAYLOAD_MIN: u32 = 64;
 /// Largest payload of a data packet: what a 16-bit frame length can carry, less every header.
-pub const CHUNK_MAX: u32 = 65_000;
+pub const PAYLOAD_MAX: u32 = 65_000;
 /// Ranges in one feedback frame; what is left out is said in the next one.
 pub const RANGES_MAX: usize = 96;
 /// Broadcasts of one stream under way at once.
@@ -25,19 +25,18 @@ pub const GROUPS_MAX: usize = 65_536;
 pub const BARRIERS_MAX: usize = 64;
 /// Rounds of a barrier.
 pub const ROUNDS_MAX: usize = 64;
-/// Flights whose time of sending is remembered, to tell how long a packet took.
-pub const FLIGHTS: usize = 8192;
-/// Data packets in one flight.
-pub const FLIGHT_PACKETS: u32 = 16;
-/// Packets that are added up in one coded repair.
+/// Bursts whose time of sending is remembered, to tell how long a packet took.
+pub const BURSTS: usize = 8192;
+/// Data packets in one burst.
+pub const BURST_PACKETS: u32 = 16;
+/// Packets that one XOR repair packet combines.
 pub const SOURCES_MAX: usize = 8;
-/// Receivers up to which it is cheaper to know who lacks what, and to add up packets, than to code
-/// blocks.
-pub const SUMS_MAX: usize = 16;
+/// Receivers up to which XOR repair packets are cheaper than parity packets.
+pub const XOR_RECEIVERS_MAX: usize = 16;
 /// Packets of an operation that are coded together.
 pub const BLOCK_PACKETS: u32 = 128;
 /// Bytes of parity packets that a receiver keeps of a stream.
-pub const KEPT_BYTES: u64 = 16 << 20;
+pub const PARITY_CACHE_BYTES: u64 = 16 << 20;
 /// Parity packets that a block has.
 pub const PARITIES_MAX: u8 = 64;
 /// Frames in one datagram; a datagram with more is refused.
@@ -51,6 +50,6 @@ const _: () = assert!(2 * WINDOW_MAX as usize * 1024 / 8 <= SETS_BYTES);
 const _: () = assert!(2 * 512 * MEMBERS_MAX / 8 <= SETS_BYTES);
 // The longest way is up a tree of fan-out 2 and down again.
 const _: () = assert!(2 * (MEMBERS_MAX.ilog2() as usize + 1) <= ROUNDS_MAX);
-const _: () = assert!(FLIGHTS.is_power_of_two() && FLIGHTS <= 1 << 15);
+const _: () = assert!(BURSTS.is_power_of_two() && BURSTS <= 1 << 15);
 // A feedback frame fits the smallest path that IPv6 allows (1280 bytes less IP and UDP headers).
 const _: () = assert!(HEAD_MAX <= 1232);

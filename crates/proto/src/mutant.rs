@@ -13,9 +13,9 @@ pub enum Mutant {
     RepeatIsNew,
     /// A receiver reports no gaps.
     GapsUnreported,
-    /// The root never asks those that are silent.
+    /// The sender never asks those that are silent.
     NeverAsks,
-    /// The root believes every report, also one made before the repair could arrive.
+    /// The sender believes every report, also one made before the repair could arrive.
     StaleReportsBelieved,
     /// A member that is not ready holds the others back, and is sent repairs.
     LateHoldsAll,
@@ -23,7 +23,7 @@ pub enum Mutant {
     RemovesNeighbour,
     /// Sequence numbers are compared without regard to their wrap.
     NoWrap,
-    /// A receiver leaves one of the sources out when it solves a sum.
+    /// A receiver leaves one of the sources out when it decodes an XOR repair packet.
     SumForgetsOne,
     /// What is for the only receiver of a group goes to the group's address.
     PairByGroup,
@@ -37,17 +37,18 @@ pub enum Mutant {
     DamageBelieved,
     /// A packet that is here already is computed again from parity packets.
     RebuildsWhatIsHere,
-    /// A receiver asks for fewer packets than it lacks: parity packets that it keeps count twice.
+    /// A receiver asks for fewer packets than it lacks: parity packets that it has cached count
+    /// twice.
     KeptCountTwice,
     /// A node leaves a barrier before the words of its last round are there.
     LeavesEarly,
     /// A word that is not covered is not repeated, and one that is lacking not asked for.
     ForgetsToRepeat,
-    /// The root judges a receiver by numbers that it can make up.
+    /// The sender judges a receiver by numbers that it can make up.
     NumbersBelieved,
-    /// The root repairs whatever a receiver asks for, however little it gets on.
+    /// The sender repairs whatever a receiver asks for, however little it gets on.
     RepairsWithoutLimit,
-    /// Every member may repair for a root and say what it has sent.
+    /// Every member may repair for a sender and say what it has sent.
     AnybodySpeaks,
 }
 

@@ -4,7 +4,7 @@ use crate::mutant::{self, Mutant};
 use core::fmt;
 use core::ops::{Add, AddAssign};
 
-/// The number of a packet in a stream (one root's packets to one group), modulo 2^32.
+/// The number of a packet in a stream (one sender's packets to one group), modulo 2^32.
 ///
 /// Two numbers that are compared must be less than 2^31 apart; the window (at most
 /// [`crate::limits::WINDOW_MAX`]) is far smaller, and the wire's decoder cannot know, so whoever

@@ -1,4 +1,4 @@
-//! The data path does not allocate: neither at the root nor at a receiver, once their queues have
+//! The data path does not allocate: neither at the sender nor at a receiver, once their queues have
 //! grown, with losses, feedback and coded repairs. Nor does a barrier.
 
 mod cable;
@@ -24,7 +24,7 @@ fn nothing_is_allocated_on_the_data_path() {
         loss: 0.01,
         rate: 125_000_000,
     };
-    // Steps, and allocations in them, of the root and of the receivers.
+    // Steps, and allocations in them, of the sender and of the receivers.
     let mut counted = [(0u64, 0u64); 2];
     let mut warm = false;
     let records = plan.run(&mut |peer, counters, step| {
@@ -37,12 +37,12 @@ fn nothing_is_allocated_on_the_data_path() {
             side.1 += allocations;
         }
     });
-    let root = records[0].counters;
-    assert!(root.repairs_coded > 500, "{root:?}");
-    assert!(root.feedback_received > 1_000, "{root:?}");
-    let [(root, at_root), (receivers, at_receivers)] = counted;
-    assert!(root > 1_000 && receivers > 100_000, "{counted:?}");
-    assert_eq!(at_root, 0, "allocations in {root} steps of the root");
+    let sender = records[0].counters;
+    assert!(sender.repairs_coded > 500, "{sender:?}");
+    assert!(sender.feedback_received > 1_000, "{sender:?}");
+    let [(sender, at_sender), (receivers, at_receivers)] = counted;
+    assert!(sender > 1_000 && receivers > 100_000, "{counted:?}");
+    assert_eq!(at_sender, 0, "allocations in {sender} steps of the sender");
     assert_eq!(
         at_receivers, 0,
         "allocations in {receivers} steps of receivers"
@@ -58,7 +58,7 @@ fn nothing_is_allocated_for_a_barrier() {
         node: NodeId(1),
         session: Session(7),
         scheme: Scheme::auto(),
-        hold: 0,
+        unexpected_max: 0,
         backlog: 64,
         rate: None,
         patience: Duration::from_secs(60),
@@ -67,7 +67,7 @@ fn nothing_is_allocated_for_a_barrier() {
     let add = Command::GroupAdd {
         group,
         members: (0..3).map(NodeId).collect(),
-        chunk: 64,
+        payload_size: 64,
         start: Seq(0),
     };
     node.command(Time::ZERO, add).expect("a new node");
@@ -87,7 +87,7 @@ fn nothing_is_allocated_for_a_barrier() {
             .expect("there is room");
             for source in [0, 2].map(NodeId) {
                 let header = Header {
-                    flight: 0,
+                    burst: 0,
                     source,
                     session: Session(7),
                 };

@@ -44,7 +44,7 @@ impl Net {
                 node: NodeId(10 * i),
                 session: SESSION,
                 scheme: Scheme::auto(),
-                hold: 0,
+                unexpected_max: 0,
                 backlog: 64,
                 rate: None,
                 patience: Duration::from_secs(60),
@@ -53,7 +53,7 @@ impl Net {
             let add = Command::GroupAdd {
                 group: GROUP,
                 members: (0..size).map(|i| NodeId(10 * i)).collect(),
-                chunk: 64,
+                payload_size: 64,
                 start: START,
             };
             node.command(Time::ZERO, add).expect("a new node");
@@ -84,7 +84,7 @@ impl Net {
     }
 
     fn proceed(&mut self, i: usize) {
-        let done = self.nodes[i].command(self.now, Command::Proceed(GROUP));
+        let done = self.nodes[i].command(self.now, Command::Release(GROUP));
         assert_eq!(done, Ok(None));
         self.drain(i);
     }
@@ -130,7 +130,7 @@ impl Net {
 
     fn tell(&mut self, from: usize, to: usize, frame: Frame<'_>) {
         let header = Header {
-            flight: 0,
+            burst: 0,
             source: NodeId(10 * from as u32),
             session: SESSION,
         };
@@ -352,7 +352,7 @@ fn the_barriers_of_two_who_have_parted_fail_at_all_others_too() {
 
 #[test]
 fn who_holds_a_barrier_keeps_the_others_in_it() {
-    let gathered = |net: &Net| net.count(|e| matches!(e, Event::Gathered(_)));
+    let gathered = |net: &Net| net.count(|e| matches!(e, Event::Arrived(_)));
     for algorithm in [
         CENTRAL,
         Barrier::Release { fanout: 3 },
@@ -416,7 +416,7 @@ fn words_that_cannot_be_true_are_dropped() {
         at,
         heard,
         barrier: Some(CENTRAL),
-        flags: flag::ASK,
+        flags: flag::ACK_REQUEST,
     };
     let mut net = Net::new(3);
     net.enter(0, CENTRAL);
@@ -456,7 +456,7 @@ fn who_forges_words_ends_no_barrier() {
     // Barriers said to have ended; another algorithm, for the barrier that is entered and the next.
     for (word, early) in [
         (forged(1, CENTRAL, flag::ENDED), false),
-        (forged(0, CENTRAL, flag::ENDED | flag::ASK), true),
+        (forged(0, CENTRAL, flag::ENDED | flag::ACK_REQUEST), true),
         (forged(1, other, 0), false),
         (forged(1, other, 0), true),
     ] {

@@ -1,16 +1,16 @@
-//! Small cases, exhaustively: one root, a few receivers, every pattern of early losses.
+//! Small cases, exhaustively: one sender, a few receivers, every pattern of early losses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Block, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
-    Packets, Payload, Placement, Reach, Scheme, Seq, Session, Time, Token,
+    CodeBlock, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
+    Packets, PathState, Payload, Placement, Scheme, Seq, Session, Time, Token,
 };
 
 const GROUP: GroupId = GroupId(9);
-const CHUNK: u32 = 64;
+const PAYLOAD: u32 = 64;
 const DELAY: Duration = Duration::from_micros(50);
 
 type Lose = dyn FnMut(u32, usize, &[u8]) -> bool;
@@ -24,7 +24,7 @@ struct Net {
     sinks: BTreeMap<(usize, OpId), Vec<u8>>,
     held: BTreeMap<(usize, Token), Vec<u8>>,
     /// Parity packets that each node keeps of a block.
-    kept: BTreeMap<(usize, Block), BTreeSet<u8>>,
+    kept: BTreeMap<(usize, CodeBlock), BTreeSet<u8>>,
     complete: Vec<(usize, OpId)>,
     sent: u32,
     /// Says whether the n-th copy of a datagram that arrives somewhere is lost.
@@ -35,7 +35,7 @@ impl Net {
     fn new(
         nodes: u32,
         start: Seq,
-        hold: u32,
+        unexpected_max: u32,
         lose: impl FnMut(u32, usize, &[u8]) -> bool + 'static,
     ) -> Net {
         let members: Vec<NodeId> = (0..nodes).map(NodeId).collect();
@@ -44,7 +44,7 @@ impl Net {
                 node,
                 session: Session(7),
                 scheme: Scheme::auto(),
-                hold,
+                unexpected_max,
                 backlog: 1000,
                 rate: None,
                 patience: Duration::from_secs(60),
@@ -53,7 +53,7 @@ impl Net {
             let add = Command::GroupAdd {
                 group: GROUP,
                 members: members.clone(),
-                chunk: CHUNK,
+                payload_size: PAYLOAD,
                 start,
             };
             n.command(Time::ZERO, add).unwrap();
@@ -73,9 +73,9 @@ impl Net {
         }
     }
 
-    fn bcast(&mut self, root: usize, bytes: Vec<u8>) -> OpId {
+    fn bcast(&mut self, sender: usize, bytes: Vec<u8>) -> OpId {
         let len = bytes.len() as u64;
-        let op = self.nodes[root].command(
+        let op = self.nodes[sender].command(
             self.now,
             Command::Bcast {
                 group: GROUP,
@@ -84,14 +84,14 @@ impl Net {
             },
         );
         let op = op.unwrap().unwrap();
-        self.sources.insert((root, op), bytes);
+        self.sources.insert((sender, op), bytes);
         op
     }
 
-    fn post(&mut self, at: usize, root: usize, len: u64) -> OpId {
+    fn post(&mut self, at: usize, sender: usize, len: u64) -> OpId {
         let post = Command::Post {
             group: GROUP,
-            root: NodeId(root as u32),
+            sender: NodeId(sender as u32),
             len,
         };
         let op = self.nodes[at].command(self.now, post).unwrap().unwrap();
@@ -107,7 +107,7 @@ impl Net {
     }
 
     /// A code that needs no computing: the packets come from the only object that was sent.
-    fn rebuild(&mut self, at: usize, block: &Block, lacking: Packets) {
+    fn rebuild(&mut self, at: usize, block: &CodeBlock, lacking: Packets) {
         let kept = self.kept.remove(&(at, *block)).unwrap();
         assert_eq!(kept.len(), lacking.count_ones() as usize);
         let object = self.sources.values().next().unwrap().clone();
@@ -127,8 +127,8 @@ impl Net {
                 Output::Event(Event::Complete(op)) => self.complete.push((at, op)),
                 Output::Event(e) => panic!("node {at}: {e:?}"),
                 Output::Release(_) | Output::Discard(_) => {}
-                Output::Forget(block) => _ = self.kept.remove(&(at, block)),
-                Output::Rebuild(block, lacking) => self.rebuild(at, &block, lacking),
+                Output::DropParity(block) => _ = self.kept.remove(&(at, block)),
+                Output::DecodeParity(block, lacking) => self.rebuild(at, &block, lacking),
                 Output::Place(token, extent) => {
                     let bytes = self.held.remove(&(at, token)).unwrap();
                     self.write(at, extent, &bytes);
@@ -140,7 +140,7 @@ impl Net {
                         bytes.resize(head + payload.len() as usize, 0);
                         match payload {
                             Payload::Extent(e) => add(&mut bytes[head..], object, e),
-                            Payload::Sum(s) => {
+                            Payload::Xor(s) => {
                                 s.extents().for_each(|e| add(&mut bytes[head..], object, e));
                             }
                             // Whoever has enough of them is given the packets.
@@ -193,23 +193,23 @@ impl Net {
                         self.nodes[at].packet(self.now, self.now, &datagram.header, &frame);
                     let payload = match frame {
                         Frame::Data(data) => data.payload,
-                        Frame::Coded(coded) => coded.payload,
+                        Frame::Xor(coded) => coded.payload,
                         Frame::Parity(parity) => parity.payload,
                         _ => continue,
                     };
                     match placement {
                         Placement::Write(extent) => self.write(at, extent, payload),
-                        Placement::Solve(extent, others) => {
+                        Placement::DecodeXor(extent, others) => {
                             let mut sum = payload.to_vec();
                             let sink = &self.sinks[&(at, others.op)];
                             others.extents().for_each(|e| add(&mut sum, sink, e));
                             self.write(at, extent, &sum[..extent.len as usize]);
                         }
-                        Placement::Keep(parity) => {
+                        Placement::CacheParity(parity) => {
                             let kept = self.kept.entry((at, parity.block)).or_default();
                             assert!(kept.insert(parity.index), "kept already");
                         }
-                        Placement::Hold(token) => {
+                        Placement::Unexpected(token) => {
                             self.held.insert((at, token), payload.to_vec());
                         }
                         Placement::Discard => {}
@@ -318,14 +318,18 @@ fn a_group_of_two_is_a_channel_of_reliable_messages() {
         for node in &net.nodes {
             let c = node.counters();
             assert_eq!((c.data, c.repairs_multicast, c.data_unicast), (0, 0, 7));
-            assert!(node.members(GROUP).all(|m| m.reach == Reach::Unicast));
+            assert!(
+                node.members(GROUP)
+                    .all(|m| m.path_state == PathState::Unicast)
+            );
         }
     }
 }
 
-/// Several broadcasts of two roots at once, and a receiver that can hold packets it has not posted.
+/// Several broadcasts of two senders at once, and a receiver that can hold packets it has not
+/// posted.
 #[test]
-fn streams_of_two_roots_do_not_mix() {
+fn streams_of_two_senders_do_not_mix() {
     let mut lost = 0;
     let mut net = Net::new(3, Seq(u32::MAX - 4), 16, move |_, _, b| {
         lost += u32::from(is_data(b));
@@ -334,16 +338,16 @@ fn streams_of_two_roots_do_not_mix() {
     let lens = [100usize, 0, 64, 1000, 1];
     let mut sent = Vec::new();
     for (i, &len) in lens.iter().enumerate() {
-        for root in [0usize, 1] {
-            net.bcast(root, bytes(len, (i * 2 + root) as u8));
-            sent.push((root, len, (i * 2 + root) as u8));
+        for sender in [0usize, 1] {
+            net.bcast(sender, bytes(len, (i * 2 + sender) as u8));
+            sent.push((sender, len, (i * 2 + sender) as u8));
         }
     }
     net.run(Time(20_000_000));
     let mut posts = Vec::new();
-    for &(root, len, salt) in &sent {
-        for at in (0..3).filter(|&n| n != root) {
-            posts.push((at, net.post(at, root, len as u64), bytes(len, salt)));
+    for &(sender, len, salt) in &sent {
+        for at in (0..3).filter(|&n| n != sender) {
+            posts.push((at, net.post(at, sender, len as u64), bytes(len, salt)));
         }
     }
     net.run(Time(5_000_000_000));
@@ -375,10 +379,11 @@ fn late_is_not_lost() {
     assert_eq!(net.nodes[0].counters().repairs_multicast, 0);
 }
 
-/// Every receiver loses another packet: one sum mends them all, the short last packet too. What the
-/// same receiver lacks is not added up. (A second broadcast shows the loss at the first one's end.)
+/// Every receiver loses another packet: one XOR repair packet mends them all, the short last packet
+/// too. What the same receiver lacks is not combined. (A second broadcast shows the loss at the
+/// first one's end.)
 #[test]
-fn one_sum_mends_different_losses() {
+fn one_xor_repair_packet_mends_different_losses() {
     for shared in [false, true] {
         let mut net = Net::new(7, Seq(u32::MAX - 3), 0, move |_, to, b| {
             let Some(Frame::Data(d)) = wire::decode(b).unwrap().frames().next() else {

@@ -12,21 +12,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fabricast::collective::{
-    AHEAD, Algorithm, Buffer, Channel, Cover, Part, Peer, Runner, Schedule, Step, Way,
+    AHEAD, Algorithm, Buffer, Cover, Direction, Part, Peer, Runner, Schedule, Step,
 };
 use fabricast::driver::Driver;
-use fabricast::proto::{Event, Seq, Time};
+use fabricast::proto::Event;
 
-use crate::cluster::{Cluster, Failure, group_id};
 use crate::object::{Disk, PatternObject, Place, Progress, World};
-use crate::scenario::Scenario;
-use crate::trace::Trace;
 use crate::transport::SimTransport;
-use crate::workload::{GroupPlan, StreamPlan};
-
-/// Packets of a stream that may be under way: far more than a round trip, and little memory, for
-/// there are as many streams as hosts.
-const WINDOW: u32 = 1024;
 
 /// Messages from one host to others, one after the other.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,7 +32,7 @@ pub struct Baseline {
     /// Their lengths.
     pub lens: Vec<u64>,
     /// Payload of a data packet in bytes.
-    pub chunk: u32,
+    pub payload_size: u32,
     /// Binomial tree, chain and cover pass them on in segments of so many bytes; zero: as a whole.
     pub segment: u64,
     /// Bytes that a host has under way at once.
@@ -54,13 +46,13 @@ pub struct Baseline {
 impl Baseline {
     /// One message of `len` bytes from host 0, passed on in segments of 64 KiB; a little after the
     /// others have posted it.
-    pub fn new(algorithm: Algorithm, len: u64, chunk: u32) -> Baseline {
+    pub fn new(algorithm: Algorithm, len: u64, payload_size: u32) -> Baseline {
         Baseline {
             algorithm,
             groups: Vec::new(),
             root: 0,
             lens: vec![len],
-            chunk,
+            payload_size,
             segment: 64 << 10,
             ahead: AHEAD,
             start: Duration::from_millis(1),
@@ -74,18 +66,18 @@ impl Baseline {
         root: usize,
         groups: Vec<Vec<usize>>,
         len: u64,
-        chunk: u32,
+        payload_size: u32,
     ) -> Baseline {
         let cover = Cover::new(target, root, &groups);
         Baseline {
             root,
             groups,
-            ..Baseline::new(Algorithm::Cover(cover), len, chunk)
+            ..Baseline::new(Algorithm::Cover(cover), len, payload_size)
         }
     }
 
     /// What a host does for each message.
-    fn steps(&self, hosts: usize, host: usize) -> impl Iterator<Item = Vec<Step>> + '_ {
+    pub(crate) fn steps(&self, hosts: usize, host: usize) -> impl Iterator<Item = Vec<Step>> + '_ {
         self.lens.iter().map(move |&len| {
             let schedule = Schedule {
                 algorithm: self.algorithm.clone(),
@@ -99,99 +91,19 @@ impl Baseline {
     }
 }
 
-impl Scenario {
-    /// A healthy network on which `baseline` runs.
-    pub fn baseline(hosts: usize, baseline: Baseline) -> Scenario {
-        let mut s = Scenario::new(hosts);
-        s.scheme.window = WINDOW;
-        let mut add = |members| {
-            s.groups.push(GroupPlan {
-                members,
-                chunk: baseline.chunk,
-                start: 0,
-            });
-            s.groups.len() - 1
-        };
-        for members in &baseline.groups {
-            add(members.clone());
-        }
-        let mut pairs = BTreeMap::new();
-        for host in 0..hosts {
-            let mut streams = BTreeMap::<Peer, Vec<u64>>::new();
-            for step in baseline.steps(hosts, host).flatten() {
-                if step.way == Way::Send {
-                    streams.entry(step.peer).or_default().push(step.part.len);
-                }
-            }
-            for (peer, lens) in streams {
-                let group = match peer {
-                    Peer::Group { group, .. } => group,
-                    Peer::Rank(peer) => {
-                        let (low, high) = pair(host, peer);
-                        let new = || add(vec![low, high]);
-                        *pairs.entry((low, high)).or_insert_with(new)
-                    }
-                };
-                s.streams.push(StreamPlan::new(group, host, lens));
-            }
-        }
-        s.baseline = Some(baseline);
-        s
-    }
-}
-
 /// Two hosts, in order.
-fn pair(a: usize, b: usize) -> (usize, usize) {
+pub(crate) fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
-}
-
-/// What a broadcast has cost, by whatever means.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Timing {
-    /// From the root's beginning until each host had all messages (zero: it was sent none); at the
-    /// root, until it knew that those to whom it sent had what it sent.
-    pub completed: Vec<Duration>,
-    /// Until the last receiver had them.
-    pub slowest: Duration,
-    /// Bytes on the wire that the root sent.
-    pub root_bytes: u64,
-    /// Bytes on the wire that anybody sent.
-    pub all_bytes: u64,
-    /// Packets and wake-ups given to nodes.
-    pub events: u64,
-}
-
-/// Runs a scenario in which one host sends to others, by a baseline or by multicast (its first
-/// stream).
-pub fn measure(scenario: &Scenario) -> Result<Timing, Failure> {
-    let (root, start) = match (&scenario.baseline, scenario.streams.first()) {
-        (Some(b), _) => (b.root, b.start),
-        (None, Some(s)) => (s.root, s.start),
-        (None, None) => (0, Duration::ZERO),
-    };
-    let o = Cluster::new(scenario, Trace::silent()).run()?;
-    let since = |t: Time| t.since(Time(start.as_nanos() as u64));
-    let mut completed: Vec<Duration> = o.received_at.iter().map(|&t| since(t)).collect();
-    completed[root] = Duration::ZERO;
-    let slowest = completed.iter().max().copied().unwrap_or_default();
-    completed[root] = since(o.host_done_at[root]);
-    Ok(Timing {
-        completed,
-        slowest,
-        root_bytes: o.sent_bytes[root],
-        all_bytes: o.sent_bytes.iter().sum(),
-        events: o.events,
-    })
 }
 
 /// One host's part.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    runner: Runner<PatternBuffer>,
+    pub(crate) runner: Runner<PatternBuffer>,
     /// When it begins.
-    enters: u64,
+    pub(crate) enters: u64,
     /// Which of the host's roles a step belongs to, by peer and way.
-    roles: BTreeMap<(Peer, Way), usize>,
+    pub(crate) roles: BTreeMap<(Peer, Direction), usize>,
 }
 
 impl Relay {
@@ -214,116 +126,6 @@ impl Relay {
     }
 }
 
-impl Cluster<'_> {
-    /// Gives each host its part in the baseline, if there is one.
-    pub(crate) fn start_baseline(&mut self) {
-        let Some(b) = self.scenario.baseline.clone() else {
-            return;
-        };
-        let several = b.groups.len();
-        let pairs = self.scenario.groups.iter().enumerate().skip(several);
-        let pairs = pairs.map(|(g, plan)| (pair(plan.members[0], plan.members[1]), g));
-        let pairs: BTreeMap<_, _> = pairs.collect();
-        for h in 0..self.hosts.len() {
-            let mut roles = BTreeMap::new();
-            for (r, role) in self.hosts[h].roles.iter().enumerate() {
-                let &StreamPlan { group, root, .. } = &self.scenario.streams[role.stream];
-                let members = &self.scenario.groups[group].members;
-                let peer = match group < several {
-                    true => Peer::Group { group, root },
-                    false => Peer::Rank(members[0] + members[1] - h),
-                };
-                let way = if role.root { Way::Send } else { Way::Receive };
-                roles.insert((peer, way), r);
-            }
-            if roles.is_empty() {
-                continue; // it is sent nothing
-            }
-            let message = |(i, &len): (usize, &u64)| Message {
-                content: self.scenario.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                len,
-                here: match h == b.root {
-                    true => Covered::from(0, len),
-                    false => Covered::default(),
-                },
-            };
-            let buffer = PatternBuffer {
-                world: Rc::clone(&self.world),
-                bell: Rc::clone(&self.hosts[h].bell),
-                host: h,
-                chunk: b.chunk,
-                disk: self.scenario.disk(h),
-                messages: b.lens.iter().enumerate().map(message).collect(),
-                made: Rc::default(),
-            };
-            let mut runner = Runner::new(buffer, b.ahead);
-            for steps in b.steps(self.hosts.len(), h) {
-                runner.add(&steps);
-            }
-            let numbering = self.numbering;
-            let opened = runner.open(
-                Time::ZERO,
-                &mut self.hosts[h].driver,
-                (numbering.node(h as u32), b.chunk, Seq(0)),
-                |peer| {
-                    let (group, other) = match peer {
-                        Peer::Group { group, root } => (group, root),
-                        Peer::Rank(peer) => (pairs[&pair(h, peer)], peer),
-                    };
-                    Channel {
-                        group: group_id(group),
-                        node: numbering.node(other as u32),
-                    }
-                },
-            );
-            if let Err(e) = opened {
-                self.world
-                    .complain(|| format!("host {h}: channel refused: {e}"));
-            }
-            let enters = match b.enter.iter().find(|e| e.0 == h) {
-                Some(&(_, at)) => at,
-                None if h == b.root => b.start,
-                None => Duration::ZERO,
-            };
-            self.hosts[h].relay = Some(Box::new(Relay {
-                runner,
-                enters: enters.as_nanos() as u64,
-                roles,
-            }));
-        }
-    }
-
-    /// Begins what a host's part may begin. Returns when it enters, if it has not.
-    pub(crate) fn relay(&mut self, h: usize) -> u64 {
-        let now = self.now();
-        let Some(mut relay) = self.hosts[h].relay.take() else {
-            return u64::MAX;
-        };
-        while relay.enters <= now {
-            match relay.runner.next(Time(now), &mut self.hosts[h].driver) {
-                Ok(Some((op, task))) => {
-                    let (_, step) = relay.runner.step(task);
-                    let (role, len) = (relay.roles[&(step.peer, step.way)], step.part.len);
-                    let progress = Rc::clone(&relay.runner.buffer().made);
-                    self.begun(h, role, op, progress, len);
-                }
-                Ok(None) => break,
-                Err(e) => {
-                    self.world.complain(|| format!("host {h}: refused: {e}"));
-                    break;
-                }
-            }
-        }
-        let later = if relay.enters > now {
-            relay.enters
-        } else {
-            u64::MAX
-        };
-        self.hosts[h].relay = Some(relay);
-        later
-    }
-}
-
 /// A message at one host.
 #[derive(Debug)]
 struct Message {
@@ -335,18 +137,46 @@ struct Message {
 
 /// Messages whose bytes are patterns.
 #[derive(Debug)]
-struct PatternBuffer {
+pub(crate) struct PatternBuffer {
     world: Rc<World>,
     bell: Rc<Cell<u64>>,
     host: usize,
-    chunk: u32,
+    payload_size: u32,
     disk: Disk,
     messages: Vec<Message>,
     /// How far the object that was made last has come.
-    made: Rc<Progress>,
+    pub(crate) made: Rc<Progress>,
 }
 
 impl PatternBuffer {
+    /// The messages of a baseline at a host: all of them at the root, none elsewhere.
+    pub(crate) fn new(
+        b: &Baseline,
+        seed: u64,
+        host: usize,
+        disk: Disk,
+        world: Rc<World>,
+        bell: Rc<Cell<u64>>,
+    ) -> PatternBuffer {
+        let message = |(i, &len): (usize, &u64)| Message {
+            content: seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            len,
+            here: match host == b.root {
+                true => Covered::from(0, len),
+                false => Covered::default(),
+            },
+        };
+        PatternBuffer {
+            world,
+            bell,
+            host,
+            payload_size: b.payload_size,
+            disk,
+            messages: b.lens.iter().enumerate().map(message).collect(),
+            made: Rc::default(),
+        }
+    }
+
     fn place(&self, message: usize, peer: Peer) -> Place {
         let (Peer::Rank(peer) | Peer::Group { root: peer, .. }) = peer;
         Place {
@@ -372,7 +202,8 @@ impl Buffer for PatternBuffer {
         if !m.here.covers(part.offset, part.len) {
             self.complain("sends what it lacks:", message, part);
         }
-        let object = PatternObject::source(place, m.content, part.len, self.chunk, self.disk);
+        let object =
+            PatternObject::source(place, m.content, part.len, self.payload_size, self.disk);
         Box::new(object.at(part.offset))
     }
 
@@ -381,7 +212,8 @@ impl Buffer for PatternBuffer {
         let m = &self.messages[message];
         self.made = Rc::default();
         let (content, made) = (m.content, Rc::clone(&self.made));
-        let room = PatternObject::room(place, content, part.len, self.chunk, self.disk, made);
+        let room =
+            PatternObject::room(place, content, part.len, self.payload_size, self.disk, made);
         Box::new(room.at(part.offset))
     }
 
@@ -450,7 +282,7 @@ mod tests {
             world: Rc::default(),
             bell: Rc::new(Cell::new(u64::MAX)),
             host: 1,
-            chunk: 100,
+            payload_size: 100,
             disk: Disk::default(),
             messages: vec![message],
             made: Rc::default(),

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fabricast::proto::limits::{BLOCK_PACKETS, SUMS_MAX};
-use fabricast::proto::scheme::{How, Told};
-use fabricast::proto::wire::{self, Coded, Data, Feedback, Frame, Origin, Parity, flag};
+use fabricast::proto::limits::{BLOCK_PACKETS, XOR_RECEIVERS_MAX};
+use fabricast::proto::scheme::{FeedbackTopology, How};
+use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRepair, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
 use crate::object::{Progress, World, packets_of};
@@ -38,7 +38,7 @@ struct Stream {
     root: u32,
     lens: Vec<u64>,
     /// Payload of the packets of each operation.
-    chunks: Vec<u32>,
+    payload_sizes: Vec<u32>,
     /// Packets before each operation, and of all.
     starts: Rc<[u64]>,
     /// Operations that the root has been told to send.
@@ -80,7 +80,7 @@ pub(crate) struct Judge {
     numbering: Numbering,
     session: Session,
     datagram_max: usize,
-    hold: u64,
+    unexpected_max: u64,
     /// The root repairs for whole sub-trees, and cannot know who is ready.
     trees: bool,
     how: How,
@@ -108,11 +108,11 @@ impl Judge {
         for plan in &scenario.streams {
             let group = &scenario.groups[plan.group];
             of_group[plan.group].push(streams.len());
-            let (mut starts, mut chunks) = (vec![0], Vec::new());
+            let (mut starts, mut payload_sizes) = (vec![0], Vec::new());
             for &len in &plan.lens {
-                let chunk = scenario.chunk(plan.group, len);
-                starts.push(starts[starts.len() - 1] + packets_of(len, chunk));
-                chunks.push(chunk);
+                let payload_size = scenario.payload_size(plan.group, len);
+                starts.push(starts[starts.len() - 1] + packets_of(len, payload_size));
+                payload_sizes.push(payload_size);
             }
             let mut receivers = Vec::new();
             let mut place = vec![None; scenario.hosts];
@@ -129,7 +129,7 @@ impl Judge {
             }
             streams.push(Stream {
                 root: plan.root as u32,
-                chunks,
+                payload_sizes,
                 lens: plan.lens.clone(),
                 starts: starts.into(),
                 begun: 0,
@@ -147,8 +147,8 @@ impl Judge {
             numbering,
             session,
             datagram_max: scenario.datagram_max(),
-            hold: u64::from(scenario.hold),
-            trees: matches!(scenario.scheme.told, Told::Tree(_)),
+            unexpected_max: u64::from(scenario.unexpected_max),
+            trees: matches!(scenario.scheme.topology, FeedbackTopology::Tree(_)),
             how: scenario.scheme.repair.how,
             round_trip_ns: 4 * scenario.topology.host.delay.as_nanos() as u64,
             streams,
@@ -258,11 +258,11 @@ impl Judge {
         for frame in datagram.frames() {
             match frame {
                 Frame::Data(d) => self.data(host, dest, &d),
-                Frame::Coded(c) => self.coded(host, dest, &c),
+                Frame::Xor(c) => self.coded(host, dest, &c),
                 Frame::Parity(p) => self.parity(host, dest, &p),
                 Frame::Feedback(f) => self.feedback(host, &f),
                 Frame::Sync(s) => {
-                    let Some(i) = self.stream_of(s.group, s.root) else {
+                    let Some(i) = self.stream_of(s.group, s.sender) else {
                         self.wrong(host, || "a sync of a stream that is not".into());
                         continue;
                     };
@@ -283,7 +283,7 @@ impl Judge {
     fn data(&mut self, host: u32, dest: Dest, d: &Data<'_>) {
         let node = match d.origin {
             Origin::Source(_) => self.numbering.node(host),
-            Origin::Root(root) => root,
+            Origin::Relayed(root) => root,
         };
         let Some(i) = self.stream_of(d.group, node) else {
             return self.wrong(host, || "data of a stream that is not".into());
@@ -293,16 +293,16 @@ impl Judge {
         let op = s.op_of(index);
         let start = match d.origin {
             Origin::Source(op) => s.index(op),
-            Origin::Root(_) => s.starts[op],
+            Origin::Relayed(_) => s.starts[op],
         };
         if op >= s.begun || s.starts[op] != start {
             return self.wrong(host, || {
                 format!("data of packet {index} under an operation at {start}")
             });
         }
-        let chunk = u64::from(s.chunks[op]);
-        let offset = (index - start) * chunk;
-        let len = (s.lens[op] - offset).min(chunk);
+        let payload_size = u64::from(s.payload_sizes[op]);
+        let offset = (index - start) * payload_size;
+        let len = (s.lens[op] - offset).min(payload_size);
         if (d.flags & flag::LAST != 0) != (index + 1 == s.starts[op + 1]) {
             return self.wrong(host, || {
                 format!("packet {index} is wrongly said to be the last")
@@ -321,18 +321,22 @@ impl Judge {
         }
     }
 
-    /// A sum is a repair of each of its sources, and they are of one operation.
-    fn coded(&mut self, host: u32, dest: Dest, c: &Coded<'_>) {
+    /// An XOR repair packet is a repair of each of its sources, and they are of one operation.
+    fn coded(&mut self, host: u32, dest: Dest, c: &XorRepair<'_>) {
         let node = self.numbering.node(host);
         let Some(i) = self.stream_of(c.group, node) else {
-            return self.wrong(host, || "a sum of a stream that is not".into());
+            return self.wrong(host, || {
+                "an XOR repair packet of a stream that is not".into()
+            });
         };
         let s = &self.streams[i];
         let (first, last) = (s.index(c.sources.first()), s.index(c.sources.last()));
         let op = s.op_of(first);
-        let chunk = s.chunks[op];
-        if op >= s.begun || op != s.op_of(last) || c.payload.len() as u32 != chunk {
-            return self.wrong(host, || format!("an impossible sum of {first} to {last}"));
+        let payload_size = s.payload_sizes[op];
+        if op >= s.begun || op != s.op_of(last) || c.payload.len() as u32 != payload_size {
+            return self.wrong(host, || {
+                format!("an impossible XOR repair packet of {first} to {last}")
+            });
         }
         for seq in c.sources.iter() {
             let index = self.streams[i].index(seq);
@@ -350,14 +354,14 @@ impl Judge {
         let (last, op) = (first + packets - 1, s.op_of(first));
         let begins = (first - s.starts[op]).is_multiple_of(u64::from(BLOCK_PACKETS));
         let ends = packets == u64::from(BLOCK_PACKETS) || last + 1 == s.starts[op + 1];
-        let fits = begins && ends && p.payload.len() as u32 == s.chunks[op];
+        let fits = begins && ends && p.payload.len() as u32 == s.payload_sizes[op];
         if op >= s.begun || op != s.op_of(last) || !fits || dest != Dest::Group(p.group) {
             return self.wrong(host, || format!("impossible parity of {first} to {last}"));
         }
         self.packet(host, dest, i, first, true);
     }
 
-    /// Packet `index` of stream `i` is sent, by itself or in a sum.
+    /// Packet `index` of stream `i` is sent, by itself or in an XOR repair packet.
     fn packet(&mut self, host: u32, dest: Dest, i: usize, index: u64, repair: bool) {
         if self.lied_to {
             return; // it may be for the liar
@@ -390,8 +394,8 @@ impl Judge {
         }
     }
 
-    /// A packet is repaired by itself. (A sum that repeats a packet may do so for another
-    /// receiver.)
+    /// A packet is repaired by itself. (An XOR repair packet that repeats a packet may do so for
+    /// another receiver.)
     fn repaired(&mut self, host: u32, dest: Dest, i: usize, index: u64) {
         let to = match dest {
             Dest::Node(n) => Some(n),
@@ -405,10 +409,10 @@ impl Judge {
         // Where losses are counted by blocks, the root remembers of the last one only whom a packet
         // was sent to.
         let blocks = match self.how {
-            How::Coded => s.receivers.len() > SUMS_MAX,
-            how => how == How::Blocks,
+            How::Coded => s.receivers.len() > XOR_RECEIVERS_MAX,
+            how => how == How::Parity,
         };
-        // A member that changes lanes may be sent again what is on its way.
+        // A member that changes paths may be sent again what is on its way.
         if !blocks && s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
             let (n, of) = (s.idle_repairs, s.repairs);
             self.wrong(host, || {
@@ -418,7 +422,7 @@ impl Judge {
     }
 
     fn feedback(&mut self, host: u32, f: &Feedback<'_>) {
-        let Some(i) = self.stream_of(f.group, f.root) else {
+        let Some(i) = self.stream_of(f.group, f.sender) else {
             // A receiver may ask about a stream that its root has not begun, not about one
             // that can never be.
             return self.wrong(host, || "feedback about a stream that is not".into());
@@ -426,12 +430,12 @@ impl Judge {
         let s = &self.streams[i];
         let (cum, limit, high) = (s.index(f.cum), s.index(f.limit), s.index(f.high));
         let (starts, total, begun) = (Rc::clone(&s.starts), s.total(), s.starts[s.begun]);
-        let (hold, trees) = (self.hold, self.trees);
+        let (hold, trees) = (self.unexpected_max, self.trees);
         let Some(r) = self.receiver(i, host) else {
             return self.wrong(host, || "feedback from a host that receives nothing".into());
         };
-        if cum < r.told && f.flags & flag::RIDES != 0 {
-            return; // the data that it rides on were late
+        if cum < r.told && f.flags & flag::PIGGYBACKED != 0 {
+            return; // the data that it is piggybacked on were late
         }
         let posted_end = starts[r.posted.len()];
         let mut problem = None;
@@ -511,7 +515,7 @@ impl Judge {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }
             }
-            Event::Proven(_) | Event::Gathered(_) => {}
+            Event::Proven(_) | Event::Arrived(_) => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! Datagrams that have no business here: noise, pieces, other sessions, strangers, bursts that
+//! Datagrams that have no business here: noise, pieces, other sessions, unknown nodes, bursts that
 //! never were, and ghosts of datagrams that were delivered long ago.
 
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ impl Hostile {
             (None, _) | (_, 0) => self.noise(),
             (Some(p), 1) => self.truncated(&p.bytes),
             (Some(p), 2) => self.other_session(&p.bytes),
-            (_, 3) => self.stranger(),
+            (_, 3) => self.unknown_node(),
             (Some(p), 4) => self.other_burst(&p.bytes),
             (Some(p), _) => return (self.again(host, p), Rc::clone(p)),
         };
@@ -125,10 +125,10 @@ impl Hostile {
     }
 
     /// Well-formed and of this session, but from a node or for a group that nobody knows.
-    fn stranger(&mut self) -> Vec<u8> {
+    fn unknown_node(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let header = Header {
-            flight: self.rng.bits() as u16,
+            burst: self.rng.bits() as u16,
             source: NodeId(0x7fff_0000 | self.rng.below(1 << 16) as u32),
             session: self.session,
         };
@@ -140,7 +140,7 @@ impl Hostile {
                 let len = self.rng.below(100) as u32;
                 let origin = match a & 1 {
                     0 => wire::Origin::Source(Seq(a)),
-                    _ => wire::Origin::Root(NodeId(self.rng.below(10) as u32)),
+                    _ => wire::Origin::Relayed(NodeId(self.rng.below(10) as u32)),
                 };
                 wire::put_data(&mut bytes, group, origin, Seq(b), a as u8 & 3, len);
                 bytes.resize(bytes.len() + len as usize, 0xee);
@@ -148,7 +148,7 @@ impl Hostile {
             1 => {
                 let sync = wire::Sync {
                     group,
-                    root: NodeId(self.rng.below(10) as u32),
+                    sender: NodeId(self.rng.below(10) as u32),
                     next: Seq(a),
                 };
                 wire::put_sync(&mut bytes, &sync);
@@ -165,15 +165,15 @@ impl Hostile {
             _ => {
                 let feedback = wire::Feedback {
                     group,
-                    root: NodeId(self.rng.below(10) as u32),
+                    sender: NodeId(self.rng.below(10) as u32),
                     cum: Seq(a),
-                    below: Seq(a),
+                    cum_subtree: Seq(a),
                     limit: Seq(a) + 100,
                     high: Seq(a) + 100,
                     received: b,
                     arrived_us: b,
                     held_us: 0,
-                    flight: b as u16,
+                    burst: b as u16,
                     flags: b as u8,
                     missing: wire::Ranges::NONE,
                 };

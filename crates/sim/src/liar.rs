@@ -14,13 +14,13 @@ pub(crate) struct Heard {
     /// The group in the fabric, and the root's host.
     pub(crate) target: u32,
     pub(crate) host: u32,
-    pub(crate) root: NodeId,
-    pub(crate) chunk: u32,
+    pub(crate) sender: NodeId,
+    pub(crate) payload_size: u32,
     /// Everything before this has been sent.
     pub(crate) front: Seq,
     /// What it has said to have placed.
     pub(crate) cum: Seq,
-    pub(crate) flight: u16,
+    pub(crate) burst: u16,
     pub(crate) received: u32,
 }
 
@@ -64,10 +64,10 @@ impl Liar {
                 && let Some(s) = self
                     .streams
                     .iter_mut()
-                    .find(|s| s.group == d.group && s.root == datagram.header.source)
+                    .find(|s| s.group == d.group && s.sender == datagram.header.source)
             {
                 s.front = s.front.max(d.seq + 1);
-                s.flight = datagram.header.flight;
+                s.burst = datagram.header.burst;
                 s.received += 1;
             }
         }
@@ -83,7 +83,7 @@ impl Liar {
         let i = self.rng.below(self.streams.len() as u64) as usize;
         let mut bytes = Vec::new();
         let header = Header {
-            flight: self.rng.bits() as u16,
+            burst: self.rng.bits() as u16,
             source: self.node,
             session: self.session,
         };
@@ -146,20 +146,16 @@ impl Liar {
         }
         let feedback = wire::Feedback {
             group: s.group,
-            root: s.root,
+            sender: s.sender,
             cum: s.cum,
-            below: s.cum,
+            cum_subtree: s.cum,
             limit: s.cum + self.up_to(2 * limits::WINDOW_MAX),
             high,
             received: s.received + self.up_to(100),
             arrived_us: self.rng.bits() as u32,
             held_us: self.up_to(10_000),
-            flight: s.flight.wrapping_sub(self.up_to(20) as u16),
-            flags: if self.rng.chance(0.5) {
-                flag::FLIGHT
-            } else {
-                0
-            },
+            burst: s.burst.wrapping_sub(self.up_to(20) as u16),
+            flags: if self.rng.chance(0.5) { flag::BURST } else { 0 },
             missing: wire::Ranges::NONE,
         };
         wire::put_feedback(bytes, &feedback, missing.into_iter());
@@ -168,8 +164,15 @@ impl Liar {
     fn sync(&mut self, i: usize, bytes: &mut Vec<u8>) {
         let next = self.streams[i].front + self.up_to(self.window);
         let s = &self.streams[i];
-        let (group, root) = (s.group, s.root);
-        wire::put_sync(bytes, &wire::Sync { group, root, next });
+        let (group, sender) = (s.group, s.sender);
+        wire::put_sync(
+            bytes,
+            &wire::Sync {
+                group,
+                sender,
+                next,
+            },
+        );
     }
 
     /// A repair for the root. (Of a stream of its own it is the root, and may send what it likes.)
@@ -177,11 +180,11 @@ impl Liar {
         let seq = self.streams[i].front + self.up_to(200) + 0u32.wrapping_sub(100);
         let s = self.streams[i].clone();
         let len = match self.rng.chance(0.5) {
-            true => s.chunk,
-            false => self.up_to(s.chunk),
+            true => s.payload_size,
+            false => self.up_to(s.payload_size),
         };
-        let flags = self.rng.bits() as u8 & (flag::ASK | flag::LAST | flag::REPAIR);
-        let (origin, flags) = (Origin::Root(s.root), flags | flag::RELAYED);
+        let flags = self.rng.bits() as u8 & (flag::ACK_REQUEST | flag::LAST | flag::REPAIR);
+        let (origin, flags) = (Origin::Relayed(s.sender), flags | flag::RELAYED);
         wire::put_data(bytes, s.group, origin, seq, flags, len);
         bytes.resize(bytes.len() + len as usize, 0xee);
     }
@@ -200,7 +203,7 @@ impl Liar {
             at,
             heard: self.rng.chance(0.5).then_some(heard),
             barrier: Some(Barrier::Central),
-            flags: self.rng.bits() as u8 & (flag::ASK | flag::ENDED),
+            flags: self.rng.bits() as u8 & (flag::ACK_REQUEST | flag::ENDED),
         };
         wire::put_word(bytes, &word);
     }

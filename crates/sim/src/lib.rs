@@ -10,6 +10,7 @@ pub mod fault;
 mod host;
 mod hostile;
 mod liar;
+pub mod measure;
 pub mod object;
 pub mod parallel;
 mod queue;
@@ -23,8 +24,9 @@ mod transport;
 mod words;
 pub mod workload;
 
-pub use baseline::{Baseline, Timing, measure};
+pub use baseline::Baseline;
 pub use cluster::{Cluster, Failure, Outcome, View, group_id};
+pub use measure::{Timing, measure};
 pub use scenario::Scenario;
 pub use soak::{
     LIAR_COSTS, LIAR_SEEDS, SoakReport, Verdict, judge_liar, judge_seed, run_scenario, run_seed,

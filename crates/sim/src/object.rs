@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use fabricast::object::{Fetch, Object, Written};
 use fabricast::proto::Outcome;
-use fabricast::proto::limits::CHUNK_MAX;
+use fabricast::proto::limits::PAYLOAD_MAX;
 use fabricast::proto::rng::Rng;
 
 /// Length of the table before it repeats: a prime, so that no power of two hides a shift.
@@ -25,7 +25,7 @@ fn table() -> &'static [u8] {
             .flat_map(|_| rng.bits().to_le_bytes())
             .collect();
         bytes.truncate(PERIOD);
-        bytes.extend_from_within(..CHUNK_MAX as usize);
+        bytes.extend_from_within(..PAYLOAD_MAX as usize);
         bytes
     })
 }
@@ -99,7 +99,7 @@ pub struct PatternObject {
     place: Place,
     shift: usize,
     len: u64,
-    chunk: u32,
+    payload_size: u32,
     disk: Disk,
     rng: Rng,
     progress: Rc<Progress>,
@@ -118,16 +118,22 @@ pub struct PatternObject {
 }
 
 /// Number of packets that an object takes; one without bytes takes one too.
-pub fn packets_of(len: u64, chunk: u32) -> u64 {
-    len.div_ceil(u64::from(chunk)).max(1)
+pub fn packets_of(len: u64, payload_size: u32) -> u64 {
+    len.div_ceil(u64::from(payload_size)).max(1)
 }
 
 impl PatternObject {
     /// The object that `content` stands for, to be sent.
-    pub fn source(place: Place, content: u64, len: u64, chunk: u32, disk: Disk) -> PatternObject {
-        let mut o = PatternObject::new(place, content, len, chunk, disk);
+    pub fn source(
+        place: Place,
+        content: u64,
+        len: u64,
+        payload_size: u32,
+        disk: Disk,
+    ) -> PatternObject {
+        let mut o = PatternObject::new(place, content, len, payload_size, disk);
         if disk.delay_max_ns > 0 {
-            o.ready = vec![u64::MAX; packets_of(len, chunk).div_ceil(64) as usize];
+            o.ready = vec![u64::MAX; packets_of(len, payload_size).div_ceil(64) as usize];
         }
         o
     }
@@ -137,12 +143,12 @@ impl PatternObject {
         place: Place,
         content: u64,
         len: u64,
-        chunk: u32,
+        payload_size: u32,
         disk: Disk,
         progress: Rc<Progress>,
     ) -> PatternObject {
-        let mut o = PatternObject::new(place, content, len, chunk, disk);
-        let packets = packets_of(len, chunk);
+        let mut o = PatternObject::new(place, content, len, payload_size, disk);
+        let packets = packets_of(len, payload_size);
         progress.packets.set(packets);
         o.progress = progress;
         o.receives = true;
@@ -151,14 +157,14 @@ impl PatternObject {
         o
     }
 
-    fn new(place: Place, content: u64, len: u64, chunk: u32, disk: Disk) -> PatternObject {
+    fn new(place: Place, content: u64, len: u64, payload_size: u32, disk: Disk) -> PatternObject {
         let seed = content ^ u64::from(place.name.0) << 40;
         PatternObject {
             shift: Rng::new(content).below(PERIOD as u64) as usize,
             rng: Rng::new(seed),
             place,
             len,
-            chunk,
+            payload_size,
             disk,
             progress: Rc::default(),
             receives: false,
@@ -188,7 +194,7 @@ impl PatternObject {
     }
 
     fn length_of(&self, packet: u64) -> u64 {
-        (self.len - packet * u64::from(self.chunk)).min(u64::from(self.chunk))
+        (self.len - packet * u64::from(self.payload_size)).min(u64::from(self.payload_size))
     }
 
     fn complain(&self, what: &str, offset: u64, len: u64) {
@@ -221,7 +227,7 @@ impl PatternObject {
 
     /// Blocks that a packet's bytes touch.
     fn blocks_of(&self, packet: u64) -> std::ops::RangeInclusive<u64> {
-        let offset = packet * u64::from(self.chunk);
+        let offset = packet * u64::from(self.payload_size);
         let last = offset + self.length_of(packet).max(1) - 1;
         let block = u64::from(self.disk.block);
         offset / block..=last / block
@@ -236,18 +242,18 @@ impl PatternObject {
 
     /// Adds a packet to the blocks that it touches; those that are whole go to the disk.
     fn gather(&mut self, packet: u64, offset: u64, len: u64) {
-        let (block, chunk) = (u64::from(self.disk.block), u64::from(self.chunk));
+        let (block, payload_size) = (u64::from(self.disk.block), u64::from(self.payload_size));
         for b in self.blocks_of(packet) {
             if self.blocks.contains_key(&b) {
                 continue; // came again for a neighbour's sake
             }
             let start = b * block;
             let end = (start + block).min(self.len);
-            let first = start / chunk;
+            let first = start / payload_size;
             let count = if len == 0 {
                 1
             } else {
-                (end - 1) / chunk - first + 1
+                (end - 1) / payload_size - first + 1
             };
             let has = self.gathered.entry(b).or_default();
             has.insert(packet);
@@ -292,8 +298,8 @@ impl Object for PatternObject {
             return Fetch::Ready;
         }
         let now = self.place.world.now_ns.get();
-        let first = offset / u64::from(self.chunk) / 64;
-        let last = (offset + u64::from(len) - 1) / u64::from(self.chunk) / 64;
+        let first = offset / u64::from(self.payload_size) / 64;
+        let last = (offset + u64::from(len) - 1) / u64::from(self.payload_size) / 64;
         let mut answer = Fetch::Ready;
         for block in first..=last {
             let block = block as usize;
@@ -311,7 +317,7 @@ impl Object for PatternObject {
     fn bytes(&self, offset: u64, len: u32) -> &[u8] {
         if self.receives {
             // A co-root repairs with what it has placed.
-            let packet = offset / u64::from(self.chunk);
+            let packet = offset / u64::from(self.payload_size);
             if self.placed[(packet / 64) as usize] >> (packet % 64) & 1 == 0 {
                 self.complain("read before it was placed", offset, u64::from(len));
             }
@@ -320,7 +326,7 @@ impl Object for PatternObject {
     }
 
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
-        let packet = offset / u64::from(self.chunk);
+        let packet = offset / u64::from(self.payload_size);
         if self.receives && self.written[(packet / 64) as usize] >> (packet % 64) & 1 == 0 {
             self.complain("added before it was written", offset, u64::from(len));
         }
@@ -331,12 +337,12 @@ impl Object for PatternObject {
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         let len = bytes.len() as u64;
-        let packet = offset / u64::from(self.chunk);
+        let packet = offset / u64::from(self.payload_size);
         if !self.receives {
             self.complain("a source was written to", offset, len);
             return Written::Failed;
         }
-        if !offset.is_multiple_of(u64::from(self.chunk))
+        if !offset.is_multiple_of(u64::from(self.payload_size))
             || offset > self.len
             || packet >= self.progress.packets.get()
             || len != self.length_of(packet)
@@ -379,7 +385,7 @@ impl Object for PatternObject {
                 break;
             }
             self.under_way.pop_front();
-            let chunk = u64::from(self.chunk);
+            let payload_size = u64::from(self.payload_size);
             if self.disk.block > 0 {
                 let block = offset / u64::from(self.disk.block);
                 match outcome {
@@ -387,7 +393,7 @@ impl Object for PatternObject {
                     _ => self.blocks.remove(&block),
                 };
             }
-            for packet in offset / chunk..=(offset + len.max(1) - 1) / chunk {
+            for packet in offset / payload_size..=(offset + len.max(1) - 1) / payload_size {
                 if outcome == Outcome::Corrupt {
                     self.written[(packet / 64) as usize] &= !(1 << (packet % 64));
                 } else if self.blocks_placed(packet) {

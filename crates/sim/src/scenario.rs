@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::scheme::{Checksum, How, Told};
+use fabricast::proto::scheme::{Checksum, FeedbackTopology, How};
 use fabricast::proto::{Barrier, Scheme};
 
 use crate::baseline::Baseline;
@@ -61,7 +61,7 @@ pub struct Scenario {
     /// How multicast is made reliable.
     pub scheme: Scheme,
     /// Packets that a node holds for broadcasts that it has not posted.
-    pub hold: u32,
+    pub unexpected_max: u32,
     /// A fixed rate instead of the pacer's.
     pub rate: Option<u64>,
     /// When a slow member is reported.
@@ -101,7 +101,7 @@ impl Scenario {
             special: Vec::new(),
             prove: None,
             scheme: Scheme::auto(),
-            hold: 256,
+            unexpected_max: 256,
             rate: None,
             patience: Duration::from_secs(3600),
             slow: SlowRule::Wait,
@@ -114,11 +114,11 @@ impl Scenario {
     }
 
     /// One object of `len` bytes from host 0 to all others.
-    pub fn bulk(hosts: usize, len: u64, chunk: u32) -> Scenario {
+    pub fn bulk(hosts: usize, len: u64, payload_size: u32) -> Scenario {
         let mut s = Scenario::new(hosts);
         s.groups.push(GroupPlan {
             members: (0..hosts).collect(),
-            chunk,
+            payload_size,
             start: 0,
         });
         s.streams.push(StreamPlan::new(0, 0, vec![len]));
@@ -131,9 +131,9 @@ impl Scenario {
         let mut draw = Draw {
             rng: Rng::new(seed ^ 0x11a5_0f11),
         };
-        let (rate, chunk) = draw.one(&[(25_000_000, 1440), (125_000_000, 8900)]);
+        let (rate, payload_size) = draw.one(&[(25_000_000, 1440), (125_000_000, 8900)]);
         let hosts = draw.between(3, 24) as usize;
-        let mut s = Scenario::bulk(hosts, rate, chunk);
+        let mut s = Scenario::bulk(hosts, rate, payload_size);
         s.seed = seed;
         s.topology = Topology::single(LinkSpec {
             rate,
@@ -150,15 +150,23 @@ impl Scenario {
     }
 
     /// Payload of the packets of a broadcast of `len` bytes in a group.
-    pub fn chunk(&self, group: usize, len: u64) -> u32 {
-        let room = self.groups[group].chunk;
-        self.scheme.cut(len, room).map_or(room, |cut| cut.chunk)
+    pub fn payload_size(&self, group: usize, len: u64) -> u32 {
+        let room = self.groups[group].payload_size;
+        self.scheme
+            .cut(len, room)
+            .map_or(room, |cut| cut.payload_size)
     }
 
     /// Largest datagram that its groups need.
     pub fn datagram_max(&self) -> usize {
-        let chunk = self.groups.iter().map(|g| g.chunk).max().unwrap_or(0);
-        (chunk as usize + self.scheme.data_overhead()).max(fabricast::proto::limits::HEAD_MAX)
+        let payload_size = self
+            .groups
+            .iter()
+            .map(|g| g.payload_size)
+            .max()
+            .unwrap_or(0);
+        (payload_size as usize + self.scheme.data_overhead())
+            .max(fabricast::proto::limits::HEAD_MAX)
     }
 
     /// The disk of a host.
@@ -234,7 +242,7 @@ impl Draw {
         s.receive_buffer = self.one(&[64, 208, 1024, 4096]) * 1024;
         s.back_pressure = !self.rarely(4);
         s.numbering = self.one(&[(0, 1), (1, 1), (1000, 7), (0xffff_0000, 3)]);
-        s.hold = self.one(&[0, 1, 16, 64, 256]);
+        s.unexpected_max = self.one(&[0, 1, 16, 64, 256]);
         self.scheme(&mut s);
         self.work(&mut s);
         if self.rarely(2) {
@@ -281,12 +289,12 @@ impl Draw {
             scheme.feedback.spacing_min = us(self.one(&[0, 200, 2000]));
             scheme.feedback.delay_max = ms(self.one(&[2, 20]));
             scheme.detect.reorder_min = us(self.one(&[50, 500, 2000]));
-            scheme.detect.ask_min = ms(self.one(&[2, 10, 50]));
-            scheme.repair.gather = us(self.one(&[0, 500, 4000]));
+            scheme.detect.rto_min = ms(self.one(&[2, 10, 50]));
+            scheme.repair.nack_delay = us(self.one(&[0, 500, 4000]));
             scheme.repair.how = self.one(&[
                 How::Coded,
-                How::Blocks,
-                How::Blocks,
+                How::Parity,
+                How::Parity,
                 How::Cheaper,
                 How::Unicast,
                 How::Multicast,
@@ -320,13 +328,21 @@ impl Draw {
         scheme
     }
 
-    fn lens(&mut self, chunk: u64) -> Vec<u64> {
-        let edges = [0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 3 * chunk - 1];
+    fn lens(&mut self, payload_size: u64) -> Vec<u64> {
+        let edges = [
+            0,
+            1,
+            payload_size - 1,
+            payload_size,
+            payload_size + 1,
+            2 * payload_size,
+            3 * payload_size - 1,
+        ];
         match self.rng.below(4) {
             // One object in bulk.
             0 => {
                 let packets = self.between(100, 1500);
-                vec![packets * chunk - self.rng.below(chunk)]
+                vec![packets * payload_size - self.rng.below(payload_size)]
             }
             // Many small ones, back to back.
             1 => {
@@ -338,7 +354,7 @@ impl Draw {
                 let n = self.between(3, 20);
                 let mut lens = Vec::new();
                 for _ in 0..n {
-                    let large = self.rng.below(100 * chunk);
+                    let large = self.rng.below(100 * payload_size);
                     let edge = self.one(&edges);
                     lens.push(if self.rarely(2) { large } else { edge });
                 }
@@ -362,13 +378,13 @@ impl Draw {
             if group > 0 && members.len() > 2 {
                 members.truncate(self.between(2, members.len() as u64) as usize);
             }
-            let chunk = self.one(&[64, 100, 512, 1440, 1440, 8900]);
+            let payload_size = self.one(&[64, 100, 512, 1440, 1440, 8900]);
             let mut roots = members.clone();
             roots.sort_unstable();
             let count = if self.rarely(4) { 3 } else { 1 };
             for _ in 0..count.min(roots.len()) {
                 let root = roots.swap_remove(self.rng.below(roots.len() as u64) as usize);
-                let lens = self.lens(u64::from(chunk));
+                let lens = self.lens(u64::from(payload_size));
                 let mut stream = StreamPlan::new(group, root, lens);
                 stream.start = us(self.one(&[0, 0, 100, 20_000]));
                 stream.sending = match self.rng.below(4) {
@@ -378,7 +394,7 @@ impl Draw {
                     _ => Sending::Ahead(usize::MAX),
                 };
                 stream.posting = self.posting(&members, root);
-                if s.scheme.told != Told::Root {
+                if s.scheme.topology != FeedbackTopology::Direct {
                     // There others may wait for the last one.
                     stream.posting.last.clear();
                 }
@@ -390,7 +406,7 @@ impl Draw {
             let start = self.one(&[0, wraps, wraps, any]);
             s.groups.push(GroupPlan {
                 members,
-                chunk,
+                payload_size,
                 start,
             });
         }
@@ -561,7 +577,7 @@ impl Draw {
         let block_max = s
             .groups
             .iter()
-            .map(|g| g.chunk * packets)
+            .map(|g| g.payload_size * packets)
             .min()
             .unwrap_or(0);
         for host in 0..s.hosts {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::scheme::Told;
+use fabricast::proto::scheme::FeedbackTopology;
 use fabricast::proto::{Counters, Scheme};
 
 use crate::cluster::{Cluster, Failure};
@@ -36,25 +36,25 @@ pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure>
     let mut s = Scenario::bulk(HOSTS, 1024, 1024);
     s.seed = seed;
     s.scheme = scheme;
-    s.hold = 256;
+    s.unexpected_max = 256;
     s.streams[0].lens = vec![1024; BROADCASTS];
     s.streams[0].sending = Sending::Every(APART);
     let mut rng = Rng::new(seed);
-    let mut stretch = || Duration::from_nanos(rng.below(COMPUTES_MAX.as_nanos() as u64));
+    let mut part = || Duration::from_nanos(rng.below(COMPUTES_MAX.as_nanos() as u64));
     let end = APART * BROADCASTS as u32;
     for host in 1..HOSTS {
         let mut at = Duration::ZERO;
         while at < end {
-            let length = stretch();
+            let length = part();
             s.faults.pauses.push(Pause { host, at, length });
-            at += length + stretch();
+            at += length + part();
         }
     }
     let o = Cluster::new(&s, Trace::silent()).run()?;
     // The copy that every co-root gets of everything is none.
-    let copies = match s.scheme.told {
-        Told::Coroots(groups) => u64::from(groups - 1) * BROADCASTS as u64,
-        Told::Root | Told::Tree(_) => 0,
+    let copies = match s.scheme.topology {
+        FeedbackTopology::Coroots(groups) => u64::from(groups - 1) * BROADCASTS as u64,
+        FeedbackTopology::Direct | FeedbackTopology::Tree(_) => 0,
     };
     let sum = |f: fn(&Counters) -> u64| o.counters.iter().map(f).sum::<u64>();
     Ok(FalseRepairs {

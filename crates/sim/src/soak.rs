@@ -58,6 +58,9 @@ pub struct SoakReport {
     pub events: u64,
     /// Those that failed, by seed.
     pub failures: Vec<Verdict>,
+    /// Exclusive or of all traces' hashes: equal when the same seeds run, in whatever order, and
+    /// every transition is the same.
+    pub traces: u64,
 }
 
 impl SoakReport {
@@ -74,10 +77,11 @@ impl fmt::Display for SoakReport {
         }
         write!(
             f,
-            "{} seeds, {} failed; {} events",
+            "{} seeds, {} failed; {} events; traces {:016x}",
             self.seeds,
             self.failures.len(),
-            self.events
+            self.events,
+            self.traces
         )
     }
 }
@@ -148,6 +152,7 @@ pub fn soak(
     let judge = |n| judge_seed(first.wrapping_add(n), true);
     parallel::jobs(count, threads, judge, |_, verdict| {
         report.seeds += 1;
+        report.traces ^= verdict.hash;
         report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
         let go_on = progress(&verdict, report.seeds);
         if verdict.result.is_err() {

@@ -12,7 +12,7 @@ pub(crate) fn datagram(bytes: &[u8]) -> String {
             let _ = write!(out, "{} bytes: {e}", bytes.len());
         }
         Ok(d) => {
-            let _ = write!(out, "f{}", d.header.flight);
+            let _ = write!(out, "f{}", d.header.burst);
             for frame in d.frames() {
                 out.push(' ');
                 put(&mut out, &frame);
@@ -26,7 +26,11 @@ pub(crate) fn datagram(bytes: &[u8]) -> String {
 fn put(out: &mut String, frame: &Frame<'_>) {
     let _ = match frame {
         Frame::Data(d) => {
-            let ask = if d.flags & flag::ASK != 0 { "?" } else { "" };
+            let ask = if d.flags & flag::ACK_REQUEST != 0 {
+                "?"
+            } else {
+                ""
+            };
             let again = if d.flags & flag::REPAIR != 0 {
                 " again"
             } else {
@@ -35,11 +39,15 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             let (seq, len) = (d.seq.0, d.payload.len());
             match d.origin {
                 Origin::Source(op) => write!(out, "data{ask}{again} {}/{seq} ({len})", op.0),
-                Origin::Root(root) => write!(out, "data{ask} of n{} {seq} ({len})", root.0),
+                Origin::Relayed(root) => write!(out, "data{ask} of n{} {seq} ({len})", root.0),
             }
         }
-        Frame::Coded(c) => {
-            let ask = if c.flags & flag::ASK != 0 { "?" } else { "" };
+        Frame::Xor(c) => {
+            let ask = if c.flags & flag::ACK_REQUEST != 0 {
+                "?"
+            } else {
+                ""
+            };
             let sources: Vec<String> = c.sources.iter().map(|s| s.0.to_string()).collect();
             write!(
                 out,
@@ -49,7 +57,11 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             )
         }
         Frame::Parity(p) => {
-            let ask = if p.flags & flag::ASK != 0 { "?" } else { "" };
+            let ask = if p.flags & flag::ACK_REQUEST != 0 {
+                "?"
+            } else {
+                ""
+            };
             let (first, packets) = (p.first.0, p.packets);
             write!(out, "parity{ask} {} of {first}+{packets}", p.index)
         }
@@ -57,8 +69,9 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             let (cum, limit, high) = (f.cum.0, f.limit.0, f.high.0);
             let _ = write!(
                 out,
-                "feedback of n{}: placed <{cum}, below <{}, may <{limit}, known <{high}, {} received",
-                f.root.0, f.below.0, f.received
+                "feedback of n{}: placed <{cum}, below <{}, may <{limit}, known <{high}, {} \
+                 received",
+                f.sender.0, f.cum_subtree.0, f.received
             );
             let mut missing = f.missing;
             let shown: Vec<String> = (&mut missing)
@@ -87,7 +100,11 @@ fn put(out: &mut String, frame: &Frame<'_>) {
             }
         }
         Frame::Word(w) => {
-            let ask = if w.flags & flag::ASK != 0 { "?" } else { "" };
+            let ask = if w.flags & flag::ACK_REQUEST != 0 {
+                "?"
+            } else {
+                ""
+            };
             let ended = if w.flags & flag::ENDED != 0 {
                 " ended"
             } else {

@@ -12,7 +12,7 @@ pub struct GroupPlan {
     /// Who is in it, in the order in which every node is told.
     pub members: Vec<usize>,
     /// Payload of a data packet in bytes.
-    pub chunk: u32,
+    pub payload_size: u32,
     /// Number of the first packet of each of its streams.
     pub start: u32,
 }
@@ -88,8 +88,11 @@ impl StreamPlan {
     }
 
     /// Data packets of all objects together.
-    pub fn packets(&self, chunk: u32) -> u64 {
-        self.lens.iter().map(|&len| packets_of(len, chunk)).sum()
+    pub fn packets(&self, payload_size: u32) -> u64 {
+        self.lens
+            .iter()
+            .map(|&len| packets_of(len, payload_size))
+            .sum()
     }
 }
 

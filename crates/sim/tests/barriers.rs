@@ -19,7 +19,7 @@ fn scenario(hosts: usize, algorithm: Barrier, seed: u64) -> Scenario {
     s.seed = seed;
     s.groups.push(GroupPlan {
         members: (0..hosts).collect(),
-        chunk: 64,
+        payload_size: 64,
         start: u32::MAX - 1, // the numbers wrap on the way
     });
     let mut plan = BarrierPlan::new(0, vec![algorithm; IN_A_ROW]);

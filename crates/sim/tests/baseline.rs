@@ -9,7 +9,7 @@ use fabricast_sim::fault::{Burst, LinkFaults};
 use fabricast_sim::workload::{Cost, Costs};
 use fabricast_sim::{Baseline, Scenario, Timing, Trace, measure, run_scenario};
 
-const CHUNK: u32 = 1440;
+const PAYLOAD: u32 = 1440;
 
 fn timing(s: &Scenario) -> Timing {
     match measure(s) {
@@ -40,7 +40,7 @@ fn any_cover(seed: u64, hosts: usize, len: u64) -> (Baseline, BTreeSet<usize>) {
     let target: BTreeSet<usize> = some(&mut rng, hosts, 0.9).into_iter().collect();
     let groups = (0..rng.below(8)).map(|_| some(&mut rng, hosts, 0.3));
     let groups: Vec<_> = groups.filter(|g| g.len() > 1).collect();
-    (Baseline::cover(&target, root, groups, len, CHUNK), target)
+    (Baseline::cover(&target, root, groups, len, PAYLOAD), target)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn every_algorithm_reaches_everybody() {
     for algorithm in Algorithm::MESSAGES {
         for hosts in [1, 2, 3, 4, 5, 8, 13, 33] {
             for len in [0, 1, 2000, 200_000] {
-                let mut b = Baseline::new(algorithm.clone(), len, CHUNK);
+                let mut b = Baseline::new(algorithm.clone(), len, PAYLOAD);
                 b.root = hosts / 2;
                 b.lens.push(7);
                 timing(&Scenario::baseline(hosts, b));
@@ -81,7 +81,7 @@ fn losses_and_late_hosts_are_mended() {
             3 => any_cover(seed, hosts, len).0,
             i => Baseline {
                 root: seed as usize % hosts,
-                ..Baseline::new(Algorithm::MESSAGES[i].clone(), len, CHUNK)
+                ..Baseline::new(Algorithm::MESSAGES[i].clone(), len, PAYLOAD)
             },
         };
         b.lens.extend([0, 1, 100_000]);
@@ -90,7 +90,7 @@ fn losses_and_late_hosts_are_mended() {
         let mut s = Scenario::baseline(hosts, b);
         s.seed = seed;
         s.numbering = (1000, 7);
-        s.hold = [0, 4, 256][(seed / 9) as usize % 3];
+        s.unexpected_max = [0, 4, 256][(seed / 9) as usize % 3];
         s.faults.down = LinkFaults {
             loss: 0.1,
             burst: (seed % 2 == 1).then_some(Burst {
@@ -116,7 +116,7 @@ fn losses_and_late_hosts_are_mended() {
 fn costs_are_those_of_the_textbooks() {
     let len = 2_000_000;
     let run = |algorithm, hosts| {
-        let b = Baseline::new(algorithm, len, CHUNK);
+        let b = Baseline::new(algorithm, len, PAYLOAD);
         timing(&at_full_rate(Scenario::baseline(hosts, b)))
     };
     let link = len as f64 / 125e6;
@@ -147,7 +147,7 @@ fn a_set_costs_a_broadcast_a_group_and_not_a_message_a_host() {
         .map(|first| (first..first + 8).collect())
         .collect();
     let target = (8..46).collect();
-    let b = Baseline::cover(&target, 20, groups, len, CHUNK);
+    let b = Baseline::cover(&target, 20, groups, len, PAYLOAD);
     let t = timing(&at_full_rate(Scenario::baseline(64, b)));
     let times = t.all_bytes as f64 / len as f64;
     let operations = 4.0 + 3.0 + 6.0;
@@ -160,7 +160,7 @@ fn small_messages_go_down_a_tree_in_as_many_hops_as_it_is_deep() {
     let run = |algorithm, hosts| {
         let mut s = at_full_rate(Scenario::baseline(
             hosts,
-            Baseline::new(algorithm, 4, CHUNK),
+            Baseline::new(algorithm, 4, PAYLOAD),
         ));
         s.costs = Costs::all(Cost {
             send: Duration::from_micros(2),
@@ -183,7 +183,7 @@ fn small_messages_go_down_a_tree_in_as_many_hops_as_it_is_deep() {
 
 #[test]
 fn a_host_that_comes_late_holds_up_those_below_it() {
-    let mut b = Baseline::new(Algorithm::Chain, 100, CHUNK);
+    let mut b = Baseline::new(Algorithm::Chain, 100, PAYLOAD);
     b.enter.push((2, Duration::from_millis(40)));
     let t = timing(&Scenario::baseline(5, b));
     assert!(t.completed[1] < Duration::from_millis(5), "{t:?}");
@@ -195,7 +195,7 @@ fn a_host_that_comes_late_holds_up_those_below_it() {
 #[test]
 fn a_thousand_hosts() {
     for algorithm in [Algorithm::Binomial, Algorithm::Chain] {
-        let mut s = Scenario::baseline(1024, Baseline::new(algorithm, 4, CHUNK));
+        let mut s = Scenario::baseline(1024, Baseline::new(algorithm, 4, PAYLOAD));
         s.judged = false;
         assert_eq!(timing(&s).completed.len(), 1024);
     }

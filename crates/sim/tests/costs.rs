@@ -60,7 +60,7 @@ fn roots_take_turns() {
     let mut s = Scenario::bulk(3, 8, 1024);
     s.groups.push(GroupPlan {
         members: vec![0, 2],
-        chunk: 1024,
+        payload_size: 1024,
         start: 0,
     });
     s.streams[0].lens = vec![8; 50];

@@ -9,8 +9,8 @@ use fabricast_sim::topology::{LinkSpec, Topology};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
 /// A file of 1 MB and its list, after the paths have been proven, as `fabricast send` does.
-fn file(receivers: usize, chunk: u32, loss: f64, seed: u64) -> Scenario {
-    let mut s = Scenario::bulk(receivers + 1, 1_000_000, chunk);
+fn file(receivers: usize, payload_size: u32, loss: f64, seed: u64) -> Scenario {
+    let mut s = Scenario::bulk(receivers + 1, 1_000_000, payload_size);
     s.seed = seed;
     s.streams[0].lens.push(32);
     s.topology = Topology::single(LinkSpec {
@@ -33,17 +33,20 @@ fn run(s: &Scenario) -> Outcome {
 }
 
 /// The slowest of several seeds.
-fn slowest(receivers: usize, chunk: u32, loss: f64) -> Time {
-    let done = (0..8).map(|seed| run(&file(receivers, chunk, loss, seed)).done_at);
+fn slowest(receivers: usize, payload_size: u32, loss: f64) -> Time {
+    let done = (0..8).map(|seed| run(&file(receivers, payload_size, loss, seed)).done_at);
     done.max().unwrap()
 }
 
 #[test]
 fn a_transfer_ends_soon_whatever_is_lost() {
     for (loss, most) in [(0.5, 0.5), (0.7, 1.0), (0.8, 2.0), (0.9, 5.0)] {
-        for chunk in [1440, 8940] {
-            let took = slowest(2, chunk, loss).0 as f64 / 1e9;
-            assert!(took <= most, "{loss} lost, packets of {chunk}: {took} s");
+        for payload_size in [1440, 8940] {
+            let took = slowest(2, payload_size, loss).0 as f64 / 1e9;
+            assert!(
+                took <= most,
+                "{loss} lost, packets of {payload_size}: {took} s"
+            );
         }
     }
 }

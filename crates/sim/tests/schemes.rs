@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::scheme::Checksum;
-use fabricast::proto::{Counters, Reach, Scheme, Time, Waits};
+use fabricast::proto::{Counters, Histogram, PathState, Scheme, Time};
 use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::table::LINKS;
 use fabricast_sim::workload::{Cost, Costs, GroupPlan, Sending, StreamPlan};
@@ -73,9 +73,9 @@ fn who_hears_multicast_again_joins_the_others_again() {
     let mut cluster = Cluster::new(&s, Trace::silent());
     cluster.watch(|view| {
         let mut members = view.node(0).members(group_id(0));
-        let reach = members.nth(2).map(|m| m.reach);
-        if reach.is_some() && reach != reached.last().copied() {
-            reached.extend(reach);
+        let path_state = members.nth(2).map(|m| m.path_state);
+        if path_state.is_some() && path_state != reached.last().copied() {
+            reached.extend(path_state);
         }
     });
     let with = match cluster.run() {
@@ -85,9 +85,13 @@ fn who_hears_multicast_again_joins_the_others_again() {
     drop(cluster);
     assert_eq!(
         reached,
-        [Reach::Multicast, Reach::Unicast, Reach::Multicast]
+        [
+            PathState::Multicast,
+            PathState::Unicast,
+            PathState::Multicast
+        ]
     );
-    // In its own lane it got the few packets of that time, and what it missed.
+    // In its own path it got the few packets of that time, and what it missed.
     let (alone, all) = (with.counters[0].data_unicast, with.counters[0].data);
     assert!(alone * 4 < all, "{alone} of {all} by unicast");
 }
@@ -111,7 +115,9 @@ fn a_group_that_lost_multicast_gets_it_back() {
     let mut cluster = Cluster::new(&s, Trace::silent());
     cluster.watch(|view| {
         let members = view.node(0).members(group_id(0));
-        alone_at_last = members.map(|m| m.reach == Reach::Unicast).collect();
+        alone_at_last = members
+            .map(|m| m.path_state == PathState::Unicast)
+            .collect();
     });
     let o = match cluster.run() {
         Ok(o) => o,
@@ -120,7 +126,7 @@ fn a_group_that_lost_multicast_gets_it_back() {
     drop(cluster);
     assert_eq!(alone_at_last, [false; 4]);
     let (alone, all) = (o.counters[0].data_unicast, o.counters[0].data);
-    let packets = s.streams[0].packets(s.groups[0].chunk);
+    let packets = s.streams[0].packets(s.groups[0].payload_size);
     assert!(
         alone > 0 && all * 2 > packets,
         "{alone} by unicast, {all} of {packets} to all"
@@ -133,7 +139,7 @@ fn one_group(hosts: usize, scheme: &str) -> Scenario {
     s.scheme = scheme.parse().unwrap();
     s.groups.push(GroupPlan {
         members: (0..hosts).collect(),
-        chunk: 1440,
+        payload_size: 1440,
         start: 0,
     });
     s
@@ -155,23 +161,23 @@ fn all_to_all(scheme: &str) -> Scenario {
 }
 
 #[test]
-fn acknowledgements_that_ride_need_no_datagrams() {
+fn piggybacked_acknowledgements_need_no_datagrams() {
     for scheme in ["window", "coroot(2)", "tree(2)", "auto"] {
         let feedback = |name: &str| match run(&all_to_all(name)) {
             Ok(o) => {
                 let sum = |of: fn(&Counters) -> u64| o.counters.iter().map(of).sum::<u64>();
                 assert_eq!(sum(|c| c.foreign), 0, "{name}");
-                (sum(|c| c.feedback_sent), sum(|c| c.feedback_rode))
+                (sum(|c| c.feedback_sent), sum(|c| c.feedback_piggybacked))
             }
             Err(e) => panic!("{name}: {e}"),
         };
         let (alone, none) = feedback(scheme);
-        let (still_alone, rode) = feedback(&format!("{scheme}+piggyback"));
+        let (still_alone, piggybacked) = feedback(&format!("{scheme}+piggyback"));
         assert_eq!(none, 0);
         // Those that are urgent (a loss, a question) still go by themselves.
         assert!(
-            still_alone * 2 < alone && rode > still_alone,
-            "{scheme}: {alone} by themselves, then {still_alone}, and {rode} rode"
+            still_alone * 2 < alone && piggybacked > still_alone,
+            "{scheme}: {alone} by themselves, then {still_alone}, and {piggybacked} piggybacked"
         );
     }
 }
@@ -276,7 +282,7 @@ fn small_losses_are_repaired_within_three_round_trips() {
             Ok(o) => o,
             Err(e) => panic!("{every:?}: {e}"),
         };
-        let mut losses = Waits::default();
+        let mut losses = Histogram::default();
         o.counters.iter().for_each(|c| losses.add(&c.losses));
         assert!(losses.count() > 150, "{every:?}: {}", losses.count());
         // There and back, a datagram of about 140 bytes over two cables each way.
@@ -295,7 +301,7 @@ fn small_losses_are_repaired_within_three_round_trips() {
 fn away(hold: u32) -> Scenario {
     let mut s = Scenario::bulk(4, 0, 1440);
     s.scheme = Scheme::auto().copied(4096);
-    s.hold = hold;
+    s.unexpected_max = hold;
     s.streams[0].lens = vec![4; 3000];
     s.streams[0].sending = Sending::Every(Duration::from_micros(10));
     s.streams[0].posting.ahead = 1;

@@ -22,7 +22,7 @@ fn seeds_of_defects_that_are_mended() {
     let seeds = [
         50,    // what a late receiver lacks was repaired before it was ready
         12,    // repair by multicast only, for ever, to a member that multicast does not reach
-        364,   // a path on which nothing arrives brought the lane's pace to its floor
+        364,   // a receiver that nothing reached brought its path's pace to the floor
         774,   // a member that hears no multicast was not found out when sending is sparse
         5713,  // the watch began at time zero: a late start took all members for deaf
         2368,  // the first eight that owed an answer were asked for ever, the silent one never

@@ -99,8 +99,15 @@ mod tests {
 
     #[test]
     fn the_tree_and_the_folders_are_compared_both_ways() {
-        let all = "ARCHITECTURE           this\ncrates/\n  proto/src/           the core,\n                       \
-                   without I/O\n    node                 the machine\n    wire/  datagrams\n      read  one\n";
+        let all = "\
+ARCHITECTURE           this
+crates/
+  proto/src/           the core,
+                       without I/O
+    node                 the machine
+    wire/  datagrams
+      read  one
+";
         assert_eq!(found(all), [""; 0]);
         let less = all.replace("    wire/  datagrams\n      read  one\n", "");
         assert_eq!(

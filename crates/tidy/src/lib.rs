@@ -12,6 +12,7 @@ mod architecture;
 mod comments;
 mod exceptions;
 mod imports;
+mod length;
 mod mutants;
 mod options;
 pub mod packages;
@@ -27,10 +28,11 @@ pub use tree::{File, Finding, Tree};
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name, as `exceptions.toml` names them.
-pub const RULES: [(&str, Rule); 8] = [
+pub const RULES: [(&str, Rule); 9] = [
     ("architecture", architecture::check),
     ("circles", imports::circles),
     ("comments", comments::check),
+    ("length", length::check),
     ("mutants", mutants::check),
     ("options", options::check),
     ("rooms", imports::rooms),

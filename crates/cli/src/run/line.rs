@@ -213,12 +213,14 @@ mod tests {
         becomes(
             &line(Export::X),
             "mpirun -n 4 --mca btl tcp ./program -x -genv :x",
-            "mpirun -x FABRICAST_STATS=1 -x LD_PRELOAD=/lib/ours.so -n 4 --mca btl tcp ./program -x -genv :x",
+            "mpirun -x FABRICAST_STATS=1 -x LD_PRELOAD=/lib/ours.so -n 4 --mca btl tcp ./program \
+             -x -genv :x",
         );
         becomes(
             &line(Export::Genv),
             "mpiexec -n 4 ./program -x LD_PRELOAD=a",
-            "mpiexec -genv FABRICAST_STATS 1 -genv LD_PRELOAD /lib/ours.so -n 4 ./program -x LD_PRELOAD=a",
+            "mpiexec -genv FABRICAST_STATS 1 -genv LD_PRELOAD /lib/ours.so -n 4 ./program -x \
+             LD_PRELOAD=a",
         );
         becomes(
             &line(Export::Slurm),

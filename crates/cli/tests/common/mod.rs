@@ -27,6 +27,19 @@ use place::{Loopback, Place};
 /// Nothing that a test waits for takes longer.
 pub const BOUND: Duration = Duration::from_secs(60);
 
+/// About 1.6 s for 32 MB: time to meddle.
+const STEADY: [&str; 3] = ["--no-announce", "--rate", "20MB/s"];
+pub const SIZE: usize = 32_000_000;
+/// What is noticed through a closed connection is noticed at once; a machine may be busy.
+pub const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// The arguments of a sender at a steady rate that starts with so many receivers.
+pub fn steady(count: &'static str) -> Vec<&'static str> {
+    let mut args = STEADY.to_vec();
+    args.extend(["--min-receivers", count]);
+    args
+}
+
 /// A directory that goes away with the test.
 pub struct Scratch(PathBuf);
 
@@ -75,7 +88,7 @@ impl Drop for Scratch {
     }
 }
 
-enum Told {
+enum Said {
     Event(Value),
     End(ExitStatus, String),
 }
@@ -124,7 +137,7 @@ impl End {
 /// A process of the command.
 pub struct Run {
     pid: Pid,
-    told: Receiver<Told>,
+    told: Receiver<Said>,
     events: Vec<Value>,
     end: Option<(ExitStatus, String)>,
 }
@@ -152,11 +165,11 @@ impl Run {
             });
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str(&line) {
-                    let _ = tell.send(Told::Event(event));
+                    let _ = tell.send(Said::Event(event));
                 }
             }
             let status = child.wait().unwrap();
-            let _ = tell.send(Told::End(status, words.join().unwrap()));
+            let _ = tell.send(Said::End(status, words.join().unwrap()));
         });
         Run {
             pid,
@@ -170,11 +183,11 @@ impl Run {
     fn turn(&mut self, until: Instant, what: &str) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         match self.told.recv_timeout(left) {
-            Ok(Told::Event(event)) => {
+            Ok(Said::Event(event)) => {
                 self.events.push(event);
                 true
             }
-            Ok(Told::End(status, words)) => {
+            Ok(Said::End(status, words)) => {
                 self.end = Some((status, words));
                 false
             }
@@ -240,8 +253,8 @@ impl Drop for Run {
             // Not reaped yet, so the number is still its own.
             let _ = kill_process(self.pid, Signal::KILL);
             match self.told.recv() {
-                Ok(Told::End(status, words)) => self.end = Some((status, words)),
-                Ok(Told::Event(_)) => {}
+                Ok(Said::End(status, words)) => self.end = Some((status, words)),
+                Ok(Said::Event(_)) => {}
                 Err(_) => return,
             }
         }

@@ -8,8 +8,8 @@ mismatch   a data packet of another length
 sync       a sync that announces packets far behind the end
 burst      data packets, repeated ones and some behind the window, of bursts that never were, until
            it is terminated
-job        of all ranks of an MPI job, until it is terminated: data packets of another length, of the
-           broadcasts that come next, and words that say that there are no more barriers
+job        of all ranks of an MPI job, until it is terminated: data packets of another length, of
+           the broadcasts that come next, and words that say that there are no more barriers
 
 Tells what it does by JSON lines: "hears" when it has joined, "forged" at the end.
 """
@@ -78,7 +78,8 @@ def frames(packet):
 
 
 def forge_job(raw, s, to):
-    """In the names of all who are heard; says how many data packets and words, and of how many ranks."""
+    """In the names of all who are heard; says how many data packets and words, and of how many
+    ranks."""
     forged, names, word = [0, 0], {}, None
     signal.signal(signal.SIGTERM, lambda *_: s.close())
     due = 0.0
@@ -90,7 +91,8 @@ def forge_job(raw, s, to):
         for kind, frame in frames(packet):
             if kind == WORD:
                 # As it came, but for what it says at the end, and to all instead of one.
-                word = struct.pack(">BBH", WORD, ENDED, 24) + frame[4:12] + bytes(4) + frame[16:18] + bytes(2) + frame[20:24]
+                word = struct.pack(">BBH", WORD, ENDED, 24)
+                word += frame[4:12] + bytes(4) + frame[16:18] + bytes(2) + frame[20:24]
             elif kind == DATA:
                 names[source] = packet[:16]
                 if time.monotonic() < due:
@@ -119,8 +121,8 @@ def forge_bursts(raw, s, to):
                 continue
             due = time.monotonic() + 0.05
             name = source[0]
-            flight, group, op, seq = struct.unpack(">H16xIII", packet[2:32])
-            head = packet[:2] + struct.pack(">H", (flight + 0x7000) % 2**16)
+            burst, group, op, seq = struct.unpack(">H16xIII", packet[2:32])
+            head = packet[:2] + struct.pack(">H", (burst + 0x7000) % 2**16)
             send(raw, source, to, head + packet[4:])
             # Far behind the window: nothing of it can be checked.
             behind = struct.pack(">BBHIII", DATA, 0, 17, group, op, (seq + 2**20) % 2**32) + b"x"

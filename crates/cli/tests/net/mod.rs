@@ -249,18 +249,19 @@ impl Done {
     /// For whoever has to find out why it was too much.
     pub fn describe(&self) -> String {
         let sum = self.sent.one("summary");
-        let tally = |key: &str| {
+        let statistics = |key: &str| {
             let all = self.sent.all("result");
             let each = all.map(|r| format!("{} ", r["tally"][key]));
             each.collect::<String>()
         };
         format!(
-            "{:.3} x the file; dropped by queues {:.2} %, by the receivers' kernels {}; duplicates {}; \
+            "{:.3} x the file; dropped by queues {:.2} %, by the receivers' kernels {}; \
+             duplicates {}; \
              repairs {}; {}",
             self.multiple,
             self.dropped * 100.0,
-            tally("dropped"),
-            tally("duplicates"),
+            statistics("dropped"),
+            statistics("duplicates"),
             self.sent
                 .all("result")
                 .map(|r| format!("{} ", r["repairs"]))

@@ -12,8 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
 use super::{UNREACHABLE, plain, tune};
-use crate::bell::Bell;
 use crate::transport::udp::stay_on_link;
+use crate::waker::Waker;
 
 /// One attempt to connect lasts no longer than this.
 const ATTEMPT: Duration = Duration::from_secs(3);
@@ -42,7 +42,7 @@ pub struct Control {
 
 /// Connects to the first of `addresses` that answers; one round, no waiting in between, and no
 /// attempt beyond `deadline`.
-pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::Result<Control> {
+pub fn connect(addresses: &[SocketAddr], deadline: Instant, waker: Waker) -> io::Result<Control> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -50,7 +50,7 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::R
             break;
         }
         match TcpStream::connect_timeout(address, ATTEMPT.min(left)) {
-            Ok(stream) => return Control::new(stream, bell),
+            Ok(stream) => return Control::new(stream, waker),
             Err(e) => last = e,
         }
     }
@@ -59,7 +59,7 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, bell: Bell) -> io::R
 
 /// Connects to a sender of which an announcement has told. Anybody may have announced the address
 /// of anybody: so it gets one packet if it does not answer, and none leaves the link.
-pub fn connect_found(address: SocketAddr, deadline: Instant, bell: Bell) -> io::Result<Control> {
+pub fn connect_found(address: SocketAddr, deadline: Instant, waker: Waker) -> io::Result<Control> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
@@ -68,11 +68,11 @@ pub fn connect_found(address: SocketAddr, deadline: Instant, bell: Bell) -> io::
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     stay_on_link(socket.as_fd())?;
     socket.connect_timeout(&address.into(), ONE_SYN.min(left))?;
-    Control::new(socket.into(), bell)
+    Control::new(socket.into(), waker)
 }
 
 impl Control {
-    fn new(stream: TcpStream, bell: Bell) -> io::Result<Control> {
+    fn new(stream: TcpStream, waker: Waker) -> io::Result<Control> {
         tune(&stream, UNREACHABLE)?;
         stream.set_write_timeout(Some(WRITE))?;
         let mut input = stream.try_clone()?;
@@ -87,7 +87,7 @@ impl Control {
                     if tell.send(said).is_err() {
                         return;
                     }
-                    bell.ring();
+                    waker.wake();
                     if last {
                         return;
                     }

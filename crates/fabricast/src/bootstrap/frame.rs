@@ -88,7 +88,7 @@ mod tests {
         let start = Start {
             group: Some("[ff15::1234:5678]:7641".parse().unwrap()),
             root: "[fe80::1]:65535".parse().unwrap(),
-            chunk: 65_000,
+            payload_size: 65_000,
             window: 32_768,
             members: (0..fabricast_proto::limits::MEMBERS_MAX as u32).collect(),
             scheme: "coroot(2)+aggregate(10)".into(),

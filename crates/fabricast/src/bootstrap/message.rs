@@ -7,7 +7,7 @@
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
 //!   Ready ─────────────────────────────→             joined and posted
-//!         ←───────────────────────────── Root        when every block has been read: how it is proven
+//!         ←───────────────────────────── Root        when every block has been read: its proof
 //!   Need ──────────────────────────────→             only if a block arrived damaged: hashes of
 //!         ←───────────────────────────── (bulk)      its pieces, then those that are wrong
 //!   Working ───────────────────────────→             once a second after the last byte
@@ -87,7 +87,8 @@ pub struct Start {
     /// Where the sender's datagrams come from and answers go to.
     pub root: SocketAddr,
     /// Payload of a data packet in bytes.
-    pub chunk: u32,
+    #[serde(rename = "chunk")]
+    pub payload_size: u32,
     /// Packets that may be under way.
     pub window: u32,
     /// Nodes in the group, the sender included, in the order of their turns.
@@ -114,7 +115,7 @@ pub struct Need {
 
 /// What a receiver has done, for the sender's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ReceiverStatistics {
     /// Data packets that arrived.
     pub received: u64,
     /// Those that were here already.
@@ -155,7 +156,7 @@ pub enum ToSender {
     Verified {
         /// What it has counted.
         #[serde(flatten)]
-        tally: Tally,
+        statistics: ReceiverStatistics,
         /// What only those can say who have the file, in hexadecimal
         /// ([`crate::object::Challenge`]).
         #[serde(deserialize_with = "text")]

@@ -8,26 +8,31 @@
 //! a receiver find a sender without an address.
 //!
 //! Whatever comes from the network is hostile until it is checked: frames have a largest length,
-//! messages out of turn close the connection, strangers get ten seconds and a bounded number of
-//! places (the oldest goes when there are more), and nobody is served more than a bounded amount
-//! before the others have had their turn. Nothing of it is an error of ours; it is counted.
+//! messages out of turn close the connection, pending connections get ten seconds and a bounded
+//! number of places (the oldest goes when there are more), and nobody is served more than a bounded
+//! amount before the others have had their turn. Nothing of it is an error of ours; it is counted.
 //!
 //! A job launcher that already connects its ranks will not want this: `trait Bootstrap {
 //! allgather(&[u8]) -> Vec<Vec<u8>> }` goes beside [`Rendezvous`] then (MPI, PMIx).
 
 pub mod announce;
+mod block_server;
+mod blocks;
 mod control;
+mod event;
 mod frame;
-mod mender;
+mod listening;
 pub mod message;
 mod peer;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
 
+pub use blocks::Blocks;
 pub use control::{Control, Heard, connect, connect_found};
+pub use event::{Event, PeerKey};
 pub use peer::NEEDS_MAX;
-pub use rendezvous::{Blocks, Event, PeerKey, Rendezvous, strangers_max};
+pub use rendezvous::{Rendezvous, pending_max};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -10,10 +10,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::block_server::Job;
+use super::blocks::Blocks;
+use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
-use super::mender::Job;
 use super::message::{Need, ToSender};
-use super::rendezvous::{Blocks, Event, PeerKey};
 use crate::object::{BLOCK, blocks, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest one has one or two.
@@ -43,7 +44,7 @@ pub struct Peer {
     pub stream: TcpStream,
     address: SocketAddr,
     local: SocketAddr,
-    /// Since when; a stranger must speak soon.
+    /// Since when; a pending connection must speak soon.
     pub since: Instant,
     /// It has said `Hello`.
     pub known: bool,
@@ -67,7 +68,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A stranger.
+    /// A pending connection.
     pub fn new(stream: TcpStream, address: SocketAddr, local: SocketAddr) -> Peer {
         Peer {
             stream,

@@ -1,7 +1,7 @@
 //! The sender's end of all control connections: one thread, `poll`, no state of the transfer.
 //!
 //! It frames and checks, has requests for damaged blocks answered from the source itself (by a
-//! thread for that, `mender`), and tells the transfer who said what. The transfer decides. A
+//! thread for that, `block_server`), and tells the transfer who said what. The transfer decides. A
 //! connection costs its socket and what waits to be written to it: at most one block, and the few
 //! messages that a transfer has.
 
@@ -16,103 +16,34 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
 
+use super::block_server::{Answer, BlockServer};
+use super::blocks::Blocks;
+use super::event::{Event, PeerKey};
 use super::frame;
-use super::mender::{Answer, Mender};
-use super::message::{Need, ToReceiver, ToSender};
+use super::listening::{listener, listeners};
+use super::message::ToReceiver;
 use super::peer::{Gone, Peer};
 use super::{UNREACHABLE, plain, tune};
-use crate::bell::Bell;
-use crate::object::Content;
+use crate::waker::Waker;
 
 /// Connections that have not said `Hello`, at most, and how long each may take. The oldest goes
 /// when there are more: silence keeps nobody out.
-const STRANGERS: usize = 64;
-const STRANGER: Duration = Duration::from_secs(10);
+const PENDING_MAX: usize = 64;
+const PENDING_TIME: Duration = Duration::from_secs(10);
 
 /// Connections that have not said `Hello`, at most, with so few descriptors as this process may
 /// have.
-pub fn strangers_max() -> usize {
+pub fn pending_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let share = limit.current.map_or(usize::MAX, |l| l as usize / 8);
-    STRANGERS.min(share.max(1))
+    PENDING_MAX.min(share.max(1))
 }
 
 /// When the sender has nothing more to say, a receiver gets this long to close.
 const LINGER: Duration = Duration::from_secs(2);
 /// Events that may wait for the transfer; receivers that talk more are held back by TCP.
 const EVENTS: usize = 1024;
-
-/// A connection; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub struct PeerKey(pub(super) u64);
-
-/// Where damaged blocks come from again. Called by a thread that does nothing else.
-pub trait Blocks: Send + Sync {
-    /// Appends what is needed of a block, which exists, as do the pieces. An error is the source's.
-    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
-    /// Appends at most `most` bytes of the hash list from `from` on, and says how long it is;
-    /// `None` before it is complete.
-    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize>;
-    /// Length of the file in bytes.
-    fn len(&self) -> u64;
-    /// Whether the file has no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl Blocks for Content {
-    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
-        match need {
-            Need { hashes: true, .. } => into.extend_from_slice(&self.piece_hashes(block)?),
-            Need { pieces, .. } if !pieces.is_empty() => self.pieces(block, pieces, into)?,
-            _ => self.reread(block, into)?,
-        }
-        Ok(())
-    }
-
-    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize> {
-        self.list_part(from, most, into)
-    }
-
-    fn len(&self) -> u64 {
-        Content::len(self)
-    }
-}
-
-/// What has happened at the control connections.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Event {
-    /// Somebody has connected and says who it is.
-    Hello {
-        /// Its connection.
-        peer: PeerKey,
-        /// Its address.
-        address: SocketAddr,
-        /// Ours, by which it came.
-        local: SocketAddr,
-        /// What it said.
-        hello: super::message::Hello,
-    },
-    /// Somebody who had said `Hello` says something else.
-    Said {
-        /// Who.
-        peer: PeerKey,
-        /// What.
-        message: ToSender,
-    },
-    /// Somebody who had said `Hello` is gone.
-    Lost {
-        /// Who.
-        peer: PeerKey,
-        /// Why, in words.
-        reason: String,
-    },
-    /// A connection made no sense and was closed. So many so far.
-    Strangers(u64),
-}
 
 enum Command {
     Say {
@@ -132,18 +63,18 @@ pub struct Rendezvous {
     /// `None` only while it is dropped.
     events: Option<Receiver<Event>>,
     commands: Sender<Command>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Rendezvous {
     /// Listens at these addresses, at one port, or everywhere (IPv4 and IPv6) if there are none.
-    /// `bell` is rung when there is an event.
+    /// `waker` is rung when there is an event.
     pub fn open(
         addresses: &[SocketAddr],
         port: u16,
         blocks: Arc<dyn Blocks>,
-        bell: Bell,
+        waker: Waker,
     ) -> io::Result<Rendezvous> {
         let listeners = match addresses {
             [] => vec![
@@ -157,17 +88,17 @@ impl Rendezvous {
         let (commands, told) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut server = Server {
-            mender: Mender::start(blocks.clone(), wake.clone())?,
+            block_server: BlockServer::start(blocks.clone(), wake.clone())?,
             listeners,
             wake: wake.clone(),
             commands: told,
             events: tell,
-            bell,
+            waker,
             blocks,
             peers: BTreeMap::new(),
             next: 0,
-            strangers: 0,
-            strangers_max: strangers_max(),
+            pending: 0,
+            pending_max: pending_max(),
             full: false,
             ending: None,
         };
@@ -178,7 +109,7 @@ impl Rendezvous {
             address,
             events: Some(events),
             commands,
-            bell: wake,
+            waker: wake,
             thread: Some(thread),
         })
     }
@@ -220,7 +151,7 @@ impl Rendezvous {
 
     fn command(&self, command: Command) {
         if self.commands.send(command).is_ok() {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         }
     }
 }
@@ -241,61 +172,6 @@ fn framed(message: &ToReceiver) -> Arc<[u8]> {
     let mut frame = Vec::new();
     frame::put_message(&mut frame, message);
     frame.into()
-}
-
-/// One listener for each address; at the port that the first got if any will do.
-fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
-    const TRIES: usize = 16;
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for _ in 0..TRIES {
-        match listeners_once(addresses, port) {
-            Ok(listeners) => return Ok(listeners),
-            // What is free at one address may be taken at the next.
-            Err(e) if port == 0 && e.kind() == io::ErrorKind::AddrInUse => last = e,
-            Err(e) => return Err(e),
-        }
-    }
-    Err(last)
-}
-
-fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<TcpListener>> {
-    let mut listeners = Vec::new();
-    let mut missing = None;
-    for address in addresses {
-        let mut address = *address;
-        address.set_port(port);
-        match listener(address, false) {
-            Ok(listener) => {
-                port = listener.local_addr()?.port();
-                listeners.push(listener);
-            }
-            // An address that is only being acquired, or has gone this moment.
-            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => missing = Some(e),
-            Err(e) => return Err(e),
-        }
-    }
-    match (listeners.is_empty(), missing) {
-        (true, Some(e)) => Err(e),
-        (true, None) => Err(io::ErrorKind::AddrNotAvailable.into()),
-        (false, _) => Ok(listeners),
-    }
-}
-
-/// Listens at an address; with `both`, at an unspecified one of IPv6, to IPv4 as well.
-fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!both)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1024)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
 }
 
 /// Why a connection could not be taken.
@@ -324,13 +200,13 @@ struct Server {
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
-    bell: Bell,
+    waker: Waker,
     blocks: Arc<dyn Blocks>,
-    mender: Mender,
+    block_server: BlockServer,
     peers: BTreeMap<u64, Peer>,
     next: u64,
-    strangers: u64,
-    strangers_max: usize,
+    pending: u64,
+    pending_max: usize,
     /// The system would not take the last connection: none is taken for a moment.
     full: bool,
     ending: Option<Instant>,
@@ -339,7 +215,7 @@ struct Server {
 impl Server {
     fn tell(&self, event: Event) {
         if self.events.send(event).is_ok() {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 
@@ -381,7 +257,7 @@ impl Server {
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
         }
-        while let Some((key, answer)) = self.mender.done() {
+        while let Some((key, answer)) = self.block_server.done() {
             self.answered(key, answer);
         }
         for (i, key) in keys.iter().enumerate() {
@@ -447,8 +323,8 @@ impl Server {
                 return;
             }
         };
-        let strangers = self.peers.values().filter(|p| p.has_no_place());
-        if strangers.count() >= self.strangers_max {
+        let pending = self.peers.values().filter(|p| p.has_no_place());
+        if pending.count() >= self.pending_max {
             self.make_room();
         }
         let set_up = || -> io::Result<SocketAddr> {
@@ -483,10 +359,10 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
-        let (events, bell) = (&self.events, &self.bell);
+        let (events, waker) = (&self.events, &self.waker);
         let mut tell = |event| {
             if events.send(event).is_ok() {
-                bell.ring();
+                waker.wake();
             }
         };
         match peer.serve(PeerKey(key), &*self.blocks, &mut tell) {
@@ -498,7 +374,7 @@ impl Server {
     /// Has the next thing read that a receiver needs.
     fn feed(&mut self, key: u64) {
         if let Some(job) = self.peers.get_mut(&key).and_then(Peer::job) {
-            self.mender.queue(key, job);
+            self.block_server.queue(key, job);
         }
     }
 
@@ -546,8 +422,8 @@ impl Server {
             let peer = PeerKey(key);
             self.tell(Event::Lost { peer, reason });
         } else {
-            self.strangers += 1;
-            self.tell(Event::Strangers(self.strangers));
+            self.pending += 1;
+            self.tell(Event::Pending(self.pending));
         }
     }
 
@@ -557,7 +433,7 @@ impl Server {
             .peers
             .iter()
             .filter(|(_, p)| {
-                let limit = if p.closing { LINGER } else { STRANGER };
+                let limit = if p.closing { LINGER } else { PENDING_TIME };
                 p.has_no_place() && now.duration_since(p.since) > limit
             })
             .map(|(k, _)| *k)

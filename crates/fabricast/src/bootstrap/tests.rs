@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::message::{Hello, Need, ToReceiver, ToSender, VERSION};
 use super::{Blocks, Event, NEEDS_MAX, Rendezvous, frame};
-use crate::bell::Bell;
 use crate::object::{BLOCK, PIECE};
+use crate::waker::Waker;
 
-/// Long for a machine that is busy, short beside the ten seconds that a stranger has.
+/// Long for a machine that is busy, short beside the ten seconds that a pending connection has.
 const SOON: Duration = Duration::from_secs(5);
 
 struct Nothing;
@@ -54,7 +54,7 @@ impl Blocks for Slow {
 
 fn open() -> Rendezvous {
     let here = (Ipv4Addr::LOCALHOST, 0).into();
-    Rendezvous::open(&[here], 0, Arc::new(Nothing), Bell::new()).unwrap()
+    Rendezvous::open(&[here], 0, Arc::new(Nothing), Waker::new()).unwrap()
 }
 
 fn framed(message: &ToSender) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn hear(stream: &mut TcpStream) -> ToReceiver {
 }
 
 #[test]
-fn silent_strangers_keep_nobody_out() {
+fn silent_connections_keep_nobody_out() {
     let rendezvous = open();
     let mut silent: Vec<TcpStream> = (0..80).map(|_| connect(&rendezvous, b"")).collect();
     let _good = connect(&rendezvous, &hello("good"));
@@ -184,7 +184,7 @@ fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let (tell, told) = channel();
     let here = (Ipv4Addr::LOCALHOST, 0).into();
     let disk = Arc::new(Slow(Mutex::new(told)));
-    let rendezvous = Rendezvous::open(&[here], 0, disk, Bell::new()).unwrap();
+    let rendezvous = Rendezvous::open(&[here], 0, disk, Waker::new()).unwrap();
     let mut stream = connect(&rendezvous, &hello("needy"));
     let (peer, _) = until_hello(&rendezvous, "needy");
     let hash = String::new();

@@ -1,6 +1,6 @@
 //! Where the bytes of a collective are: what makes objects of them for the driver to move.
 
-use super::schedule::{Part, Peer};
+use super::step::{Part, Peer};
 use crate::object::{Memory, Object};
 
 /// The messages of one rank, numbered from 0, whole or on their way.

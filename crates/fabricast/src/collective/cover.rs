@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::schedule::Peer;
+use super::step::Peer;
 
 /// Members that a group must have to be worth a broadcast: one to fewer is a message.
 const MEMBERS_MIN: usize = 3;

@@ -17,6 +17,7 @@ mod buffer;
 mod cover;
 mod runner;
 mod schedule;
+mod step;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -25,4 +26,5 @@ mod tests;
 pub use buffer::{Buffer, MessageBuffer};
 pub use cover::{Cover, Hop};
 pub use runner::{AHEAD, Channel, Runner};
-pub use schedule::{Algorithm, Part, Peer, Schedule, Step, Way};
+pub use schedule::{Algorithm, Schedule};
+pub use step::{Direction, Part, Peer, Step};

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, Refused, Seq, Time};
 
 use super::buffer::Buffer;
-use super::schedule::{Peer, Step, Way};
+use super::step::{Direction, Peer, Step};
 use crate::driver::Driver;
 use crate::proto::Command;
 use crate::proto::limits;
@@ -121,7 +121,7 @@ impl<B: Buffer> Runner<B> {
         &mut self,
         now: Time,
         driver: &mut Driver<T, B::Object>,
-        (me, chunk, start): (NodeId, u32, Seq),
+        (me, payload_size, start): (NodeId, u32, Seq),
         channel: impl Fn(Peer) -> Channel,
     ) -> Result<(), Refused> {
         for task in &self.tasks {
@@ -134,7 +134,7 @@ impl<B: Buffer> Runner<B> {
                 let command = Command::GroupAdd {
                     group: channel.group,
                     members: vec![me, channel.node],
-                    chunk,
+                    payload_size,
                     start,
                 };
                 driver.command(now, command)?;
@@ -187,7 +187,7 @@ impl<B: Buffer> Runner<B> {
                 return true;
             };
             let Task { message, step, .. } = tasks[at];
-            if step.way == Way::Receive {
+            if step.way == Direction::Receive {
                 buffer.received(message, step.part, object);
             }
             tasks[at].over = true;
@@ -202,7 +202,7 @@ impl<B: Buffer> Runner<B> {
         now: Time,
         driver: &mut Driver<T, B::Object>,
     ) -> Result<Option<(OpId, usize)>, Refused> {
-        self.receive = self.find(self.receive, Way::Receive);
+        self.receive = self.find(self.receive, Direction::Receive);
         let at = self.receive;
         let Some(&Task { message, step, .. }) = self.tasks.get(at) else {
             return Ok(None);
@@ -224,7 +224,7 @@ impl<B: Buffer> Runner<B> {
         now: Time,
         driver: &mut Driver<T, B::Object>,
     ) -> Result<Option<(OpId, usize)>, Refused> {
-        self.send = self.find(self.send, Way::Send);
+        self.send = self.find(self.send, Direction::Send);
         let at = self.send;
         let Some(&Task { message, step, .. }) = self.tasks.get(at) else {
             return Ok(None);
@@ -248,7 +248,7 @@ impl<B: Buffer> Runner<B> {
     }
 
     /// The first task from `at` on that goes this way, or the end.
-    fn find(&self, at: usize, way: Way) -> usize {
+    fn find(&self, at: usize, way: Direction) -> usize {
         let rest = &self.tasks[at..];
         at + rest
             .iter()
@@ -270,11 +270,11 @@ impl<B: Buffer> Runner<B> {
         let at = self.under_way.remove(&op)?;
         let step = &self.tasks[at].step;
         match step.way {
-            Way::Receive => {
+            Direction::Receive => {
                 self.posted -= 1;
                 self.posting |= self.posted <= POSTED_MAX / 2;
             }
-            Way::Send => {
+            Direction::Send => {
                 self.sends.0 -= 1;
                 self.bytes -= step.part.len;
             }
@@ -288,7 +288,7 @@ impl<B: Buffer> Runner<B> {
 
     /// Whether every message is here, whole.
     pub fn has_all(&self) -> bool {
-        let lacks = |t: &Task| t.step.way == Way::Receive && !t.over;
+        let lacks = |t: &Task| t.step.way == Direction::Receive && !t.over;
         !self.tasks.iter().any(lacks)
     }
 

@@ -6,6 +6,7 @@
 //! ranks).
 
 use super::cover::Cover;
+use super::step::{Direction, Part, Peer, Step};
 
 /// How a message gets from one to all by messages between two, or to some by groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,52 +47,6 @@ pub struct Schedule {
     pub len: u64,
     /// Binomial tree, chain and cover pass it on in segments of so many bytes (zero: as a whole).
     pub segment: u64,
-}
-
-/// Some bytes of a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
-    /// Where they begin.
-    pub offset: u64,
-    /// How many they are.
-    pub len: u64,
-}
-
-/// Which way a part goes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Way {
-    /// From the peer.
-    Receive,
-    /// To the peer.
-    Send,
-}
-
-/// Who is at the other end of a step.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Peer {
-    /// A rank, over a channel: a message between two.
-    Rank(usize),
-    /// All other members of a group, or the one of them who broadcasts to it.
-    Group {
-        /// Which group, by its place in a list that is the same on every rank.
-        group: usize,
-        /// Who broadcasts.
-        root: usize,
-    },
-}
-
-/// One message, as one of its ends sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// Which way it goes.
-    pub way: Way,
-    /// Who is at the other end.
-    pub peer: Peer,
-    /// What it carries.
-    pub part: Part,
-    /// A send begins when this step of the same rank has received what it carries. `None`: the
-    /// rank has it from the start.
-    pub after: Option<usize>,
 }
 
 impl Schedule {
@@ -191,7 +146,13 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     /// Adds a step and says which it is.
-    fn add(&mut self, way: Way, peer: Peer, part: Part, after: Option<usize>) -> Option<usize> {
+    fn add(
+        &mut self,
+        way: Direction,
+        peer: Peer,
+        part: Part,
+        after: Option<usize>,
+    ) -> Option<usize> {
         self.list.push(Step {
             way,
             peer,
@@ -204,9 +165,9 @@ impl Steps<'_> {
     /// Every segment comes from the parent and goes to all children before the next one does.
     fn pass_on(&mut self, parent: Option<Peer>, children: &[Peer]) {
         for part in self.schedule.segments() {
-            let came = parent.and_then(|p| self.add(Way::Receive, p, part, None));
+            let came = parent.and_then(|p| self.add(Direction::Receive, p, part, None));
             for &child in children {
-                self.add(Way::Send, child, part, came);
+                self.add(Direction::Send, child, part, came);
             }
         }
     }
@@ -219,11 +180,11 @@ impl Steps<'_> {
         let mine = s.blocks(place, s.below(place));
         let came = parent
             .filter(|_| mine.len > 0)
-            .and_then(|p| self.add(Way::Receive, s.at(p), mine, None));
+            .and_then(|p| self.add(Direction::Receive, s.at(p), mine, None));
         for child in children {
             let part = s.blocks(child, s.below(child));
             if part.len > 0 {
-                self.add(Way::Send, s.at(child), part, came);
+                self.add(Direction::Send, s.at(child), part, came);
             }
         }
     }
@@ -235,18 +196,18 @@ impl Steps<'_> {
         let n = s.nodes;
         let (left, right) = (s.at(place + n - 1), s.at(place + 1));
         // The scatter has brought the own block in its first step, if anything.
-        let first = self.list.first().filter(|s| s.way == Way::Receive);
+        let first = self.list.first().filter(|s| s.way == Direction::Receive);
         let mut came = first.map(|_| 0);
         for i in 0..n - 1 {
             let (out, back) = ((place + n - i) % n, (place + n - 1 - i) % n);
             let part = s.blocks(out, 1);
             if part.len > 0 {
-                self.add(Way::Send, right, part, came);
+                self.add(Direction::Send, right, part, came);
             }
             let part = s.blocks(back, 1);
             came = match part.len {
                 0 => None,
-                _ => self.add(Way::Receive, left, part, None),
+                _ => self.add(Direction::Receive, left, part, None),
             };
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::schedule::{Peer, Schedule, Step, Way};
+use super::schedule::Schedule;
+use super::step::{Direction, Peer, Step};
 
 /// What has become of a schedule that was carried out.
 #[derive(Debug, Default)]
@@ -32,8 +33,8 @@ pub(super) fn carry_out(s: &Schedule, target: &BTreeSet<usize>, groups: &[Vec<us
     for (rank, steps) in ranks.iter().enumerate() {
         for (i, step) in steps.iter().enumerate() {
             match step.way {
-                Way::Send => to_send[rank].push_back(i),
-                Way::Receive => expected.entry((rank, step.peer)).or_default().push_back(i),
+                Direction::Send => to_send[rank].push_back(i),
+                Direction::Receive => expected.entry((rank, step.peer)).or_default().push_back(i),
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::transport::fault::{Fault, Faults};
 use crate::transport::udp::{Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
-const CHUNK: u32 = 1200;
+const PAYLOAD: u32 = 1200;
 const START: Seq = Seq(u32::MAX - 3);
 /// Nobody waits longer before it looks whether all are done.
 const LOOK: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ fn node(rank: usize, caps: Caps) -> Node {
             window: 256,
             ..Scheme::auto()
         },
-        hold: 64,
+        unexpected_max: 64,
         backlog: (caps.receive_buffer / caps.datagram_max) as u32,
         rate: None,
         patience: Duration::from_secs(60),
@@ -63,7 +63,7 @@ fn join(driver: &mut Driver<Net, Memory>, rank: usize, groups: &[Vec<usize>], po
             let add = Command::GroupAdd {
                 group,
                 members: members.iter().map(|&m| NodeId(m as u32)).collect(),
-                chunk: CHUNK,
+                payload_size: PAYLOAD,
                 start: START,
             };
             driver.command(Time::ZERO, add).unwrap();
@@ -94,7 +94,7 @@ fn take_part(
             node: NodeId(root as u32),
         },
     };
-    let me = (NodeId(rank as u32), CHUNK, START);
+    let me = (NodeId(rank as u32), PAYLOAD, START);
     runner.open(now(), &mut driver, me, channel).unwrap();
     let ranks = schedules[0].nodes;
     let mut told = false;
@@ -125,7 +125,7 @@ fn take_part(
     }
     assert!(runner.has_all() && !runner.has_failed());
     // Groups are multicast to, and only by those who are told to.
-    let to_group = |s: &Step| s.way == Way::Send && matches!(s.peer, Peer::Group { .. });
+    let to_group = |s: &Step| s.way == Direction::Send && matches!(s.peer, Peer::Group { .. });
     let broadcasts = steps.iter().flatten().any(to_group);
     let counters = driver.node().counters();
     assert_eq!(counters.data > 0, broadcasts);

@@ -1,8 +1,8 @@
 //! Processes of which some share a host, as threads.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::joint::SEGMENT;
+use super::hierarchy::broadcast::SEGMENT;
 use super::tests::{Here, bcast, broadcasts, job_on};
 use super::*;
 use crate::object::Memory;
@@ -33,8 +33,12 @@ fn everybody_broadcasts_to_everybody_and_leaders_alone_use_the_network() {
                 leads(hosts, rank),
                 "rank {rank} of {hosts:?}: {far}"
             );
-            let mates = hosts.iter().filter(|&&h| h == hosts[rank]).count();
-            assert_eq!(s.near.received > 0, mates > 1, "rank {rank} of {hosts:?}");
+            let local_ranks = hosts.iter().filter(|&&h| h == hosts[rank]).count();
+            assert_eq!(
+                s.near.received > 0,
+                local_ranks > 1,
+                "rank {rank} of {hosts:?}"
+            );
             // Whatever a broadcast is made of, the caller's is one.
             assert_eq!(s.sent, lens.len() as u64);
             assert_eq!(s.received, (hosts.len() - 1) as u64 * s.sent);
@@ -176,7 +180,7 @@ fn a_lost_leader_is_named_and_other_groups_go_on() {
         context.flush(&mut || ()).unwrap();
         ranks.allgather(&[]).unwrap();
         if rank == 2 {
-            context.peers.abandon();
+            context.callers.peers.abandon();
             drop(context);
             ranks.allgather(&[]).unwrap();
             return String::new();
@@ -194,7 +198,7 @@ fn a_lost_leader_is_named_and_other_groups_go_on() {
     }
 }
 
-/// Receivers of another length than the root's are told so, whichever way it reaches them.
+/// Receivers of another length than the root's are told so, whichever network it reaches them.
 #[test]
 fn another_length_is_an_error() {
     job_on(HOSTS[0], 0.0, |rank, ranks, options| {

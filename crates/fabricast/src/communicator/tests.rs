@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
+use super::progress::waiter::Waiter;
 use super::*;
+use crate::config::NetOptions;
 use crate::object::Memory;
 use crate::object::testing::pattern;
 use crate::transport::udp::Interface;
@@ -135,8 +138,8 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
         bcast(&context, &group, 0, rank, &[0]).unwrap();
         context.flush(&mut || ()).unwrap();
         if rank == 0 {
-            let mut engine = context.shared.lock();
-            let now = context.shared.clock.now();
+            let mut engine = context.callers.shared.lock();
+            let now = context.callers.shared.clock.now();
             // Now it knows that nothing waits to be received.
             engine.step(now).unwrap();
             for i in 0..COUNT {
@@ -179,7 +182,7 @@ fn a_context_is_made_when_all_have_answered_a_multicast() {
     for size in [2, 3, 5] {
         let statistics = job(size, 0.0, |_, ranks, options| {
             let context = Here::new(options, ranks).unwrap();
-            assert!(!context.shared.lock().is_proving());
+            assert!(!context.callers.shared.lock().is_proving());
             let statistics = context.statistics();
             ranks.allgather(&[]).unwrap();
             statistics
@@ -269,8 +272,8 @@ fn whoever_ends_anothers_operation_wakes_it() {
             // Two callers sleep, each until its own barrier ends; a third comes and goes.
             let mut entered = groups.each_ref().map(enter);
             let asleep = entered.each_ref().map(|request| {
-                let mut engine = context.shared.lock();
-                let sleeper = engine.sleeper().unwrap();
+                let mut engine = context.callers.shared.lock();
+                let sleeper = Waiter::new(engine.sleeper().unwrap()).unwrap();
                 engine.falls_asleep(&sleeper.waker(), request.op);
                 sleeper
             });
@@ -316,11 +319,11 @@ fn what_a_caller_leaves_of_the_runtimes_work_the_next_one_takes_over() {
                 thread::yield_now();
             }
             let mut meanwhile = || {
-                assert!(rank == 1 || !context.unserved.load(Ordering::SeqCst));
+                assert!(rank == 1 || !context.callers.unserved.load(Ordering::SeqCst));
                 driven.fetch_or(rank == 0, Ordering::SeqCst);
             };
             context.barrier(&group, None, &mut meanwhile).unwrap();
-            assert_eq!(context.unserved.load(Ordering::SeqCst), rank == 0);
+            assert_eq!(context.callers.unserved.load(Ordering::SeqCst), rank == 0);
             ranks.all.1.wait();
             if rank == 0 && round == 0 {
                 driven.store(false, Ordering::SeqCst);
@@ -340,7 +343,7 @@ fn who_is_lost_is_named() {
         // There is none with a process that is lost already.
         ranks.allgather(&[]).unwrap();
         if rank == 2 {
-            context.peers.abandon();
+            context.callers.peers.abandon();
             drop(context);
             ranks.allgather(&[]).unwrap();
             return String::new();
@@ -370,7 +373,7 @@ fn a_network_that_has_failed_once_is_used_no_more() {
         enter().unwrap();
         ranks.allgather(&[]).unwrap();
         if rank == 0 {
-            context.shared.lock().fail_send();
+            context.callers.shared.lock().fail_send();
             let error = enter().unwrap_err().to_string();
             assert!(error.contains("using the network"), "{error}");
         }

@@ -53,7 +53,7 @@ mod tests {
     /// The example of spec 1.8, with this proof.
     fn datagram(checksum: Checksum) -> Vec<u8> {
         let header = Header {
-            flight: 0x0102,
+            burst: 0x0102,
             source: NodeId(3),
             session: Session(0x1122_3344_5566_7788),
         };
@@ -123,7 +123,7 @@ mod tests {
         wire::put_check(&mut head, Checksum::Crc32c);
         let sync = Sync {
             group: GroupId(7),
-            root: NodeId(3),
+            sender: NodeId(3),
             next: Seq(9),
         };
         wire::put_sync(&mut head, &sync);

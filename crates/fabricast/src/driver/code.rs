@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use fabricast_proto::limits::PARITIES_MAX;
-use fabricast_proto::{Block, Extent, OpId, Packets, Parity, positions};
+use fabricast_proto::{CodeBlock, Extent, OpId, Packets, Parity, positions};
 use reed_solomon_simd::engine::DefaultEngine;
 use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, RateEncoder};
 
@@ -24,7 +24,7 @@ type Encoder = HighRateEncoder<DefaultEngine>;
 type Decoder = HighRateDecoder<DefaultEngine>;
 
 struct Encoded {
-    block: Block,
+    block: CodeBlock,
     /// Its parity packets, one after the other.
     parities: Vec<u8>,
 }
@@ -58,21 +58,25 @@ impl Code {
                 other => return other,
             }
         }
-        let chunk = block.chunk as usize;
-        let at = usize::from(parity.index) * chunk;
+        let payload_size = block.payload_size as usize;
+        let at = usize::from(parity.index) * payload_size;
         let encoded = self.encoded.iter().find(|e| e.block == block);
-        into.extend(encoded.iter().flat_map(|e| &e.parities[at..at + chunk]));
+        into.extend(
+            encoded
+                .iter()
+                .flat_map(|e| &e.parities[at..at + payload_size]),
+        );
         Fetch::Ready
     }
 
-    fn encode_block<O: Object>(&mut self, object: &mut O, block: &Block) -> Fetch {
-        let (packets, chunk) = (block.packets() as usize, block.chunk as usize);
+    fn encode_block<O: Object>(&mut self, object: &mut O, block: &CodeBlock) -> Fetch {
+        let (packets, payload_size) = (block.packets() as usize, block.payload_size as usize);
         let encoder = match &mut self.encoder {
             Some(encoder) => encoder
-                .reset(packets, PARITIES, chunk)
+                .reset(packets, PARITIES, payload_size)
                 .map(|()| encoder)
                 .ok(),
-            none => Encoder::new(packets, PARITIES, chunk, DefaultEngine::new(), None)
+            none => Encoder::new(packets, PARITIES, payload_size, DefaultEngine::new(), None)
                 .ok()
                 .map(|e| none.insert(e)),
         };
@@ -89,12 +93,12 @@ impl Code {
                 Fetch::Ready if all == Fetch::Later => {}
                 Fetch::Ready => {
                     let bytes = object.bytes(e.offset, e.len);
-                    let added = match bytes.len() == chunk {
+                    let added = match bytes.len() == payload_size {
                         true => encoder.add_original_shard(bytes),
                         false => {
                             self.packet.clear();
                             self.packet.extend_from_slice(bytes);
-                            self.packet.resize(chunk, 0);
+                            self.packet.resize(payload_size, 0);
                             encoder.add_original_shard(&self.packet)
                         }
                     };
@@ -143,7 +147,7 @@ impl Code {
     pub fn rebuild<O: Object>(
         &mut self,
         object: &mut O,
-        block: &Block,
+        block: &CodeBlock,
         lacking: Packets,
         write: &mut dyn FnMut(&mut O, Extent, &[u8]),
     ) -> bool {
@@ -155,25 +159,25 @@ impl Code {
     fn decode<O: Object>(
         &mut self,
         object: &mut O,
-        block: &Block,
+        block: &CodeBlock,
         lacking: Packets,
         write: &mut dyn FnMut(&mut O, Extent, &[u8]),
     ) -> Option<()> {
-        let (packets, chunk) = (block.packets() as usize, block.chunk as usize);
+        let (packets, payload_size) = (block.packets() as usize, block.payload_size as usize);
         let decoder = match &mut self.decoder {
             Some(decoder) => {
-                decoder.reset(packets, PARITIES, chunk).ok()?;
+                decoder.reset(packets, PARITIES, payload_size).ok()?;
                 decoder
             }
             none => {
                 let engine = DefaultEngine::new();
-                none.insert(Decoder::new(packets, PARITIES, chunk, engine, None).ok()?)
+                none.insert(Decoder::new(packets, PARITIES, payload_size, engine, None).ok()?)
             }
         };
         for i in positions(!lacking).take_while(|&i| i < block.packets()) {
             let e = block.extent(i);
             self.packet.clear();
-            self.packet.resize(chunk, 0);
+            self.packet.resize(payload_size, 0);
             if !object.add(e.offset, e.len, &mut self.packet) {
                 return None;
             }
@@ -194,7 +198,7 @@ impl Code {
     }
 
     /// Parity packets of this block are not needed any more.
-    pub fn forget(&mut self, block: &Block) {
+    pub fn forget(&mut self, block: &CodeBlock) {
         let gone = self.kept.extract_if(.., |k| k.0.block == *block);
         self.spare.extend(gone.map(|k| k.1));
     }
@@ -214,7 +218,7 @@ mod tests {
     use fabricast_proto::limits::BLOCK_PACKETS;
     use proptest::prelude::*;
 
-    fn parity(block: Block, index: u8) -> Parity {
+    fn parity(block: CodeBlock, index: u8) -> Parity {
         Parity { block, index }
     }
 
@@ -225,14 +229,14 @@ mod tests {
         /// included.
         #[test]
         fn any_losses_are_mended(
-            chunk in prop_oneof![Just(64u32), Just(100), Just(1440)],
+            payload_size in prop_oneof![Just(64u32), Just(100), Just(1440)],
             whole in 1u32..128,
             rest in 1u32..64,
             lost in proptest::collection::btree_set(0u32..128, 1..20),
             from in 0u8..40,
         ) {
-            let bytes = pattern((whole * chunk + rest) as usize);
-            let block = Block::at(OpId(1), 0, bytes.len() as u64, chunk);
+            let bytes = pattern((whole * payload_size + rest) as usize);
+            let block = CodeBlock::at(OpId(1), 0, bytes.len() as u64, payload_size);
             let lost: Vec<u32> = lost.into_iter().filter(|&i| i < block.packets()).collect();
             let lacking: Packets = lost.iter().map(|i| 1 << i).sum();
             let mut source = Memory::new(bytes.clone());
@@ -250,7 +254,8 @@ mod tests {
                 receives.keep(&p, &packet);
             }
             let mut write = |o: &mut Memory, e: Extent, bytes: &[u8]| _ = o.write(e.offset, bytes);
-            prop_assert!(lost.is_empty() || receives.rebuild(&mut sink, &block, lacking, &mut write));
+            let mut rebuild = || receives.rebuild(&mut sink, &block, lacking, &mut write);
+            prop_assert!(lost.is_empty() || rebuild());
             prop_assert_eq!(sink.as_slice(), &bytes[..]);
         }
     }
@@ -258,7 +263,7 @@ mod tests {
     #[test]
     fn too_few_parity_packets_are_said_to_be() {
         let bytes = pattern(20 * 64);
-        let block = Block::at(OpId(1), 0, bytes.len() as u64, 64);
+        let block = CodeBlock::at(OpId(1), 0, bytes.len() as u64, 64);
         let mut code = Code::default();
         let mut packet = Vec::new();
         code.encode(
@@ -278,7 +283,7 @@ mod tests {
         let byte = |i: u32, j: u32| (i * 37 + j * 11 + i * j) as u8;
         let packet = |i| (0..64).map(move |j| byte(i, j));
         let bytes: Vec<u8> = (0..BLOCK_PACKETS).flat_map(packet).collect();
-        let block = Block::at(OpId(1), 0, bytes.len() as u64, 64);
+        let block = CodeBlock::at(OpId(1), 0, bytes.len() as u64, 64);
         let mut code = Code::default();
         let mut found = Vec::new();
         for index in [0, 1, 63] {

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::scheme::Checksum;
 use fabricast_proto::wire::DATA_OVERHEAD;
-use fabricast_proto::{OpId, Payload, Sum, Time, Token, Transmit};
+use fabricast_proto::{OpId, Payload, Time, Token, Transmit, XorExtents};
 
 use super::check;
 use super::code::Code;
@@ -67,7 +67,7 @@ impl Queued {
     fn is_coded(&self) -> bool {
         matches!(
             self.transmit.payload,
-            Some(Payload::Sum(_) | Payload::Parity(_))
+            Some(Payload::Xor(_) | Payload::Parity(_))
         )
     }
 
@@ -79,7 +79,7 @@ impl Queued {
     fn body<'a, O: Object>(&'a self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
         let body = self.transmit.payload.and_then(|payload| match payload {
             Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
-            Payload::Sum(_) | Payload::Parity(_) => self.computed.as_deref(),
+            Payload::Xor(_) | Payload::Parity(_) => self.computed.as_deref(),
         });
         body.unwrap_or(&[])
     }
@@ -318,7 +318,7 @@ fn compute<O: Object>(
     into: &mut Vec<u8>,
 ) -> Fetch {
     match coded {
-        Payload::Sum(sum) => {
+        Payload::Xor(sum) => {
             let fetch = fetch_all(object, sum);
             if fetch == Fetch::Ready {
                 into.resize(sum.len() as usize, 0);
@@ -333,7 +333,7 @@ fn compute<O: Object>(
 }
 
 /// Makes everything ready that a sum needs.
-fn fetch_all<O: Object>(object: &mut O, sum: &Sum) -> Fetch {
+fn fetch_all<O: Object>(object: &mut O, sum: &XorExtents) -> Fetch {
     let mut all = Fetch::Ready;
     for e in sum.extents() {
         match object.fetch(e.offset, e.len) {

@@ -22,8 +22,8 @@ impl<O: Object> Stored<O> {
         bytes.clear();
         bytes.reserve(usize::try_from(len).ok()?);
         // Objects are made to be read in packets.
-        for offset in (0..len).step_by(limits::CHUNK_MAX as usize) {
-            let piece = (len - offset).min(u64::from(limits::CHUNK_MAX)) as u32;
+        for offset in (0..len).step_by(limits::PAYLOAD_MAX as usize) {
+            let piece = (len - offset).min(u64::from(limits::PAYLOAD_MAX)) as u32;
             if object.fetch(offset, piece) != Fetch::Ready {
                 return None;
             }

@@ -15,7 +15,7 @@ use crate::transport::{Caps, Outgoing};
 
 const G: GroupId = GroupId(1);
 const SESSION: Session = Session(7);
-const CHUNK: u32 = 1000;
+const PAYLOAD: u32 = 1000;
 
 fn node(me: u32, others: &[u32]) -> Node {
     node_with(me, others, Scheme::auto())
@@ -26,7 +26,7 @@ fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
         node: NodeId(me),
         session: SESSION,
         scheme,
-        hold: 0,
+        unexpected_max: 0,
         backlog: 64,
         rate: Some(1 << 30),
         patience: Duration::from_secs(10),
@@ -35,7 +35,7 @@ fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
     let add = Command::GroupAdd {
         group: G,
         members: others.iter().copied().chain([me]).map(NodeId).collect(),
-        chunk: CHUNK,
+        payload_size: PAYLOAD,
         start: Seq(0),
     };
     node.command(Time::ZERO, add).unwrap();
@@ -45,7 +45,7 @@ fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
 /// A datagram of node `source`, whose frame `put` writes.
 fn said(source: u32, put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let header = Header {
-        flight: 0,
+        burst: 0,
         source: NodeId(source),
         session: SESSION,
     };
@@ -69,15 +69,15 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
 fn room() -> Vec<u8> {
     let feedback = Feedback {
         group: G,
-        root: NodeId(1),
+        sender: NodeId(1),
         cum: Seq(0),
-        below: Seq(0),
+        cum_subtree: Seq(0),
         limit: Seq(1000),
         high: Seq(0),
         received: 0,
         arrived_us: 0,
         held_us: 0,
-        flight: 0,
+        burst: 0,
         flags: 0,
         missing: Ranges::NONE,
     };
@@ -101,7 +101,7 @@ impl Wire {
             for frame in wire::decode(&bytes).unwrap().frames() {
                 match frame {
                     Frame::Data(d) => {
-                        assert_eq!(d.payload, [d.seq.0 as u8; CHUNK as usize]);
+                        assert_eq!(d.payload, [d.seq.0 as u8; PAYLOAD as usize]);
                         data.push(d.seq.0);
                     }
                     Frame::ProbeAck(p) => answers.push(p.nonce),
@@ -155,7 +155,7 @@ impl Object for Chunks {
         self.bytes.len() as u64
     }
     fn fetch(&mut self, offset: u64, _: u32) -> Fetch {
-        match self.late.contains(&(offset / u64::from(CHUNK))) {
+        match self.late.contains(&(offset / u64::from(PAYLOAD))) {
             _ if self.failed => Fetch::Failed,
             true => Fetch::Later,
             false => Fetch::Ready,
@@ -179,7 +179,9 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
     driver
         .command(START, Command::PeerRemove(NodeId(3)))
         .unwrap();
-    let bytes = (0..count).flat_map(|n| [n as u8; CHUNK as usize]).collect();
+    let bytes = (0..count)
+        .flat_map(|n| [n as u8; PAYLOAD as usize])
+        .collect();
     let chunks = Chunks {
         bytes,
         late,
@@ -328,11 +330,11 @@ fn nobody_is_idle_while_datagrams_wait() {
 /// sent.
 #[test]
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
-    for (bytes, back) in [(20 * CHUNK, true), (20 * CHUNK - 1, false)] {
+    for (bytes, back) in [(20 * PAYLOAD, true), (20 * PAYLOAD - 1, false)] {
         let scheme = Scheme::auto().copied(bytes);
         let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
         let chunks = Chunks {
-            bytes: (0..20).flat_map(|n| [n as u8; CHUNK as usize]).collect(),
+            bytes: (0..20).flat_map(|n| [n as u8; PAYLOAD as usize]).collect(),
             late: 0..0,
             failed: false,
         };
@@ -352,7 +354,7 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     let scheme = Scheme::auto().copied(u32::MAX);
     let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
     let chunks = Chunks {
-        bytes: vec![0; 2 * CHUNK as usize],
+        bytes: vec![0; 2 * PAYLOAD as usize],
         late: 0..1,
         failed: false,
     };

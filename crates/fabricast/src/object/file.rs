@@ -2,14 +2,14 @@
 
 use fabricast_proto::Outcome;
 
-use super::{Fetch, Memory, Object, Sink, Source, Written};
+use super::{Fetch, FileReader, FileWriter, Memory, Object, Written};
 
 /// A file that is sent, a file that is received, or the list of its hashes.
 pub enum FileObject {
     /// A file that is sent.
-    Source(Source),
+    Source(FileReader),
     /// A file that is received.
-    Sink(Sink),
+    FileWriter(FileWriter),
     /// The list of its hashes.
     Memory(Memory),
 }
@@ -18,7 +18,7 @@ macro_rules! each {
     ($self:ident, $o:ident => $call:expr) => {
         match $self {
             FileObject::Source($o) => $call,
-            FileObject::Sink($o) => $call,
+            FileObject::FileWriter($o) => $call,
             FileObject::Memory($o) => $call,
         }
     };

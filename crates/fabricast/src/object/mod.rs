@@ -91,16 +91,22 @@ impl<O: Object + ?Sized> Object for Box<O> {
 mod memory;
 pub use memory::Memory;
 
+mod disk_space;
 mod file;
-mod landing;
+mod file_name;
+mod file_reader;
+mod file_writer;
+mod partial_file;
 mod possession;
-mod sink;
-mod source;
+mod source_file;
+pub use disk_space::{LEN_MAX, room};
 pub use file::FileObject;
-pub use landing::{LEN_MAX, Landing, room, safe_name};
+pub use file_name::safe_name;
+pub use file_reader::FileReader;
+pub use file_writer::{FileWriter, WINDOW_BYTES};
+pub use partial_file::PartialFile;
 pub use possession::{Challenge, Secret};
-pub use sink::{Sink, WINDOW_BYTES};
-pub use source::{Content, Source};
+pub use source_file::SourceFile;
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

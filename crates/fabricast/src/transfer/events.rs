@@ -1,11 +1,12 @@
-//! What a transfer tells while it runs and when it is over. These are also the lines of `--json`.
+//! What a transfer tells while it runs and when it is over. The command line writes
+//! the same as lines of JSON.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::bootstrap::message::Tally;
+use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
 use crate::text;
 
@@ -62,7 +63,8 @@ pub enum SendEvent {
         /// The interface in use.
         interface: String,
         /// Payload of a data packet in bytes.
-        chunk: u32,
+        #[serde(rename = "chunk")]
+        payload_size: u32,
         /// Packets that may be under way.
         window: u32,
     },
@@ -174,7 +176,8 @@ pub struct ReceiverReport {
     /// repair counts for one receiver, whoever else needed it.
     pub repairs: u64,
     /// What it counted itself.
-    pub tally: Tally,
+    #[serde(rename = "tally")]
+    pub statistics: ReceiverStatistics,
 }
 
 /// What a sender has put on the wire.
@@ -221,7 +224,8 @@ pub struct SendReport {
     /// What was put on the wire.
     pub traffic: Traffic,
     /// Connections that made no sense.
-    pub strangers: u64,
+    #[serde(rename = "strangers")]
+    pub pending: u64,
     /// The receivers that were admitted.
     pub receivers: Vec<ReceiverReport>,
     /// Receivers that came and were refused, or found that they could not take part.
@@ -329,5 +333,6 @@ pub struct RecvReport {
     /// Seconds from the start to the end.
     pub seconds: f64,
     /// What was counted.
-    pub tally: Tally,
+    #[serde(rename = "tally")]
+    pub statistics: ReceiverStatistics,
 }

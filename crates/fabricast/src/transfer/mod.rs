@@ -9,21 +9,33 @@
 //!   recv:  connect ── join, post ── receive ── prove hashes (mend) ── fsync, rename ── verified
 //! ```
 
+mod admission;
+mod block_repair;
+mod destination;
+mod discovery;
+mod ear;
 mod events;
-mod finding;
-mod gather;
-mod mending;
+mod joining;
+mod listening;
+mod objections;
 mod plan;
-mod receiving;
+mod receiver;
+mod receiver_errors;
+mod receiver_session;
+mod receiver_table;
 mod refusals;
-mod roster;
-mod sending;
+mod seats;
+mod sender;
+mod sender_session;
+mod slow;
+mod start_check;
+mod trouble;
 
 pub use events::{
     By, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State, Traffic,
 };
-pub use receiving::recv;
-pub use sending::send;
+pub use receiver::recv;
+pub use sender::send;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,7 +75,7 @@ fn check(interrupt: &AtomicBool) -> Result<(), Error> {
     }
 }
 
-/// Waits for the network, the bell, the node's next deadline or the next tick.
+/// Waits for the network, the waker, the node's next deadline or the next tick.
 fn rest(driver: &mut FileDriver, wake: Option<Time>, now: Time) -> Result<(), Error> {
     let timeout = wake.map_or(TICK, |at| at.since(now).min(TICK));
     driver

@@ -2,19 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use fabricast_proto::scheme::{Told, UnknownScheme};
+use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
-use super::gather::Gathering;
+use super::admission::Admission;
 use super::{ALL, FileDriver, ROOT};
-use crate::bell::Bell;
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
-use crate::object::Content;
+use crate::object::SourceFile;
 use crate::transport::Transport;
+use crate::waker::Waker;
 
 /// What has been agreed.
 pub struct Plan {
@@ -30,17 +30,17 @@ pub struct Plan {
 
 /// Opens the network as suits the receivers that are there.
 pub fn open(
-    gathering: &mut Gathering<'_>,
-    content: &Content,
+    admission: &mut Admission<'_>,
+    content: &SourceFile,
     session: u64,
     options: &SendOptions,
-    bell: &Bell,
+    waker: &Waker,
 ) -> Result<(FileDriver, Plan), Error> {
-    let (near, mut net) = gathering.take_network()?;
-    let waker = net.inner().waker();
-    bell.hang(move || waker.wake());
+    let (near, mut net) = admission.take_network()?;
+    let socket = net.inner().waker();
+    waker.connect(move || socket.wake());
 
-    let members = &gathering.members;
+    let members = &admission.members;
     let datagram = members
         .iter()
         .map(|m| m.hello.datagram)
@@ -50,14 +50,16 @@ pub fn open(
         .parse()
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
     let overhead = scheme.data_overhead() as u32;
-    let chunk = (datagram - overhead).min(limits::CHUNK_MAX);
+    let payload_size = (datagram - overhead).min(limits::PAYLOAD_MAX);
     // Who is told by receivers, or repairs for them, must know where they are.
-    let addresses = match scheme.told {
-        Told::Root => Vec::new(),
-        Told::Coroots(_) | Told::Tree(_) => members.iter().map(|m| m.udp()).collect(),
+    let addresses = match scheme.topology {
+        FeedbackTopology::Direct => Vec::new(),
+        FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => {
+            members.iter().map(|m| m.udp()).collect()
+        }
     };
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();
-    let window = window(bytes.unwrap_or(u64::MAX), chunk);
+    let window = window(bytes.unwrap_or(u64::MAX), payload_size);
     let mut root = net.inner().local_addr();
     if let SocketAddr::V6(v6) = &mut root {
         v6.set_scope_id(0); // the receiver has a number of its own for that link
@@ -70,7 +72,7 @@ pub fn open(
     let start = Start {
         group,
         root,
-        chunk,
+        payload_size,
         window,
         members: [ROOT.0]
             .into_iter()
@@ -89,13 +91,13 @@ pub fn open(
     let node = Config {
         rate: options.rate,
         patience: options.patience,
-        ..net::node_config(ROOT, session, (scheme, window), chunk, net.caps())
+        ..net::node_config(ROOT, session, (scheme, window), payload_size, net.caps())
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
     let command = Command::GroupAdd {
         group: ALL,
         members: start.members.iter().copied().map(NodeId).collect(),
-        chunk,
+        payload_size,
         start: Seq(session as u32),
     };
     let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
@@ -115,9 +117,9 @@ pub fn open(
 
 /// Packets that may be under way: the core has windows of powers of two, and what all receivers
 /// can hold must not be exceeded.
-fn window(bytes: u64, chunk: u32) -> u32 {
+fn window(bytes: u64, payload_size: u32) -> u32 {
     let most = u64::from(Scheme::auto().window);
-    let fits = (bytes / u64::from(chunk)).clamp(1, most) as u32;
+    let fits = (bytes / u64::from(payload_size)).clamp(1, most) as u32;
     1 << fits.ilog2()
 }
 
@@ -145,15 +147,15 @@ fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<So
 mod tests {
     use super::*;
     use crate::object::WINDOW_BYTES;
-    use crate::transfer::gather::WINDOW_BYTES_MIN;
+    use crate::transfer::objections::WINDOW_BYTES_MIN;
 
     #[test]
     fn no_window_is_more_than_a_receiver_holds() {
         for bytes in [WINDOW_BYTES_MIN, WINDOW_BYTES, u64::MAX] {
-            for chunk in limits::CHUNK_MIN..=limits::CHUNK_MAX {
-                let window = window(bytes, chunk);
+            for payload_size in limits::PAYLOAD_MIN..=limits::PAYLOAD_MAX {
+                let window = window(bytes, payload_size);
                 assert!(window.is_power_of_two() && window >= 64);
-                assert!(u64::from(window) * u64::from(chunk) <= bytes);
+                assert!(u64::from(window) * u64::from(payload_size) <= bytes);
             }
         }
     }

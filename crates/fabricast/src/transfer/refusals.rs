@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::events::{By, ReceiverReport, SendEvent, State};
-use crate::bootstrap::message::Tally;
+use crate::bootstrap::message::ReceiverStatistics;
 
 /// Refused receivers that are kept, and told of; of the others only the number is known.
 const KEPT: usize = 64;
@@ -43,7 +43,7 @@ impl Refusals {
                 reach: "nothing",
                 seconds: 0.0,
                 repairs: 0,
-                tally: Tally::default(),
+                statistics: ReceiverStatistics::default(),
             });
         } else {
             self.more += 1;

@@ -76,7 +76,7 @@ fn cells(args: &Compare) -> Vec<Cell> {
                 nodes: nodes as usize,
                 len,
                 loss,
-                chunk: args.chunk,
+                payload_size: args.payload_size,
             }));
         }
     }
@@ -165,7 +165,8 @@ fn closing(args: &Compare, done: &[Comparison]) -> String {
     let count = |s: Standing| done.iter().filter(|c| c.standing() == s).count();
     let [better, equal, worse] = [Standing::Better, Standing::Equal, Standing::Worse].map(count);
     format!(
-        "{AUTO} in {} of {} cells: better in {better}, within 5 % in {equal}, worse in {worse} (median of {} {})\n",
+        "{AUTO} in {} of {} cells: better in {better}, within 5 % in {equal}, worse in {worse} \
+         (median of {} {})\n",
         done.len(),
         cells(args).len(),
         args.seeds,
@@ -248,7 +249,7 @@ fn line(c: &Comparison) -> Value {
         "bytes": c.cell.len,
         "loss": c.cell.loss.mean,
         "burst": c.cell.loss.burst,
-        "chunk": c.cell.chunk,
+        "chunk": c.cell.payload_size,
         "verdict": c.standing().word(),
         "by_time": time,
         "by_root_bytes": bytes,

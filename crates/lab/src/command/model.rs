@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fabricast::error::Error;
 use fabricast_lab::calibration::{Calibration, Kind, Testbed};
-use fabricast_lab::model::claim::{self, outcomes};
+use fabricast_lab::model::claims::{self, outcomes};
 use fabricast_lab::model::predict::Measure;
 use fabricast_lab::model::{Grid, Outcome, Prediction, Says, Standing, predict};
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ fn calibration(args: &Model) -> Result<Calibration, Error> {
         c.set(name, *value).map_err(|e| {
             let key = c.testbed().key();
             Error::Usage(format!(
-                "--set {name}={value}: {e}. `fabricast-lab model --calibration {key} --values` says what each is"
+                "--set {name}={value}: {e}. `fabricast-lab model --calibration {key} --values` \
+                 says what each is"
             ))
         })?;
     }
@@ -81,13 +82,15 @@ fn grid(args: &Model) -> Result<Grid, Error> {
     let most = grid.nodes.iter().copied().max().unwrap_or(0);
     if let Some(groups) = args.groups.iter().find(|&&k| k > most) {
         return Err(Error::Usage(format!(
-            "{groups} groups are more than there are nodes ({most}): each group has a node at least. Ask for \
+            "{groups} groups are more than there are nodes ({most}): each group has a node at \
+             least. Ask for \
              fewer --groups or more --nodes"
         )));
     }
     if let Some(ways) = args.ways.iter().find(|&&n| n >= most) {
         return Err(Error::Usage(format!(
-            "{ways} partners are more than the others there are ({}). Ask for fewer --ways or more --nodes",
+            "{ways} partners are more than the others there are ({}). Ask for fewer --ways or \
+             more --nodes",
             most.saturating_sub(1)
         )));
     }
@@ -137,7 +140,7 @@ fn tables(args: &Model, c: &Calibration, grid: &Grid) -> String {
 
 /// Claims of which the model says nothing, and why.
 fn not_modelled(c: &Calibration) -> impl Iterator<Item = (&'static str, &'static str)> {
-    claim::claims(c.testbed()).filter_map(|claim| match claim.model {
+    claims::claims(c.testbed()).filter_map(|claim| match claim.model {
         Says::Number(_) => None,
         Says::Nothing(why) => Some((claim.text, why)),
     })

@@ -56,7 +56,8 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             let rate = report.events as f64 / seconds / 1e6;
             let said = writeln!(
                 io::stdout(),
-                "{report} in {seconds:.1} s: {rate:.2} million events/s on {threads} threads, checked"
+                "{report} in {seconds:.1} s: {rate:.2} million events/s on {threads} threads, \
+                 checked"
             );
             let code = match interrupt.load(Ordering::Relaxed) {
                 true => exit::INTERRUPTED,
@@ -71,7 +72,8 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
 fn bench(times: u32, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "Simulating one broadcast, its set-up included, in seconds of one core. An event is a packet or a timer\n\
+        "Simulating one broadcast, its set-up included, in seconds of one core. An event is a \
+         packet or a timer\n\
          given to a node. No checkers and no deep invariants but where \"checked\" says so.\n\
          {:<30} {:>9} {:>10} {:>10} {:>17}",
         "", "events", "median", "best", "events/s"
@@ -100,7 +102,8 @@ fn bench(times: u32, out: &mut dyn Write) -> io::Result<()> {
                 verdict(median <= most)
             )),
             Some(Goal::MillionPerSecond(least)) => Some(format!(
-                "{name}: {million:.2} million events/s on one core; the goal is at least {least} million: {}",
+                "{name}: {million:.2} million events/s on one core; the goal is at least {least} \
+                 million: {}",
                 verdict(million >= least)
             )),
             None => None,

@@ -1,14 +1,14 @@
 //! `auto` against the papers' schemes, on one network under equal conditions.
 //!
 //! Method: a small broadcast to warm up, then a pause, so that everybody has posted and has been
-//! heard and neither the root's patience with strangers nor first reports count; then the broadcast
-//! that is measured. Its time is that from the root's command until the last receiver has all of
-//! it; its cost the bytes that the root puts on the wire, and the feedback that it reads, from then
-//! until all is silent. Of several seeds the median counts. Every scheme is given the same pace,
-//! just below the links', so that the schemes alone are compared and not how the pacer finds its
-//! rate. Links into hosts lose packets once it has begun, each for itself, data and control alike,
-//! and the n-th packet on a link meets the same fate under every scheme; hosts cost no time. A
-//! scheme that is far slower than `auto` is given up.
+//! heard and neither the root's patience with unheard members nor first reports count; then the
+//! broadcast that is measured. Its time is that from the root's command until the last receiver has
+//! all of it; its cost the bytes that the root puts on the wire, and the feedback that it reads,
+//! from then until all is silent. Of several seeds the median counts. Every scheme is given the
+//! same pace, just below the links', so that the schemes alone are compared and not how the pacer
+//! finds its rate. Links into hosts lose packets once it has begun, each for itself, data and
+//! control alike, and the n-th packet on a link meets the same fate under every scheme; hosts cost
+//! no time. A scheme that is far slower than `auto` is given up.
 
 mod verdict;
 
@@ -95,7 +95,8 @@ impl FromStr for Loss {
             let n = s.trim().trim_end_matches('%').parse().ok();
             n.filter(|n| range.contains(n)).ok_or_else(|| {
                 format!(
-                    "{text:?} is no loss: write 1 for 1 %, or 1x8 for 1 % in bursts of 8 packets; at most 50 %, and bursts of 1 to 1000"
+                    "{text:?} is no loss: write 1 for 1 %, or 1x8 for 1 % in bursts of 8 packets; \
+                     at most 50 %, and bursts of 1 to 1000"
                 )
             })
         };
@@ -136,7 +137,7 @@ pub struct Cell {
     /// What is lost.
     pub loss: Loss,
     /// Payload of a data packet in bytes.
-    pub chunk: u32,
+    pub payload_size: u32,
 }
 
 impl Cell {
@@ -159,7 +160,7 @@ impl Cell {
     }
 
     fn scenario(&self, scheme: &Scheme, seed: u64) -> Scenario {
-        let mut s = Scenario::bulk(self.nodes, 0, self.chunk);
+        let mut s = Scenario::bulk(self.nodes, 0, self.payload_size);
         s.seed = seed;
         s.scheme = scheme.clone();
         s.topology = Topology {

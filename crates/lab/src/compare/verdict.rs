@@ -128,7 +128,7 @@ mod tests {
                 nodes: 8,
                 len: 4,
                 loss,
-                chunk: 1440,
+                payload_size: 1440,
             },
             auto: entry(AUTO, auto),
             presets: others.iter().map(|&o| entry("other", o)).collect(),

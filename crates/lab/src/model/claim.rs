@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use crate::calibration::{Calibration, Testbed};
 
-use super::{CLAIMS, Quantity};
+use super::quantity::Quantity;
 
 /// A number is met if the model is within this share of it.
-const NEAR: f64 = 0.10;
+pub(super) const NEAR: f64 = 0.10;
 /// Other values that are tried to see what depends on one.
-const FACTORS: [f64; 4] = [0.25, 0.5, 2.0, 4.0];
+pub(super) const FACTORS: [f64; 4] = [0.25, 0.5, 2.0, 4.0];
 
 /// What a paper says of a quantity.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -149,18 +149,6 @@ impl Claim {
     }
 }
 
-/// All claims of a paper.
-pub fn claims(testbed: Testbed) -> impl Iterator<Item = &'static Claim> {
-    CLAIMS.iter().filter(move |claim| claim.testbed == testbed)
-}
-
-/// The claims of a testbed's paper of which the model says something.
-pub fn outcomes(c: &Calibration) -> Vec<Outcome> {
-    claims(c.testbed())
-        .filter_map(|claim| claim.outcome(c))
-        .collect()
-}
-
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -168,107 +156,6 @@ impl fmt::Display for Figure {
             Figure::Above(n) => write!(f, "> {n}"),
             Figure::Below(n) => write!(f, "< {n}"),
             Figure::Unnamed => f.write_str("-"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn outcome(id: &str) -> Outcome {
-        let claim = CLAIMS.iter().find(|c| c.id == id).unwrap();
-        claim.outcome(&Calibration::of(claim.testbed)).unwrap()
-    }
-
-    #[track_caller]
-    fn check(id: &str, standing: Standing, model: f64, digits: f64) {
-        let o = outcome(id);
-        assert_eq!(o.standing, standing, "{id}");
-        assert!((o.model - model).abs() <= digits, "{id}: {}", o.model);
-        assert!(o.held, "{id}");
-    }
-
-    #[test]
-    fn calibrated_claims_are_met_by_their_fit() {
-        use Standing::Calibrated;
-        check("p1-latency-8", Calibrated, 1.58, 0.01);
-        check("p1-large-2k", Calibrated, 3.10, 0.01);
-        check("p1-large-8k", Calibrated, 1.86, 0.01);
-        check("p1-throughput", Calibrated, 2.12, 0.01);
-        check("p1-groups-1024", Calibrated, 128.0, 0.0);
-        check("p4-channels-16", Calibrated, 4.30, 0.01);
-        // The synchronisation is the text's "about 13", which is 4 % too short for 17.1.
-        check("p4-channels-2", Calibrated, 16.43, 0.01);
-        check("p4-256", Calibrated, 8.90, 0.02);
-        check("p4-reliability", Calibrated, 1.0, 0.0);
-        check("p2-40", Calibrated, 1.40, 0.01);
-    }
-
-    #[test]
-    fn predictions() {
-        use Standing::Predicted;
-        // From the 1.58 on 8 nodes and the switches in between; the paper has 4.86.
-        check("p1-latency-1024", Predicted, 4.88, 0.01);
-        check("p1-large-32k", Predicted, 1.01, 0.01);
-        check("p1-large-64k", Predicted, 0.81, 0.01);
-        check("p1-throughput-window", Predicted, 1.30, 0.01);
-        check("p1-throughput-basic", Predicted, 0.42, 0.01);
-        check("p1-groups-latency", Predicted, 1.0, 0.0);
-        for testbed in Testbed::ALL {
-            for o in outcomes(&Calibration::of(testbed)) {
-                assert!(o.held, "{o:?}");
-            }
-        }
-    }
-
-    /// What is predicted must not hang by a value that nobody states.
-    #[test]
-    fn the_switch_hardly_decides_what_1024_nodes_gain() {
-        for (switch_us, expected) in [(0.0, 5.27), (0.1, 5.06), (0.4, 4.54)] {
-            let mut c = Calibration::of(Testbed::P1);
-            c.set("switch_us", switch_us).unwrap();
-            let claim = CLAIMS.iter().find(|c| c.id == "p1-latency-1024").unwrap();
-            let gain = claim.outcome(&c).unwrap().model;
-            assert!((gain - expected).abs() < 0.01, "{switch_us}: {gain}");
-            assert!((gain / 4.86 - 1.0).abs() < NEAR);
-        }
-    }
-
-    #[test]
-    fn what_is_given_is_not_calibrated() {
-        let claim = CLAIMS.iter().find(|c| c.id == "p1-latency-8").unwrap();
-        let mut c = Calibration::of(Testbed::P1);
-        c.set("t_mc_us", 20.0).unwrap();
-        let o = claim.outcome(&c).unwrap();
-        assert_eq!(o.standing, Standing::Predicted);
-        assert!(!o.held);
-        c = Calibration::of(Testbed::P1);
-        c.set("switch_us", 20.0).unwrap();
-        assert_eq!(claim.outcome(&c).unwrap().standing, Standing::Calibrated);
-    }
-
-    #[test]
-    fn names_are_unique_and_whatever_is_fitted_is_fitted_to_one_of_them() {
-        for (i, claim) in CLAIMS.iter().enumerate() {
-            assert!(CLAIMS[..i].iter().all(|c| c.id != claim.id), "{}", claim.id);
-            assert!(claim.id.starts_with(claim.testbed.key()));
-        }
-        for testbed in Testbed::ALL {
-            for (name, v) in Calibration::of(testbed).values() {
-                for id in &v.fits {
-                    let claim = CLAIMS.iter().find(|c| c.id == id);
-                    let claim = claim.unwrap_or_else(|| panic!("{name}: there is no {id}"));
-                    assert_eq!(claim.testbed, testbed);
-                    assert_eq!(outcome(id).standing, Standing::Calibrated, "{id}");
-                    // Every value that says so takes part.
-                    let c = Calibration::of(testbed);
-                    let model = outcome(id).model;
-                    let other = |by| claim.outcome(&c.scaled(name, by)).unwrap().model;
-                    let moves = |&by: &f64| other(by) != model;
-                    assert!(FACTORS.iter().any(moves), "{id} does not depend on {name}");
-                }
-            }
         }
     }
 }

@@ -69,34 +69,34 @@ impl Loggp {
         others.fold(first, f64::max)
     }
 
-    /// A chain through all nodes, in pieces of `chunk` bytes: the first piece passes `P − 1` hops,
+    /// A chain through all nodes, in pieces of `piece` bytes: the first piece passes `P − 1` hops,
     /// the others follow at the pace of a node, which both receives and sends:
     /// `(P − 1) · message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
-    pub fn chain_us(&self, nodes: u64, bytes: u64, chunk: u64) -> f64 {
-        let chunk = chunk.clamp(1, bytes.max(1));
-        let pieces = bytes.div_ceil(chunk).max(1);
+    pub fn chain_us(&self, nodes: u64, bytes: u64, piece: u64) -> f64 {
+        let piece = piece.clamp(1, bytes.max(1));
+        let pieces = bytes.div_ceil(piece).max(1);
         let busy = match nodes {
             0..=2 => self.send_us.max(self.recv_us),
             _ => self.send_us + self.recv_us,
         };
-        let pace = busy.max(self.body_us(chunk) + self.gap_us);
+        let pace = busy.max(self.body_us(piece) + self.gap_us);
         let hops = nodes.saturating_sub(1) as f64;
         match nodes {
             0 | 1 => 0.0,
-            _ => hops * self.message_us(chunk) + (pieces - 1) as f64 * pace,
+            _ => hops * self.message_us(piece) + (pieces - 1) as f64 * pace,
         }
     }
 
     /// The piece, a power of two of at least 256 bytes or the whole message, with which the chain
     /// is fastest.
-    pub fn best_chunk(&self, nodes: u64, bytes: u64) -> u64 {
+    pub fn best_piece(&self, nodes: u64, bytes: u64) -> u64 {
         let mut best = bytes.max(1);
-        let mut chunk = 256;
-        while chunk < bytes {
-            if self.chain_us(nodes, bytes, chunk) < self.chain_us(nodes, bytes, best) {
-                best = chunk;
+        let mut piece = 256;
+        while piece < bytes {
+            if self.chain_us(nodes, bytes, piece) < self.chain_us(nodes, bytes, best) {
+                best = piece;
             }
-            chunk = chunk.saturating_mul(2);
+            piece = piece.saturating_mul(2);
         }
         best
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn each_algorithm_has_its_place() {
         let (small, large) = (64, 16 << 20);
-        let chain = |bytes| NET.chain_us(16, bytes, NET.best_chunk(16, bytes));
+        let chain = |bytes| NET.chain_us(16, bytes, NET.best_piece(16, bytes));
         let scatter = |bytes| NET.scatter_allgather_us(16, bytes, Allgather::Ring);
         assert!(NET.binomial_us(16, small) < chain(small));
         assert!(NET.binomial_us(16, small) < scatter(small));
@@ -251,7 +251,7 @@ mod tests {
         assert!(chain(large) < NET.binomial_us(16, large));
         assert!(NET.multicast_us(small, 1440) < NET.binomial_us(16, small));
         // The chain's best piece is neither the smallest nor the whole.
-        assert!((256..large).contains(&NET.best_chunk(16, large)));
-        assert_eq!(NET.best_chunk(16, 100), 100);
+        assert!((256..large).contains(&NET.best_piece(16, large)));
+        assert_eq!(NET.best_piece(16, 100), 100);
     }
 }

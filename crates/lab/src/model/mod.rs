@@ -3,15 +3,15 @@
 //! `coroot`, `loggp`, `lop` and `channel` are equations of typed parameters and know no testbed.
 //! `p1`, `p2` and `p4` are the testbeds: they take their values from the calibration, make the
 //! parameters for a size and a number of nodes, and add what an equation leaves out. `claims` lists
-//! the papers' results; `claim` sets them beside the models' and tells which of them were
-//! calibrated; `predict` makes tables for whatever is asked.
+//! the papers' results; `claim` sets one beside its model and tells whether it was calibrated;
+//! `predict` makes tables for whatever is asked.
 //!
 //! Times are microseconds in `f64`. Numbers of nodes that are no power of two, which P1 leaves
 //! out, take as many rounds as the next one.
 
 pub mod channel;
 pub mod claim;
-mod claims;
+pub mod claims;
 pub mod coroot;
 pub mod loggp;
 pub mod lop;
@@ -19,6 +19,7 @@ pub mod p1;
 pub mod p2;
 pub mod p4;
 pub mod predict;
+pub mod quantity;
 
 pub use channel::Channels;
 pub use claim::{Claim, Figure, Outcome, Says, Standing};
@@ -29,7 +30,8 @@ pub use lop::Lop;
 pub use p1::P1;
 pub use p2::P2;
 pub use p4::P4;
-pub use predict::{Grid, Prediction, Quantity, predict};
+pub use predict::{Grid, Prediction, predict};
+pub use quantity::Quantity;
 
 use fabricast_sim::topology::Topology;
 use fabricast_sim::workload::Costs;

@@ -1,7 +1,7 @@
 //! P1's testbed: the model's six times for any size and number of nodes, and messages that are
 //! larger than one buffer, which the paper measures and has no equation for.
 //!
-//! What the paper reports and the model does not know is listed in `claim::CLAIMS`.
+//! What the paper reports and the model does not know is listed in `claims::CLAIMS`.
 
 use std::time::Duration;
 

@@ -3,14 +3,14 @@
 //! A cell is calibrated if it is the very place of a claim that values were fitted to; all others
 //! are predictions.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::calibration::{Calibration, Testbed};
 
-use super::claim::{Outcome, outcomes};
+use super::claim::Outcome;
+use super::claims::outcomes;
 use super::p4::Broadcast;
+use super::quantity::Quantity;
 use super::{Allgather, Loggp, P1, P2, P4, Standing};
 
 /// What is asked for: every combination of nodes and sizes is a row.
@@ -46,37 +46,6 @@ impl Grid {
             per_node: 1,
             ways: vec![1, 2, 3, 7, 15],
         }
-    }
-}
-
-/// What a table is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Quantity {
-    /// When a broadcast has reached every receiver.
-    Latency,
-    /// How long the root is busy with each of many broadcasts.
-    Throughput,
-    /// Broadcasts made of messages, by LogGP.
-    Loggp,
-    /// The mean time of broadcasts over channels.
-    Broadcast,
-    /// A barrier.
-    Barrier,
-    /// A ping-pong to several and back, for each of them.
-    RoundTrip,
-}
-
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Quantity::Latency => "latency of a broadcast, µs (P1 section 7.1)",
-            Quantity::Throughput => "back to back: µs of the root for each (P1 section 7.2)",
-            Quantity::Loggp => "the same network in LogGP, µs",
-            Quantity::Broadcast => "back to back: mean µs of a broadcast (P4 section 6)",
-            Quantity::Barrier => "barrier, µs (P2 section 3, by LoP)",
-            Quantity::RoundTrip => "ping-pong to so many peers at once, µs for each (P2 section 2)",
-        })
     }
 }
 
@@ -215,9 +184,9 @@ impl Cells<'_> {
     fn loggp(&mut self, net: &Loggp, payload: u64) {
         for (nodes, bytes) in rows(self.grid) {
             let row = Row(Quantity::Loggp, nodes, bytes);
-            let chunk = net.best_chunk(nodes, bytes);
+            let piece = net.best_piece(nodes, bytes);
             self.us(row, "binomial", net.binomial_us(nodes, bytes));
-            self.us(row, "chain", net.chain_us(nodes, bytes, chunk));
+            self.us(row, "chain", net.chain_us(nodes, bytes, piece));
             let [doubling, ring] = [Allgather::RecursiveDoubling, Allgather::Ring]
                 .map(|a| net.scatter_allgather_us(nodes, bytes, a));
             self.us(row, "scatter+doubling", doubling);

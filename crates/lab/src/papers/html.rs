@@ -16,21 +16,25 @@ th:first-child,td:first-child,td.w,th.w{text-align:left}\
 svg{max-width:100%;height:auto}h2{margin-top:2em;border-bottom:2px solid #ddd}";
 
 const METHOD: &str = "\
-<p>Every experiment runs the protocol that also runs over UDP, on simulated hosts and switches under virtual time; a \
-scheme is a value and has no code of its own. <em>Original</em> and the <em>generic tree</em> are a binomial tree of \
-messages between two. Nothing is lost in these tests, virtual time has no noise, and the same command gives the same \
-numbers: where a paper takes thousands of samples, one run with its warm-ups says the same.</p>\
-<p>A host's processor is busy for each datagram that it sends or receives, by kind: a message to one host, a long message \
-(by rendezvous), a multicast, and a word (feedback without a payload, which the papers write into memory one-sidedly). \
-Switches pass a packet on as soon as it begins to arrive. These costs follow from the values below and from nothing \
-else: one set for all of P1, one for all of P4. A host looks for arrivals between any two packets that it sends.</p>\
-<p>What is modelled and not simulated: the rendezvous of long messages is a longer way; P4's other processes on a host are \
-served by shared memory, a time that is added; P4's checksum is computed and checked, its cost is charged to the root's \
-processor; one of P4's channels is taken by the verdict, which is not sent here, because the root is the manager.</p>\
-<p><b>held</b>: the simulation is within 10 % of the paper's number, or keeps its bound, and no value was fitted to it. \
-<b>calibrated</b>: it is, and values were fitted to this very number, so that agreement shows no more than that the \
-simulation is the model's equal. <b>not held</b>: it is not, and the reason is given. <b>open</b>: the text names no number. Of \
-the papers' plots only what their texts say is known.</p>";
+<p>Every experiment runs the protocol that also runs over UDP, on simulated hosts and switches \
+under virtual time; a scheme is a value and has no code of its own. <em>Original</em> and the \
+<em>generic tree</em> are a binomial tree of messages between two. Nothing is lost in these tests, \
+virtual time has no noise, and the same command gives the same numbers: where a paper takes \
+thousands of samples, one run with its warm-ups says the same.</p>\
+<p>A host's processor is busy for each datagram that it sends or receives, by kind: a message to \
+one host, a long message (by rendezvous), a multicast, and a word (feedback without a payload, \
+which the papers write into memory one-sidedly). Switches pass a packet on as soon as it begins to \
+arrive. These costs follow from the values below and from nothing else: one set for all of P1, one \
+for all of P4. A host looks for arrivals between any two packets that it sends.</p>\
+<p>What is modelled and not simulated: the rendezvous of long messages is a longer way; P4's other \
+processes on a host are served by shared memory, a time that is added; P4's checksum is computed \
+and checked, its cost is charged to the root's processor; one of P4's channels is taken by the \
+verdict, which is not sent here, because the root is the manager.</p>\
+<p><b>held</b>: the simulation is within 10 % of the paper's number, or keeps its bound, and no \
+value was fitted to it. <b>calibrated</b>: it is, and values were fitted to this very number, so \
+that agreement shows no more than that the simulation is the model's equal. <b>not held</b>: it is \
+not, and the reason is given. <b>open</b>: the text names no number. Of the papers' plots only \
+what their texts say is known.</p>";
 
 /// The whole report.
 pub fn report(studies: &[Study], quick: bool) -> String {
@@ -80,7 +84,8 @@ pub fn report(studies: &[Study], quick: bool) -> String {
 
 fn verdict_table(out: &mut String, verdicts: &[Verdict]) {
     out.push_str(
-        "<table><tr><th>claim</th><th class=w>result</th><th>paper</th><th>model</th><th>simulated</th>\
+        "<table><tr><th>claim</th><th \
+         class=w>result</th><th>paper</th><th>model</th><th>simulated</th>\
          <th class=w>verdict</th><th class=w>remark</th></tr>\n",
     );
     for v in verdicts {
@@ -92,7 +97,8 @@ fn verdict_table(out: &mut String, verdicts: &[Verdict]) {
         };
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td class=w>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"w {class}\">{}</td>\
+            "<tr><td>{}</td><td class=w>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"w \
+             {class}\">{}</td>\
              <td class=w>{}</td></tr>",
             v.claim.id,
             escaped(v.claim.text),
@@ -109,7 +115,8 @@ fn verdict_table(out: &mut String, verdicts: &[Verdict]) {
 fn calibration(out: &mut String, testbed: Testbed) {
     let _ = writeln!(
         out,
-        "<h2 id=\"calibration-{0}\">Calibration of {0}</h2><p>{1}</p>\n<table><tr><th>value</th><th></th>\
+        "<h2 id=\"calibration-{0}\">Calibration of \
+         {0}</h2><p>{1}</p>\n<table><tr><th>value</th><th></th>\
          <th class=w>kind</th><th class=w>origin</th><th class=w>calibrates</th></tr>",
         testbed.key(),
         escaped(testbed.title())
@@ -117,7 +124,8 @@ fn calibration(out: &mut String, testbed: Testbed) {
     for (name, v) in Calibration::of(testbed).values() {
         let _ = writeln!(
             out,
-            "<tr><td>{name}</td><td>{} {}</td><td class=w>{}</td><td class=w>{}</td><td class=w>{}</td></tr>",
+            "<tr><td>{name}</td><td>{} {}</td><td class=w>{}</td><td class=w>{}</td><td \
+             class=w>{}</td></tr>",
             v.value,
             v.unit,
             v.kind,

@@ -61,11 +61,11 @@ impl Bed {
 
     /// Broadcasts of one length by multicast.
     fn multicast(&self, scheme: &Scheme, bytes: u64, count: usize) -> Scenario {
-        let chunk = self.simulated.payload_bytes;
-        let mut s = self.equip(Scenario::bulk(self.hosts, bytes, chunk));
+        let payload_size = self.simulated.payload_bytes;
+        let mut s = self.equip(Scenario::bulk(self.hosts, bytes, payload_size));
         s.scheme = scheme.clone();
-        s.scheme.detect.ask_min = TIME_OUT;
-        s.scheme.detect.ask_max = TIME_OUT;
+        s.scheme.detect.rto_min = TIME_OUT;
+        s.scheme.detect.rto_max = TIME_OUT;
         s.streams[0].lens = vec![bytes; count];
         s.streams[0].start = START;
         s
@@ -73,8 +73,8 @@ impl Bed {
 
     /// Broadcasts of one length by messages along a binomial tree.
     fn binomial(&self, bytes: u64, count: usize) -> Scenario {
-        let chunk = bytes.clamp(64, MESSAGE_MAX) as u32;
-        let mut b = Baseline::new(Algorithm::Binomial, bytes, chunk);
+        let payload_size = bytes.clamp(64, MESSAGE_MAX) as u32;
+        let mut b = Baseline::new(Algorithm::Binomial, bytes, payload_size);
         b.lens = vec![bytes; count];
         b.segment = 0;
         b.start = START;
@@ -123,7 +123,7 @@ impl Bed {
     /// knows that all have them (P1.12, P4.11).
     pub fn each(&self, scheme: &Scheme, bytes: u64, count: usize) -> Result<f64, Failure> {
         // A scheme that synchronises ends with a synchronisation.
-        let round = match scheme.feedback.asked_only {
+        let round = match scheme.feedback.on_request_only {
             true => scheme.broadcasts as usize,
             false => 1,
         };
@@ -142,7 +142,7 @@ impl Bed {
         s.sends_at_once = usize::MAX; // what leaves together costs less
         s.groups.push(GroupPlan {
             members: (0..self.hosts).collect(),
-            chunk: self.simulated.payload_bytes,
+            payload_size: self.simulated.payload_bytes,
             start: 0,
         });
         let mut plan = BarrierPlan::new(0, vec![barrier; WARM_UPS + count]);
@@ -234,7 +234,7 @@ fn turn_us(mut s: Scenario, host: usize, count: usize) -> Result<f64, Failure> {
         _ => {
             s.groups.push(GroupPlan {
                 members: vec![0, host],
-                chunk: s.groups[0].chunk,
+                payload_size: s.groups[0].payload_size,
                 start: 0,
             });
             1

@@ -2,18 +2,15 @@
 //! every claim.
 //!
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
-//! [`Findings`]: tables, plots, and what it found of claims. All run the same protocol code and the same
-//! schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods,
+//! [`Findings`]: tables, plots, and what it found of claims. All run the same protocol code and the
+//! same schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods,
 //! `p1`, `p2` and `p4` the experiments, `verdict` sets what they found beside the paper and its
-//! model, `plot` and `html` show it.
-//! The papers are at hand as texts: of their plots only the numbers in the text can be compared.
-
-use serde::Serialize;
+//! model, `plot` and `html` show it. The papers are at hand as texts: of their plots only the
+//! numbers in the text can be compared.
 
 use crate::calibration::Testbed;
-use fabricast_sim::Failure;
-use fabricast_sim::parallel;
 
+mod experiment;
 pub mod html;
 pub mod lab;
 mod p1;
@@ -22,109 +19,9 @@ mod p4;
 pub mod plot;
 pub mod verdict;
 
+pub use experiment::{Effort, Experiment, Findings, Found, Live, Stopped, Study, Table};
 pub use plot::{Plot, Points, Series};
-use plot::{column, curve};
 pub use verdict::{Ruling, Verdict, verdicts};
-
-/// What a paper has measured, to be measured again.
-#[derive(Clone, Copy, Debug)]
-pub struct Experiment {
-    /// Its name; those of one paper begin with the paper's.
-    pub name: &'static str,
-    /// Whose.
-    pub testbed: Testbed,
-    /// What it is about.
-    pub title: &'static str,
-    /// Which figure or section of the paper.
-    pub reproduces: &'static str,
-    /// How it is measured here.
-    pub method: &'static str,
-    /// Runs it.
-    pub run: fn(&Effort<'_>) -> Result<Findings, Stopped>,
-}
-
-/// How much is run, by how many, and whether to go on.
-pub struct Effort<'a> {
-    /// Fewer sizes, nodes and repetitions, for tests.
-    pub quick: bool,
-    /// Simulations at once.
-    pub threads: usize,
-    /// Asked after each simulation.
-    pub go_on: &'a dyn Fn() -> bool,
-    /// Round trips of a real network, by rising numbers of peers, to be set beside the simulated
-    /// ones; there may be none.
-    pub live: &'a [Live],
-}
-
-/// Round trips to a number of peers at once, on a real network (P2.5).
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Live {
-    /// The peers.
-    pub peers: u64,
-    /// The shortest, in microseconds.
-    pub min_us: f64,
-    /// The mean.
-    pub mean_us: f64,
-    /// The mean of what sending to all of them took.
-    pub sending_us: f64,
-}
-
-/// Why there are no findings.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Stopped {
-    /// It was told not to go on.
-    Interrupted,
-    /// A simulation failed.
-    Failed(Failure),
-}
-
-impl From<Failure> for Stopped {
-    fn from(failure: Failure) -> Stopped {
-        Stopped::Failed(failure)
-    }
-}
-
-/// What an experiment has come to.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Findings {
-    /// For people.
-    pub tables: Vec<Table>,
-    /// Likewise.
-    pub plots: Vec<Plot>,
-    /// Numbers for claims.
-    pub found: Vec<Found>,
-}
-
-/// Words and numbers in rows.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Table {
-    /// What it shows, and in what.
-    pub title: String,
-    /// Names of the columns.
-    pub head: Vec<String>,
-    /// As many cells as there are names, each.
-    pub rows: Vec<Vec<String>>,
-}
-
-/// What was found of a claim.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Found {
-    /// The claim's name.
-    pub claim: &'static str,
-    /// The simulation's number.
-    pub number: f64,
-    /// What is to be known about it: why it is not the paper's, or what it hangs by.
-    pub remark: &'static str,
-}
-
-/// An experiment that has been run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Study {
-    /// Its name; see [`experiments`].
-    pub name: &'static str,
-    /// What it has come to.
-    pub findings: Findings,
-}
 
 /// The experiments of a paper, or of all.
 pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
@@ -153,61 +50,11 @@ pub fn run(
     experiments.iter().map(study).collect()
 }
 
-impl Effort<'_> {
-    /// The longer list, or the shorter one.
-    fn of<T: Copy>(&self, full: &[T], quick: &[T]) -> Vec<T> {
-        let list = if self.quick { quick } else { full };
-        list.to_vec()
-    }
-
-    /// Simulates for each item, several at once; the results in the items' order.
-    fn each<T: Sync, R: Send>(
-        &self,
-        items: &[T],
-        simulate: impl Fn(&T) -> Result<R, Failure> + Sync,
-    ) -> Result<Vec<R>, Stopped> {
-        let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
-        let mut stopped = None;
-        let job = |n: u64| simulate(&items[n as usize]);
-        parallel::jobs(items.len() as u64, self.threads, job, |n, result| {
-            match result {
-                Ok(result) => results[n as usize] = Some(result),
-                Err(failure) => stopped = Some(Stopped::Failed(failure)),
-            }
-            if stopped.is_none() && !(self.go_on)() {
-                stopped = Some(Stopped::Interrupted);
-            }
-            stopped.is_none()
-        });
-        match (stopped, results.into_iter().collect()) {
-            (None, Some(results)) => Ok(results),
-            (stopped, _) => Err(stopped.unwrap_or(Stopped::Interrupted)),
-        }
-    }
-}
-
-impl Table {
-    /// Without rows yet.
-    fn new(title: impl Into<String>, head: &[&str]) -> Table {
-        Table {
-            title: title.into(),
-            head: head.iter().map(|h| h.to_string()).collect(),
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row: what it is of, and numbers.
-    fn row(&mut self, of: impl ToString, numbers: impl IntoIterator<Item = f64>) {
-        let numbers = numbers.into_iter().map(|n| format!("{n:.2}"));
-        self.rows
-            .push(std::iter::once(of.to_string()).chain(numbers).collect());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::claim::{Figure, claims};
+    use crate::model::claim::Figure;
+    use crate::model::claims::claims;
 
     #[test]
     fn experiments_have_names_of_their_own() {

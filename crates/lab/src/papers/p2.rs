@@ -8,10 +8,9 @@ use crate::model::P2;
 use crate::model::lop::fit_line;
 use fabricast_sim::Failure;
 
+use super::experiment::{Effort, Experiment, Findings, Found, Live, Stopped, Table};
 use super::lab::Bed;
-use super::{
-    Effort, Experiment, Findings, Found, Live, Plot, Points, Stopped, Table, column, curve,
-};
+use super::plot::{Plot, Points, column, curve};
 
 /// P2's experiments, in the paper's order.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -20,7 +19,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P2,
         title: "RTT(P): one node tells P others, each of which answers",
         reproduces: "figures 2 and 3, section 2.1",
-        method: "Barriers by a central counter, back to back: their period is the 1:P and P:1 ping-pong of its root with all others. The \
+        method: "Barriers by a central counter, back to back: their period is the 1:P and P:1 \
+             ping-pong of its root with all others. The \
                  mean of each; virtual time has no other minimum.",
         run: ping_pong,
     },
@@ -37,7 +37,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P2,
         title: "The library's barrier, n = 1 and the best n, by nodes",
         reproduces: "figures 6 and 7, section 4.1",
-        method: "As before. The library's is n = 1 that finds its partners in each round (calibrated). The best n is that of the \
+        method: "As before. The library's is n = 1 that finds its partners in each round \
+             (calibrated). The best n is that of the \
                  runs, as P2's tuning would find it.",
         run: beside_library,
     },
@@ -45,8 +46,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         name: "p2-others",
         testbed: Testbed::P2,
         title: "n = 1 beside the other barriers, by nodes",
-        reproduces: "section 1.1 (P2.6), where the paper cites a survey",
-        method: "As before. What multicasts costs as much as a word here, for the paper's network has none that is measured.",
+        reproduces: "section 1.1 (P2.6), where the paper cites an overview",
+        method: "As before. What multicasts costs as much as a word here, for the paper's network \
+             has none that is measured.",
         run: beside_others,
     },
 ];
@@ -299,7 +301,8 @@ fn beside_library(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     })
 }
 
-const REMARK_40: &str = "more than the model's 1.40, by n = 3: words that leave one after another arrive so, and are less in each other's way than \
+const REMARK_40: &str = "more than the model's 1.40, by n = 3: words that leave one after another \
+     arrive so, and are less in each other's way than \
                          L(p) has it, which is of words that arrive at once; n = 1 is the model's";
 
 fn beside_others(effort: &Effort<'_>) -> Result<Findings, Stopped> {

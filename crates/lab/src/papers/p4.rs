@@ -9,8 +9,9 @@ use crate::model::P4;
 use crate::model::p4::Broadcast;
 use fabricast_sim::Failure;
 
+use super::experiment::{Effort, Experiment, Findings, Found, Stopped, Table};
 use super::lab::{Bed, WARM_UPS};
-use super::{Effort, Experiment, Findings, Found, Plot, Points, Stopped, Table, column, curve};
+use super::plot::{Plot, Points, column, curve};
 
 /// P4's experiments, in the paper's order.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -19,9 +20,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P4,
         title: "128 processes on 32 nodes, by size",
         reproduces: "figure 5, section 6.1",
-        method: "Warm-ups, then broadcasts back to back; the mean of each. From 16 KB on nothing is copied and each broadcast waits \
-                 for its synchronisation. Two buffers stand for libraries that synchronise each time. The hand-over to \
-                 the other three processes of a node is added.",
+        method: "Warm-ups, then broadcasts back to back; the mean of each. From 16 KB on nothing \
+             is copied and each broadcast waits for its synchronisation. Two buffers stand for \
+             libraries that synchronise each time. The hand-over to the other three processes of a \
+             node is added.",
         run: by_size,
     },
     Experiment {
@@ -37,7 +39,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P4,
         title: "8 bytes on 8 nodes, by the number of channels",
         reproduces: "figure 7, section 6.3",
-        method: "As before, one process on each node. One of the channels is the verdict's (calibrated), so that C of them \
+        method: "As before, one process on each node. One of the channels is the verdict's \
+             (calibrated), so that C of them \
                  synchronise once in C - 1 broadcasts; the last column has all C for broadcasts.",
         run: by_channels,
     },
@@ -46,7 +49,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P4,
         title: "What reliability costs, by size",
         reproduces: "figure 8, section 6.4",
-        method: "8 nodes, 16 channels, with and without the additive checksum, which is in the datagrams and is checked; what it \
+        method: "8 nodes, 16 channels, with and without the additive checksum, which is in the \
+             datagrams and is checked; what it \
                  costs the root's processor is the calibration's.",
         run: reliability,
     },
@@ -169,9 +173,10 @@ fn by_size(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p4-generic",
                 number: eight[3] / eight[0],
-                remark: "back to back, as the paper measures, generic broadcasts overlap and are held up only by the root's five \
-                         messages; what one costs LA-MPI's processors is not in the text, and the 1 us that is assumed is too little \
-                         (with 1.5 us it would hold); from 1 KB on the tree is far behind in any case",
+                remark: "back to back, as the paper measures, generic broadcasts overlap and are \
+                     held up only by the root's five messages; what one costs LA-MPI's processors \
+                     is not in the text, and the 1 us that is assumed is too little (with 1.5 us \
+                     it would hold); from 1 KB on the tree is far behind in any case",
             },
             Found {
                 claim: "p4-two-buffers",
@@ -230,7 +235,8 @@ fn by_nodes(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p4-256",
                 number: at(64)[2],
-                remark: "3.82 us of it are the hand-over on the host, fitted to this number and added",
+                remark: "3.82 us of it are the hand-over on the host, fitted to this number and \
+                     added",
             },
             Found {
                 claim: "p4-growth",
@@ -292,14 +298,16 @@ fn by_channels(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             found(
                 "p4-channels-2",
                 two,
-                "17.1, 4.3 and 13 us fit together only if 2 channels pay a synchronisation for each broadcast and 16 one for \
+                "17.1, 4.3 and 13 us fit together only if 2 channels pay a synchronisation for \
+                 each broadcast and 16 one for \
                  fifteen; with both channels for broadcasts, see the table",
             ),
             found("p4-channels-16", sixteen, ""),
             found(
                 "p4-synchronisation",
                 (two - sixteen) / (1.0 - 1.0 / 15.0),
-                "from the two numbers above, as the paper has it; here the root is its own manager: no verdict is sent, but the \
+                "from the two numbers above, as the paper has it; here the root is its own \
+                 manager: no verdict is sent, but the \
                  last broadcast has to arrive before anybody answers (calibrated as a whole)",
             ),
         ],
@@ -351,7 +359,8 @@ fn reliability(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p4-reliability-large",
                 number: at(64 << 10)[2] / at(64 << 10)[0],
-                remark: "at the 300 MB/s that are assumed for the paper's checksum; less than in the model, because the network card \
+                remark: "at the 300 MB/s that are assumed for the paper's checksum; less than in \
+                     the model, because the network card \
                          is at work meanwhile",
             },
         ],

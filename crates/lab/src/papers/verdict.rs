@@ -6,9 +6,10 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::calibration::{Calibration, Testbed};
-use crate::model::claim::{Claim, Figure, Says, Standing, claims};
+use crate::model::claim::{Claim, Figure, Says, Standing};
+use crate::model::claims::claims;
 
-use super::{Found, Study};
+use super::experiment::{Found, Study};
 
 /// Whether the simulation agrees with the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

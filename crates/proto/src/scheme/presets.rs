@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{Checksum, How, Scheme, Told};
+use super::{Checksum, FeedbackTopology, How, Scheme};
 
 /// A scheme that can be named: its name, what it is, where it comes from.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,8 @@ pub const PRESETS: [Preset; 17] = [
     },
     Preset {
         name: "window",
-        about: "a window of packets, each acknowledged by everybody; the root notices losses (P1.3)",
+        about: "a window of packets, each acknowledged by everybody; the sender notices losses \
+             (P1.3)",
     },
     Preset {
         name: "coroot(N)",
@@ -61,7 +62,7 @@ pub const PRESETS: [Preset; 17] = [
     },
     Preset {
         name: "sums",
-        about: "modifier: different losses are mended by sums of packets",
+        about: "modifier: one XOR repair packet mends different losses",
     },
     Preset {
         name: "blocks",
@@ -69,19 +70,22 @@ pub const PRESETS: [Preset; 17] = [
     },
     Preset {
         name: "piggyback",
-        about: "modifier: acknowledgements wait 2 ms to ride on what goes the same way (P1.6)",
+        about: "modifier: acknowledgements wait 2 ms to be piggybacked on what goes the same way \
+             (P1.6)",
     },
     Preset {
         name: "credits",
-        about: "modifier: receivers divide their buffers among all roots (P1.10)",
+        about: "modifier: receivers divide their buffers among all senders (P1.10)",
     },
     Preset {
         name: "copied(N)",
-        about: "modifier: objects of at most N bytes are copied, and their sender is done (P1.7, P4.8)",
+        about: "modifier: objects of at most N bytes are copied, and their sender is done (P1.7, \
+             P4.8)",
     },
     Preset {
         name: "additive",
-        about: "modifier: datagrams carry the sum of their words, and what is damaged is lost (P4.4)",
+        about: "modifier: datagrams carry the sum of their words, and what is damaged is lost \
+             (P4.4)",
     },
     Preset {
         name: "crc32c",
@@ -97,7 +101,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// How long an acknowledgement waits to ride on something: less than senders wait before they ask.
+/// How long an acknowledgement waits to be piggybacked: less than senders wait before they ask.
 const PIGGYBACK: Duration = ms(2);
 /// Fan-out of the tree in which a synchronisation is combined.
 const SYNC_FANOUT: u32 = 2;
@@ -107,15 +111,15 @@ impl Scheme {
     fn patient() -> Scheme {
         let mut s = Scheme::auto();
         s.feedback.turn = us(20);
-        s.feedback.crowd = u32::MAX;
+        s.feedback.suppress_above = u32::MAX;
         s.detect.reorder_min = ms(2);
-        s.detect.ask_min = ms(10);
-        s.detect.tail_min = s.detect.ask_min;
+        s.detect.rto_min = ms(10);
+        s.detect.tail_min = s.detect.rto_min;
         s
     }
 
-    /// P1.3: the root keeps a window of packets; every receiver acknowledges each of them; what is
-    /// not acknowledged in time is sent again to those that have not.
+    /// P1.3: the sender keeps a window of packets; every receiver acknowledges each of them; what
+    /// is not acknowledged in time is sent again to those that have not.
     pub fn acknowledged() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = 1;
@@ -125,7 +129,7 @@ impl Scheme {
         s.feedback.turn = Duration::ZERO;
         s.detect.by_sender = true;
         s.repair.how = How::Unicast;
-        s.repair.gather = Duration::ZERO;
+        s.repair.nack_delay = Duration::ZERO;
         s.window = 64;
         s
     }
@@ -137,17 +141,17 @@ impl Scheme {
         s
     }
 
-    /// P1.4: so many delivery groups, the root's own among them.
+    /// P1.4: so many delivery groups, the sender's own among them.
     pub fn coroot(groups: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
-        s.told = Told::Coroots(groups);
+        s.topology = FeedbackTopology::Coroots(groups);
         s
     }
 
     /// P1.5: acknowledgements go up a tree; repairs go to whole sub-trees.
     pub fn tree(fanout: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
-        s.told = Told::Tree(fanout);
+        s.topology = FeedbackTopology::Tree(fanout);
         s
     }
 
@@ -155,8 +159,8 @@ impl Scheme {
     /// what is missing, not, as there, everything since the last synchronisation.)
     pub fn channels(channels: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
-        s.told = Told::Tree(SYNC_FANOUT);
-        s.feedback.asked_only = true;
+        s.topology = FeedbackTopology::Tree(SYNC_FANOUT);
+        s.feedback.on_request_only = true;
         s.detect.by_sender = false;
         s.repair.how = How::Multicast;
         s.broadcasts = channels;
@@ -171,7 +175,7 @@ impl Scheme {
         s.feedback.every = u32::MAX;
         s.feedback.delay_max = ms(1000);
         s.repair.how = How::Unicast;
-        s.repair.gather = Duration::ZERO;
+        s.repair.nack_delay = Duration::ZERO;
         s
     }
 
@@ -187,8 +191,8 @@ impl Scheme {
         self.aggregate(every)
     }
 
-    /// P1.6: an acknowledgement rides on whatever goes to the same node, or goes by itself after a
-    /// while.
+    /// P1.6: an acknowledgement is piggybacked on whatever goes to the same node, or goes by itself
+    /// after a while.
     pub fn piggyback(mut self) -> Scheme {
         self.feedback.piggyback = PIGGYBACK;
         self.feedback.delay_max = self.feedback.delay_max.max(PIGGYBACK);
@@ -225,7 +229,8 @@ impl fmt::Display for UnknownScheme {
         let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
         write!(
             f,
-            "no scheme '{}': one base and modifiers joined by '+', such as coroot(2)+aggregate(10), with N of 1 or more, of {}",
+            "no scheme '{}': one base and modifiers joined by '+', such as \
+             coroot(2)+aggregate(10), with N of 1 or more, of {}",
             self.part,
             names.join(", ")
         )
@@ -268,8 +273,8 @@ impl FromStr for Scheme {
                     let mut s = s.unwrap_or_else(Scheme::acknowledged);
                     s.repair.how = match word {
                         "multicast" => How::Multicast,
-                        "sums" => How::Sums,
-                        _ => How::Blocks,
+                        "sums" => How::Xor,
+                        _ => How::Parity,
                     };
                     s
                 }

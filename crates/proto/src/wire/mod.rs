@@ -4,20 +4,21 @@
 //!
 //! A datagram is one [`Header`] and one or more frames. Numbers are big-endian.
 
+mod ranges;
 mod read;
 mod write;
 
-pub use read::{Datagram, DecodeError, Frames, Ranges, decode, source};
+pub use ranges::{RANGE_LEN, Ranges};
+pub use read::{Datagram, DecodeError, Frames, decode, source};
 pub use write::{
-    put_check, put_coded, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack,
-    put_query, put_reply, put_sync, put_word, set_check,
+    put_check, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack, put_query,
+    put_reply, put_sync, put_word, put_xor, set_check,
 };
 
-use crate::barrier::{Barrier, Reached};
 use crate::id::{GroupId, NodeId, Session};
-use crate::scheme::Checksum;
+use crate::repair::XorSources;
+use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
-use crate::sum::Sources;
 
 /// The version that this code speaks.
 pub const VERSION: u8 = 1;
@@ -31,8 +32,6 @@ pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
 pub const CHECK_LEN: usize = 8;
 /// Length of a feedback frame without its ranges, in bytes.
 pub const FEEDBACK_LEN: usize = 44;
-/// Length of one range of a feedback frame, in bytes.
-pub const RANGE_LEN: usize = 4;
 /// Length of a sync frame, in bytes.
 pub const SYNC_LEN: usize = 16;
 /// Length of a probe without padding and of a probe's answer, in bytes.
@@ -49,13 +48,13 @@ pub mod kind {
     pub const DATA: u8 = 1;
     /// What a receiver has, lacks and can take.
     pub const FEEDBACK: u8 = 2;
-    /// What the root has sent; asks for feedback.
+    /// What the sender has sent; asks for feedback.
     pub const SYNC: u8 = 3;
     /// Tries a path at full datagram size.
     pub const PROBE: u8 = 4;
     /// Answers a probe.
     pub const PROBE_ACK: u8 = 5;
-    /// The sum of several packets of a broadcast.
+    /// An XOR repair packet: the exclusive or of several packets of a broadcast.
     pub const CODED: u8 = 6;
     /// How far a node has come with the barriers of a group.
     pub const WORD: u8 = 7;
@@ -77,17 +76,17 @@ pub mod kind {
 pub mod flag {
     /// Data, coded: every receiver is to answer with feedback at its turn. Parity: those that still
     /// lack packets of the block. Word: the receiver is to answer with its own.
-    pub const ASK: u8 = 1;
+    pub const ACK_REQUEST: u8 = 1;
     /// Data: sent before, to somebody.
     pub const REPAIR: u8 = 2;
-    /// Data: sent again by another node than the stream's root.
+    /// Data: sent again by another node than the stream's sender.
     pub const RELAYED: u8 = 4;
     /// Data: the operation's last packet.
     pub const LAST: u8 = 8;
-    /// Feedback: data has been received, so that the fields about the newest flight mean something.
-    pub const FLIGHT: u8 = 1;
-    /// Feedback: it rides on a datagram that others receive, too.
-    pub const RIDES: u8 = 2;
+    /// Feedback: data has been received, so that the fields about the newest burst mean something.
+    pub const BURST: u8 = 1;
+    /// Feedback: piggybacked on a datagram that others receive, too.
+    pub const PIGGYBACKED: u8 = 2;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the probe names the only node that is to answer.
@@ -104,12 +103,25 @@ pub mod flag {
     pub const CRC32C: u8 = 2;
 }
 
+/// What each datagram carries to prove that it is as it was sent. Of a datagram whose proof fails
+/// nothing is believed, not even its number: it is lost (P4.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksum {
+    /// Nothing: what the network checks by itself is enough.
+    None,
+    /// The sum of its 32-bit words. It misses words that have changed places, and changes that
+    /// cancel out.
+    Additive,
+    /// CRC-32C (Castagnoli).
+    Crc32c,
+}
+
 /// What every datagram starts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Number of the sender's flight (a burst of at most [`crate::limits::FLIGHT_PACKETS`] data
+    /// Number of the sender's burst (at most [`crate::limits::BURST_PACKETS`] data
     /// packets), modulo 2^16; echoed by feedback.
-    pub flight: u16,
+    pub burst: u16,
     /// Who sends it.
     pub source: NodeId,
     /// To which session it belongs.
@@ -141,8 +153,8 @@ impl Check {
 pub enum Frame<'a> {
     /// See [`Data`].
     Data(Data<'a>),
-    /// See [`Coded`].
-    Coded(Coded<'a>),
+    /// See [`XorRepair`].
+    Xor(XorRepair<'a>),
     /// See [`Parity`].
     Parity(Parity<'a>),
     /// See [`Feedback`].
@@ -164,13 +176,13 @@ pub enum Frame<'a> {
 /// One packet of a broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data<'a> {
-    /// Group that it was sent to; the stream is named by group and root.
+    /// Group that it was sent to; the stream is named by group and sender.
     pub group: GroupId,
     /// Whose packet it is.
     pub origin: Origin,
-    /// Sequence number of this packet; its bytes start at `(seq - op) * chunk`.
+    /// Sequence number of this packet; its bytes start at `(seq - op) * payload_size`.
     pub seq: Seq,
-    /// [`flag::ASK`], [`flag::REPAIR`], [`flag::RELAYED`], [`flag::LAST`].
+    /// [`flag::ACK_REQUEST`], [`flag::REPAIR`], [`flag::RELAYED`], [`flag::LAST`].
     pub flags: u8,
     /// The bytes.
     pub payload: &'a [u8],
@@ -181,18 +193,18 @@ pub struct Data<'a> {
 pub enum Origin {
     /// The source's, and the operation is named by the sequence number of its first packet.
     Source(Seq),
-    /// This root's, and the source repairs for it ([`flag::RELAYED`]).
-    Root(NodeId),
+    /// The source repairs for this sender ([`flag::RELAYED`]).
+    Relayed(NodeId),
 }
 
-/// The sum of several packets of a broadcast, which have all been sent before.
+/// An XOR repair packet: the exclusive or of several packets of a broadcast, all sent before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Coded<'a> {
+pub struct XorRepair<'a> {
     /// Group that it was sent to.
     pub group: GroupId,
     /// Which packets.
-    pub sources: Sources,
-    /// [`flag::ASK`].
+    pub sources: XorSources,
+    /// [`flag::ACK_REQUEST`].
     pub flags: u8,
     /// Their exclusive or; as long as the longest.
     pub payload: &'a [u8],
@@ -209,7 +221,7 @@ pub struct Parity<'a> {
     pub packets: u8,
     /// Which parity packet, less than [`crate::limits::PARITIES_MAX`].
     pub index: u8,
-    /// [`flag::ASK`].
+    /// [`flag::ACK_REQUEST`].
     pub flags: u8,
     /// Its bytes.
     pub payload: &'a [u8],
@@ -220,31 +232,31 @@ pub struct Parity<'a> {
 pub struct Feedback<'a> {
     /// Group of the stream.
     pub group: GroupId,
-    /// Root of the stream.
-    pub root: NodeId,
+    /// Sender of the stream.
+    pub sender: NodeId,
     /// Everything before this has been placed.
     pub cum: Seq,
     /// Everything before this has been placed here and by all who report to this node.
-    pub below: Seq,
-    /// The root may send what lies before this; equal to `cum` is a closed window: the receiver
+    pub cum_subtree: Seq,
+    /// The sender may send what lies before this; equal to `cum` is a closed window: the receiver
     /// has not posted what comes next and cannot hold it.
     pub limit: Seq,
     /// Everything before this is known to have been sent.
     pub high: Seq,
-    /// Data packets not marked [`flag::REPAIR`] that had been received before the newest flight,
+    /// Data packets not marked [`flag::REPAIR`] that had been received before the newest burst,
     /// modulo 2^32.
     pub received: u32,
-    /// When the first packet of the newest flight arrived, by the receiver's clock in µs, modulo
+    /// When the first packet of the newest burst arrived, by the receiver's clock in µs, modulo
     /// 2^32.
     pub arrived_us: u32,
     /// How long the receiver waited from then until this was sent, in µs.
     pub held_us: u32,
-    /// The newest flight of the root's that has arrived.
-    pub flight: u16,
-    /// [`flag::FLIGHT`], [`flag::RIDES`].
+    /// The newest burst of the sender's that has arrived.
+    pub burst: u16,
+    /// [`flag::BURST`], [`flag::PIGGYBACKED`].
     pub flags: u8,
-    /// What is missing, here or below, between `below` and `high`, in rising order; cut off at
-    /// [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
+    /// What is missing, here or in the sub-tree, between `cum_subtree` and `high`, in rising order;
+    /// cut off at [`crate::limits::RANGES_MAX`], and then only complete up to the last range.
     pub missing: Ranges<'a>,
 }
 
@@ -253,8 +265,8 @@ pub struct Feedback<'a> {
 pub struct Sync {
     /// Group of the stream.
     pub group: GroupId,
-    /// Root of the stream; the source is the root or a co-root.
-    pub root: NodeId,
+    /// Sender of the stream; the source is the sender or a co-root.
+    pub sender: NodeId,
     /// Everything before this has been sent.
     pub next: Seq,
 }
@@ -264,7 +276,7 @@ pub struct Sync {
 pub struct Probe {
     /// Group whose path is tried.
     pub group: GroupId,
-    /// Told back in the answer.
+    /// Echoed in the answer.
     pub nonce: u32,
     /// [`flag::MULTICAST`], [`flag::ALONE`].
     pub flags: u8,
@@ -284,7 +296,7 @@ pub struct Word {
     pub heard: Option<Reached>,
     /// What the last barrier that it has entered is; none before the first.
     pub barrier: Option<Barrier>,
-    /// [`flag::ASK`], [`flag::ENDED`].
+    /// [`flag::ACK_REQUEST`], [`flag::ENDED`].
     pub flags: u8,
 }
 
@@ -296,7 +308,7 @@ pub struct Query {
     pub group: GroupId,
     /// Asks about the operation of the receiver's own stream that contains this packet.
     pub seq: Seq,
-    /// Told back in the reply.
+    /// Echoed in the reply.
     pub nonce: u64,
 }
 

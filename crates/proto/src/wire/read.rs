@@ -2,17 +2,17 @@
 
 use core::fmt;
 
+use super::ranges::Ranges;
 use super::{
-    CHECK_LEN, Check, Coded, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
+    CHECK_LEN, Check, Checksum, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
     Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION,
-    WORD_LEN, Word, flag, kind,
+    WORD_LEN, Word, XorRepair, flag, kind,
 };
-use crate::barrier::{Barrier, Reached};
 use crate::id::{GroupId, NodeId, Session};
 use crate::limits;
-use crate::scheme::Checksum;
+use crate::repair::XorSources;
+use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
-use crate::sum::Sources;
 
 /// Why a datagram was refused. Refused datagrams are counted and dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub enum DecodeError {
     /// A check frame of a kind that this version does not know.
     Check,
     /// A coded frame that names fewer than two packets or too many, or not in the one way to do so.
-    Sources,
+    XorSources,
     /// A parity frame of a block that cannot be.
     Block,
     /// A word of a barrier that cannot be, or with more rounds than there are.
@@ -56,7 +56,7 @@ impl fmt::Display for DecodeError {
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
             DecodeError::Check => "unknown checksum",
-            DecodeError::Sources => "impossible list of packets in a coded frame",
+            DecodeError::XorSources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
             DecodeError::Word => "impossible barrier in a word",
             DecodeError::Query => "impossible query or reply",
@@ -151,7 +151,7 @@ fn header(bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     }
     let body = bytes.get(header_len..).ok_or(DecodeError::Short)?;
     let header = Header {
-        flight: u16_at(fixed, 2),
+        burst: u16_at(fixed, 2),
         source: NodeId(u32_at(fixed, 4)),
         session: Session(u64::from(u32_at(fixed, 8)) << 32 | u64::from(u32_at(fixed, 12))),
     };
@@ -243,68 +243,22 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
                 group: GroupId(u32_at(f, 4)),
                 origin: match flags & flag::RELAYED {
                     0 => Origin::Source(Seq(u32_at(f, 8))),
-                    _ => Origin::Root(NodeId(u32_at(f, 8))),
+                    _ => Origin::Relayed(NodeId(u32_at(f, 8))),
                 },
                 seq: Seq(u32_at(f, 12)),
                 flags,
                 payload,
             })
         }
-        kind::CODED => {
-            let (f, payload) = fixed::<DATA_LEN>(f)?;
-            let sources = Sources::read(Seq(u32_at(f, 12)), u32_at(f, 8));
-            Frame::Coded(Coded {
-                group: GroupId(u32_at(f, 4)),
-                sources: sources.ok_or(DecodeError::Sources)?,
-                flags,
-                payload,
-            })
-        }
-        kind::PARITY => {
-            let (f, payload) = fixed::<DATA_LEN>(f)?;
-            let (packets, index) = (f[8], f[9]);
-            let block = (2..=limits::BLOCK_PACKETS).contains(&u32::from(packets));
-            if !block || index >= limits::PARITIES_MAX || u16_at(f, 10) != 0 {
-                return Err(DecodeError::Block);
-            }
-            Frame::Parity(Parity {
-                group: GroupId(u32_at(f, 4)),
-                first: Seq(u32_at(f, 12)),
-                packets,
-                index,
-                flags,
-                payload,
-            })
-        }
-        kind::FEEDBACK => {
-            let (f, rest) = fixed::<FEEDBACK_LEN>(f)?;
-            let count = usize::from(u16_at(f, 42));
-            exactly(FEEDBACK_LEN + RANGE_LEN * count)?;
-            let (cum, below) = (Seq(u32_at(f, 12)), Seq(u32_at(f, 16)));
-            let missing = Ranges { at: below, rest };
-            let feedback = Feedback {
-                group: GroupId(u32_at(f, 4)),
-                root: NodeId(u32_at(f, 8)),
-                cum,
-                below,
-                limit: Seq(u32_at(f, 20)),
-                high: Seq(u32_at(f, 24)),
-                received: u32_at(f, 28),
-                arrived_us: u32_at(f, 32),
-                held_us: u32_at(f, 36),
-                flight: u16_at(f, 40),
-                flags,
-                missing,
-            };
-            check_feedback(&feedback, count)?;
-            Frame::Feedback(feedback)
-        }
+        kind::CODED => Frame::Xor(xor_repair(f, flags)?),
+        kind::PARITY => Frame::Parity(parity(f, flags)?),
+        kind::FEEDBACK => Frame::Feedback(feedback(f, flags)?),
         kind::SYNC => {
             exactly(SYNC_LEN)?;
             let (f, _) = fixed::<SYNC_LEN>(f)?;
             Frame::Sync(Sync {
                 group: GroupId(u32_at(f, 4)),
-                root: NodeId(u32_at(f, 8)),
+                sender: NodeId(u32_at(f, 8)),
                 next: Seq(u32_at(f, 12)),
             })
         }
@@ -348,6 +302,65 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
     Ok((frame, rest))
 }
 
+/// An XOR repair packet, of a frame with these flags.
+fn xor_repair(f: &[u8], flags: u8) -> Result<XorRepair<'_>, DecodeError> {
+    let (f, payload) = fixed::<DATA_LEN>(f)?;
+    let sources = XorSources::read(Seq(u32_at(f, 12)), u32_at(f, 8));
+    Ok(XorRepair {
+        group: GroupId(u32_at(f, 4)),
+        sources: sources.ok_or(DecodeError::XorSources)?,
+        flags,
+        payload,
+    })
+}
+
+/// A parity packet, of a frame with these flags.
+fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
+    let (f, payload) = fixed::<DATA_LEN>(f)?;
+    let (packets, index) = (f[8], f[9]);
+    let block = (2..=limits::BLOCK_PACKETS).contains(&u32::from(packets));
+    if !block || index >= limits::PARITIES_MAX || u16_at(f, 10) != 0 {
+        return Err(DecodeError::Block);
+    }
+    Ok(Parity {
+        group: GroupId(u32_at(f, 4)),
+        first: Seq(u32_at(f, 12)),
+        packets,
+        index,
+        flags,
+        payload,
+    })
+}
+
+/// Feedback, of a frame with these flags.
+fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
+    let (f, rest) = fixed::<FEEDBACK_LEN>(frame)?;
+    let count = usize::from(u16_at(f, 42));
+    if frame.len() != FEEDBACK_LEN + RANGE_LEN * count {
+        return Err(DecodeError::FrameLength);
+    }
+    let (cum, cum_subtree) = (Seq(u32_at(f, 12)), Seq(u32_at(f, 16)));
+    let feedback = Feedback {
+        group: GroupId(u32_at(f, 4)),
+        sender: NodeId(u32_at(f, 8)),
+        cum,
+        cum_subtree,
+        limit: Seq(u32_at(f, 20)),
+        high: Seq(u32_at(f, 24)),
+        received: u32_at(f, 28),
+        arrived_us: u32_at(f, 32),
+        held_us: u32_at(f, 36),
+        burst: u16_at(f, 40),
+        flags,
+        missing: Ranges {
+            at: cum_subtree,
+            rest,
+        },
+    };
+    check_feedback(&feedback, count)?;
+    Ok(feedback)
+}
+
 /// The part of a frame that its kind always has, and the rest.
 #[inline(always)]
 fn fixed<const N: usize>(f: &[u8]) -> Result<(&[u8; N], &[u8]), DecodeError> {
@@ -374,7 +387,7 @@ fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
     // Before the first barrier there is no round.
     let known = barrier.is_some() || (code == (0, 0) && at.round == 0);
     let zeros = f[21] == 0 && (echo || heard == none);
-    let flagged = flags & !(flag::ASK | flag::ECHO | flag::ENDED) == 0;
+    let flagged = flags & !(flag::ACK_REQUEST | flag::ECHO | flag::ENDED) == 0;
     (known && zeros && flagged).then_some(Word {
         group: GroupId(u32_at(f, 4)),
         at,
@@ -411,13 +424,13 @@ fn reply(f: &[u8; QUERY_LEN], flags: u8) -> Option<Reply> {
 
 fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
     let near = |s: Seq| s.within(f.cum, limits::WINDOW_MAX + 1);
-    let below = f.cum.within(f.below, limits::WINDOW_MAX + 1);
+    let subtree = f.cum.within(f.cum_subtree, limits::WINDOW_MAX + 1);
     // What somebody below can take may lie before what this node has.
-    let limit = f.limit.within(f.below, 2 * limits::WINDOW_MAX + 1);
-    if count > limits::RANGES_MAX || !limit || !near(f.high) || !below {
+    let limit = f.limit.within(f.cum_subtree, 2 * limits::WINDOW_MAX + 1);
+    if count > limits::RANGES_MAX || !limit || !near(f.high) || !subtree {
         return Err(DecodeError::Ranges);
     }
-    let span = f.high.from(f.below) as u32;
+    let span = f.high.from(f.cum_subtree) as u32;
     let mut used = 0u32;
     for r in f.missing.rest.as_chunks::<RANGE_LEN>().0 {
         let len = u32::from(u16_at(r, 2));
@@ -427,37 +440,4 @@ fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
         }
     }
     Ok(())
-}
-
-/// Missing ranges of a checked feedback frame: first sequence number and length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ranges<'a> {
-    at: Seq,
-    rest: &'a [u8],
-}
-
-impl Ranges<'_> {
-    /// No ranges.
-    pub const NONE: Ranges<'static> = Ranges {
-        at: Seq(0),
-        rest: &[],
-    };
-
-    /// Whether nothing is missing.
-    pub fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-}
-
-impl Iterator for Ranges<'_> {
-    type Item = (Seq, u32);
-
-    fn next(&mut self) -> Option<(Seq, u32)> {
-        let (r, rest) = self.rest.split_first_chunk::<RANGE_LEN>()?;
-        let first = self.at + u32::from(u16_at(r, 0));
-        let len = u32::from(u16_at(r, 2));
-        self.at = first + len;
-        self.rest = rest;
-        Some((first, len))
-    }
 }

@@ -24,7 +24,7 @@ fn vector(name: &str) -> Vec<u8> {
 }
 
 const HEADER: Header = Header {
-    flight: 0x0102,
+    burst: 0x0102,
     source: NodeId(3),
     session: Session(0x1122_3344_5566_7788),
 };
@@ -56,7 +56,7 @@ fn data_vector() {
         GroupId(7),
         Origin::Source(op),
         seq,
-        flag::ASK | flag::REPAIR,
+        flag::ACK_REQUEST | flag::REPAIR,
         5,
     );
     b.extend_from_slice(b"hello");
@@ -72,25 +72,25 @@ fn data_vector() {
 
 #[test]
 fn coded_vector() {
-    let mut sources = Sources::new(Seq(0xffff_fffe));
+    let mut sources = XorSources::new(Seq(0xffff_fffe));
     assert!(sources.push(Seq(0)) && sources.push(Seq(100)) && sources.push(Seq(107)));
     let mut b = start();
-    put_coded(&mut b, GroupId(7), &sources, flag::ASK, 5);
+    put_xor(&mut b, GroupId(7), &sources, flag::ACK_REQUEST, 5);
     b.extend_from_slice(b"hello");
-    let coded = Coded {
+    let coded = XorRepair {
         group: GroupId(7),
         sources,
         flags: 1,
         payload: b"hello",
     };
-    agrees("coded", &b, &[Frame::Coded(coded)]);
+    agrees("coded", &b, &[Frame::Xor(coded)]);
 }
 
 #[test]
 fn parity_vector() {
     let mut b = start();
     let first = Seq(0xffff_fffe);
-    put_parity(&mut b, GroupId(7), (first, 128, 5), flag::ASK, 5);
+    put_parity(&mut b, GroupId(7), (first, 128, 5), flag::ACK_REQUEST, 5);
     b.extend_from_slice(b"hello");
     let parity = Parity {
         group: GroupId(7),
@@ -114,16 +114,16 @@ fn feedback_vector() {
     let mut b = start();
     let mut f = Feedback {
         group: GroupId(7),
-        root: NodeId(3),
+        sender: NodeId(3),
         cum: Seq(100),
-        below: Seq(90),
+        cum_subtree: Seq(90),
         limit: Seq(1124),
         high: Seq(140),
         received: 139,
         arrived_us: 1_000_000,
         held_us: 250,
-        flight: 0x0102,
-        flags: flag::FLIGHT,
+        burst: 0x0102,
+        flags: flag::BURST,
         missing: Ranges::NONE,
     };
     let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
@@ -144,7 +144,7 @@ fn sync_vector() {
     let mut b = start();
     let s = Sync {
         group: GroupId(7),
-        root: NodeId(3),
+        sender: NodeId(3),
         next: Seq(140),
     };
     put_sync(&mut b, &s);
@@ -191,7 +191,7 @@ fn word_vector() {
         at: at(0, 1),
         heard: Some(at(0xffff_ffff, 3)),
         barrier: Some(Barrier::Dissemination { ways: 4 }),
-        flags: flag::ASK,
+        flags: flag::ACK_REQUEST,
     };
     let mut b = start();
     put_word(&mut b, &w);
@@ -279,13 +279,13 @@ fn several_frames_share_a_datagram() {
         &mut b,
         &Sync {
             group: GroupId(1),
-            root: NodeId(3),
+            sender: NodeId(3),
             next: Seq(2),
         },
     );
     put_data(&mut b, GroupId(1), Origin::Source(Seq(0)), Seq(1), 0, 3);
     b.extend_from_slice(b"abc");
-    put_data(&mut b, GroupId(2), Origin::Root(NodeId(9)), Seq(5), 0, 0);
+    put_data(&mut b, GroupId(2), Origin::Relayed(NodeId(9)), Seq(5), 0, 0);
     let kinds: Vec<_> = decode(&b)
         .unwrap()
         .frames()
@@ -307,7 +307,7 @@ fn extensions_of_the_header_are_skipped() {
         &mut b,
         &Sync {
             group: GroupId(7),
-            root: NodeId(3),
+            sender: NodeId(3),
             next: Seq(0),
         },
     );
@@ -375,7 +375,7 @@ fn every_refusal_has_its_reason() {
             &mut b,
             &Sync {
                 group: GroupId(7),
-                root: NodeId(3),
+                sender: NodeId(3),
                 next: Seq(0),
             },
         );
@@ -403,7 +403,7 @@ fn every_refusal_has_its_reason() {
     assert_eq!(decode(&many).err(), Some(DecodeError::FrameCount));
     let mut v = vector("coded");
     v[16 + 8..16 + 12].fill(0);
-    assert_eq!(decode(&v).err(), Some(DecodeError::Sources));
+    assert_eq!(decode(&v).err(), Some(DecodeError::XorSources));
     let mut v = vector("feedback");
     v[16 + 27] -= 7; // high comes before the end of the last range
     assert_eq!(decode(&v).err(), Some(DecodeError::Ranges));
@@ -437,7 +437,9 @@ proptest! {
     /// What is written is read again, whatever the numbers.
     #[test]
     fn feedback_comes_back(
-        cum: u32, window in 0u32..limits::WINDOW_MAX, gaps in proptest::collection::vec((0u32..50, 1u32..50), 0..150),
+        cum: u32,
+        window in 0u32..limits::WINDOW_MAX,
+        gaps in proptest::collection::vec((0u32..50, 1u32..50), 0..150),
     ) {
         let mut at = Seq(cum);
         let missing: Vec<_> = gaps.iter().map(|&(skip, len)| {
@@ -446,8 +448,13 @@ proptest! {
             (first, len)
         }).collect();
         let f = Feedback {
-            group: GroupId(1), root: NodeId(0), cum: Seq(cum), below: Seq(cum), limit: Seq(cum) + window, high: at,
-            received: 1, arrived_us: 2, held_us: 3, flight: 4, flags: 0, missing: Ranges::NONE,
+            group: GroupId(1),
+            sender: NodeId(0),
+            cum: Seq(cum),
+            cum_subtree: Seq(cum),
+            limit: Seq(cum) + window,
+            high: at,
+            received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, missing: Ranges::NONE,
         };
         let mut b = start();
         put_feedback(&mut b, &f, missing.iter().copied());
@@ -465,7 +472,7 @@ fn read_all(bytes: &[u8]) {
         for frame in d.frames() {
             if let Frame::Feedback(f) = frame {
                 for (first, len) in f.missing {
-                    assert!(len > 0 && !first.before(f.below) && !f.high.before(first + len));
+                    assert!(len > 0 && !first.before(f.cum_subtree) && !f.high.before(first + len));
                 }
             }
         }

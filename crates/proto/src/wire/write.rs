@@ -1,15 +1,15 @@
 //! Writing headers and frames. Nothing here can fail or allocate beyond the buffer's growth.
 
 use super::{
-    CHECK_LEN, Check, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin, PROBE_LEN,
-    Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
+    CHECK_LEN, Check, Checksum, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin,
+    PROBE_LEN, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word,
+    flag, kind,
 };
-use crate::barrier::Barrier;
 use crate::id::GroupId;
 use crate::limits;
-use crate::scheme::Checksum;
+use crate::repair::XorSources;
+use crate::schedule::Barrier;
 use crate::seq::Seq;
-use crate::sum::Sources;
 
 fn be(out: &mut Vec<u8>, n: u32) {
     out.extend_from_slice(&n.to_be_bytes());
@@ -24,7 +24,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, len: usize) {
 /// Appends a datagram's header.
 pub fn put_header(out: &mut Vec<u8>, h: &Header) {
     out.extend_from_slice(&[VERSION, (HEADER_LEN / 4) as u8]);
-    out.extend_from_slice(&h.flight.to_be_bytes());
+    out.extend_from_slice(&h.burst.to_be_bytes());
     be(out, h.source.0);
     out.extend_from_slice(&h.session.0.to_be_bytes());
 }
@@ -60,7 +60,7 @@ pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8
 pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, flags: u8, len: u32) {
     let (flags, name) = match origin {
         Origin::Source(op) => (flags, op.0),
-        Origin::Root(root) => (flags | flag::RELAYED, root.0),
+        Origin::Relayed(sender) => (flags | flag::RELAYED, sender.0),
     };
     frame(out, kind::DATA, flags, DATA_LEN + len as usize);
     be(out, group.0);
@@ -69,7 +69,7 @@ pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, fla
 }
 
 /// Appends a coded frame but for its payload of `len` bytes, which must follow.
-pub fn put_coded(out: &mut Vec<u8>, group: GroupId, sources: &Sources, flags: u8, len: u32) {
+pub fn put_xor(out: &mut Vec<u8>, group: GroupId, sources: &XorSources, flags: u8, len: u32) {
     frame(out, kind::CODED, flags, DATA_LEN + len as usize);
     be(out, group.0);
     be(out, sources.distances());
@@ -91,7 +91,7 @@ pub fn put_parity(
     be(out, first.0);
 }
 
-/// Appends a feedback frame; `missing` in rising order, at or after `f.below`, and each range
+/// Appends a feedback frame; `missing` in rising order, at or after `f.cum_subtree`, and each range
 /// non-empty. What does not fit [`limits::RANGES_MAX`] is left out. `f.missing` is not read.
 pub fn put_feedback(
     out: &mut Vec<u8>,
@@ -100,15 +100,22 @@ pub fn put_feedback(
 ) {
     let start = out.len();
     frame(out, kind::FEEDBACK, f.flags, FEEDBACK_LEN);
-    for n in [f.group.0, f.root.0, f.cum.0, f.below.0, f.limit.0, f.high.0] {
+    for n in [
+        f.group.0,
+        f.sender.0,
+        f.cum.0,
+        f.cum_subtree.0,
+        f.limit.0,
+        f.high.0,
+    ] {
         be(out, n);
     }
     for n in [f.received, f.arrived_us, f.held_us] {
         be(out, n);
     }
-    out.extend_from_slice(&f.flight.to_be_bytes());
+    out.extend_from_slice(&f.burst.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
-    let (mut at, mut count) = (f.below, 0u16);
+    let (mut at, mut count) = (f.cum_subtree, 0u16);
     for (first, len) in missing.take(limits::RANGES_MAX) {
         debug_assert!(!first.before(at) && len > 0 && len <= u32::from(u16::MAX));
         out.extend_from_slice(&(first.from(at) as u16).to_be_bytes());
@@ -125,7 +132,7 @@ pub fn put_feedback(
 pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
     frame(out, kind::SYNC, 0, SYNC_LEN);
     be(out, s.group.0);
-    be(out, s.root.0);
+    be(out, s.sender.0);
     be(out, s.next.0);
 }
 

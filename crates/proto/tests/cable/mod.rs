@@ -1,4 +1,4 @@
-//! A root and its receivers at one cable, under virtual time and without payload bytes: what the
+//! A sender and its receivers at one cable, under virtual time and without payload bytes: what the
 //! benchmark and the test of allocations run on.
 //!
 //! The cable takes each datagram for as long as its rate says, and every receiver loses some on
@@ -17,7 +17,7 @@ use fabricast_proto::{
 };
 
 /// Payload of a data packet in bytes.
-const CHUNK: u32 = 1440;
+const PAYLOAD: u32 = 1440;
 const GROUP: GroupId = GroupId(1);
 /// What Ethernet, IP and UDP add to a datagram, in bytes.
 const BELOW: u64 = 42;
@@ -44,23 +44,23 @@ pub struct Plan {
 pub type Around<'a> = dyn FnMut(u32, Counters, &mut dyn FnMut()) + 'a;
 
 impl Plan {
-    /// Node `i` as it is before anything happens; 0 is the root.
+    /// Node `i` as it is before anything happens; 0 is the sender.
     pub fn peer(&self, i: u32) -> Peer {
         let config = Config {
             node: NodeId(i),
             session: Session(7),
             scheme: Scheme::auto(),
-            hold: 0,
+            unexpected_max: 0,
             backlog: 1024,
             rate: None,
             patience: Duration::from_secs(60),
         };
         let mut node = Node::new(config, 1);
-        let len = u64::from(self.packets) * u64::from(CHUNK);
+        let len = u64::from(self.packets) * u64::from(PAYLOAD);
         let add = Command::GroupAdd {
             group: GROUP,
             members: (0..=self.receivers).map(NodeId).collect(),
-            chunk: CHUNK,
+            payload_size: PAYLOAD,
             start: Seq(0u32.wrapping_sub(self.packets / 2)), // the numbers wrap on the way
         };
         let work = match i {
@@ -71,7 +71,7 @@ impl Plan {
             },
             _ => Command::Post {
                 group: GROUP,
-                root: NodeId(0),
+                sender: NodeId(0),
                 len,
             },
         };
@@ -80,7 +80,7 @@ impl Plan {
         }
         Peer {
             node,
-            buffer: vec![0; CHUNK as usize + DATA_OVERHEAD],
+            buffer: vec![0; PAYLOAD as usize + DATA_OVERHEAD],
             head: Vec::with_capacity(BATCH * wire::FEEDBACK_LEN),
             tokens: Vec::with_capacity(BATCH),
             complete: false,
@@ -262,10 +262,10 @@ impl Peer {
             let datagram = wire::decode(bytes).expect("a node writes what can be read");
             for frame in datagram.frames() {
                 match self.node.packet(now, d.at, &datagram.header, &frame) {
-                    Placement::Write(extent) | Placement::Solve(extent, _) => {
+                    Placement::Write(extent) | Placement::DecodeXor(extent, _) => {
                         self.node.placed(now, extent, Outcome::Ok);
                     }
-                    Placement::Keep(_) | Placement::Hold(_) | Placement::Discard => {}
+                    Placement::CacheParity(_) | Placement::Unexpected(_) | Placement::Discard => {}
                 }
             }
         }
@@ -285,7 +285,7 @@ impl Peer {
                     sent.push(d, &self.head);
                     self.tokens.push(t.token);
                 }
-                Output::Rebuild(block, lacking) => {
+                Output::DecodeParity(block, lacking) => {
                     for extent in block.extents(lacking) {
                         self.node.placed(now, extent, Outcome::Ok);
                     }

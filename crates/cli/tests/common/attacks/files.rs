@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::process::Signal;
@@ -10,10 +9,7 @@ use rustix::process::Signal;
 use super::listener;
 use crate::common::control::Peer;
 use crate::common::place::Place;
-use crate::common::{Flush, Scratch, same};
-
-/// What is noticed through a closed connection is noticed at once; a machine may be busy.
-const AT_ONCE: Duration = Duration::from_secs(10);
+use crate::common::{AT_ONCE, Flush, Scratch, same};
 
 /// Whether the file system of this directory can set space aside, and is no memory.
 fn allocates(dir: &Scratch) -> bool {

@@ -95,13 +95,17 @@ pub fn forged_data(place: &impl Place) {
     for (recv, name) in receivers.into_iter().zip(["r0", "r1"]) {
         let end = recv.end().expect(0);
         same(&source, &dir.path(name));
-        let tally = &end.one("done")["tally"];
-        let count = |key: &str| tally[key].as_u64().unwrap_or_else(|| panic!("{tally}"));
+        let statistics = &end.one("done")["tally"];
+        let count = |key: &str| {
+            statistics[key]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{statistics}"))
+        };
         let (mended, bytes) = (count("mended"), count("mended_bytes"));
-        assert!(mended > 0, "nothing was forged in time: {tally}");
+        assert!(mended > 0, "nothing was forged in time: {statistics}");
         // The hashes of a block's pieces, and the one or two that a packet lies in.
         let most = mended * 64 * 32 + u64::from(FORGED) * 2 * 16384;
-        assert!(bytes <= most, "{tally}");
-        assert_eq!(sent.result(name)["tally"], *tally);
+        assert!(bytes <= most, "{statistics}");
+        assert_eq!(sent.result(name)["tally"], *statistics);
     }
 }

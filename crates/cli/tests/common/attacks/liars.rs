@@ -74,7 +74,7 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
     let root: SocketAddr = start["root"].as_str().unwrap().parse().unwrap();
     let group: SocketAddrV4 = start["group"].as_str().unwrap().parse().unwrap();
     let header = Header {
-        flight: 0,
+        burst: 0,
         source: NodeId(number(&welcome["node"]) as u32),
         session: Session(session),
     };
@@ -115,15 +115,15 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
             };
             let feedback = Feedback {
                 group: GroupId(0),
-                root: NodeId(0),
+                sender: NodeId(0),
                 cum: first,
-                below: first,
+                cum_subtree: first,
                 limit,
                 high,
                 received: if lie == Lie::Counts { count } else { 1 },
                 arrived_us: 0,
                 held_us: 0,
-                flight: 0,
+                burst: 0,
                 flags: 0,
                 missing: Ranges::NONE,
             };
@@ -142,12 +142,19 @@ fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, 
     let (mut wrong, mut sync) = (Vec::new(), Vec::new());
     let (group, root) = (GroupId(0), NodeId(0));
     wire::put_header(&mut wrong, header);
-    let origin = Origin::Root(root);
+    let origin = Origin::Relayed(root);
     wire::put_data(&mut wrong, group, origin, first + count, 0, len as u32);
     wrong.resize(wrong.len() + len, 0xee);
     wire::put_header(&mut sync, header);
     let next = first + count + 10_000;
-    wire::put_sync(&mut sync, &wire::Sync { group, root, next });
+    wire::put_sync(
+        &mut sync,
+        &wire::Sync {
+            group,
+            sender: root,
+            next,
+        },
+    );
     // The addresses are those of nodes 1, 2 and so on.
     let addresses = start["addresses"].as_array().unwrap();
     assert!(addresses.len() > 1, "{start}");

@@ -143,7 +143,7 @@ fn answer_probes(socket: UdpSocket, node: u32) {
         for frame in datagram.frames() {
             if let wire::Frame::Probe(probe) = frame {
                 let header = wire::Header {
-                    flight: 0,
+                    burst: 0,
                     source: NodeId(node),
                     session: datagram.header.session,
                 };

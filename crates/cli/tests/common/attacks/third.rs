@@ -37,7 +37,7 @@ pub fn third_host(place: &impl Place) {
     }));
     peer.until("ready");
     let header = wire::Header {
-        flight: 0,
+        burst: 0,
         source: NodeId(0),
         session: Session(7),
     };
@@ -47,7 +47,7 @@ pub fn third_host(place: &impl Place) {
         wire::put_header(&mut bytes, &header);
         let sync = wire::Sync {
             group: GroupId(0),
-            root: NodeId(0),
+            sender: NodeId(0),
             next: Seq(7 + n),
         };
         wire::put_sync(&mut bytes, &sync);

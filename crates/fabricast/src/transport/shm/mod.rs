@@ -2,15 +2,15 @@
 //!
 //! Each process writes all that it sends, to groups and to nodes alike, once, into a `ring` of its
 //! own, which all others read; each takes what is for it. A process that falls a whole ring behind
-//! has lost datagrams. A `doorbell` wakes a process that sleeps. Only processes of the job have the
-//! memory: what stands in it can be wrong, which harms nobody's memory, but not forged.
+//! has lost datagrams. A process that sleeps is woken (`fd_channel`). Only processes of the job
+//! have the memory: what stands in it can be wrong, which harms nobody's memory, but not forged.
 //!
 //! ```text
 //!   ring 0  ▓▓▓▓▓▓▓▓▓▓─►  written by process 0, read by 1, 2, ...        one `segment`
 //!   ring 1  ▓▓▓▓─►
 //! ```
 
-mod doorbell;
+mod fd_channel;
 mod ring;
 mod segment;
 #[cfg(test)]
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Dest, GroupId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::doorbell::{Bells, Sleepers, wants_ring};
+use self::fd_channel::{Sleepers, Wakers, wants_ring};
 use self::ring::{Found, Reader, Ring, Writer};
 use self::segment::{PROCESSES_MAX, Segment};
 use super::{Caps, Outgoing, Transport};
 
-pub use self::doorbell::Doorbell;
+pub use self::fd_channel::FdChannel;
 
 /// Words of a ring: a megabyte, which most processors keep in a cache.
 const RING: usize = 1 << 17;
@@ -61,7 +61,7 @@ pub struct ShmCounters {
 struct Place {
     segment: Segment,
     me: usize,
-    bells: Bells,
+    wakers: Wakers,
     sleepers: Sleepers,
     /// How far each ring has been read.
     read: Vec<AtomicU64>,
@@ -93,7 +93,7 @@ pub struct Shm {
     groups: BTreeMap<GroupId, Group>,
     /// Processes for which something was written in this call.
     told: Vec<bool>,
-    /// The bell was heard.
+    /// The waker was heard.
     rung: bool,
     drained: bool,
     counters: ShmCounters,
@@ -106,8 +106,8 @@ struct Group {
 
 /// How the processes of a host come by their memory: the first makes it and hands it to the others.
 pub struct Meeting<'a> {
-    /// The names of all doorbells, in the order of processes.
-    pub doorbells: &'a [u64],
+    /// The names of all wakers, in the order of processes.
+    pub wakers: &'a [u64],
     /// Which of them is this process.
     pub me: usize,
     /// A number that only they know.
@@ -117,45 +117,45 @@ pub struct Meeting<'a> {
 impl Meeting<'_> {
     /// Makes the memory and hands it over: the first process does this, and the others
     /// [`Meeting::join`].
-    pub fn create(&self, doorbell: Doorbell) -> io::Result<Shm> {
-        let (others, until) = (&self.doorbells[1..], Instant::now() + PATIENCE);
-        let (segment, fd, bells) = self.make().inspect_err(|_| {
-            let none = |&name| _ = doorbell.hand(name, &[], until);
+    pub fn create(&self, channel: FdChannel) -> io::Result<Shm> {
+        let (others, until) = (&self.wakers[1..], Instant::now() + PATIENCE);
+        let (segment, fd, wakers) = self.make().inspect_err(|_| {
+            let none = |&name| _ = channel.hand(name, &[], until);
             others.iter().for_each(none);
         })?;
-        let fds: Vec<_> = [fd.as_fd()].into_iter().chain(bells.all()).collect();
+        let fds: Vec<_> = [fd.as_fd()].into_iter().chain(wakers.all()).collect();
         for &name in others {
-            doorbell.hand(name, &fds, until)?;
+            channel.hand(name, &fds, until)?;
         }
-        Ok(self.end(segment, bells))
+        Ok(self.end(segment, wakers))
     }
 
-    fn make(&self) -> io::Result<(Segment, OwnedFd, Bells)> {
-        let processes = self.doorbells.len();
+    fn make(&self) -> io::Result<(Segment, OwnedFd, Wakers)> {
+        let processes = self.wakers.len();
         if processes > PROCESSES_MAX {
             return Err(io::Error::other("too many processes on one host"));
         }
         let (segment, fd) = Segment::create(self.key, processes, RING)?;
-        Ok((segment, fd, Bells::new(processes)?))
+        Ok((segment, fd, Wakers::new(processes)?))
     }
 
     /// Takes the memory that the first process makes.
-    pub fn join(&self, doorbell: Doorbell) -> io::Result<Shm> {
-        let processes = self.doorbells.len();
+    pub fn join(&self, channel: FdChannel) -> io::Result<Shm> {
+        let processes = self.wakers.len();
         let until = Instant::now() + PATIENCE;
-        let mut fds = doorbell.take(self.doorbells[0], 1 + processes, until)?;
-        let bells = Bells::taken(fds.split_off(1));
+        let mut fds = channel.take(self.wakers[0], 1 + processes, until)?;
+        let wakers = Wakers::taken(fds.split_off(1));
         let segment = Segment::open(fds[0].as_fd(), self.key, processes, RING)?;
-        Ok(self.end(segment, bells))
+        Ok(self.end(segment, wakers))
     }
 
-    fn end(&self, segment: Segment, bells: Bells) -> Shm {
+    fn end(&self, segment: Segment, wakers: Wakers) -> Shm {
         let processes = segment.processes();
         Shm {
             place: Arc::new(Place {
                 segment,
                 me: self.me,
-                bells,
+                wakers,
                 sleepers: Sleepers::default(),
                 read: (0..processes).map(|_| AtomicU64::new(0)).collect(),
             }),
@@ -174,11 +174,11 @@ impl Meeting<'_> {
 
 impl Shm {
     /// For a thread that sleeps while another one may use the transport.
-    pub fn doze(&self) -> Doze {
-        Doze(self.place.clone())
+    pub fn waiter(&self) -> ShmWaiter {
+        ShmWaiter(self.place.clone())
     }
 
-    /// A thread's sleep was ended by the bell, which rings on until somebody has received what it
+    /// A thread's sleep was ended by the waker, which rings on until somebody has received what it
     /// rang for: another one may have been woken by something else, and not look.
     pub fn rung(&mut self) {
         self.rung = true;
@@ -192,11 +192,14 @@ impl Shm {
     /// Wakes those processes that sleep and for which something was written.
     fn ring(&mut self) {
         let Place {
-            segment, me, bells, ..
+            segment,
+            me,
+            wakers,
+            ..
         } = &*self.place;
         for (process, told) in self.told.iter_mut().enumerate() {
             if std::mem::take(told) && process != *me && wants_ring(segment.state(process)) {
-                bells.ring(process);
+                wakers.ring(process);
                 self.counters.rings += 1;
             }
         }
@@ -268,7 +271,7 @@ impl Transport for Shm {
         let place = &*self.place;
         // First: the next one may be for what comes after this look.
         if std::mem::take(&mut self.rung) {
-            place.bells.hush(place.me);
+            place.wakers.hush(place.me);
         }
         place.sleepers.look(place.state());
         let (groups, nodes) = (&self.groups, &self.nodes);
@@ -320,8 +323,8 @@ impl Transport for Shm {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let doze = self.doze();
-        let Some(_asleep) = doze.begin() else {
+        let waiter = self.waiter();
+        let Some(_asleep) = waiter.begin() else {
             return Ok(());
         };
         let timeout = timeout.map(|t| {
@@ -330,7 +333,7 @@ impl Transport for Shm {
                 tv_nsec: 0,
             })
         });
-        let mut set = [PollFd::new(&doze, PollFlags::IN)];
+        let mut set = [PollFd::new(&waiter, PollFlags::IN)];
         let polled = poll(&mut set, timeout.as_ref());
         self.rung |= !set[0].revents().is_empty();
         match polled {
@@ -340,34 +343,34 @@ impl Transport for Shm {
     }
 }
 
-/// What a thread needs in order to sleep: its descriptor is readable when the bell was rung.
-pub struct Doze(Arc<Place>);
+/// What a thread needs in order to sleep: its descriptor is readable when the waker was rung.
+pub struct ShmWaiter(Arc<Place>);
 
-impl Doze {
+impl ShmWaiter {
     /// Whether there is something to look at.
     pub fn has_news(&self) -> bool {
         self.0.has_news()
     }
 
-    /// The thread may sleep, until the bell rings or for other reasons; `None`: there is something
+    /// The thread may sleep, until the waker rings or for other reasons; `None`: there is something
     /// to look at.
-    pub fn begin(&self) -> Option<Asleep<'_>> {
+    pub fn begin(&self) -> Option<Sleeping<'_>> {
         self.0.sleepers.begin(self.0.state());
-        let asleep = Asleep(&self.0);
+        let asleep = Sleeping(&self.0);
         (!self.0.has_news()).then_some(asleep)
     }
 }
 
-impl AsFd for Doze {
+impl AsFd for ShmWaiter {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bells.of(self.0.me)
+        self.0.wakers.of(self.0.me)
     }
 }
 
 /// A thread that sleeps, for as long as this lives.
-pub struct Asleep<'a>(&'a Place);
+pub struct Sleeping<'a>(&'a Place);
 
-impl Drop for Asleep<'_> {
+impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
         self.0.sleepers.end();
     }

@@ -6,7 +6,7 @@
 //! goes on at `head`. What it has missed is lost, as on a network.
 //!
 //! ```text
-//!   words  ··· [to, len | datagram ]  [to, len | datagram ]  ···      head and claimed, modulo the ring's length
+//!   words  ··· [to, len | datagram ]  [to, len | datagram ]  ···  head, claimed: modulo its length
 //! ```
 //! All words are atomic and relaxed, so that reading what is being written is no data race; what
 //! orders them are the counters and two fences. Nothing that is read is trusted: indices are taken
@@ -271,7 +271,10 @@ mod tests {
         /// it is.
         #[test]
         fn what_is_written_is_read(
-            datagrams in prop::collection::vec((0..200usize, 0..300usize, any::<bool>(), 0..4u8), 1..300),
+            datagrams in prop::collection::vec(
+                (0..200usize, 0..300usize, any::<bool>(), 0..4u8),
+                1..300,
+            ),
         ) {
             let shared = Shared::new(1024);
             let (mut writer, mut reader) = (Writer::new(), Reader::new());
@@ -288,7 +291,8 @@ mod tests {
                 if reads > 0 || unread > 900 {
                     unread = 0;
                     for whole in expected.drain(..) {
-                        prop_assert_eq!(reader.read(shared.ring(), |to| to == ME), Found::Datagram(&whole));
+                        let found = reader.read(shared.ring(), |to| to == ME);
+                        prop_assert_eq!(found, Found::Datagram(&whole));
                     }
                     prop_assert_eq!(reader.read(shared.ring(), |to| to == ME), Found::Nothing);
                 }
@@ -308,7 +312,8 @@ mod tests {
             let mut reader = Reader::new();
             for (claimed, head, small) in counters {
                 let near = reader.at().wrapping_add(small);
-                for (claimed, head) in [(claimed, head), (near, near), (near, head), (claimed, near)] {
+                let pairs = [(claimed, head), (near, near), (near, head), (claimed, near)];
+                for (claimed, head) in pairs {
                     shared.claimed.store(claimed, Ordering::Relaxed);
                     shared.head.store(head, Ordering::Relaxed);
                     while matches!(reader.read(shared.ring(), |_| true), Found::Datagram(_)) {}

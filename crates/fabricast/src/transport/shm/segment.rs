@@ -1,12 +1,12 @@
-//! Memory that the processes of one host share: a ring for each of them, and what rings the bells.
+//! Memory that the processes of one host share: a ring for each of them, and what rings the wakers.
 //!
 //! It has no name in any file system: the process that makes it hands it to the others as a
-//! descriptor, over their [doorbells](super::doorbell), and it is gone with the last of them,
+//! descriptor, over their [wakers](super::fd_channel), and it is gone with the last of them,
 //! however they end. Its length is sealed, so that nobody can take away what another one has
 //! mapped.
 //!
 //! ```text
-//!   words   [ key, processes, ring words ]  [ claimed ][ head ][ state ] for each   one ring for each
+//!   words  [ key, processes, ring words ]  [ claimed ][ head ][ state ], and a ring, for each
 //! ```
 
 use std::io;
@@ -123,7 +123,7 @@ impl Segment {
         }
     }
 
-    /// Whether a process sleeps, as [doorbells](super::doorbell) have it.
+    /// Whether a process sleeps, as [wakers](super::fd_channel) have it.
     pub fn state(&self, process: usize) -> &AtomicU64 {
         self.control(process, STATE)
     }

@@ -7,19 +7,19 @@ use super::*;
 /// The ends of so many processes.
 fn host(processes: usize) -> Vec<Shm> {
     let random = || crate::net::random().unwrap();
-    let bells: Vec<Doorbell> = (0..processes)
-        .map(|_| Doorbell::hang(random()).unwrap())
+    let wakers: Vec<FdChannel> = (0..processes)
+        .map(|_| FdChannel::hang(random()).unwrap())
         .collect();
-    let (names, key): (Vec<u64>, _) = (bells.iter().map(Doorbell::name).collect(), random());
-    let ends = bells.into_iter().enumerate().map(|(me, bell)| {
+    let (names, key): (Vec<u64>, _) = (wakers.iter().map(FdChannel::name).collect(), random());
+    let ends = wakers.into_iter().enumerate().map(|(me, waker)| {
         let meeting = Meeting {
-            doorbells: &names,
+            wakers: &names,
             me,
             key,
         };
         let mut end = match me {
-            0 => meeting.create(bell),
-            _ => meeting.join(bell),
+            0 => meeting.create(waker),
+            _ => meeting.join(waker),
         }
         .unwrap();
         for other in 0..processes {
@@ -98,8 +98,8 @@ fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     assert_eq!(got(&mut ends[1]), [b"again"]);
 }
 
-/// Two processes that answer each other and sleep in between: a bell that is not heard would be for
-/// ever.
+/// Two processes that answer each other and sleep in between: a waker that is not heard would be
+/// for ever.
 #[test]
 fn who_sleeps_is_woken() {
     let mut ends = host(2);
@@ -132,7 +132,7 @@ fn who_sleeps_is_woken() {
         let rung = play(&mut first, 1, true).rings;
         rung + second.join().unwrap().rings
     });
-    assert!(rung > 0 && rung <= u64::from(TURNS), "{rung} bells");
+    assert!(rung > 0 && rung <= u64::from(TURNS), "{rung} wakers");
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn a_bell_rings_only_for_who_sleeps() {
     // What was written before is not slept over.
     ends[1].wait(None).unwrap();
     assert_eq!(got(&mut ends[1]), [b"1"]);
-    let doze = ends[1].doze();
-    let asleep = doze.begin().unwrap();
+    let waiter = ends[1].waiter();
+    let asleep = waiter.begin().unwrap();
     put(&mut ends[0], word, b"2");
     put(&mut ends[0], word, b"3");
     assert_eq!(ends[0].counters().rings, 1);
@@ -161,13 +161,13 @@ fn a_bell_rings_only_for_who_sleeps() {
 fn a_bell_rings_until_somebody_looks() {
     let mut ends = host(2);
     let word = Dest::Node(NodeId(11));
-    let doze = ends[1].doze();
+    let waiter = ends[1].waiter();
     let rings = || {
-        let mut set = [PollFd::new(&doze, PollFlags::IN)];
+        let mut set = [PollFd::new(&waiter, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())).unwrap() > 0
     };
     for word_of in [b"1", b"2"] {
-        let asleep = doze.begin().unwrap();
+        let asleep = waiter.begin().unwrap();
         assert!(!rings());
         put(&mut ends[0], word, word_of);
         drop(asleep);
@@ -190,18 +190,18 @@ fn nobody_else_is_let_in() {
         rustix::fs::ftruncate(&fd, 0).is_err(),
         "its length is sealed"
     );
-    // A stranger's descriptor is not taken for the memory, and delays nothing for longer than it
+    // A foreign descriptor is not taken for the memory, and delays nothing for longer than it
     // was to take.
-    let bells = [0, 1, 2].map(|_| Doorbell::hang(crate::net::random().unwrap()).unwrap());
-    let [first, second, stranger] = &bells;
+    let wakers = [0, 1, 2].map(|_| FdChannel::hang(crate::net::random().unwrap()).unwrap());
+    let [first, second, foreign] = &wakers;
     let file = std::fs::File::open("/dev/null").unwrap();
     let soon = || Instant::now() + Duration::from_millis(20);
-    stranger
+    foreign
         .hand(second.name(), &[file.as_fd()], soon())
         .unwrap();
     let late = second.take(first.name(), 1, soon()).unwrap_err();
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-    stranger
+    foreign
         .hand(second.name(), &[file.as_fd()], soon())
         .unwrap();
     first.hand(second.name(), &[], soon()).unwrap();
@@ -212,20 +212,20 @@ fn nobody_else_is_let_in() {
 /// More than one datagram carries.
 #[test]
 fn many_descriptors_are_handed_over_in_their_order() {
-    let doorbells = [0, 1].map(|_| Doorbell::hang(crate::net::random().unwrap()).unwrap());
-    let [first, second] = &doorbells;
-    let bells = Bells::new(PROCESSES_MAX).unwrap();
+    let wakers = [0, 1].map(|_| FdChannel::hang(crate::net::random().unwrap()).unwrap());
+    let [first, second] = &wakers;
+    let wakers = Wakers::new(PROCESSES_MAX).unwrap();
     let until = Instant::now() + PATIENCE;
-    let all: Vec<_> = bells.all().collect();
+    let all: Vec<_> = wakers.all().collect();
     let taken = thread::scope(|scope| {
         let taken = scope.spawn(|| second.take(first.name(), PROCESSES_MAX, until).unwrap());
         first.hand(second.name(), &all, until).unwrap();
-        Bells::taken(taken.join().unwrap())
+        Wakers::taken(taken.join().unwrap())
     });
     let rings = |process| {
-        let bell = bells.of(process);
+        let waker = wakers.of(process);
         poll(
-            &mut [PollFd::new(&bell, PollFlags::IN)],
+            &mut [PollFd::new(&waker, PollFlags::IN)],
             Some(&Timespec::default()),
         )
         .unwrap()
@@ -236,7 +236,7 @@ fn many_descriptors_are_handed_over_in_their_order() {
         taken.ring(process);
         taken.ring(process);
         assert!(rings(process));
-        bells.hush(process);
+        wakers.hush(process);
         assert!(!rings(process));
     }
 }

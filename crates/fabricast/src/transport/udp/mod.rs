@@ -10,12 +10,17 @@
 //! for one destination is a lost datagram with a [`Notice`]; what goes wrong for the interface is
 //! an [`io::Error`]. The reasons are in `spec/6-transports.md`.
 
+mod config;
 mod hearsay;
 mod interface;
 mod notice;
 mod receive;
+#[cfg(test)]
+mod script;
 mod send;
 mod sleep;
+mod socket;
+mod stamps;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -29,14 +34,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fabricast_proto::{GroupId, NodeId, Time, limits, wire};
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
+use socket2::{InterfaceIndexOrAddress, SockAddr, Socket};
 
+pub use self::config::UdpConfig;
 pub use self::interface::{Device, Family, Interface, choose, devices};
 pub use self::notice::{Notice, UdpCounters};
 pub use self::sleep::{Ready, Sending, Sleeper};
 pub use self::sys::stay_on_link;
 
 use self::interface::because;
+use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
+use self::stamps::Days;
 use super::{Caps, Claims, Outgoing, Transport};
 
 /// Ethernet, IPv4 and UDP headers: what the wire carries beside each datagram, in bytes. (FCS,
@@ -48,7 +56,7 @@ const MTU_MAX: usize = 9000;
 /// Smallest datagram that may be asked for: the longest head that the core writes (feedback with
 /// all its ranges) must fit, and a data packet must have room for bytes.
 const DATAGRAM_MIN: usize = limits::HEAD_MAX;
-const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::CHUNK_MIN as usize);
+const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::PAYLOAD_MIN as usize);
 /// Messages taken by one `recvmmsg`, at most; with GRO each may hold dozens of datagrams.
 const RECEIVE_MESSAGES: usize = 64;
 /// Messages taken by one `recvmmsg`, at least.
@@ -65,50 +73,6 @@ const STARVED: Duration = Duration::from_micros(200);
 const STANDING: Duration = Duration::from_millis(100);
 /// Notices kept for [`Udp::notice`]; more are dropped, for who does not ask does not care.
 const NOTICES_MAX: usize = 64;
-
-/// How to open a [`Udp`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UdpConfig {
-    /// Which interface everything leaves and enters by.
-    pub interface: Interface,
-    /// IPv4 or IPv6; by default that of the address by which the interface is chosen, else IPv4
-    /// where there is any.
-    pub family: Option<Family>,
-    /// Port of the unicast socket; zero (the default): any free one.
-    pub port: u16,
-    /// Routers that a multicast may pass, plus one. 1, the default, never leaves the local
-    /// network; more needs routers that forward multicast, and somebody's consent.
-    pub group_ttl: u8,
-    /// Whether multicasts also go to receivers on this very host. On by default; it costs nothing
-    /// while none listens. (The loopback interface does it in any case.)
-    pub loopback: bool,
-    /// Largest datagram, in bytes; by default what the interface's MTU leaves, up to an MTU of
-    /// 9000.
-    pub datagram: Option<usize>,
-    /// Bytes of receive buffer to ask the kernel for, per socket; [`Caps::receive_buffer`] says
-    /// what it gave.
-    pub receive_buffer: usize,
-    /// Bytes of send buffer to ask for; by default the kernel's, which holds a sender back early.
-    pub send_buffer: Option<usize>,
-    /// Whether to let the kernel cut and join datagrams (GSO, GRO). On by default.
-    pub offload: bool,
-}
-
-impl Default for UdpConfig {
-    fn default() -> UdpConfig {
-        UdpConfig {
-            interface: Interface::Auto,
-            family: None,
-            port: 0,
-            group_ttl: 1,
-            loopback: true,
-            datagram: None,
-            receive_buffer: 8 << 20,
-            send_buffer: None,
-            offload: true,
-        }
-    }
-}
 
 /// Why the last `send` took fewer datagrams than it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,7 +129,7 @@ pub struct Udp {
     receiving: sys::Receiving,
     /// Messages that the next `recvmmsg` takes; see [`RECEIVE_AT_ONCE`].
     appetite: usize,
-    days: receive::Days,
+    days: Days,
     turn: usize,
     /// Calls in which the node's own socket had to wait.
     passed: u32,
@@ -176,7 +140,7 @@ pub struct Udp {
     /// All sockets were looked at, and none was read since.
     fresh: bool,
     poll: Vec<libc::pollfd>,
-    bell: Arc<sys::Bell>,
+    waker: Arc<sys::Waker>,
     blocked: Blocked,
     /// The time of the last `send`, and when the interface was last seen to be well.
     now: Time,
@@ -186,12 +150,12 @@ pub struct Udp {
     drops_past: u64,
     notices: VecDeque<Notice>,
     #[cfg(test)]
-    script: send::Script,
+    script: script::Script,
 }
 
 /// Ends a [`Transport::wait`] from another thread.
 #[derive(Clone)]
-pub struct Waker(Arc<sys::Bell>);
+pub struct Waker(Arc<sys::Waker>);
 
 impl PartialEq for Waker {
     /// Whether both wake the same.
@@ -264,14 +228,14 @@ impl Udp {
             messages: Vec::new(),
             receiving: sys::Receiving::new(RECEIVE_MESSAGES, RECEIVE_BYTES),
             appetite: RECEIVE_MESSAGES,
-            days: receive::Days::default(),
+            days: Days::default(),
             turn: 0,
             passed: 0,
             empty: 0,
             relied: 0,
             fresh: false,
             poll: Vec::new(),
-            bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
+            waker: Arc::new(sys::Waker::new().map_err(|e| because(e, "cannot make an eventfd"))?),
             blocked: Blocked::No,
             now: Time::ZERO,
             stood_at: None,
@@ -279,7 +243,7 @@ impl Udp {
             drops_past: 0,
             notices: VecDeque::new(),
             #[cfg(test)]
-            script: send::Script::default(),
+            script: script::Script::default(),
             device,
             sleepers: Vec::new(),
             socket,
@@ -318,7 +282,7 @@ impl Udp {
 
     /// Something that ends `wait` from another thread.
     pub fn waker(&self) -> Waker {
-        Waker(self.bell.clone())
+        Waker(self.waker.clone())
     }
 
     /// What has been noticed since the last call, oldest first; not an error, but worth telling.
@@ -586,7 +550,7 @@ impl Transport for Udp {
     }
 
     fn is_drained(&self) -> bool {
-        (0..=self.inputs.len()).all(|at| self.empty & receive::bit(at) != 0)
+        (0..=self.inputs.len()).all(|at| self.empty & bit(at) != 0)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -601,7 +565,7 @@ impl Transport for Udp {
             _ => 0,
         };
         self.poll.clear();
-        self.poll.push(entry(self.bell.raw(), libc::POLLIN));
+        self.poll.push(entry(self.waker.raw(), libc::POLLIN));
         self.poll
             .push(entry(self.socket.as_raw_fd(), libc::POLLIN | full));
         let inputs = self.inputs.iter();
@@ -615,11 +579,11 @@ impl Transport for Udp {
         sys::poll(&mut self.poll, timeout).map_err(|e| because(e, "cannot wait for datagrams"))?;
         self.counters.wait_calls += 1;
         if self.poll[0].revents != 0 {
-            self.bell.hush();
+            self.waker.hush();
         }
         (self.empty, self.relied, self.fresh) = (0, 0, true);
         for (at, entry) in self.poll[1..].iter().enumerate() {
-            self.empty |= receive::bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
+            self.empty |= bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
         }
         // An error that waits at a socket would wake us for ever: fetch it. It is about a datagram
         // that is lost (a peer's port was closed, say), which nobody needs to be told.
@@ -634,6 +598,11 @@ impl Transport for Udp {
         }
         Ok(())
     }
+}
+
+/// A socket's bit among those that are empty; none for what lies beyond.
+fn bit(at: usize) -> u64 {
+    1u64.checked_shl(at as u32).unwrap_or(0)
 }
 
 impl Destination {
@@ -652,73 +621,6 @@ impl Destination {
         let whole = |a: SocketAddr| (a.ip(), a.port());
         from.is_some() && self.address.as_socket().map(whole) == from.map(whole)
     }
-}
-
-/// An IPv6 address that means something else on every interface, made to mean this one.
-fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
-    match address {
-        SocketAddr::V6(mut a)
-            if a.scope_id() == 0 && (a.ip().is_multicast() || a.ip().is_unicast_link_local()) =>
-        {
-            a.set_scope_id(index);
-            a.into()
-        }
-        _ => address,
-    }
-}
-
-/// A non-blocking datagram socket bound to `address`; a group's may be shared with other processes.
-fn open(address: SocketAddr, what: &str) -> io::Result<Socket> {
-    let open = || {
-        let kind = Type::DGRAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        if address.ip().is_multicast() {
-            socket.set_reuse_address(true)?;
-        }
-        socket.bind(&address.into())?;
-        Ok(socket)
-    };
-    open().map_err(|e: io::Error| {
-        let hint = match e.raw_os_error() {
-            Some(libc::EADDRINUSE) => ": another program has the port; choose another one",
-            Some(libc::EAFNOSUPPORT) => ": this kernel lacks the address family",
-            Some(libc::EADDRNOTAVAIL) => ": no interface has the address",
-            Some(libc::EMFILE) => ": too many open files; see `ulimit -n`",
-            _ => "",
-        };
-        because(e, format!("cannot open {what}, bound to {address}{hint}"))
-    })
-}
-
-/// Asks for a receive buffer, by privilege if we have it, and says what `getsockopt` then answers.
-fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
-    let asked = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
-    let forced = sys::set_int(
-        socket.as_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_RCVBUFFORCE,
-        asked,
-    );
-    if forced.is_err() {
-        let set = socket.set_recv_buffer_size(asked as usize);
-        set.map_err(|e| because(e, format!("cannot set SO_RCVBUF to {bytes}")))?;
-    }
-    let size = socket.recv_buffer_size();
-    size.map_err(|e| because(e, "cannot read SO_RCVBUF back"))
-}
-
-/// Asks for the time at which the kernel took each datagram from the network, so that a receiver
-/// that was not running does not look like a queue in the network. Without it the time of reading
-/// must do.
-fn set_stamps(socket: &Socket) {
-    let _ = sys::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
-}
-
-fn set_gro(socket: &Socket) -> io::Result<()> {
-    sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
 /// Makes the time-outs of the calling thread exact, once per thread.

@@ -3,12 +3,11 @@
 use std::io;
 use std::mem;
 use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fabricast_proto::Time;
 
 use super::interface::because;
-use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, hearsay, sys};
+use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, bit, hearsay, sys};
 
 /// A call ends with the socket at which it has handed up this many datagrams.
 const ENOUGH: usize = 64;
@@ -25,11 +24,6 @@ const OWN: usize = 0;
 /// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is
 /// empty.
 const RELIED_MAX: u32 = 4;
-
-/// A socket's bit among those that are empty; none for what lies beyond.
-pub(super) fn bit(at: usize) -> u64 {
-    1u64.checked_shl(at as u32).unwrap_or(0)
-}
 
 impl Udp {
     /// Hands up what waits at the sockets and says how many datagrams. Bounded: one `recvmmsg` per
@@ -194,40 +188,6 @@ impl Udp {
 fn appetite(bytes: usize, taken: usize) -> usize {
     let each = (bytes / taken.max(1)).max(1);
     (RECEIVE_AT_ONCE / each).clamp(RECEIVE_MESSAGES_MIN, RECEIVE_MESSAGES)
-}
-
-/// Translates the kernel's stamps, which are times of day, into the driver's time.
-///
-/// The two are read one after the other, and a process that is interrupted in between sees them
-/// further apart than they are: so the smallest distance of the last seconds is taken for true.
-#[derive(Default)]
-pub(super) struct Days {
-    /// Smallest distance in ns, in this period and in the last.
-    distance: [Option<u64>; 2],
-    since: Time,
-}
-
-/// A clock that is set, or that drifts, is noticed after one to two of these.
-const PERIOD: Duration = Duration::from_secs(2);
-
-impl Days {
-    fn see(&mut self, now: Time) {
-        let Ok(today) = SystemTime::now().duration_since(UNIX_EPOCH) else {
-            return;
-        };
-        if now.since(self.since) > PERIOD {
-            self.distance = [None, self.distance[0]];
-            self.since = now;
-        }
-        let distance = (today.as_nanos() as u64).saturating_sub(now.0);
-        let least = self.distance[0].map_or(distance, |d| d.min(distance));
-        self.distance[0] = Some(least);
-    }
-
-    fn time(&self, stamp: Duration) -> Time {
-        let least = self.distance.iter().flatten().min().copied();
-        Time((stamp.as_nanos() as u64).saturating_sub(least.unwrap_or(0)))
-    }
 }
 
 /// Hands the datagrams in `message` to `sink`, and says how many.

@@ -279,30 +279,3 @@ impl Udp {
         }
     }
 }
-
-/// Errors that tests put in the kernel's place.
-#[cfg(test)]
-#[derive(Default)]
-pub(super) struct Script {
-    /// Answers to the next calls; `0` lets one through.
-    pub next: std::collections::VecDeque<i32>,
-    /// Answer to every message that is to be cut.
-    pub cut: Option<i32>,
-}
-
-#[cfg(test)]
-impl Script {
-    /// How many of `messages` the kernel may have.
-    fn lets_through(&mut self, messages: &[Message]) -> io::Result<usize> {
-        let errno = self.next.pop_front().unwrap_or(0);
-        if errno != 0 {
-            return Err(io::Error::from_raw_os_error(errno));
-        }
-        let to_cut = messages.iter().position(|m| m.segment.is_some());
-        match (self.cut, to_cut) {
-            (Some(errno), Some(0)) => Err(io::Error::from_raw_os_error(errno)),
-            (Some(_), Some(at)) => Ok(at),
-            _ => Ok(messages.len()),
-        }
-    }
-}

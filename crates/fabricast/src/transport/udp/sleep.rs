@@ -11,11 +11,11 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::interface::because;
-use super::{Blocked, STARVED, Udp, receive, sharpen_timers, sys};
+use super::{Blocked, STARVED, Udp, bit, sharpen_timers, sys};
 
 /// Sockets that one sleep reports; further ones are reported by the next.
 const READY_MAX: usize = 16;
-/// What stands for a sleeper's bell, where sockets have their descriptors.
+/// What stands for a sleeper's waker, where sockets have their descriptors.
 const BELL: u64 = u64::MAX;
 /// What stands for the socket that sends.
 const SENDER: u64 = u64::MAX - 1;
@@ -26,10 +26,10 @@ const RUNTIME: u64 = u64::MAX - 3;
 
 /// Sleeps until datagrams wait. Any number of threads may, each with one of its own.
 pub struct Sleeper {
-    /// All sockets at which datagrams arrive, the one that sends, and the bell.
+    /// All sockets at which datagrams arrive, the one that sends, and the waker.
     watched: Arc<OwnedFd>,
     sender: OwnedFd,
-    bell: Arc<sys::Bell>,
+    waker: Arc<sys::Waker>,
 }
 
 /// What a [`Sleeper`] waits for beside datagrams.
@@ -52,7 +52,7 @@ pub struct Ready {
     pub other: bool,
     /// The descriptor of [`Sleeper::heed_runtime`] can be read.
     pub runtime: bool,
-    /// The bell was rung.
+    /// The waker was rung.
     pub rung: bool,
 }
 
@@ -75,7 +75,7 @@ impl Udp {
         let sleeper = Sleeper {
             watched: Arc::new(watched),
             sender: self.socket.as_fd().try_clone_to_owned()?,
-            bell: Arc::new(sys::Bell::new().map_err(|e| because(e, "cannot make an eventfd"))?),
+            waker: Arc::new(sys::Waker::new().map_err(|e| because(e, "cannot make an eventfd"))?),
         };
         let inputs = self.inputs.iter().map(|i| i.socket.as_fd());
         for socket in inputs.chain([self.socket.as_fd()]) {
@@ -89,9 +89,9 @@ impl Udp {
         let Sleeper {
             watched,
             sender,
-            bell,
+            waker,
         } = &sleeper;
-        watch(watched, bell.fd(), BELL, EventFlags::IN)?;
+        watch(watched, waker.fd(), BELL, EventFlags::IN)?;
         watch(watched, sender.as_fd(), SENDER, EventFlags::empty())?;
         self.sleepers.push(sleeper.watched.clone());
         Ok(sleeper)
@@ -111,7 +111,7 @@ impl Udp {
         let empty = sockets
             .enumerate()
             .filter(|(_, socket)| !ready.has(*socket));
-        self.empty = empty.fold(0, |bits, (at, _)| bits | receive::bit(at));
+        self.empty = empty.fold(0, |bits, (at, _)| bits | bit(at));
         (self.relied, self.fresh) = (0, true);
     }
 
@@ -190,7 +190,7 @@ impl Sleeper {
         for event in events {
             match event.data.u64() {
                 BELL => {
-                    self.bell.hush();
+                    self.waker.hush();
                     ready.rung = true;
                 }
                 SENDER => {}
@@ -217,19 +217,19 @@ impl Sleeper {
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         sharpen_timers();
         let mut set = [libc::pollfd {
-            fd: self.bell.raw(),
+            fd: self.waker.raw(),
             events: libc::POLLIN,
             revents: 0,
         }];
         let rung = sys::poll(&mut set, Some(timeout))? > 0;
         if rung {
-            self.bell.hush();
+            self.waker.hush();
         }
         Ok(rung)
     }
 
     /// What ends this sleeper's sleep.
     pub fn waker(&self) -> super::Waker {
-        super::Waker(self.bell.clone())
+        super::Waker(self.waker.clone())
     }
 }

@@ -417,14 +417,14 @@ pub(super) fn memory(socket: BorrowedFd<'_>) -> Memory {
 }
 
 /// A counter that one thread rings and another waits for.
-pub(super) struct Bell(OwnedFd);
+pub(super) struct Waker(OwnedFd);
 
-impl Bell {
-    pub fn new() -> io::Result<Bell> {
+impl Waker {
+    pub fn new() -> io::Result<Waker> {
         // SAFETY: no pointers; the answer, if not an error, is a new descriptor that is ours.
         unsafe {
             let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
-            Ok(Bell(OwnedFd::from_raw_fd(fd)))
+            Ok(Waker(OwnedFd::from_raw_fd(fd)))
         }
     }
 

@@ -3,8 +3,9 @@
 
 use fabricast::proto::Scheme;
 
-use super::{KILO, SMALL, SMALL_QUICK, bed, p1};
-use crate::papers::{Effort, Findings, Found, Plot, Points, Stopped, Table, column, curve};
+use super::bed::{KILO, SMALL, SMALL_QUICK, bed, p1};
+use crate::papers::experiment::{Effort, Findings, Found, Stopped, Table};
+use crate::papers::plot::{Plot, Points, column, curve};
 use fabricast_sim::Failure;
 
 /// The paper's schemes.
@@ -102,14 +103,16 @@ pub(super) fn latency(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p1-latency-8",
                 number: at(KILO)[0] / at(KILO)[2],
-                remark: "the answer of the receiver whose turn it is waits behind the others' acknowledgements, which the model \
+                remark: "the answer of the receiver whose turn it is waits behind the others' \
+                     acknowledgements, which the model \
                          does not charge",
             },
             Found {
                 claim: "p1-coroot-2us",
                 number: above.iter().sum::<f64>() / above.len() as f64,
-                remark: "our co-root receives the root's second copy after the multicast and drops it, and the root handles half as \
-                         many acknowledgements; what cost P1's implementation 2 us was unknown to its authors",
+                remark: "our co-root receives the root's second copy after the multicast and drops \
+                     it, and the root handles half as many acknowledgements; what cost P1's \
+                     implementation 2 us was unknown to its authors",
             },
         ],
     })
@@ -139,9 +142,10 @@ pub(super) fn large(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         number: gain(bytes),
         remark,
     };
-    const POSTED: &str = "the root has posted every buffer of so short a message before the first acknowledgement is back; the model, \
-                          which was fitted to this number, charges it the acknowledgements of each buffer before the next, so that \
-                          further buffers cost the paper's implementation more than a copy, a descriptor and the way";
+    const POSTED: &str = "the root has posted every buffer of so short a message before the first \
+         acknowledgement is back; the model, which was fitted to this number, charges it the \
+         acknowledgements of each buffer before the next, so that further buffers cost the paper's \
+         implementation more than a copy, a descriptor and the way";
     Ok(Findings {
         tables: vec![table],
         plots: vec![Plot {
@@ -251,7 +255,8 @@ pub(super) fn model(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         found: vec![Found {
             claim: "p1-model-8",
             number: most.fold(1.0, f64::max),
-            remark: "the simulation stands for the paper's measurement, and its costs are the model's: it shows that the protocol \
+            remark: "the simulation stands for the paper's measurement, and its costs are the \
+                 model's: it shows that the protocol \
                      adds nothing of its own",
         }],
     })

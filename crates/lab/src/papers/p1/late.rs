@@ -7,8 +7,9 @@ use fabricast::proto::Scheme;
 use fabricast_sim::Failure;
 use fabricast_sim::skew;
 
-use super::bed;
-use crate::papers::{Effort, Findings, Found, Plot, Points, Stopped, Table, column, curve};
+use super::bed::bed;
+use crate::papers::experiment::{Effort, Findings, Found, Stopped, Table};
+use crate::papers::plot::{Plot, Points, column, curve};
 
 pub(super) fn skewed(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let skews = effort.of(&[0, 25, 50, 100, 150, 200, 300, 400], &[0, 100, 400]);
@@ -54,10 +55,11 @@ pub(super) fn skewed(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p1-skew-400",
                 number: last[2],
-                remark: "more than the paper's: a receiver that comes late finds the message there and leaves after what one message \
-                         costs its processor; what else a call of the paper's library took is not in the text. Here 400 us is the \
-                         longest delay, as section 6.4 may be read, and 10 is reached at half of that; the paper's section 9 calls it \
-                         the average",
+                remark: "more than the paper's: a receiver that comes late finds the message there \
+                     and leaves after what one message costs its processor; what else a call of \
+                     the paper's library took is not in the text. Here 400 us is the longest \
+                     delay, as section 6.4 may be read, and 10 is reached at half of that; the \
+                     paper's section 9 calls it the average",
             },
             Found {
                 claim: "p1-skew-flat",
@@ -94,7 +96,8 @@ pub(super) fn false_repairs(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         found: vec![Found {
             claim: "p1-tree-false",
             number: rows[3][1] / rows[2][1].max(1.0),
-            remark: "the root of a tree cannot know who below a silent child is the one that is late",
+            remark: "the root of a tree cannot know who below a silent child is the one that is \
+                 late",
         }],
     })
 }

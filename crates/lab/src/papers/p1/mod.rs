@@ -1,11 +1,10 @@
 //! P1's experiments: broadcast over InfiniBand's multicast, on 8 nodes and on 1024 (P1.12, P1.14).
 
-use crate::calibration::{Calibration, Testbed};
-use crate::model::P1;
+use crate::calibration::Testbed;
 
-use super::Experiment;
-use super::lab::Bed;
+use super::experiment::Experiment;
 
+mod bed;
 mod eight;
 mod late;
 mod thousand;
@@ -17,9 +16,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Latency of small messages on 8 nodes",
         reproduces: "figure 6, section 6.2",
-        method: "The root broadcasts, one receiver answers with a message; the receivers take turns. The time of a turn less \
-                 that of a message, at the receiver that is reached last. Original by one clock: it has no acknowledgements \
-                 in the background that turns could meet.",
+        method: "The root broadcasts, one receiver answers with a message; the receivers take \
+             turns. The time of a turn less that of a message, at the receiver that is reached \
+             last. Original by one clock: it has no acknowledgements in the background that turns \
+             could meet.",
         run: eight::latency,
     },
     Experiment {
@@ -27,7 +27,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Latency of large messages on 8 nodes",
         reproduces: "figure 7, section 6.2.1",
-        method: "As for small messages. Window sends buffers of 1836 bytes, Original whole messages by rendezvous.",
+        method: "As for small messages. Window sends buffers of 1836 bytes, Original whole \
+             messages by rendezvous.",
         run: eight::large,
     },
     Experiment {
@@ -35,7 +36,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Broadcasts back to back on 8 nodes",
         reproduces: "figure 8, section 6.3",
-        method: "Broadcasts of one length without a pause; the time of each after 20 warm-ups, until the root knows that all \
+        method: "Broadcasts of one length without a pause; the time of each after 20 warm-ups, \
+             until the root knows that all \
                  have them.",
         run: eight::throughput,
     },
@@ -44,9 +46,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Process skew on 8 nodes",
         reproduces: "figure 9, section 6.4",
-        method: "A barrier; the root broadcasts 4 bytes at once, each receiver enters after a random delay from 0 to the skew, and \
-                 until then neither looks at the network nor passes anything on. The mean time that the 8 processes \
-                 spend in the broadcast.",
+        method: "A barrier; the root broadcasts 4 bytes at once, each receiver enters after a \
+             random delay from 0 to the skew, and until then neither looks at the network nor \
+             passes anything on. The mean time that the 8 processes spend in the broadcast.",
         run: late::skewed,
     },
     Experiment {
@@ -54,7 +56,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Model against simulation on 8 nodes",
         reproduces: "figure 10, section 7.1",
-        method: "One broadcast each, by one clock, as the model has it, beside the model's equations.",
+        method: "One broadcast each, by one clock, as the model has it, beside the model's \
+             equations.",
         run: eight::model,
     },
     Experiment {
@@ -62,7 +65,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "Latency on 1024 nodes",
         reproduces: "figure 11, section 7.1",
-        method: "One broadcast each, by one clock, on a fat tree of 8-port switches. The paper's figure is its model's; here the \
+        method: "One broadcast each, by one clock, on a fat tree of 8-port switches. The paper's \
+             figure is its model's; here the \
                  protocol runs on all 1024 nodes.",
         run: thousand::on_1024,
     },
@@ -71,7 +75,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "The number of co-roots on 1024 nodes",
         reproduces: "figure 12, section 7.2",
-        method: "Broadcasts of 4 bytes back to back, and one alone by one clock, for each number of delivery groups (the root's \
+        method: "Broadcasts of 4 bytes back to back, and one alone by one clock, for each number \
+             of delivery groups (the root's \
                  own included).",
         run: thousand::coroots,
     },
@@ -80,26 +85,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbed: Testbed::P1,
         title: "False retransmissions: a tree of acknowledgements against co-roots",
         reproduces: "section 4.3's argument (P1.5)",
-        method: "400 broadcasts of 1 KB, half a millisecond apart, to 31 receivers each of which computes half of the time in \
-                 stretches of up to 30 ms, without looking at the network. Nothing is lost. Gigabit Ethernet, not the \
-                 paper's testbed: what counts is whether time-outs (10 ms) strike.",
+        method: "400 broadcasts of 1 KB, half a millisecond apart, to 31 receivers each of which \
+             computes half of the time in stretches of up to 30 ms, without looking at the \
+             network. Nothing is lost. Gigabit Ethernet, not the paper's testbed: what counts is \
+             whether time-outs (10 ms) strike.",
         run: late::false_repairs,
     },
 ];
-
-/// Sizes of one buffer.
-const SMALL: [u64; 7] = [4, 32, 128, 256, 512, 1024, 1836];
-const SMALL_QUICK: [u64; 4] = [4, 32, 256, 1024];
-/// Where the paper's "up to" is read: the largest power of two in one buffer.
-const KILO: u64 = 1024;
-
-fn p1() -> P1 {
-    P1::new(&Calibration::of(Testbed::P1))
-}
-
-fn bed(hosts: usize) -> Bed {
-    Bed {
-        simulated: p1().simulated(),
-        hosts,
-    }
-}

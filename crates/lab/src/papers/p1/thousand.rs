@@ -2,8 +2,9 @@
 
 use fabricast::proto::Scheme;
 
-use super::{KILO, SMALL, bed, p1};
-use crate::papers::{Effort, Findings, Found, Plot, Points, Stopped, Table, column, curve};
+use super::bed::{KILO, SMALL, bed, p1};
+use crate::papers::experiment::{Effort, Findings, Found, Stopped, Table};
+use crate::papers::plot::{Plot, Points, column, curve};
 
 pub(super) fn on_1024(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let sizes = effort.of(&SMALL, &[4, KILO]);
@@ -45,7 +46,9 @@ pub(super) fn on_1024(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         found: vec![Found {
             claim: "p1-latency-1024",
             number: kilo[3],
-            remark: "a message between distant nodes passes the switches in between here, which the paper's average hop leaves out; read where the gain is largest (1836 B, see the table) it would be more than 10 % above the paper's",
+            remark: "a message between distant nodes passes the switches in between here, which \
+                 the paper's average hop leaves out; read where the gain is largest (1836 B, see \
+                 the table) it would be more than 10 % above the paper's",
         }],
     })
 }
@@ -93,7 +96,8 @@ pub(super) fn coroots(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p1-groups-1024",
                 number: best.map_or(0.0, |(&k, _)| k as f64),
-                remark: "it follows from the ratio of two times, which was fitted to it, whatever the number of nodes",
+                remark: "it follows from the ratio of two times, which was fitted to it, whatever \
+                     the number of nodes",
             },
             Found {
                 claim: "p1-groups-latency",

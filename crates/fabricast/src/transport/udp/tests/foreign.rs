@@ -9,14 +9,14 @@ use super::*;
 fn says(source: u32, next: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = Header {
-        flight: 0,
+        burst: 0,
         source: NodeId(source),
         session: Session(7),
     };
     wire::put_header(&mut bytes, &header);
     let sync = Sync {
         group: G,
-        root: NodeId(1),
+        sender: NodeId(1),
         next: Seq(next),
     };
     wire::put_sync(&mut bytes, &sync);
@@ -66,7 +66,7 @@ fn what_another_socket_says_in_a_peers_name_is_dropped() {
     send_all(&mut end, &[datagram(Dest::Node(NodeId(0)), &bytes, b"")]);
     only(&mut root, &bytes);
     assert_eq!(root.counters().foreign, 2);
-    // Who has been forgotten is a stranger; what says nothing is not ours to judge.
+    // Who has been forgotten is unknown; what says nothing is not ours to judge.
     end.forget(NodeId(0));
     let late = says(0, 4);
     send_all(&mut root, &[datagram(Dest::Group(G), &late, b"")]);
@@ -150,7 +150,7 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     }
     marker.send_to(b"end", third.local_addr().unwrap()).unwrap();
     assert_eq!(third.recv_from(&mut room).unwrap().0, 3);
-    // A wrong answer, the right one from elsewhere, and a question from a stranger do nothing.
+    // A wrong answer, the right one from elsewhere, and a question from an unknown node do nothing.
     let mut answer = question;
     answer[1] = 2;
     marker.send_to(&answer, a.local_addr()).unwrap();

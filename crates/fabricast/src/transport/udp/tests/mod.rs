@@ -108,7 +108,8 @@ fn in_own_network(test: impl FnOnce() + Send + 'static) {
                      && ip link set far mtu 1500 up && ip link set wire mtu 1500 up \
                      && ip addr add 10.99.0.1/24 dev wire && ip addr add fd99::1/64 dev wire nodad \
                      && ip -6 route add local ff00::/8 dev lo \
-                     && for i in $(seq 1000); do ip -6 route get fd99::1 | grep -q local && break; done";
+                     && for i in $(seq 1000); do \
+                            ip -6 route get fd99::1 | grep -q local && break; done";
         match Command::new("sh").args(["-c", setup]).output() {
             Ok(output) if output.status.success() => test(),
             other => eprintln!("skipped: cannot set a network up ({other:?})"),

@@ -351,9 +351,9 @@ fn back_pressure_is_told_and_waited_for() {
     udp.script.next = [libc::ENODEV].into();
     let error = udp.send(NOW, &one).unwrap_err();
     assert!(error.to_string().contains("interface lo"), "{error}");
-    let stranger = datagram(Dest::Node(NodeId(7)), b"a", b"");
+    let unknown = datagram(Dest::Node(NodeId(7)), b"a", b"");
     udp.script.next = [libc::ENODEV, libc::ENODEV].into();
-    assert_eq!(udp.send(NOW, &[stranger, one[0]]).unwrap(), 1);
+    assert_eq!(udp.send(NOW, &[unknown, one[0]]).unwrap(), 1);
     wakes(&mut udp);
     udp.send(NOW, &one).unwrap_err();
 }

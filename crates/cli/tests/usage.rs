@@ -1,0 +1,170 @@
+//! Arguments, names and outputs that the command cannot use, and odd ones that it can.
+
+mod common;
+
+use std::process::Command;
+
+use common::{AT_ONCE, Run, Scratch, receiver, same, sender};
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let dir = Scratch::new();
+    let fifo = dir.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    for (path, word) in [(fifo.to_str().unwrap(), "FIFO"), ("/dev/zero", "device")] {
+        let end = Run::start(["send", path, "--json"]).end_within(AT_ONCE);
+        let end = end.expect(2);
+        assert!(end.stderr.contains(word), "{}", end.stderr);
+        assert_eq!(end.one("error")["code"], 2);
+    }
+}
+
+#[test]
+fn bad_usage_says_so() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 10);
+    let source = source.to_str().unwrap();
+    let place = dir.path("");
+    let place = place.to_str().unwrap();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&[], 2, "Usage"),
+        (&["frobnicate"], 2, "frobnicate"),
+        (&["send"], 2, "SOURCE"),
+        (&["send", "-"], 2, "not supported yet"),
+        (&["send", place], 2, "not supported yet"),
+        (&["send", "/no/such/file"], 1, "/no/such/file"),
+        (&["send", source, "--rate", "fast"], 2, "number"),
+        (
+            &["send", source, "--group", "10.0.0.1"],
+            2,
+            "not a multicast address",
+        ),
+        (
+            &["send", source, "--min-receivers", "0"],
+            2,
+            "min-receivers",
+        ),
+        (&["send", source, "--interface", "nosuch0"], 2, "lo"),
+        (&["send", source, "--slow", "maybe"], 2, "drop"),
+        (&["send", source, "--inject-loss", "100"], 2, "90"),
+        (&["send", source, "--datagram", "31"], 2, "512 to 65507"),
+        (&["send", source, "--datagram", "100k"], 2, "512 to 65507"),
+        (
+            &["recv", "x", "--any", "--datagram", "511"],
+            2,
+            "512 to 65507",
+        ),
+        (&["recv"], 2, "DEST"),
+        (&["recv", "-"], 2, "not supported yet"),
+        (
+            &["recv", "x"],
+            2,
+            "--from HOST, or take a file by its name with --name",
+        ),
+        (
+            &["recv", "x", "--any", "--from", "h"],
+            2,
+            "cannot be used with",
+        ),
+        (&["recv", "x", "--name", "[a"], 2, "no ] for a ["),
+        (&["recv", "/no/such/place/x", "--any"], 2, "/no/such/place"),
+        (
+            &["recv", "/dev/null", "--any"],
+            2,
+            "neither a file nor a directory",
+        ),
+        (&["recv", "x", "--from", "no such host"], 2, "no such host"),
+    ];
+    for (args, code, words) in cases {
+        let end = Run::start(*args).end();
+        assert_eq!(end.code, Some(*code), "{args:?}: {end:?}");
+        assert!(end.stderr.contains(words), "{args:?}: {}", end.stderr);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 10);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let path = source.to_str().unwrap();
+    let end = Run::start(["send", path, "--interface", "127.0.0.1", "--port", &port]).end();
+    assert_eq!(end.code, Some(1));
+    assert!(end.stderr.contains("--port"), "{}", end.stderr);
+}
+
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (send, address) = sender(&source, &["--no-announce", "--min-receivers", "1"]);
+    let copy = dir.path("copy");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let recv = Command::new(env!("CARGO_BIN_EXE_fabricast"))
+        .args(["recv", "--json", "--interface", "lo", "--from", &address])
+        .arg(&copy)
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&recv.stderr);
+    assert_eq!(recv.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output"), "{said}");
+    send.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn the_longest_file_name_can_be_received() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (send, address) = sender(&source, &["--no-announce", "--min-receivers", "1"]);
+    let copy = dir.path(&"\u{e9}".repeat(127));
+    receiver(&address, "r0", &copy, &[]).end().expect(0);
+    send.end().expect(0);
+    same(&source, &copy);
+}
+
+#[test]
+fn a_name_that_is_no_utf_8_is_told_of() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = Scratch::new();
+    let path = dir
+        .path("x")
+        .with_file_name(std::ffi::OsStr::from_bytes(b"a\xff"));
+    std::fs::write(&path, "bytes").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("send").arg(&path);
+    command.args([
+        "--json",
+        "--port",
+        "0",
+        "--interface",
+        "127.0.0.1",
+        "--no-announce",
+    ]);
+    command.args(["--start-timeout", "1ms"]);
+    let end = Run::spawn(command).end().expect(3);
+    assert_eq!(end.one("listening")["name"], "file");
+    let text = end.one("notice")["text"].to_string();
+    assert!(text.contains("not UTF-8"), "{text}");
+
+    // Nor does a destination of such a name keep anything from programs.
+    let source = dir.file("source", 1000);
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let dest = path.with_file_name(std::ffi::OsStr::from_bytes(b"b\xff"));
+    command.arg("recv").arg(&dest);
+    command.args(["--json", "--from", &address]);
+    let end = Run::spawn(command).end().expect(0);
+    for event in ["connected", "done"] {
+        let path = end.one(event)["path"].as_str().unwrap();
+        assert!(path.ends_with("b\u{fffd}"), "{path}");
+    }
+    send.end().expect(0);
+    same(&source, &dest);
+}

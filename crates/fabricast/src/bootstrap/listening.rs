@@ -1,0 +1,61 @@
+//! The TCP sockets at which the rendezvous listens.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// One listener for each address; at the port that the first got if any will do.
+pub fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
+    const TRIES: usize = 16;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for _ in 0..TRIES {
+        match listeners_once(addresses, port) {
+            Ok(listeners) => return Ok(listeners),
+            // What is free at one address may be taken at the next.
+            Err(e) if port == 0 && e.kind() == io::ErrorKind::AddrInUse => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    let mut missing = None;
+    for address in addresses {
+        let mut address = *address;
+        address.set_port(port);
+        match listener(address, false) {
+            Ok(listener) => {
+                port = listener.local_addr()?.port();
+                listeners.push(listener);
+            }
+            // An address that is only being acquired, or has gone this moment.
+            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => missing = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    match (listeners.is_empty(), missing) {
+        (true, Some(e)) => Err(e),
+        (true, None) => Err(io::ErrorKind::AddrNotAvailable.into()),
+        (false, _) => Ok(listeners),
+    }
+}
+
+/// Listens at an address; with `both`, at an unspecified one of IPv6, to IPv4 as well.
+pub fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!both)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,68 @@
+//! What drivers move for a group: a caller's object, or a part of one.
+
+use std::sync::Arc;
+
+use fabricast_proto::Outcome;
+
+use crate::object::{Fetch, Memory, Object, Written};
+
+/// See the module. The bytes of a caller's object and of a copy are always at hand.
+pub(crate) enum BufferView<O> {
+    /// A caller's object, or what was split off one.
+    Own(O),
+    /// Bytes of an object that is sent to two groups at once, or in segments.
+    Shared(Arc<O>, Segment),
+    /// Bytes of a copy, likewise.
+    Copy(Arc<Memory>, Segment),
+}
+
+/// `len` bytes from `offset`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub offset: u64,
+    pub len: u64,
+}
+
+impl<O> BufferView<O> {
+    /// The caller's object.
+    pub fn own(self) -> Option<O> {
+        match self {
+            BufferView::Own(object) => Some(object),
+            BufferView::Shared(..) | BufferView::Copy(..) => None,
+        }
+    }
+}
+
+impl<O: Object> Object for BufferView<O> {
+    fn len(&self) -> u64 {
+        match self {
+            BufferView::Own(o) => o.len(),
+            BufferView::Shared(_, segment) | BufferView::Copy(_, segment) => segment.len,
+        }
+    }
+    fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
+        match self {
+            BufferView::Own(o) => o.fetch(offset, len),
+            BufferView::Shared(..) | BufferView::Copy(..) => Fetch::Ready,
+        }
+    }
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        match self {
+            BufferView::Own(o) => o.bytes(offset, len),
+            BufferView::Shared(whole, segment) => whole.bytes(segment.offset + offset, len),
+            BufferView::Copy(copy, segment) => copy.bytes(segment.offset + offset, len),
+        }
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        match self {
+            BufferView::Own(o) => o.write(offset, bytes),
+            // What is sent is never written.
+            BufferView::Shared(..) | BufferView::Copy(..) => Written::Failed,
+        }
+    }
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        if let BufferView::Own(o) = self {
+            o.progress(report);
+        }
+    }
+}

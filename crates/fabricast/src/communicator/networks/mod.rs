@@ -1,0 +1,169 @@
+//! The two networks that datagrams take: the one between hosts, and through the memory of this
+//! host. Each has a node of its own, so that neither waits for what the other cannot take, and each
+//! is told how its way behaves.
+//!
+//! Owns both drivers. Imports nothing from the other rooms of the communicator.
+
+pub(crate) mod buffer;
+
+use std::io;
+
+use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Time};
+
+use self::buffer::BufferView;
+use crate::driver::{Driver, Step};
+use crate::net::Net;
+use crate::object::Object;
+use crate::transport::Transport;
+use crate::transport::shm::Shm;
+
+/// One of the two.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Network {
+    InterNode,
+    IntraNode,
+}
+
+impl Network {
+    pub const BOTH: [Network; 2] = [Network::IntraNode, Network::InterNode];
+}
+
+/// How an operation has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    Complete,
+    Failed,
+    Mismatch,
+}
+
+/// Both, as one process has them.
+pub(crate) struct Networks<O: Object> {
+    pub far: Driver<Net, BufferView<O>>,
+    /// None: this process shares memory with no other.
+    pub near: Option<Driver<Shm, BufferView<O>>>,
+}
+
+/// Does the same with whichever driver is meant. Nobody goes near who has no local ranks.
+macro_rules! on {
+    ($networks:expr, $network:expr, $driver:ident => $do:expr) => {
+        match ($network, &mut $networks.near) {
+            (Network::IntraNode, Some($driver)) => $do,
+            (Network::IntraNode, None) => unreachable!("no memory is shared"),
+            (Network::InterNode, _) => {
+                let $driver = &mut $networks.far;
+                $do
+            }
+        }
+    };
+}
+
+type Lend<O> = Result<OpId, (Refused, BufferView<O>)>;
+
+impl<O: Object> Networks<O> {
+    pub fn command(
+        &mut self,
+        network: Network,
+        now: Time,
+        command: Command,
+    ) -> Result<(), Refused> {
+        on!(self, network, driver => driver.command(now, command))
+    }
+
+    /// Sends it, copied if it is short.
+    pub fn bcast(
+        &mut self,
+        network: Network,
+        now: Time,
+        group: GroupId,
+        part: BufferView<O>,
+    ) -> Lend<O> {
+        on!(self, network, driver => driver.bcast(now, group, part))
+    }
+
+    /// Sends it, from where it is; somebody waits until everybody has it, unless it is a copy.
+    pub fn lend(
+        &mut self,
+        network: Network,
+        now: Time,
+        group: GroupId,
+        part: BufferView<O>,
+    ) -> Lend<O> {
+        let awaited = !matches!(part, BufferView::Copy(..));
+        on!(self, network, driver => driver.lend(now, group, part, awaited))
+    }
+
+    pub fn post(
+        &mut self,
+        (network, root): (Network, NodeId),
+        now: Time,
+        group: GroupId,
+        part: BufferView<O>,
+    ) -> Lend<O> {
+        on!(self, network, driver => driver.post(now, group, root, part))
+    }
+
+    pub fn barrier(
+        &mut self,
+        network: Network,
+        now: Time,
+        group: GroupId,
+        by: Barrier,
+    ) -> Result<OpId, Refused> {
+        on!(self, network, driver => driver.barrier(now, group, by))
+    }
+
+    /// The barrier of this host's processes, of which this one keeps the others in until it may
+    /// proceed.
+    pub fn hold(&mut self, now: Time, group: GroupId, by: Barrier) -> Result<OpId, Refused> {
+        on!(self, Network::IntraNode, driver => driver.hold(now, group, by))
+    }
+
+    /// The part of an operation that is over, once nobody reads it any more.
+    pub fn take(&mut self, (network, op): (Network, OpId)) -> Option<BufferView<O>> {
+        on!(self, network, driver => driver.take(op))
+    }
+
+    /// Whether the driver still has it.
+    pub fn has(&mut self, (network, op): (Network, OpId)) -> bool {
+        on!(self, network, driver => driver.object(op).is_some())
+    }
+
+    pub fn event(&mut self) -> Option<(Network, Event)> {
+        let near = self.near.as_mut().and_then(Driver::event);
+        let near = near.map(|event| (Network::IntraNode, event));
+        near.or_else(|| self.far.event().map(|event| (Network::InterNode, event)))
+    }
+
+    pub fn is_quiet(&mut self, network: Network, now: Time, group: GroupId) -> bool {
+        on!(self, network, driver => driver.node().is_quiet(now, group))
+    }
+
+    /// Receives and sends.
+    pub fn step(&mut self, now: Time) -> io::Result<Step> {
+        let near = self.near.as_mut().map(|driver| driver.step(now));
+        self.soonest(near, |far| far.step(now))
+    }
+
+    /// Whether nothing waits to be received, as far as is known.
+    pub fn is_drained(&self) -> bool {
+        let near = self.near.as_ref().is_none_or(|d| d.net().is_drained());
+        near && self.far.net().is_drained()
+    }
+
+    /// Sends what is to be sent.
+    pub fn advance(&mut self, now: Time) -> io::Result<Step> {
+        let near = self.near.as_mut().map(|driver| driver.advance(now, false));
+        self.soonest(near, |far| far.advance(now, false))
+    }
+
+    fn soonest(
+        &mut self,
+        near: Option<io::Result<Step>>,
+        far: impl FnOnce(&mut Driver<Net, BufferView<O>>) -> io::Result<Step>,
+    ) -> io::Result<Step> {
+        let near = near.transpose()?.and_then(|step| step.wake);
+        let far = far(&mut self.far)?.wake;
+        let wake = near.into_iter().chain(far).min();
+        Ok(Step { wake })
+    }
+}

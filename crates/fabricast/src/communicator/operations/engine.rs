@@ -1,0 +1,553 @@
+//! What is behind the lock: the driver, what has ended, what is still to be brought to others.
+
+mod barriers;
+mod groups;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fabricast_proto::{
+    Barrier, Command, Event, GroupId, NodeId, OpId, PathState, Refused, Seq, Time,
+};
+
+use super::coalesce::Coalescer;
+use super::group::{EVERYBODY, Group, Leaving};
+use super::operation::{Left, Op};
+use super::statistics::Statistics;
+use crate::communicator::hierarchy::broadcast::{HierarchicalBroadcasts, News, Route};
+use crate::communicator::hierarchy::topology::{GroupTopology, Hosts};
+use crate::communicator::limits::{ADDRESSES, COPIES_MAX};
+use crate::communicator::networks::buffer::BufferView;
+use crate::communicator::networks::{Ended, Network, Networks};
+use crate::communicator::wireup::Setting;
+use crate::driver::Step;
+use crate::error::Error;
+use crate::object::Divisible;
+use crate::transport::Transport;
+use crate::transport::shm::ShmWaiter;
+use crate::transport::udp::{Ready, Sending, Sleeper, Udp, Waker};
+
+/// A caller that only starts operations looks for what has arrived once in so long.
+const UNHEARD_MAX: Duration = Duration::from_millis(1);
+/// Largest number of passes over both networks in one step.
+const PASSES_MAX: usize = 4;
+
+/// What is known of a group.
+struct State {
+    members: Vec<NodeId>,
+    topology: GroupTopology,
+    /// Copies on their way.
+    copies: u32,
+}
+
+/// See the module.
+pub(crate) struct Engine<O: Divisible> {
+    networks: Networks<O>,
+    hierarchical: HierarchicalBroadcasts<O>,
+    hosts: Hosts,
+    rank: NodeId,
+    /// Payload of a data packet, by each network.
+    payload_size: [u32; 2],
+    /// Everybody, and the addresses that groups share.
+    all: Vec<NodeId>,
+    addresses: [SocketAddr; ADDRESSES],
+    groups: BTreeMap<GroupId, State>,
+    /// Groups that this process is done with, by each network in which they exist.
+    leaving: BTreeMap<(GroupId, Network), Leaving>,
+    /// Operations under way that somebody waits for.
+    pending: BTreeMap<Op, GroupId>,
+    ended: BTreeMap<Op, Ended>,
+    /// Objects of composed operations that have ended.
+    back: BTreeMap<u32, O>,
+    /// Barriers in which this process keeps its local ranks until the leaders have met: by what,
+    /// and in which group.
+    held: BTreeMap<OpId, (GroupId, Barrier)>,
+    /// The leaders' barriers for them.
+    meetings: BTreeMap<OpId, GroupId>,
+    /// Copies on their way, which nobody waits for, and their bytes.
+    copies: BTreeMap<Op, (GroupId, u64)>,
+    copied: u64,
+    gone: BTreeSet<NodeId>,
+    /// Groups in which an operation did not match: all are to be told.
+    spoilt: Vec<GroupId>,
+    /// Callers that sleep: what wakes them, and until which operation ends; none: any.
+    asleep: Vec<(Waker, Option<Op>)>,
+    stream: Coalescer,
+    wake: Option<Time>,
+    /// When it was last looked for what has arrived.
+    stepped_at: Time,
+    /// What was started last has been handed to the drivers, and they have done what there was to
+    /// do.
+    settled: bool,
+    unshared: Option<String>,
+    /// This process probes whether multicast reaches all hosts.
+    proving: bool,
+    /// Leaders of hosts that multicast does not reach: first those that this process has
+    /// found, then those on which all processes have agreed.
+    unreached: BTreeSet<NodeId>,
+    /// Why the network is used no more.
+    broken: Option<String>,
+    statistics: Statistics,
+}
+
+impl<O: Divisible> Engine<O> {
+    pub fn new(setting: Setting<O>) -> Engine<O> {
+        let Setting {
+            networks,
+            hosts,
+            rank,
+            size,
+            payload_size,
+            addresses,
+            unshared,
+        } = setting;
+        Engine {
+            networks,
+            hierarchical: HierarchicalBroadcasts::new(),
+            hosts,
+            rank,
+            payload_size,
+            all: (0..size).map(NodeId).collect(),
+            addresses,
+            groups: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            back: BTreeMap::new(),
+            held: BTreeMap::new(),
+            meetings: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            copied: 0,
+            gone: BTreeSet::new(),
+            spoilt: Vec::new(),
+            asleep: Vec::new(),
+            stream: Coalescer::default(),
+            wake: None,
+            stepped_at: Time::ZERO,
+            settled: false,
+            unshared,
+            proving: false,
+            unreached: BTreeSet::new(),
+            broken: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Why no memory is shared with others of this host, if there are any.
+    pub fn unshared(&self) -> Option<&str> {
+        self.unshared.as_deref()
+    }
+
+    pub fn udp(&self) -> &Udp {
+        self.networks.far.net().inner()
+    }
+
+    /// What one thread sleeps in until there is something to step for: over the network, and by
+    /// the memory of this host.
+    pub fn sleeper(&mut self) -> io::Result<(Sleeper, Option<ShmWaiter>)> {
+        let near = self.networks.near.as_ref().map(|near| near.net().waiter());
+        let far = self.networks.far.transport().inner_mut().sleeper()?;
+        Ok((far, near))
+    }
+
+    /// What a sleep has seen: the next step reads these sockets alone.
+    pub fn heed(&mut self, ready: &Ready) {
+        self.networks.far.transport().inner_mut().heed(ready);
+        if let Some(near) = self.networks.near.as_mut().filter(|_| ready.other) {
+            near.transport().rung();
+        }
+    }
+
+    /// Starts a broadcast; `None`: its caller need not wait.
+    pub fn bcast(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        root: NodeId,
+        object: O,
+    ) -> Result<Option<Op>, (Refused, O)> {
+        let Some(state) = self.groups.get(&group) else {
+            return Err((Refused::NoGroup, object));
+        };
+        let len = object.len();
+        let sends = root == self.rank;
+        let short = !self.networks.far.node().scheme().is_awaited(len);
+        let copy = sends && short && self.copied + len <= COPIES_MAX;
+        let op = if state.topology.mixed {
+            if !self.hierarchical.has_room(group) {
+                return Err((Refused::Busy, object));
+            }
+            let route = Route::new(&self.hosts, &state.topology, root, self.rank);
+            Op::HierarchicalBroadcast(self.hierarchical.add(group, route, object, copy))
+        } else {
+            let network = if state.topology.is_near() {
+                Network::IntraNode
+            } else {
+                Network::InterNode
+            };
+            let part = BufferView::Own(object);
+            let started = match sends {
+                true if copy => self.networks.bcast(network, now, group, part),
+                true => self.networks.lend(network, now, group, part),
+                false => self.networks.post((network, root), now, group, part),
+            };
+            match started {
+                Ok(op) => Op::Single(network, op),
+                Err((refused, BufferView::Own(object))) => return Err((refused, object)),
+                Err(_) => unreachable!("it is what was given"),
+            }
+        };
+        let s = &mut self.statistics;
+        let (count, bytes) = match sends {
+            true => (&mut s.sent, &mut s.sent_bytes),
+            false => (&mut s.received, &mut s.received_bytes),
+        };
+        (*count, *bytes) = (*count + 1, *bytes + len);
+        if copy {
+            self.stream.add(now, len);
+            if let Op::Single(network, op) = op {
+                let lent = self.networks.take((network, op));
+                debug_assert!(lent.is_some() || len == 0, "it was copied");
+            }
+            self.passes(op, group, len);
+            return Ok(None);
+        }
+        self.stream.broken();
+        self.pending.insert(op, group);
+        Ok(Some(op))
+    }
+
+    /// A copy is on its way.
+    fn passes(&mut self, op: Op, group: GroupId, len: u64) {
+        self.copies.insert(op, (group, len));
+        self.copied += len;
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.copies += 1;
+        }
+    }
+
+    /// It has arrived; false: it was none.
+    fn passed(&mut self, op: Op) -> bool {
+        let Some((group, len)) = self.copies.remove(&op) else {
+            return false;
+        };
+        self.copied -= len;
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.copies -= 1;
+        }
+        true
+    }
+
+    /// Lets the drivers work; says when they want to again, and what keeps them from sending.
+    pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        self.is_whole()?;
+        (self.stepped_at, self.settled) = (now, false);
+        self.stream.sent();
+        let step = self.networks.step(now);
+        self.stepped(now, step)
+    }
+
+    /// The same for who falls asleep if there is nothing to do: not again after something was
+    /// started just now and nothing waits to be received.
+    pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+        match mem::take(&mut self.settled) && self.networks.is_drained() {
+            true => Ok((self.wake, self.udp().sending())),
+            false => self.step(now),
+        }
+    }
+
+    /// After something was started: the same, but without looking for what has arrived. What
+    /// belongs to it may be here already; and of a stream of short broadcasts several are sent at
+    /// once. But who only ever starts something is to hear, too, what others ask for.
+    pub fn started(&mut self, now: Time) -> Result<(), Error> {
+        self.settled = false;
+        if now.since(self.stepped_at) >= UNHEARD_MAX {
+            return self.step(now).map(|_| ());
+        }
+        self.is_whole()?;
+        if self.stream.gathers(now) {
+            return Ok(());
+        }
+        self.stream.sent();
+        self.hierarchical.advance(now, &mut self.networks);
+        let step = self.networks.advance(now);
+        self.stepped(now, step)?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// The next datagrams over the network are refused, as if its interface were gone.
+    #[cfg(test)]
+    pub fn fail_send(&mut self) {
+        self.networks.far.transport().inner_mut().fail_send();
+    }
+
+    /// Callers are told of it, and take back what they have lent: from now on nothing is read or
+    /// written.
+    pub fn breaks(&mut self, why: &dyn Display) {
+        self.broken.get_or_insert_with(|| why.to_string());
+    }
+
+    fn is_whole(&self) -> Result<(), Error> {
+        let broken =
+            |why: &String| Error::io("the network is used no more", io::Error::other(why.clone()));
+        self.broken.as_ref().map_or(Ok(()), |why| Err(broken(why)))
+    }
+
+    /// Since when something waits to be sent for others to go with it.
+    pub fn gathering(&self) -> Option<Time> {
+        self.stream.since
+    }
+
+    fn stepped(
+        &mut self,
+        now: Time,
+        step: io::Result<Step>,
+    ) -> Result<(Option<Time>, Sending), Error> {
+        let advanced = self.go_on(now, step);
+        let advanced = advanced.map_err(|e| Error::io("using the network", e));
+        advanced.inspect_err(|e| self.breaks(e))
+    }
+
+    fn go_on(&mut self, now: Time, step: io::Result<Step>) -> io::Result<(Option<Time>, Sending)> {
+        let mut step = step?;
+        for pass in 0.. {
+            let mut begun = self.on_events(now);
+            begun |= self.hierarchical.advance(now, &mut self.networks);
+            self.on_hierarchical();
+            if !begun {
+                break;
+            }
+            if pass == PASSES_MAX {
+                step.wake = Some(now);
+                break;
+            }
+            // More may wait to be received, which only the first step could tell.
+            let more = step.wake.filter(|&at| at <= now);
+            step = self.networks.advance(now)?;
+            step.wake = more.or(step.wake);
+        }
+        let mut wake = step.wake;
+        if !self.leaving.is_empty() {
+            let (soonest, begun) = self.go_on_leaving(now);
+            // What was begun the driver has not sent yet.
+            let soonest = if begun { Some(now) } else { soonest };
+            wake = wake.into_iter().chain(soonest).min();
+        }
+        self.wake = wake;
+        Ok((wake, self.udp().sending()))
+    }
+
+    /// Takes what the drivers report; says whether something was begun in answer to it.
+    fn on_events(&mut self, now: Time) -> bool {
+        let mut begun = false;
+        while let Some((network, event)) = self.networks.event() {
+            let (op, how) = match event {
+                Event::Complete(op) => (op, Ended::Complete),
+                Event::Failed(op) => (op, Ended::Failed),
+                Event::Mismatch(op) => (op, Ended::Mismatch),
+                Event::Arrived(op) => {
+                    begun |= self.gathered(now, op);
+                    continue;
+                }
+                Event::Proven(EVERYBODY) => {
+                    self.proving = false;
+                    continue;
+                }
+                Event::Path {
+                    group: EVERYBODY,
+                    node,
+                    path_state,
+                } => {
+                    if path_state == PathState::Unicast {
+                        self.unreached.insert(node);
+                    }
+                    continue;
+                }
+                Event::Path {
+                    node, path_state, ..
+                } => {
+                    if network == Network::InterNode && path_state == PathState::Multicast {
+                        let hosts = &self.hosts;
+                        self.unreached.retain(|&other| !hosts.share(node, other));
+                    }
+                    self.statistics.unreached += u64::from(path_state != PathState::Multicast);
+                    continue;
+                }
+                Event::Proven(_) | Event::Slow { .. } => continue,
+            };
+            if how == Ended::Mismatch {
+                self.ring(Op::Single(network, op));
+                self.mismatch(network, op);
+                continue;
+            }
+            if let Some(group) = self.hierarchical.heed((network, op)) {
+                if how == Ended::Failed {
+                    self.hierarchical.end(group, how);
+                    self.end(now, group);
+                }
+                continue;
+            }
+            if network == Network::InterNode
+                && let Some(group) = self.meetings.remove(&op)
+            {
+                begun |= self.met(now, group, how);
+                continue;
+            }
+            let op = Op::Single(network, op);
+            self.ring(op);
+            if self.passed(op) {
+                continue;
+            }
+            let meets = |l: &&mut Leaving| match (op, &**l) {
+                (Op::Single(_, op), Leaving::Meeting(meeting)) => op == *meeting,
+                _ => false,
+            };
+            let leaving = self.leaving.iter_mut().filter(|((_, w), _)| *w == network);
+            if let Some(leaving) = leaving.map(|(_, l)| l).find(meets) {
+                *leaving = Leaving::Answering(now);
+            } else if self.pending.contains_key(&op) {
+                match how {
+                    // Whatever has ended its group meanwhile.
+                    Ended::Complete => _ = self.ended.insert(op, how),
+                    _ => _ = self.ended.entry(op).or_insert(how),
+                }
+            }
+        }
+        begun
+    }
+
+    /// An operation will not be completed, for another member means something else by it. Its group
+    /// goes on until all have been told: what was called before is still to come to its end, here
+    /// and at others to whom this process brings it.
+    fn mismatch(&mut self, network: Network, op: OpId) {
+        let single = Op::Single(network, op);
+        let group = match self.hierarchical.mismatch((network, op)) {
+            Some(group) => group,
+            None => {
+                let meeting = self
+                    .meetings
+                    .get(&op)
+                    .filter(|_| network == Network::InterNode);
+                let Some(&group) = meeting.or(self.pending.get(&single)) else {
+                    return;
+                };
+                if self.pending.contains_key(&single) {
+                    self.ended.insert(single, Ended::Mismatch);
+                }
+                group
+            }
+        };
+        self.spoilt.push(group);
+    }
+
+    /// Takes what has become of composed operations.
+    fn on_hierarchical(&mut self) {
+        while let Some(news) = self.hierarchical.news() {
+            match news {
+                News::Over {
+                    broadcast,
+                    how,
+                    object,
+                    passes,
+                } => {
+                    let op = Op::HierarchicalBroadcast(broadcast);
+                    self.ring(op);
+                    let Some(&group) = self.pending.get(&op) else {
+                        continue;
+                    };
+                    self.ended.entry(op).or_insert(how);
+                    if let Some(bytes) = passes.filter(|_| self.groups.contains_key(&group)) {
+                        self.passes(op, group, bytes);
+                    }
+                    self.back.extend(object.map(|object| (broadcast, object)));
+                }
+                News::Gone(broadcast) => {
+                    self.ring(Op::HierarchicalBroadcast(broadcast));
+                    self.passed(Op::HierarchicalBroadcast(broadcast));
+                }
+            }
+        }
+    }
+
+    /// From now on its caller sleeps: whoever ends the operation (none: any) for it is to wake it.
+    pub fn falls_asleep(&mut self, waker: &Waker, until: Option<Op>) {
+        self.asleep.push((waker.clone(), until));
+    }
+
+    pub fn is_awake(&mut self, waker: &Waker) {
+        self.asleep.retain(|(w, _)| w != waker);
+    }
+
+    fn ring(&self, ended: Op) {
+        let waits = |until: Option<Op>| until.is_none_or(|op| op == ended);
+        let hit = self.asleep.iter().filter(|(_, until)| waits(*until));
+        hit.for_each(|(waker, _)| waker.wake());
+    }
+
+    /// How the operation has ended, and its object; once.
+    pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
+        let how = *self.ended.get(&op)?;
+        let object = match op {
+            Op::HierarchicalBroadcast(broadcast) => self.back.remove(&broadcast),
+            Op::Single(network, single) => {
+                let part = self.networks.take((network, single));
+                if part.is_none() && self.networks.has((network, single)) {
+                    return None; // it is read until the last datagram has gone
+                }
+                part.and_then(BufferView::own)
+            }
+        };
+        self.ended.remove(&op);
+        self.pending.remove(&op);
+        Some((how, object))
+    }
+
+    /// Whether everybody has what was sent, or passed on.
+    pub fn is_flushed(&self) -> bool {
+        let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
+        self.copies.is_empty() && !self.leaving.values().any(waits)
+    }
+
+    /// A caller goes: what it leaves behind for when nobody calls.
+    pub fn left(&mut self, now: Time) -> Left {
+        self.stream.left(now);
+        let copies = !self.copies.is_empty() || self.stream.since.is_some();
+        match self.wake {
+            _ if copies => Left::Copies,
+            Some(due) => Left::Due(due),
+            // Nothing is planned as long as there is no room for what waits to be sent.
+            None if self.udp().sending() != Sending::Idle => Left::Due(now),
+            None => Left::Nothing,
+        }
+    }
+
+    /// The groups in which an operation did not match, since the last call.
+    pub fn take_spoilt(&mut self) -> Vec<GroupId> {
+        mem::take(&mut self.spoilt)
+    }
+
+    /// Whether the group is there and was not given up.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let near = self.networks.near.as_ref();
+        Statistics {
+            node: self.networks.far.node().counters(),
+            near: near.map(|d| d.node().counters()).unwrap_or_default(),
+            shm: near.map(|d| d.net().counters()).unwrap_or_default(),
+            driver: self.networks.far.counters(),
+            udp: self.udp().counters(),
+            faults: self.networks.far.net().counters(),
+            groups: self.groups.len() as u64,
+            unshared: u64::from(self.unshared.is_some()),
+            ..self.statistics
+        }
+    }
+}

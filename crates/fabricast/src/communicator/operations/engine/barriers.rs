@@ -1,0 +1,88 @@
+//! Barriers: of the processes of a host, of the hosts' leaders, and of both, one within the other.
+
+use super::*;
+
+impl<O: Divisible> Engine<O> {
+    /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their
+    /// local ranks in theirs until they have met themselves.
+    pub fn barrier(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        by: Option<Barrier>,
+    ) -> Result<Op, Refused> {
+        let topology = self.groups.get(&group).map(|state| &state.topology);
+        let topology = topology.ok_or(Refused::NoGroup)?;
+        let (leaders, local_ranks) = (topology.leaders.len(), topology.local_ranks.len());
+        let far = by.unwrap_or(usual(leaders));
+        let op = match (topology.is_near(), topology.is_far()) {
+            (true, true) => {
+                let op = self.networks.hold(now, group, release(local_ranks))?;
+                self.held.insert(op, (group, far));
+                Op::Single(Network::IntraNode, op)
+            }
+            (true, false) => {
+                let near = match leaders {
+                    1 => by.unwrap_or(usual(local_ranks)),
+                    // As the leader holds it.
+                    _ => release(local_ranks),
+                };
+                Op::Single(
+                    Network::IntraNode,
+                    self.networks
+                        .barrier(Network::IntraNode, now, group, near)?,
+                )
+            }
+            (false, _) => Op::Single(
+                Network::InterNode,
+                self.networks.barrier(Network::InterNode, now, group, far)?,
+            ),
+        };
+        self.statistics.barriers += 1;
+        self.pending.insert(op, group);
+        Ok(op)
+    }
+
+    /// All of this host have entered a barrier that goes beyond it: now the leaders meet.
+    pub(super) fn gathered(&mut self, now: Time, op: OpId) -> bool {
+        let Some((group, by)) = self.held.remove(&op) else {
+            return false;
+        };
+        match self.networks.barrier(Network::InterNode, now, group, by) {
+            Ok(far) => _ = self.meetings.insert(far, group),
+            Err(_) => self.end(now, group),
+        }
+        true
+    }
+
+    /// The leaders have met: those of this host may go.
+    pub(super) fn met(&mut self, now: Time, group: GroupId, how: Ended) -> bool {
+        match how {
+            Ended::Complete => {
+                let proceeds =
+                    self.networks
+                        .command(Network::IntraNode, now, Command::Release(group));
+                debug_assert!(proceeds.is_ok());
+            }
+            Ended::Failed | Ended::Mismatch => self.end(now, group),
+        }
+        true
+    }
+}
+
+/// The barrier of a group of so many, unless another is asked for: two tell each other at once.
+pub(super) fn usual(members: usize) -> Barrier {
+    match members {
+        0..=2 => Barrier::Dissemination { ways: 1 },
+        _ => release(members),
+    }
+}
+
+/// Rank 0 releases all the others; with few, it hears each itself.
+fn release(members: usize) -> Barrier {
+    let fanout = match members {
+        0..=32 => members as u16,
+        _ => 16,
+    };
+    Barrier::Release { fanout }
+}

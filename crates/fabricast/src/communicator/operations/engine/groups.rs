@@ -1,0 +1,307 @@
+//! A group's life: it is added, left, or given up.
+
+use super::barriers::usual;
+use super::*;
+
+/// After its last barrier a group stays for this long, to answer members that lost a word.
+const ANSWERING: Duration = Duration::from_millis(50);
+/// A group to which a member still owes an answer stays for longer, but at most for this long.
+const ANSWERING_MAX: Duration = Duration::from_secs(5);
+
+/// Whom multicast reaches answers the first probe after the switch has heard of its join. After
+/// this long, and at least 20 probes (80 with up to 16 members), the others are asked by unicast,
+/// for as long again.
+const PROVE: Duration = Duration::from_millis(200);
+
+impl<O: Divisible> Engine<O> {
+    /// Joins the IP group of everybody's groups. The kernel tells the switches of it some
+    /// milliseconds later, and what is multicast meanwhile is lost and has to be asked for: so this
+    /// is done before there is any group.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        let topology = GroupTopology::new(&self.hosts, &self.all, self.rank);
+        if self.all.len() == 1 || !topology.is_far() {
+            return Ok(());
+        }
+        let address = self.addresses[self.address(&topology.leaders)];
+        let joined = self.networks.far.transport().join(EVERYBODY, address, true);
+        joined.map_err(|e| Error::io(format!("joining {address}"), e))
+    }
+
+    /// Begins to prove that multicast reaches all hosts: nobody returns from making a context
+    /// before the switches forward it, or have been given time to. One process probes all others;
+    /// its own join is proven by a second one.
+    pub fn prove(&mut self, now: Time) -> Result<(), Error> {
+        let topology = GroupTopology::new(&self.hosts, &self.all, self.rank);
+        // Between two hosts there is no multicast.
+        if !topology.is_far() || topology.leaders.len() == 2 {
+            return Ok(());
+        }
+        self.proving = self.probes(&topology.leaders);
+        self.add_to(Network::InterNode, EVERYBODY, topology.leaders)?;
+        let command = Command::Prove {
+            group: EVERYBODY,
+            multicast: PROVE,
+            unicast: PROVE,
+        };
+        match self.proving {
+            true => self.networks.command(Network::InterNode, now, command),
+            false => Ok(()),
+        }
+        .map_err(|r| Error::Usage(r.to_string()))
+    }
+
+    pub fn is_proving(&self) -> bool {
+        self.proving
+    }
+
+    /// Whether this process is one of those that probe the others.
+    fn probes(&self, leaders: &[NodeId]) -> bool {
+        leaders.len() > 2 && leaders[..2].contains(&self.rank)
+    }
+
+    /// What this process has found out about multicast, if it has probed the others: the number of
+    /// its own host, and of those that its multicasts do not reach. Hosts are numbered in the order
+    /// of their leaders.
+    pub fn tried(&self) -> Option<(u32, Vec<u32>)> {
+        let leaders = self.hosts.leaders(&self.all);
+        if self.proving || !self.probes(&leaders) {
+            return None;
+        }
+        let number = |leader| leaders.binary_search(leader).ok().map(|host| host as u32);
+        let unreached = self.unreached.iter().filter_map(number);
+        Some((number(&self.rank)?, unreached.collect()))
+    }
+
+    /// Nobody probes any more. All processes have agreed that multicast does not reach the hosts of
+    /// these numbers: groups serve them by unicast from the start. This process stays in the IP
+    /// group.
+    pub fn proven(&mut self, now: Time, unreached: &[u32]) {
+        self.proving = false;
+        let leaders = self.hosts.leaders(&self.all);
+        let unreached = unreached
+            .iter()
+            .filter_map(|&host| leaders.get(host as usize));
+        self.unreached = unreached.copied().collect();
+        if leaders.first() == Some(&self.rank) {
+            self.statistics.unreached += self.unreached.len() as u64;
+        }
+        // There is none in a context of one or two hosts.
+        let _ = self
+            .networks
+            .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
+    }
+
+    /// Adds a group on the network. A host that multicast does not reach in everybody's group it
+    /// does not reach here either, whichever of its processes is the leader.
+    fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+        self.add_to(Network::InterNode, group, leaders.to_vec())?;
+        let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
+        let members: Vec<NodeId> = leaders.iter().filter(unreached).copied().collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        let command = Command::Unreached { group, members };
+        let told = self
+            .networks
+            .command(Network::InterNode, Time::ZERO, command);
+        told.map_err(|r| Error::Usage(r.to_string()))
+    }
+
+    /// Adds a group: among its leaders on the network, which join an IP group that they share with
+    /// others, and among those of this host.
+    pub fn add(&mut self, group: &Group) -> Result<(), Error> {
+        let mut members = group.members.clone();
+        members.sort_unstable();
+        members.dedup();
+        let known = members.iter().all(|m| self.all.binary_search(m).is_ok());
+        if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
+            return Err(Error::Usage(
+                "a group has different processes of its context, this one among them".into(),
+            ));
+        }
+        if group.id == EVERYBODY {
+            let text = format!("{} is no number for a group", EVERYBODY.0);
+            return Err(Error::Usage(text));
+        }
+        let topology = GroupTopology::new(&self.hosts, &members, self.rank);
+        if topology.is_far() {
+            let address = self.addresses[self.address(&topology.leaders)];
+            let far = self.networks.far.transport();
+            let joined = far.join(group.id, address, true);
+            joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
+            self.add_far(group.id, &topology.leaders)?;
+        }
+        if topology.is_near() {
+            // Which of the host's processes each is.
+            let here = self.hosts.local_ranks(self.rank, &self.all);
+            let places = topology
+                .local_ranks
+                .iter()
+                .filter_map(|m| here.binary_search(m).ok());
+            let places = places.collect();
+            if let Some(near) = &mut self.networks.near {
+                let joined = near.transport().join(group.id, places, true);
+                joined.map_err(|e| Error::io("sharing memory", e))?;
+            }
+            self.add_to(Network::IntraNode, group.id, topology.local_ranks.clone())?;
+        }
+        let state = State {
+            members,
+            topology,
+            copies: 0,
+        };
+        self.groups.insert(group.id, state);
+        Ok(())
+    }
+
+    fn add_to(
+        &mut self,
+        network: Network,
+        group: GroupId,
+        members: Vec<NodeId>,
+    ) -> Result<(), Error> {
+        let command = Command::GroupAdd {
+            group,
+            members,
+            payload_size: self.payload_size[network as usize],
+            start: Seq(0),
+        };
+        let added = self.networks.command(network, Time::ZERO, command);
+        added.map_err(|r| Error::Usage(r.to_string()))
+    }
+
+    /// Which IP group serves these leaders: one those of all hosts, the others whoever comes.
+    fn address(&self, members: &[NodeId]) -> usize {
+        if members == self.hosts.leaders(&self.all) {
+            return 0;
+        }
+        // Any function that all members compute alike, and that tells sets apart.
+        let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
+        let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+        1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
+    }
+
+    pub fn leave(&mut self, now: Time, group: GroupId) {
+        let networks = self.networks_of(group);
+        if networks.is_empty() {
+            self.groups.remove(&group);
+        }
+        for network in networks {
+            self.leaving.insert((group, network), Leaving::Flushing);
+            // Whoever steps next begins with it, and nobody may call again.
+            self.wake = Some(now);
+        }
+    }
+
+    /// The networks in which a group exists here.
+    pub(super) fn networks_of(&self, group: GroupId) -> Vec<Network> {
+        let topology = self.groups.get(&group).map(|state| &state.topology);
+        let near = topology
+            .is_some_and(GroupTopology::is_near)
+            .then_some(Network::IntraNode);
+        let far = topology
+            .is_some_and(GroupTopology::is_far)
+            .then_some(Network::InterNode);
+        near.into_iter().chain(far).collect()
+    }
+
+    /// Brings the groups that this process leaves further; says when to look again, and whether a
+    /// barrier was begun.
+    pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
+        let mut soonest: Option<Time> = None;
+        let mut begun = false;
+        let mut done = Vec::new();
+        for (&(group, network), leaving) in &mut self.leaving {
+            match *leaving {
+                Leaving::Flushing => {
+                    let Some(state) = self.groups.get(&group) else {
+                        done.push((group, network));
+                        continue;
+                    };
+                    if state.copies > 0 || self.pending.values().any(|g| *g == group) {
+                        continue;
+                    }
+                    let members = match network {
+                        Network::InterNode => state.topology.leaders.len(),
+                        Network::IntraNode => state.topology.local_ranks.len(),
+                    };
+                    match self.networks.barrier(network, now, group, usual(members)) {
+                        Ok(op) => {
+                            *leaving = Leaving::Meeting(op);
+                            begun = true;
+                        }
+                        Err(Refused::Busy) => {}
+                        Err(_) => done.push((group, network)),
+                    }
+                }
+                Leaving::Meeting(_) => {}
+                Leaving::Answering(since) => {
+                    let quiet = self.networks.is_quiet(network, now, group);
+                    let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
+                    match now >= end {
+                        true => done.push((group, network)),
+                        false => soonest = Some(soonest.map_or(end, |t| t.min(end))),
+                    }
+                }
+            }
+        }
+        for (group, network) in done {
+            self.leaving.remove(&(group, network));
+            self.remove_from(network, now, group);
+            if Network::BOTH
+                .iter()
+                .all(|&network| !self.leaving.contains_key(&(group, network)))
+            {
+                self.groups.remove(&group);
+            }
+        }
+        (soonest, begun)
+    }
+
+    /// Removes a group from one of the networks.
+    fn remove_from(&mut self, network: Network, now: Time, group: GroupId) {
+        // It may be gone already.
+        let _ = self
+            .networks
+            .command(network, now, Command::GroupRemove(group));
+        match (network, &mut self.networks.near) {
+            (Network::IntraNode, Some(near)) => near.transport().leave(group),
+            _ => self.networks.far.transport().leave(group),
+        }
+    }
+
+    /// A process is lost: its groups end, and what was under way in them.
+    pub fn give_up(&mut self, now: Time, node: NodeId) {
+        if self.gone.insert(node) {
+            let groups = self
+                .groups
+                .iter()
+                .filter(|(_, g)| g.members.contains(&node));
+            let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
+            hit.into_iter().for_each(|group| self.end(now, group));
+        }
+    }
+
+    /// Ends a group, and what is under way in it.
+    pub fn end(&mut self, now: Time, group: GroupId) {
+        for network in self.networks_of(group) {
+            self.leaving.remove(&(group, network));
+            self.remove_from(network, now, group);
+        }
+        self.groups.remove(&group);
+        self.held.retain(|_, (g, _)| *g != group);
+        self.meetings.retain(|_, g| *g != group);
+        // These have first to come back from the drivers.
+        self.hierarchical.end(group, Ended::Failed);
+        let hit = self.pending.iter().filter(|(_, g)| **g == group);
+        for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
+            self.ended.entry(op).or_insert(Ended::Failed);
+        }
+        let copied = &mut self.copied;
+        self.copies.retain(|_, (g, len)| {
+            *copied -= if *g == group { *len } else { 0 };
+            *g != group
+        });
+        self.on_hierarchical();
+    }
+}

@@ -1,0 +1,23 @@
+//! What is under way, and what a caller leaves behind.
+
+use fabricast_proto::{OpId, Time};
+
+use crate::communicator::networks::Network;
+
+/// An operation: one of a driver's, or one that is composed of several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Op {
+    Single(Network, OpId),
+    HierarchicalBroadcast(u32),
+}
+
+/// What is still to be done when a caller goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    Nothing,
+    /// Something, then: as a rule others are to be told what has come, or what is lost is to be
+    /// repeated.
+    Due(Time),
+    /// Copies that nobody waits for, and that others may ask for at any time.
+    Copies,
+}

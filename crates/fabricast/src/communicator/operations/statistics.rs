@@ -1,0 +1,41 @@
+//! What a context has counted.
+
+use crate::driver;
+use crate::transport::fault::FaultCounters;
+use crate::transport::shm::ShmCounters;
+use crate::transport::udp::UdpCounters;
+
+/// Counters of a context, all since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Counters of the protocol on the network.
+    pub node: fabricast_proto::Counters,
+    /// Counters of the protocol between processes of this host.
+    pub near: fabricast_proto::Counters,
+    /// Counters of the memory that processes of this host share.
+    pub shm: ShmCounters,
+    /// Counters of the driver on the network.
+    pub driver: driver::Counters,
+    /// Counters of the sockets.
+    pub udp: UdpCounters,
+    /// Counters of injected faults.
+    pub faults: FaultCounters,
+    /// Broadcasts that this process started as root.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Broadcasts that this process received, those under way among them.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Barriers that this process entered.
+    pub barriers: u64,
+    /// How often a receiver was found that multicast does not reach, or no more: it is served
+    /// by unicast.
+    pub unreached: u64,
+    /// 1 if this process was to share memory with others of its host and does not.
+    pub unshared: u64,
+    /// Groups that are not over yet, those among them that this process has left and others have
+    /// not.
+    pub groups: u64,
+}

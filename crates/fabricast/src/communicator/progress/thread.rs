@@ -1,0 +1,202 @@
+//! The thread that does what is to be done while no caller is inside: it answers what others ask
+//! and sends again what they lost, for as long as a root computes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fabricast_proto::Time;
+
+use super::shared::Shared;
+use super::state::{BUSY_MAX, TURN};
+use super::waiter::Waiter;
+use crate::communicator::operations::coalesce::WAIT_MAX;
+use crate::error::Error;
+use crate::object::Divisible;
+use crate::transport::udp::Waker;
+
+/// Longest time between two looks of the thread while a caller blocks. Acknowledgements can be late
+/// by this, too.
+const TURN_MAX: Duration = Duration::from_millis(50);
+
+/// How long the thread rests while callers do the work.
+struct Turns {
+    last: Duration,
+    /// When a caller was last seen to have gone.
+    gone: Time,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        let (last, gone) = (TURN / 2, Time::ZERO);
+        Turns { last, gone }
+    }
+
+    /// `None`: none of them is there, one has `called` for the last time long ago, and the thread
+    /// does the work.
+    fn next(&mut self, now: Time, inside: bool, called: Time, copies: bool) -> Option<Duration> {
+        if !inside && now.since(called) >= TURN {
+            *self = Turns::new();
+            return None;
+        }
+        let most = match inside && called == self.gone {
+            _ if copies => TURN,
+            true => TURN_MAX,
+            false => BUSY_MAX,
+        };
+        self.last = (2 * self.last).min(most);
+        self.gone = called;
+        Some(self.last)
+    }
+}
+
+/// The thread, and how to end it.
+pub(crate) struct Progress {
+    thread: Option<JoinHandle<()>>,
+    waker: Waker,
+    over: Arc<AtomicBool>,
+}
+
+impl Progress {
+    pub fn start<O: Divisible + Send + Sync + 'static>(
+        shared: Arc<Shared<O>>,
+        sleeper: Waiter,
+    ) -> Result<Progress, Error> {
+        let (waker, over) = (sleeper.waker(), Arc::new(AtomicBool::new(false)));
+        let until = over.clone();
+        let thread = thread::Builder::new()
+            .name("fabricast-progress".into())
+            .spawn(move || run(&shared, &sleeper, &until))
+            .map_err(|e| Error::io("starting the progress thread", e))?;
+        Ok(Progress {
+            thread: Some(thread),
+            waker,
+            over,
+        })
+    }
+
+    /// A caller has left work behind.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    pub fn stop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // It has said so itself if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
+    let mut turns = Turns::new();
+    let mut ready = None;
+    while !over.load(Ordering::Acquire) {
+        shared.thread.works();
+        if shared.hurry.load(Ordering::Acquire) {
+            if sleeper.rest(WAIT_MAX).is_err() || !send_on(shared) {
+                return;
+            }
+            continue;
+        }
+        let now = shared.clock.now();
+        let inside = shared.inside.load(Ordering::Acquire) > 0;
+        let called = Time(shared.called.load(Ordering::SeqCst));
+        let copies = shared.copies.load(Ordering::SeqCst);
+        if let Some(mut turn) = turns.next(now, inside, called, copies) {
+            shared.thread.rests(now + turn);
+            if shared.called.load(Ordering::SeqCst) != called.0 {
+                // Whoever has gone meanwhile has not seen for how long.
+                turn = TURN;
+            }
+            match sleeper.rest(turn) {
+                Ok(true) => turns = Turns::new(),
+                Ok(false) => {}
+                Err(_) => return,
+            }
+            continue;
+        }
+        // Until it is known for how long, whoever leaves anything behind must ring.
+        shared.thread.sleeps(None);
+        let stepped = {
+            let mut engine = shared.lock();
+            if let Some(ready) = ready.take() {
+                engine.heed(&ready);
+            }
+            engine.step(now)
+        };
+        let Ok((wake, sending)) = stepped else {
+            // Whoever calls next is told why.
+            return;
+        };
+        shared.thread.sleeps(wake);
+        let timeout = wake.map(|at| at.since(shared.clock.now()));
+        if timeout.is_none_or(|t| !t.is_zero()) {
+            let Ok(woken) = sleeper.sleep(sending, timeout) else {
+                return;
+            };
+            ready = woken.ready;
+        }
+    }
+}
+
+/// Sends what has waited long enough for more to go with it. False: the network is gone.
+fn send_on<O: Divisible>(shared: &Shared<O>) -> bool {
+    let mut engine = shared.lock();
+    let now = shared.clock.now();
+    match engine.gathering() {
+        Some(since) if now.since(since) >= WAIT_MAX => return engine.step(now).is_ok(),
+        None if now.since(Time(shared.called.load(Ordering::Relaxed))) >= TURN => {
+            shared.hurry.store(false, Ordering::Release);
+        }
+        _ => {}
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(n: u64) -> Time {
+        Time(n * 1_000_000)
+    }
+
+    /// How long the thread rests after each look while callers keep coming. There is always a
+    /// caller inside, but not the same one.
+    fn rests(copies: bool) -> Vec<Duration> {
+        let mut turns = Turns::new();
+        (1..9)
+            .map(|i| turns.next(ms(i), true, ms(i), copies).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn callers_that_come_and_go_are_looked_after_every_few_turns() {
+        assert_eq!(rests(true), [TURN; 8]);
+        let rests = rests(false);
+        assert_eq!(rests[0], TURN);
+        assert!(rests.is_sorted() && rests[7] == BUSY_MAX, "{rests:?}");
+    }
+
+    #[test]
+    fn one_caller_that_blocks_is_left_alone() {
+        let mut turns = Turns::new();
+        let mut next = |now, inside, called| turns.next(ms(now), inside, ms(called), false);
+        assert_eq!(next(1, false, 1), Some(TURN));
+        for (i, rest) in [2, 4, 8, 16, 32, 50, 50].into_iter().enumerate() {
+            let rest = Duration::from_millis(rest);
+            assert_eq!(next(2 + i as u64, true, 1), Some(rest));
+        }
+        assert_eq!(
+            next(20, true, 19),
+            Some(BUSY_MAX),
+            "it has left and come back"
+        );
+        assert_eq!(next(24, false, 23), None, "it has gone");
+        assert_eq!(next(24, false, 24), Some(TURN));
+    }
+}

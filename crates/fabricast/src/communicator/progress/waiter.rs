@@ -1,0 +1,301 @@
+//! How a thread waits until something has come, over the network or through the memory of this
+//! host: it looks again and again while its core has nothing else to do, or sleeps.
+
+use std::cell::Cell;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::transport::shm::ShmWaiter;
+use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
+
+/// A look that takes longer than this was not one alone: somebody else has had the core.
+const LENT: Duration = Duration::from_micros(3);
+/// One that takes longer than this was with somebody who computes, and will go on to.
+const LENT_MAX: Duration = Duration::from_micros(100);
+
+/// A thread that drives the runtime above stops when the runtime has had nothing to do for so
+/// long and in so many calls. What has come there once is often the first part of more, and a
+/// runtime does not do all of its work in each call: Open MPI does some of it in every eighth.
+const SERVES: Duration = Duration::from_micros(100);
+const SERVES_CALLS: u32 = 32;
+
+/// After so many waits it is tried again whether the core is free, at the latest.
+const SKIPS_MAX: u32 = 7;
+
+/// A wait with such a time-out costs nothing if it ends sooner: the kernel's next tick comes
+/// before, as a rule, and its timer is set for that anyway. For less it sets the timer, and sets it
+/// back: in a virtual machine each takes microseconds.
+const POLL_TIME: Duration = Duration::from_millis(5);
+/// After one of them was in vain so many waits are exact: something is lost, or others are late.
+const EXACT: u32 = 128;
+
+/// Whether what is waited for comes soon, as a rule.
+#[derive(Default)]
+struct PollTime {
+    exact: Cell<u32>,
+}
+
+impl PollTime {
+    /// The time-out of a wait that is to last `timeout`, or may last longer.
+    fn of(&self, timeout: Duration) -> Duration {
+        let exact = self.exact.get();
+        self.exact.set(exact.saturating_sub(1));
+        if exact == 0 {
+            timeout.max(POLL_TIME)
+        } else {
+            timeout
+        }
+    }
+
+    /// A wait has lasted so long, and nothing has come.
+    fn in_vain(&self, lasted: Duration) {
+        if lasted >= POLL_TIME {
+            self.exact.set(EXACT);
+        }
+    }
+}
+
+/// Whether others want the core.
+#[derive(Default)]
+struct Contention {
+    /// Waits for which that is taken for granted: now, and when it is next found to be so.
+    skips: Cell<u32>,
+    patience: Cell<u32>,
+}
+
+impl Contention {
+    /// Whether this wait takes it for granted.
+    fn skips(&self) -> bool {
+        let left = self.skips.get();
+        self.skips.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn some(&self) {
+        let patience = (2 * self.patience.get() + 1).min(SKIPS_MAX);
+        self.patience.set(patience);
+        self.skips.set(patience);
+    }
+
+    fn none(&self) {
+        self.patience.set(self.patience.get() / 2);
+    }
+}
+
+/// What has ended a wait.
+#[derive(Default)]
+pub(crate) struct Woken {
+    /// Which sockets have something, if it was asked for.
+    pub ready: Option<Ready>,
+    /// Something has come, over the network or by memory.
+    pub news: bool,
+    /// The runtime above has something to do.
+    pub runtime: bool,
+}
+
+impl Woken {
+    fn by_sockets(ready: Ready) -> Woken {
+        Woken {
+            ready: Some(ready),
+            news: ready.is_news(),
+            runtime: ready.runtime,
+        }
+    }
+
+    const fn by_memory() -> Woken {
+        Woken {
+            ready: None,
+            news: true,
+            runtime: false,
+        }
+    }
+}
+
+/// How long a thread waits, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub sending: Sending,
+    pub timeout: Duration,
+    /// Nothing is due by then, and what is due afterwards may be some milliseconds late: it may
+    /// last as long as a poll.
+    pub eased: bool,
+    /// For so long it looks again and again before it falls asleep.
+    pub spin: Duration,
+    /// So often others may take the core for a moment meanwhile.
+    pub lends: u32,
+}
+
+/// One thread's.
+pub(crate) struct Waiter {
+    far: Sleeper,
+    near: Option<ShmWaiter>,
+    contention: Contention,
+    poll_time: PollTime,
+}
+
+impl Waiter {
+    pub fn new((far, near): (Sleeper, Option<ShmWaiter>)) -> io::Result<Waiter> {
+        if let Some(near) = &near {
+            far.also(near.as_fd())?;
+        }
+        let (contention, poll_time) = (Contention::default(), PollTime::default());
+        Ok(Waiter {
+            far,
+            near,
+            contention,
+            poll_time,
+        })
+    }
+
+    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or
+    /// `timeout` has passed. If something has come by memory it does not sleep.
+    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Woken> {
+        let _asleep = match self.near.as_ref().map(ShmWaiter::begin) {
+            Some(None) => return Ok(Woken::by_memory()),
+            asleep => asleep,
+        };
+        self.far.sleep(sending, timeout).map(Woken::by_sockets)
+    }
+
+    /// Likewise, but first it looks again and again: to be woken takes longer than most answers. It
+    /// does so only as long as nobody else wants its core, to whom it is offered each time; where
+    /// it is taken more often than it is lent, or for longer, the next waits do not even try.
+    pub fn watch(&self, wait: Wait) -> io::Result<Woken> {
+        let Wait {
+            sending,
+            timeout,
+            eased,
+            spin,
+            lends,
+        } = wait;
+        let began = Instant::now();
+        let (mut now, mut lent) = (began, 0);
+        let spin = match (lends == 0 && self.contention.skips()) || sending != Sending::Idle {
+            true => Duration::ZERO,
+            false => spin.min(timeout),
+        };
+        while now - began < spin {
+            if self.near.as_ref().is_some_and(ShmWaiter::has_news) {
+                self.contention.none();
+                return Ok(Woken::by_memory());
+            }
+            if let Some(ready) = self.far.look()? {
+                self.contention.none();
+                return Ok(Woken::by_sockets(ready));
+            }
+            thread::yield_now();
+            let before = mem::replace(&mut now, Instant::now());
+            let took = now - before;
+            lent += u32::from(took > LENT);
+            if lent > lends || took > LENT_MAX {
+                self.contention.some();
+                break;
+            }
+        }
+        let timeout = match eased {
+            true => self.poll_time.of(timeout),
+            false => timeout.saturating_sub(now - began),
+        };
+        let woken = self.sleep(sending, Some(timeout))?;
+        if eased && !woken.news {
+            self.poll_time.in_vain(began.elapsed());
+        }
+        Ok(woken)
+    }
+
+    /// Drives the runtime above without sleeping, until it has had nothing to do for a while,
+    /// `timeout` has passed, or there is something else to look at. Only in the first case the
+    /// answer says that the runtime has no more to do. The core is offered to others after each
+    /// call, unless the call took so long that the runtime has offered the core itself or has had
+    /// work. To offer it twice doubles the time until this thread looks again.
+    pub fn serve(&self, timeout: Duration, meanwhile: &mut dyn FnMut()) -> io::Result<Woken> {
+        let began = Instant::now();
+        let (mut before, mut last, mut calls) = (began, began, 0);
+        let mut woken = loop {
+            meanwhile();
+            calls += 1;
+            if self.near.as_ref().is_some_and(ShmWaiter::has_news) {
+                break Woken::by_memory();
+            }
+            let now = Instant::now();
+            match self.far.look()? {
+                Some(ready) if ready.is_news() || ready.rung => break Woken::by_sockets(ready),
+                Some(ready) if ready.runtime => (last, calls) = (now, 0),
+                _ if now - last >= SERVES && calls >= SERVES_CALLS => return Ok(Woken::default()),
+                _ => {}
+            }
+            if now - began >= timeout {
+                break Woken::default();
+            }
+            let took = now - mem::replace(&mut before, now);
+            if took <= LENT {
+                thread::yield_now();
+                before = Instant::now();
+            }
+        };
+        woken.runtime = true;
+        Ok(woken)
+    }
+
+    /// From now on, a wait also ends when this descriptor of the runtime above can be read.
+    pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.far.heed_runtime(descriptor)
+    }
+
+    /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it
+    /// was.
+    pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
+        self.far.rest(timeout)
+    }
+
+    /// Whether others share this host's memory.
+    pub fn has_local_ranks(&self) -> bool {
+        self.near.is_some()
+    }
+
+    /// What ends this thread's sleep.
+    pub fn waker(&self) -> Waker {
+        self.far.waker()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_may_last_longer_until_that_was_in_vain() {
+        let (poll_time, look) = (PollTime::default(), Duration::from_millis(1));
+        assert_eq!(
+            (poll_time.of(look), poll_time.of(2 * POLL_TIME)),
+            (POLL_TIME, 2 * POLL_TIME)
+        );
+        poll_time.in_vain(look);
+        assert_eq!(
+            poll_time.of(look),
+            POLL_TIME,
+            "it was woken for something else"
+        );
+        poll_time.in_vain(POLL_TIME);
+        let exact = (0..EXACT).all(|_| poll_time.of(look) == look);
+        assert!(exact && poll_time.of(look) == POLL_TIME);
+    }
+
+    #[test]
+    fn a_core_that_others_want_is_left_to_them_for_longer_and_longer() {
+        let contention = Contention::default();
+        let skipped = || (0..).take_while(|_| contention.skips()).count();
+        assert_eq!(skipped(), 0);
+        for expected in [1, 3, 7, 7] {
+            contention.some();
+            assert_eq!(skipped(), expected);
+        }
+        contention.none();
+        contention.none();
+        contention.some();
+        assert_eq!(skipped(), 3);
+    }
+}

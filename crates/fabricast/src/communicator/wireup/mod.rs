@@ -1,0 +1,362 @@
+//! How the processes of a job come to know each other: each gives a descriptor to all.
+//!
+//! There are three rounds. In the first each says where it is; in the second whether it has reached
+//! the process that watches all, and the memory that it shares with those on its host; in the third
+//! those that have probed the others say whom their multicasts do not reach. A process in trouble
+//! tells all in the round in which the trouble arises, so that either all go on or none.
+//!
+//! Owns the endpoint descriptors (`descriptor`), what a process opens before it knows the others,
+//! and the connections that tell who is lost (`peers`). Imports from networks and hierarchy.
+
+pub(crate) mod descriptor;
+pub(crate) mod peers;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use fabricast_proto::scheme::UnknownScheme;
+use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
+
+use self::descriptor::{EndpointDescriptor, Reached, VERSION, agree, short};
+use self::peers::{Listener, Peers};
+use super::hierarchy::host;
+use super::hierarchy::intra_node::{self, LocalRanks};
+use super::hierarchy::topology::Hosts;
+use super::limits::{ADDRESSES, COPY_MAX};
+use super::networks::Networks;
+use super::options::{Bootstrap, Options};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::net::{self, Net, random};
+use crate::object::Divisible;
+use crate::transport::Transport;
+use crate::transport::shm::{FdChannel, Shm};
+use crate::transport::udp;
+
+/// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
+/// is less than a file has.
+const WINDOW: u32 = 2048;
+/// Packets of each stream that are kept for broadcasts that have not been called here yet. (With
+/// more, a root runs so far ahead that what it sends falls out of the processors' caches before it
+/// is read: with 2048, 8 KB took twice as long.)
+const HOLD: u32 = 512;
+/// A packet is not waited for any longer before it counts as lost: what is sent again for nothing
+/// costs less than a program that stands still.
+const REORDER_MAX: Duration = Duration::from_millis(2);
+
+/// What wire-up gives to the engine.
+pub(crate) struct Setting<O: Divisible> {
+    pub networks: Networks<O>,
+    pub hosts: Hosts,
+    pub rank: NodeId,
+    pub size: u32,
+    /// Payload of a data packet over the network, and through shared memory.
+    pub payload_size: [u32; 2],
+    pub addresses: [SocketAddr; ADDRESSES],
+    /// Why no memory is shared with others of this host, if there are any.
+    pub unshared: Option<String>,
+}
+
+/// What a process has opened before it knows the others.
+struct Opened {
+    net: Net,
+    listener: Option<Listener>,
+    session: u64,
+    /// Where this node's secret numbers begin.
+    seed: u64,
+    key: u64,
+    host: u64,
+    channel: Option<FdChannel>,
+    scheme: Scheme,
+}
+
+/// The scheme of this name, for short objects that somebody waits for.
+fn scheme(name: &str) -> Result<Scheme, Error> {
+    let scheme = name.parse::<Scheme>();
+    let mut scheme = scheme
+        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?
+        .copied(COPY_MAX);
+    let detect = &mut scheme.detect;
+    detect.reorder_max = REORDER_MAX.max(detect.reorder_min);
+    Ok(scheme)
+}
+
+fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
+    options.net.check()?;
+    let scheme = scheme(&options.scheme)?;
+    let (_, near) = udp::choose(&options.net.interface, None)
+        .map_err(|e| Error::io("choosing a network interface", e))?;
+    let session = random()?;
+    let net = net::open(&options.net, near, 1, session)?;
+    let listener = match rank {
+        0 => Some(Listener::open(near)?),
+        _ => None,
+    };
+    Ok(Opened {
+        net,
+        listener,
+        session,
+        seed: random()?,
+        key: random()?,
+        host: host::host(options.host.as_deref()),
+        // Who has none shares no memory.
+        channel: FdChannel::hang(random()?).ok(),
+        scheme,
+    })
+}
+
+/// Opens the network and makes the processes known to each other.
+pub(crate) fn wire_up<O: Divisible>(
+    options: &Options,
+    bootstrap: &mut dyn Bootstrap,
+) -> Result<(Setting<O>, Peers), Error> {
+    let (rank, size) = (bootstrap.rank(), bootstrap.size());
+    let opened = open(options, rank);
+    let mine = opened
+        .as_ref()
+        .map_err(Error::to_string)
+        .map(|o| EndpointDescriptor {
+            version: VERSION,
+            session: o.session,
+            udp: o.net.inner().local_addr(),
+            watch: o.listener.as_ref().map(Listener::address),
+            datagram: o.net.caps().datagram_max as u32,
+            host: o.channel.as_ref().map(|waker| (o.host, waker.name())),
+            key: o.key,
+            scheme: host::number(options.scheme.as_bytes()),
+        });
+    let descriptors: Vec<EndpointDescriptor> = agree(bootstrap, &mine)?;
+    let mut opened = opened?;
+    let joined = join(&mut opened, &descriptors, (rank, size));
+    let said = joined.as_ref().map_err(Error::to_string);
+    let said = said.map(|(_, near)| Reached {
+        near: near
+            .as_ref()
+            .map(|_| ())
+            .map_err(|reason| short(reason).into()),
+    });
+    let reached: Vec<Reached> = agree(bootstrap, &said)?;
+    let (peers, near) = joined?;
+    let hosts = (0..)
+        .zip(&descriptors)
+        .zip(&reached)
+        .map(|((rank, descriptor), reached)| {
+            let host = descriptor.host.map(|host| (host.0, reached.near.is_ok()));
+            host.unwrap_or((rank, false))
+        });
+    let hosts = Hosts::new(&hosts.collect::<Vec<_>>());
+    let unshared = unshared(&descriptors, &reached, rank);
+    let near = near.ok().flatten();
+    let setting = Setting {
+        unshared,
+        ..setting(opened, &descriptors, (rank, size), hosts, near)
+    };
+    Ok((setting, peers))
+}
+
+/// Why this process shares no memory with others of its host, if there are any.
+fn unshared(descriptors: &[EndpointDescriptor], reached: &[Reached], rank: u32) -> Option<String> {
+    let host = |descriptor: &EndpointDescriptor| descriptor.host.map(|host| host.0);
+    let here = host(descriptors.get(rank as usize)?)?;
+    let mut all = (0..).zip(descriptors).zip(reached);
+    all.find_map(|((other, descriptor), reached)| match &reached.near {
+        Err(reason) if host(descriptor) == Some(here) => Some(format!("rank {other}: {reason}")),
+        _ => None,
+    })
+}
+
+/// Reaches the process that watches all, and the memory of this host if others are on it.
+fn join(
+    opened: &mut Opened,
+    descriptors: &[EndpointDescriptor],
+    (rank, size): (u32, u32),
+) -> Result<(Peers, Result<Option<Shm>, String>), Error> {
+    if descriptors.len() != size as usize || descriptors.iter().any(|c| c.version != VERSION) {
+        let text = "the processes use different versions of Fabricast";
+        return Err(Error::Refused(text.into()));
+    }
+    if descriptors
+        .iter()
+        .any(|c| c.scheme != descriptors[0].scheme)
+    {
+        let text = "the processes use different schemes (FABRICAST_SCHEME)";
+        return Err(Error::Refused(text.into()));
+    }
+    let families =
+        |descriptor: &EndpointDescriptor| descriptor.udp.is_ipv4() == descriptors[0].udp.is_ipv4();
+    if !descriptors.iter().all(families) {
+        let text = "some processes use IPv4 and others IPv6; choose an interface address that all \
+                    are reached by (FABRICAST_INTERFACE)";
+        return Err(Error::Refused(text.into()));
+    }
+    // Before rank 0 is waited for: the process that makes the memory may have to wait for the
+    // others to take it.
+    let said: Vec<_> = descriptors
+        .iter()
+        .map(EndpointDescriptor::local_rank)
+        .collect();
+    let near = LocalRanks::new(opened.channel.take(), &said, rank)
+        .map(LocalRanks::meet)
+        .transpose();
+    let session = descriptors[0].session;
+    let peers = match (opened.listener.take(), descriptors[0].watch) {
+        (Some(listener), _) => listener.accept(session, size)?,
+        (None, Some(address)) => Peers::connect(address, session, rank)?,
+        (None, None) => return Err(Error::Refused("rank 0 does not listen".into())),
+    };
+    Ok((peers, near))
+}
+
+/// What the engine begins with, but for why no memory is shared.
+fn setting<O: Divisible>(
+    opened: Opened,
+    descriptors: &[EndpointDescriptor],
+    (rank, size): (u32, u32),
+    hosts: Hosts,
+    near: Option<Shm>,
+) -> Setting<O> {
+    let session = descriptors[0].session;
+    let Opened {
+        mut net,
+        scheme,
+        seed,
+        ..
+    } = opened;
+    for (peer, descriptor) in (0..).zip(descriptors).filter(|&(peer, _)| peer != rank) {
+        net.peer(NodeId(peer), descriptor.udp);
+    }
+    if !hears_itself(&hosts, descriptors, rank) {
+        // Else it costs time, no more.
+        let _ = net.inner().set_loopback(false);
+    }
+    let datagram = descriptors.iter().map(|c| c.datagram).min().unwrap_or(0);
+    let payload_size = datagram.saturating_sub(scheme.data_overhead() as u32);
+    let payload_size = payload_size.min(limits::PAYLOAD_MAX);
+    let config = Config {
+        unexpected_max: HOLD,
+        ..net::node_config(
+            NodeId(rank),
+            session,
+            (scheme, WINDOW),
+            payload_size,
+            net.caps(),
+        )
+    };
+    let all: Vec<NodeId> = (0..size).map(NodeId).collect();
+    let local_ranks = hosts.local_ranks(NodeId(rank), &all);
+    let near = near.filter(|_| local_ranks.len() > 1);
+    let near = near.map(|shm| intra_node::driver(shm, NodeId(rank), (session, seed), &local_ranks));
+    let far = Driver::new(Node::new(config, seed), net);
+    Setting {
+        networks: Networks { far, near },
+        hosts,
+        rank: NodeId(rank),
+        size,
+        payload_size: [payload_size, intra_node::PAYLOAD],
+        addresses: addresses(session, descriptors[0].udp.is_ipv4()),
+        unshared: None,
+    }
+}
+
+/// Whether somebody on this host, or at this address, who shares no memory with this process is to
+/// hear its multicasts. Else on this host it would be alone in hearing them.
+fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) -> bool {
+    let own = &descriptors[rank as usize];
+    let host = |descriptor: &EndpointDescriptor| descriptor.host.map(|(host, _)| host);
+    let near = |descriptor: &EndpointDescriptor| {
+        host(descriptor).is_some() && host(descriptor) == host(own)
+    };
+    let others = (0..)
+        .zip(descriptors)
+        .filter(|(_, descriptor)| near(descriptor) || descriptor.udp.ip() == own.udp.ip());
+    let mut others = others.filter(|&(other, _)| !hosts.share(NodeId(rank), NodeId(other)));
+    others.next().is_some()
+}
+
+/// The IP groups of a job: at random in the range of local scope, at a random port.
+fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
+    let [a, b, c, d, e, f, ..] = session.to_be_bytes();
+    // Below the range from which systems take the ports of outgoing connections.
+    let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
+    std::array::from_fn(|i| {
+        let last = (b & !(ADDRESSES as u8 - 1)) | i as u8;
+        let ip: IpAddr = match v4 {
+            true => Ipv4Addr::new(239, 255, a, last).into(),
+            false => {
+                let word = |x, y| u16::from_be_bytes([x, y]);
+                Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, last), i as u16).into()
+            }
+        };
+        (ip, port).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::NetOptions;
+    use crate::transport::udp::Interface;
+
+    #[test]
+    fn a_lost_packet_is_noticed_soon_whatever_was_late_before() {
+        for name in ["auto", "ibrmp"] {
+            let scheme = scheme(name).unwrap();
+            assert!(scheme.detect.reorder_max <= REORDER_MAX.max(scheme.detect.reorder_min));
+            assert_eq!(scheme.copied, COPY_MAX);
+        }
+        assert!(matches!(scheme("fast"), Err(Error::Usage(_))));
+    }
+
+    /// The session stands in every datagram: from it nobody may know what a node asks others with.
+    #[test]
+    fn what_a_node_asks_with_does_not_follow_from_the_session() {
+        let options = Options {
+            net: NetOptions {
+                interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+                ..NetOptions::default()
+            },
+            ..Options::default()
+        };
+        let [a, b] = [1, 1].map(|rank| open(&options, rank).unwrap());
+        assert_ne!(a.seed, b.seed);
+        assert_ne!(a.seed ^ a.session, b.seed ^ b.session);
+    }
+
+    #[test]
+    fn who_is_alone_at_its_address_need_not_hear_itself() {
+        let descriptor = |last: u8| EndpointDescriptor {
+            version: VERSION,
+            session: 1,
+            udp: ([10, 0, 0, last], 1000 + u16::from(last)).into(),
+            watch: None,
+            datagram: 1472,
+            host: Some((u64::from(last), 1)),
+            key: 1,
+            scheme: 1,
+        };
+        let mut descriptors = [1, 2, 2, 3, 3].map(descriptor);
+        let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);
+        let all = [0, 1, 2, 3, 4].map(|rank| hears_itself(&hosts, &descriptors, rank));
+        assert_eq!(all, [false, false, false, true, true]);
+        // Another address of the same host; and of one that has no name.
+        descriptors[4].udp = ([10, 0, 0, 4], 1).into();
+        assert!(hears_itself(&hosts, &descriptors, 3));
+        descriptors[4].host = None;
+        assert!(!hears_itself(&hosts, &descriptors, 3));
+        descriptors[4].udp = descriptors[3].udp;
+        assert!(hears_itself(&hosts, &descriptors, 3));
+    }
+
+    #[test]
+    fn the_groups_of_a_job_are_different_and_of_local_scope() {
+        for session in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+            for v4 in [true, false] {
+                let all = addresses(session, v4);
+                for (i, a) in all.iter().enumerate() {
+                    assert!(a.ip().is_multicast() && a.port() >= 16_384);
+                    assert!(!all[..i].contains(a));
+                }
+            }
+        }
+    }
+}

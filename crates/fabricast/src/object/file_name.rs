@@ -1,0 +1,118 @@
+//! Names of received files: those that the sender chooses, and those of partial files.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::text::harmless;
+
+/// Bytes of a file name.
+const NAME_MAX: usize = 255;
+/// How often a partial file's name is drawn before giving up.
+const NAME_TRIES: u32 = 64;
+
+/// The file name to use for what the sender calls `name`: its last component, without anything
+/// that would leave the directory, be hidden or taken for an option, or turn the direction of
+/// writing on a terminal. Programs run or read hidden files by themselves (`.bash_profile`).
+pub fn safe_name(name: &str) -> Option<&str> {
+    let bad = name.is_empty()
+        || name.len() > NAME_MAX
+        || name.starts_with(['.', '-'])
+        || name.contains('/')
+        || !name.chars().all(harmless);
+    (!bad).then_some(name)
+}
+
+/// The directory of a file.
+pub fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+/// Does something with a partial name of `path` that `draw` draws, and returns that name too. A
+/// name that exists, because a killed process has left it behind, is drawn again.
+pub fn with_partial_name<T>(
+    path: &Path,
+    mut draw: impl FnMut(&Path) -> Result<PathBuf, Error>,
+    mut make: impl FnMut(&Path) -> io::Result<T>,
+) -> Result<(T, PathBuf), Error> {
+    let mut tries = 1;
+    loop {
+        let partial = draw(path)?;
+        match make(&partial) {
+            Ok(made) => return Ok((made, partial)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < NAME_TRIES => tries += 1,
+            Err(e) => return Err(Error::io(format!("creating {}", partial.display()), e)),
+        }
+    }
+}
+
+/// Draws a name for the partial file of `path`.
+pub fn partial_name(path: &Path) -> Result<PathBuf, Error> {
+    let mut bits = [0u8; 3];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("drawing a random number", e))?;
+    let [a, b, c] = bits;
+    let suffix = format!(".{a:02x}{b:02x}{c:02x}.partial");
+    // File systems take names of 255 bytes: of a longer one the end is left out.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut end = name.len().min(NAME_MAX - suffix.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    Ok(path.with_file_name(format!("{}{suffix}", &name[..end])))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+
+    use super::*;
+    use crate::object::testing::scratch;
+
+    #[test]
+    fn a_name_from_the_network_stays_in_its_directory() {
+        for good in ["a", "image.iso", "a.", "a-b", "a b", "…", "שלום"] {
+            assert_eq!(safe_name(good), Some(good));
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "..a",
+            ".bash_profile",
+            "-rf",
+            "invoice\u{202e}fdp.sh",
+            "a\u{2066}b",
+            "/etc/passwd",
+            "a/b",
+            "../x",
+            "a\nb",
+            "\x1b[2J",
+        ] {
+            assert_eq!(safe_name(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_partial_name_that_is_taken_is_drawn_again() {
+        let dir = scratch();
+        let path = dir.join("f");
+        let taken = dir.join("f.000001.partial");
+        std::fs::write(&taken, "left behind").unwrap();
+        let next = dir.join("f.000002.partial");
+        let mut drawn = [&taken, &taken, &next].into_iter();
+        let draw = |_: &Path| Ok(drawn.next().unwrap().clone());
+        let mut open = OpenOptions::new();
+        open.write(true).create_new(true);
+        let (_, partial) = with_partial_name(&path, draw, |name| open.open(name)).unwrap();
+        assert_eq!(partial, next);
+        let taken_again = |_: &Path| Ok(taken.clone());
+        let error = with_partial_name(&path, taken_again, |name| open.open(name)).unwrap_err();
+        assert!(error.to_string().contains("f.000001.partial"), "{error}");
+        assert_eq!(std::fs::read(&taken).unwrap(), b"left behind");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! Names of a transfer's settings, as messages say them.
+//!
+//! A message that says what to set names the field of the options ([`crate::config`]), because the
+//! library does not know how its caller's user sets it. A caller whose user sets it by other means
+//! replaces these names before it shows a message, as the `fabricast` command does with the names
+//! of its options. It gives the transfer a [`Wording`] that does the same with what is told to the
+//! other end.
+
+/// Replaces names of settings in a message.
+pub type Wording = fn(&str) -> String;
+
+/// [`crate::config::RecvOptions::accept`]
+pub const ACCEPT: &str = "`RecvOptions::accept`";
+/// [`crate::config::NetOptions::datagram`]
+pub const DATAGRAM: &str = "`NetOptions::datagram`";
+/// [`crate::config::SendOptions::datagram_min`]
+pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
+/// [`crate::config::RecvOptions::from`]
+pub const FROM: &str = "`RecvOptions::from`";
+/// [`crate::config::NetOptions::interface`]
+pub const INTERFACE: &str = "`NetOptions::interface`";
+/// [`crate::config::StartRule::max_receivers`]
+pub const MAX_RECEIVERS: &str = "`StartRule::max_receivers`";
+/// [`crate::config::RecvOptions::max_size`]
+pub const MAX_SIZE: &str = "`RecvOptions::max_size`";
+/// [`crate::config::StartRule::max_wait`]
+pub const MAX_WAIT: &str = "`StartRule::max_wait`";
+/// [`crate::config::StartRule::min_receivers`]
+pub const MIN_RECEIVERS: &str = "`StartRule::min_receivers`";
+/// [`crate::config::StartRule::min_wait`]
+pub const MIN_WAIT: &str = "`StartRule::min_wait`";
+/// [`crate::config::RecvOptions::overwrite`]
+pub const OVERWRITE: &str = "`RecvOptions::overwrite`";
+/// [`crate::config::SendOptions::patience`]
+pub const PATIENCE: &str = "`SendOptions::patience`";
+/// [`crate::config::SendOptions::per_host`]
+pub const PER_HOST: &str = "`SendOptions::per_host`";
+/// [`crate::config::SendOptions::port`]
+pub const PORT: &str = "`SendOptions::port`";
+/// [`crate::config::RecvOptions::receive_timeout`]
+pub const RECEIVE_TIMEOUT: &str = "`RecvOptions::receive_timeout`";
+/// [`crate::config::RecvOptions::reserve`]
+pub const RESERVE: &str = "`RecvOptions::reserve`";
+/// [`crate::config::RecvOptions::scheme`]
+pub const SCHEME: &str = "`RecvOptions::scheme`";
+/// [`crate::config::SendOptions::slow`]
+pub const SLOW: &str = "`SendOptions::slow`";
+/// [`crate::config::RecvOptions::start_timeout`]
+pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
+
+/// All of them.
+pub const ALL: [&str; 19] = [
+    ACCEPT,
+    DATAGRAM,
+    ADMITTED_DATAGRAM,
+    FROM,
+    INTERFACE,
+    MAX_RECEIVERS,
+    MAX_SIZE,
+    MAX_WAIT,
+    MIN_RECEIVERS,
+    MIN_WAIT,
+    OVERWRITE,
+    PATIENCE,
+    PER_HOST,
+    PORT,
+    RECEIVE_TIMEOUT,
+    RESERVE,
+    SCHEME,
+    SLOW,
+    START_TIMEOUT,
+];

@@ -1,0 +1,598 @@
+//! The time before the start: receivers come and go, until the start rule has its way.
+//!
+//! Whoever can connect can ask for a seat, so what one host may take is bounded: seats, names of
+//! others, descriptors, and how small it makes everybody's packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::NodeId;
+
+use super::events::{By, SendEvent, SendReport, State, Traffic};
+use super::listening::{announce, places};
+use super::objections::{contradiction, small_datagrams, wrong_family};
+use super::receiver_table::{Member, Stage};
+use super::refusals::Refusals;
+use super::seats::{host, no_seat, seats};
+use super::{TICK, check};
+use crate::bootstrap::announce::{Announcement, Announcer};
+use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::{Event, PeerKey, Rendezvous};
+use crate::config::{SendOptions, Verdict};
+use crate::error::{Error, exit, spoken};
+use crate::net::{self, Net};
+use crate::object::{BLOCK, SourceFile};
+use crate::setting::{FROM, MAX_WAIT, PORT};
+use crate::transport::Transport;
+use crate::transport::udp::{Family, Interface};
+
+/// How long a receiver may take to make room for the file, and how many may be at it at once.
+const PREPARE: Duration = Duration::from_secs(10);
+const PREPARING: usize = 1024;
+
+/// What those are told who come after the start.
+pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
+                        for another one";
+
+/// What a rendezvous has come to.
+pub struct Admission<'a> {
+    /// The connections.
+    pub rendezvous: Rendezvous,
+    /// Those who are there, in the order in which they came, which is that of their numbers.
+    pub members: Vec<Member>,
+    /// Connections that made no sense.
+    pub pending: u64,
+    /// Those who came and do not take part.
+    pub refusals: Refusals,
+    /// The network, opened before the first receiver was admitted, and by which address it was
+    /// meant to be reached.
+    net: Option<(IpAddr, Net)>,
+    /// Receivers for which there are descriptors.
+    seats: usize,
+    content: Arc<SourceFile>,
+    name: String,
+    session: u64,
+    next: u32,
+    options: &'a SendOptions,
+    announcer: Option<Announcer>,
+}
+
+impl<'a> Admission<'a> {
+    /// Opens the rendezvous.
+    pub fn open(
+        content: Arc<SourceFile>,
+        name: String,
+        session: u64,
+        options: &'a SendOptions,
+        waker: crate::waker::Waker,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<Admission<'a>, Error> {
+        let places = places(&options.net.interface, options.group.map(Family::of))?;
+        let rendezvous =
+            Rendezvous::open(&places, options.port, content.clone(), waker).map_err(|e| {
+                let hint = match e.kind() {
+                    std::io::ErrorKind::AddrInUse => format!(
+                        " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
+                    ),
+                    _ => String::new(),
+                };
+                Error::io(format!("listening at TCP port {}{hint}", options.port), e)
+            })?;
+        let announcement = Announcement {
+            fabricast: VERSION,
+            session,
+            port: rendezvous.address().port(),
+            name: name.clone(),
+            len: Some(content.len()),
+            answers: None,
+        };
+        let mut announcer = None;
+        let mut silent = None;
+        if options.announce {
+            // A convenience: where it cannot be had, receivers are told the address.
+            match announce(&options.net.interface, &places, &announcement) {
+                Ok(it) => announcer = Some(it),
+                Err(why) => silent = Some(why),
+            }
+        }
+        tell(SendEvent::Listening {
+            address: rendezvous.address(),
+            name: name.clone(),
+            len: content.len(),
+            announced: announcer.is_some(),
+        });
+        if let Some(why) = silent {
+            let text = format!("nothing is announced ({why}): receivers need {FROM}");
+            tell(SendEvent::Notice { text });
+        }
+        if let Some(why) = announcer.as_ref().and_then(Announcer::deaf) {
+            let text = format!(
+                "queries for a sender cannot be heard here ({why}): receivers without {FROM} wait \
+                 for the next announcement"
+            );
+            tell(SendEvent::Notice { text });
+        }
+        Ok(Admission {
+            rendezvous,
+            members: Vec::new(),
+            pending: 0,
+            refusals: Refusals::default(),
+            net: None,
+            seats: seats(),
+            content,
+            name,
+            session,
+            next: 1,
+            options,
+            announcer,
+        })
+    }
+
+    /// Waits until the start rule says so.
+    pub fn gather(&mut self, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut first = None;
+        loop {
+            check(&self.options.interrupt)?;
+            let now = Instant::now();
+            self.expire(now, tell);
+            let present = self.present();
+            if present == 0 {
+                first = None;
+                let by_hand = self.options.start.by_hand.as_ref();
+                if by_hand.is_some_and(|pressed| pressed.swap(false, Ordering::Relaxed)) {
+                    let text = "nobody is connected yet, so there is nothing to start".into();
+                    tell(SendEvent::Notice { text });
+                }
+            } else if first.is_none() {
+                first = Some(now);
+            }
+            let since_first = first.map_or_else(Default::default, |t| now - t);
+            let rule = &self.options.start;
+            match rule.decide(now - began, since_first, present) {
+                Verdict::Start => {
+                    self.close_doors(tell);
+                    return Ok(());
+                }
+                Verdict::GiveUp => return Err(self.too_few()),
+                Verdict::Wait => {}
+            }
+            if let Some(event) = self.rendezvous.event_until(now + TICK) {
+                self.take(event, tell)?;
+            }
+        }
+    }
+
+    /// How many wait for the start and can take part together.
+    fn present(&self) -> usize {
+        let family = self.family();
+        self.joining()
+            .filter(|m| Some(Family::of(m.address.ip())) == family)
+            .count()
+    }
+
+    fn joining(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.stage == Stage::Joining)
+    }
+
+    /// The family of the group, or of most hosts that wait: one client alone does not choose it.
+    fn family(&self) -> Option<Family> {
+        if let Some(group) = self.options.group {
+            return Some(Family::of(group));
+        }
+        let hosts = |family| {
+            let its = self.joining().map(|m| (m.address.ip(), m.local.ip()));
+            its.filter(|(ip, _)| Family::of(*ip) == family)
+                .map(|(ip, local)| host(ip, local))
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
+        match (hosts(Family::V4), hosts(Family::V6)) {
+            (0, 0) => None,
+            (v4, v6) if v4 >= v6 => Some(Family::V4), // announcements go by IPv4
+            _ => Some(Family::V6),
+        }
+    }
+
+    /// Receivers that are not prepared are too late, those of the other family cannot take part,
+    /// and nobody else is invited.
+    fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
+        self.announcer = None;
+        let late = |m: &mut Member| m.stage != Stage::Joining;
+        let late: Vec<Member> = self.members.extract_if(.., late).collect();
+        for member in late {
+            self.refuse(member, LATE.into(), tell);
+        }
+        let Some(family) = self.family() else { return };
+        let other = |m: &mut Member| Family::of(m.address.ip()) != family;
+        let others: Vec<Member> = self.members.extract_if(.., other).collect();
+        for member in others {
+            let reason = wrong_family(Family::of(member.address.ip()), family);
+            self.refuse(member, reason, tell);
+        }
+    }
+
+    /// Turns somebody away, and notes it for the table.
+    pub fn refuse(&mut self, member: Member, reason: String, tell: &mut dyn FnMut(SendEvent)) {
+        let reason = (self.options.net.wording)(&reason);
+        let refused = ToReceiver::Refused {
+            reason: reason.clone(),
+        };
+        self.rendezvous.say(member.peer, refused);
+        self.rendezvous.close(member.peer);
+        self.note(member, By::Sender, reason, tell);
+    }
+
+    /// Notes for the table who decided that somebody does not take part, and why.
+    fn note(&mut self, member: Member, by: By, reason: String, tell: &mut dyn FnMut(SendEvent)) {
+        self.refusals
+            .add(member.hello.name, member.address, by, reason)
+            .map(tell);
+    }
+
+    fn too_few(&self) -> Error {
+        let rule = &self.options.start;
+        let waited = spoken(rule.timeout);
+        let port = self.rendezvous.address().port();
+        let refused = match self.refusals.count() {
+            0 => String::new(),
+            1 => "1 came and was refused".into(),
+            n => format!("{n} came and were refused"),
+        };
+        let other = match self.joining().count() - self.present() {
+            0 => String::new(),
+            1 => ", and 1 came by the other of IPv4 and IPv6, which does not count".into(),
+            n => format!(", and {n} came by the other of IPv4 and IPv6, which do not count"),
+        };
+        Error::NoReceivers(match self.present() {
+            0 if !refused.is_empty() => {
+                format!("no receiver is there after {waited}: {refused}, none is left")
+            }
+            0 => format!(
+                "no receiver connected within {waited}; is `fabricast recv` running on the \
+                 receivers, and does a firewall let them reach TCP port {port} here?"
+            ),
+            n => format!(
+                "only {n} of {} receivers connected within {waited}{other}{}{refused}; start the \
+                 others, or let it begin without them with {MAX_WAIT}",
+                rule.min_receivers,
+                if refused.is_empty() { "" } else { ", and " }
+            ),
+        })
+    }
+
+    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+        match event {
+            Event::Hello {
+                peer,
+                address,
+                local,
+                hello,
+            } => {
+                let member = Member::new(peer, NodeId(self.next), address, local, hello);
+                // Before anybody is admitted, so that receivers cannot take its descriptors.
+                let objection = match self.network(local.ip()) {
+                    Ok(datagram_max) => self.objection(&member, datagram_max),
+                    // A pending connection may come by an interface that is none of ours to use.
+                    Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
+                        Some(format!("the sender cannot serve it: {error}"))
+                    }
+                    Err(error) => return Err(error),
+                };
+                match objection {
+                    Some(reason) => self.refuse(member, reason, tell),
+                    None => self.admit(member, tell),
+                }
+            }
+            Event::Said { peer, message } => match message {
+                ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
+                ToSender::Failed { code, reason } => {
+                    if let Some(gone) = self.remove(peer, tell) {
+                        self.rendezvous.close(peer);
+                        // Nothing kept one from taking part whose user has ended it.
+                        if code != exit::INTERRUPTED {
+                            self.note(gone, By::Receiver, reason, tell);
+                        }
+                    }
+                }
+                // Nothing else can be said before the start.
+                other => {
+                    if let Some(gone) = self.remove(peer, tell) {
+                        self.refuse(gone, other.out_of_turn(), tell);
+                    }
+                }
+            },
+            Event::Lost { peer, .. } => {
+                if self.remove(peer, tell).is_some() {
+                    self.rendezvous.close(peer);
+                }
+            }
+            Event::Pending(n) => self.pending = n,
+        }
+        Ok(())
+    }
+
+    /// Why this receiver cannot take part, if it cannot; the sender's largest datagram.
+    fn objection(&self, member: &Member, datagram_max: usize) -> Option<String> {
+        let group = self.options.group.map(Family::of);
+        let least = datagram_max.min(self.options.datagram_min);
+        contradiction(member.address, &member.hello, group)
+            .or_else(|| no_seat(member, &self.members, self.options.per_host, self.seats))
+            .or_else(|| {
+                (self.present() >= self.options.start.max_receivers)
+                    .then(|| "there are as many receivers as the sender admits".into())
+            })
+            .or_else(|| small_datagrams(member.hello.datagram, least))
+    }
+
+    /// Opens the network by which `near` is reached, unless one is open; the largest datagram.
+    fn network(&mut self, near: IpAddr) -> Result<usize, Error> {
+        let net = match self.net.take() {
+            Some((at, net)) => (at, net),
+            None => {
+                let options = &self.options;
+                (
+                    near,
+                    net::open(&options.net, near, options.ttl, self.session)?,
+                )
+            }
+        };
+        let (_, net) = self.net.insert(net);
+        Ok(net.caps().datagram_max)
+    }
+
+    /// The network by which most receivers come, and the address at which they do.
+    pub fn take_network(&mut self) -> Result<(IpAddr, Net), Error> {
+        let near = self.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        self.net.take_if(|(at, _)| *at != near);
+        self.network(near)?;
+        Ok(self.net.take().expect("it was opened"))
+    }
+
+    fn is_preparing(&self, peer: PeerKey) -> bool {
+        let mut members = self.members.iter();
+        members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
+    }
+
+    /// Only who is prepared has its seat for certain: of the others the oldest makes room.
+    fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
+        let preparing = self.members.len() - self.joining().count();
+        // Those of the other family take no seat from these.
+        let taken = self.present() + preparing;
+        if preparing >= PREPARING || taken >= self.options.start.max_receivers {
+            let oldest = self
+                .members
+                .iter()
+                .position(|m| m.stage == Stage::Preparing);
+            if let Some(at) = oldest {
+                let gone = self.members.remove(at);
+                self.refuse(gone, "it was not prepared when others came".into(), tell);
+            }
+        }
+    }
+
+    /// Who takes too long to prepare gives its seat back.
+    fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
+        let late =
+            |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
+        let late: Vec<Member> = self.members.extract_if(.., late).collect();
+        for gone in late {
+            let reason = format!("it was not prepared within {}", spoken(PREPARE));
+            self.refuse(gone, reason, tell);
+        }
+    }
+
+    fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
+        self.next += 1;
+        self.make_room(tell);
+        // Names are unique. A client that takes another's name does not keep that one out.
+        while self.members.iter().any(|m| m.name == member.name) {
+            member.name = format!("{}@{}", member.name, member.udp());
+        }
+        let welcome = Welcome {
+            version: VERSION,
+            session: self.session,
+            node: member.node.0,
+            name: self.name.clone(),
+            len: self.content.len(),
+            mode: self.content.mode(),
+            block: BLOCK as u32,
+        };
+        self.rendezvous
+            .say(member.peer, ToReceiver::Welcome(welcome));
+        self.members.push(member);
+    }
+
+    fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+        let mut members = self.members.iter_mut();
+        let prepared = |m: &&mut Member| m.peer == peer && m.stage == Stage::Preparing;
+        let Some(member) = members.find(prepared) else {
+            return;
+        };
+        member.stage = Stage::Joining;
+        self.refusals.forget(&member.hello.name, member.address);
+        let (receiver, address) = (member.name.clone(), member.address);
+        let receivers = self.present();
+        let others = self.joining().count() - receivers;
+        tell(SendEvent::Connected {
+            receiver,
+            address,
+            receivers,
+        });
+        if let Some(family) = self.family()
+            && others > 0
+        {
+            let text = format!(
+                "{others} of the receivers connect by another family of addresses than {family}, \
+                 and cannot take part together with the others: if that is so at the start, they \
+                 are refused"
+            );
+            tell(SendEvent::Notice { text });
+        }
+    }
+
+    /// It is gone.
+    fn remove(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) -> Option<Member> {
+        let at = self.members.iter().position(|m| m.peer == peer)?;
+        let gone = self.members.remove(at);
+        if gone.stage == Stage::Joining {
+            tell(SendEvent::Left {
+                receiver: gone.name.clone(),
+                receivers: self.present(),
+            });
+        }
+        Some(gone)
+    }
+
+    /// Our address as most receivers' hosts see it: datagrams go out there. Hosts count and not
+    /// seats, and clients on this host that connect by the loopback only if there are no others.
+    fn near(&self) -> Option<IpAddr> {
+        let mut hosts = BTreeMap::<_, BTreeSet<_>>::new();
+        for member in &self.members {
+            let local = member.local.ip();
+            let its = hosts.entry(local).or_default();
+            its.insert(host(member.address.ip(), local));
+        }
+        let most = |(ip, its): &(&IpAddr, &BTreeSet<_>)| (!ip.is_loopback(), its.len());
+        hosts.iter().max_by_key(most).map(|(ip, _)| *ip)
+    }
+
+    /// Tells everybody who is still there that the transfer has failed, `seconds` after its start.
+    pub fn abort(&mut self, error: &Error, seconds: f64) {
+        let (code, reason) = (
+            error.exit_code(),
+            (self.options.net.wording)(&error.to_string()),
+        );
+        self.say_active(&ToReceiver::Aborted { code, reason });
+        // Those who are not prepared were never counted.
+        self.members.retain(|m| m.stage != Stage::Preparing);
+        for member in self.members.iter_mut().filter(|m| m.active()) {
+            self.rendezvous.close(member.peer);
+            let (state, reason) = match &member.stage {
+                Stage::Storing(_) => (
+                    State::Lost,
+                    "the sender gave up while it proved and stored the file, and does not know \
+                     whether it has it",
+                ),
+                _ => (State::Failed, "the sender gave up before it had the file"),
+            };
+            member.stage = Stage::Over {
+                state,
+                reason: Some(reason.into()),
+                seconds,
+            };
+        }
+    }
+
+    /// How it ended for the receivers of a transfer that sent nothing.
+    pub fn report(&self) -> SendReport {
+        let (refused, refused_more) = self.refusals.report();
+        SendReport {
+            name: self.name.clone(),
+            len: self.content.len(),
+            root: None,
+            changed: None,
+            seconds: 0.0,
+            traffic: Traffic::default(),
+            pending: self.pending,
+            receivers: self.members.iter().map(Member::report).collect(),
+            refused,
+            refused_more,
+        }
+    }
+
+    /// Says the same to all who are still there.
+    pub fn say_active(&self, message: &ToReceiver) {
+        let active = self.members.iter().filter(|m| m.active());
+        self.rendezvous.say_all(active.map(|m| m.peer), message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::bootstrap::message::Hello;
+    use crate::object::testing::scratch;
+
+    /// Lets `act` see a sender that listens and to which nobody has come.
+    fn admission(mut options: SendOptions, act: impl FnOnce(Admission<'_>)) {
+        let dir = scratch();
+        std::fs::write(dir.join("f"), "bytes").unwrap();
+        (options.announce, options.port) = (false, 0);
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let content = SourceFile::open(&dir.join("f")).unwrap();
+        let waker = crate::waker::Waker::new();
+        let open = Admission::open(content, "f".into(), 7, &options, waker, &mut |_| ());
+        act(open.unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A receiver that comes from `address` to `local`.
+    fn receiver(address: &str, local: &str, stage: Stage) -> Member {
+        let hello = Hello {
+            version: VERSION,
+            name: "x".into(),
+            udp_port: 1,
+            udp_address: None,
+            datagram: 1472,
+            window_bytes: 1 << 24,
+        };
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
+        let (peer, node) = (PeerKey::default(), NodeId(1));
+        let mut member = Member::new(peer, node, at(address), at(local), hello);
+        member.stage = stage;
+        member
+    }
+
+    #[test]
+    fn one_host_chooses_no_network_for_others() {
+        admission(SendOptions::default(), |mut admission| {
+            let mut come = |address: &str, local: &str, family, near: &str| {
+                let member = receiver(address, local, Stage::Joining);
+                admission.members.push(member);
+                assert_eq!(admission.family(), Some(family));
+                assert_eq!(admission.near(), Some(near.parse().unwrap()));
+            };
+            // Clients on the sender's host are many, and count for nothing when another host is
+            // there.
+            come("127.0.0.1", "127.0.0.1", Family::V4, "127.0.0.1");
+            come("127.0.0.2", "127.0.0.1", Family::V4, "127.0.0.1");
+            come("10.0.0.2", "10.0.0.1", Family::V4, "10.0.0.1");
+            // Four seats of one host are one voice.
+            for _ in 0..4 {
+                come("10.1.0.2", "10.1.0.1", Family::V4, "10.1.0.1");
+            }
+            come("10.0.0.3", "10.0.0.1", Family::V4, "10.0.0.1");
+            // So are the addresses of a /64.
+            for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
+                come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
+            }
+        });
+    }
+
+    /// Seats of the other family, which cannot take part, fill the transfer for nobody.
+    #[test]
+    fn who_prepares_is_not_put_out_for_the_other_family() {
+        let mut options = SendOptions::default();
+        options.start.max_receivers = 4;
+        admission(options, |mut admission| {
+            let four = |stage| receiver("10.0.0.2", "10.0.0.1", stage);
+            let six = || receiver("2001:db8::2", "2001:db8:0:1::1", Stage::Joining);
+            let members = [four(Stage::Joining), six(), six(), six()];
+            admission.members.extend(members);
+            admission.members.push(four(Stage::Preparing));
+            admission.make_room(&mut |_| ());
+            assert_eq!(admission.members.len(), 5);
+            // With two more of its own, it is the one that makes room.
+            let members = [(); 2].map(|()| four(Stage::Joining));
+            admission.members.extend(members);
+            admission.make_room(&mut |_| ());
+            assert_eq!(admission.members.len(), 6);
+        });
+    }
+}

@@ -1,0 +1,325 @@
+//! A receiver finds the sender: by the address that it was told, or by announcements.
+//!
+//! A sender that was found by its announcement may be anybody, and the announcement may be forged.
+//! So nothing that such a sender does before the start ends the receiver: the receiver lets that
+//! address alone for a while, tells why, and goes on listening ([`Discovery::give_up`]).
+
+use std::collections::VecDeque;
+use std::mem;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::check;
+use super::ear::{Ear, Hears};
+use super::events::RecvEvent;
+use super::trouble::{Trouble, why};
+use crate::bootstrap::announce::Offer;
+use crate::bootstrap::message::Welcome;
+use crate::bootstrap::{self, Control};
+use crate::config::{Accept, RecvOptions};
+use crate::error::{Error, spoken};
+use crate::setting::{FROM, START_TIMEOUT};
+use crate::waker::Waker;
+
+/// How soon a sender that does not answer is tried again: after one part in [`RETRY_PART`] of the
+/// time that the receiver has waited for it, so that the pause adds little to the wait, and within
+/// these bounds, since many receivers may wait long.
+const RETRY_PART: u32 = 100;
+const RETRY_MIN: Duration = Duration::from_millis(5);
+const RETRY_MAX: Duration = Duration::from_millis(200);
+
+/// How often it is told that a sender is still looked for; the first time sooner.
+const TRYING: Duration = Duration::from_secs(5);
+const TRYING_FIRST: Duration = Duration::from_secs(2);
+/// What is told at once is told no more often than this: anybody can cause it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Looks for the sender, and goes on when what it has found is none.
+pub struct Discovery<'a> {
+    options: &'a RecvOptions,
+    deadline: Instant,
+    /// Listens if no address was told.
+    ear: Option<Ear>,
+    began: Instant,
+    /// When the trouble was told last.
+    told: Instant,
+    /// When the last urgent trouble was told.
+    alarmed: Option<Instant>,
+    trouble: Trouble,
+    /// The last urgent troubles of each kind that have not been told. They wait here for their
+    /// turn, for meanwhile `trouble` may become another.
+    urgent: VecDeque<Trouble>,
+    /// Whether it was told that there are several senders. Once is enough.
+    several_told: bool,
+    /// The last sender that was given up.
+    given_up: Option<Trouble>,
+}
+
+impl<'a> Discovery<'a> {
+    /// One that gives up at `deadline`.
+    pub fn new(
+        options: &'a RecvOptions,
+        deadline: Instant,
+        tell: &mut dyn FnMut(RecvEvent),
+    ) -> Result<Discovery<'a>, Error> {
+        let ear = match options.from {
+            Some(_) => None,
+            None => Some(Ear::new(options)?),
+        };
+        tell(RecvEvent::Searching {
+            from: options.from.clone(),
+        });
+        if let Some(why) = ear.as_ref().and_then(|ear| ear.deaf()) {
+            let text = format!(
+                "announcements cannot be heard here ({why}): only a sender that answers queries \
+                 is found; name the sender with {FROM} HOST"
+            );
+            tell(RecvEvent::Notice { text });
+        }
+        let began = Instant::now();
+        Ok(Discovery {
+            options,
+            deadline,
+            trouble: match ear {
+                Some(_) => Trouble::Unheard,
+                None => Trouble::Unanswered,
+            },
+            ear,
+            began,
+            told: began,
+            alarmed: None,
+            urgent: VecDeque::new(),
+            several_told: false,
+            given_up: None,
+        })
+    }
+
+    /// What was chosen.
+    pub fn options(&self) -> &'a RecvOptions {
+        self.options
+    }
+
+    /// Connects to the sender, however long it takes to appear. Without an address, also what it
+    /// has announced.
+    pub fn find(
+        &mut self,
+        waker: &Waker,
+        tell: &mut dyn FnMut(RecvEvent),
+    ) -> Result<(Control, Option<Offer>), Error> {
+        loop {
+            check(&self.options.interrupt)?;
+            if Instant::now() >= self.deadline {
+                return Err(self.late());
+            }
+            self.tell(tell);
+            let (tried, offer) = match (&self.options.from, &mut self.ear) {
+                (Some(from), _) => {
+                    let addresses = resolve(from)?;
+                    let tried = bootstrap::connect(&addresses, self.deadline, waker.clone());
+                    (tried.map_err(|e| why(&addresses, &e)), None)
+                }
+                (None, Some(ear)) => {
+                    let heard = ear.offer(self.options, self.deadline)?;
+                    let offer = match heard {
+                        Hears::Offer(offer) => offer,
+                        Hears::Trouble(trouble) => {
+                            self.is(trouble);
+                            continue;
+                        }
+                        Hears::Nobody => {
+                            if matches!(self.trouble, Trouble::Several(_)) {
+                                self.is(self.given_up.clone().unwrap_or(Trouble::Unheard));
+                            }
+                            continue;
+                        }
+                        Hears::Unsure => continue,
+                    };
+                    let address = offer.address;
+                    let tried = bootstrap::connect_found(address, self.deadline, waker.clone());
+                    (tried.map_err(|e| why(&[address], &e)), Some(offer))
+                }
+                (None, None) => unreachable!("without a name we listen"),
+            };
+            match (tried, offer) {
+                (Ok(control), offer) => return Ok((control, offer)),
+                // Cut short: it says nothing new.
+                (Err(_), _) if Instant::now() >= self.deadline => {}
+                (Err(why), None) => self.is(Trouble::Unreachable(why)),
+                (Err(why), Some(offer)) => self.let_alone(offer, why),
+            }
+            let pause = (self.began.elapsed() / RETRY_PART).clamp(RETRY_MIN, RETRY_MAX);
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            thread::sleep(pause.min(left));
+        }
+    }
+
+    /// Whether what the sender offers over TCP may be taken. It need not be what was announced, for
+    /// anybody can announce something in a sender's name; what was accepted counts.
+    pub fn check_offer(&mut self, announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
+        let offered = Offer {
+            address: announced.address,
+            name: welcome.name.clone(),
+            len: Some(welcome.len),
+        };
+        let as_announced =
+            offered.name == announced.name && announced.len.is_none_or(|len| len == welcome.len);
+        let accepted = match &self.options.accept {
+            _ if as_announced => true,
+            Accept::Any => true,
+            Accept::Named(pattern) => pattern.matches(&offered.name),
+            Accept::Asked(_) | Accept::Nobody => false,
+        };
+        if accepted {
+            return Ok(());
+        }
+        let text = format!(
+            "it offers {:?} of {} bytes over TCP, which is not what was announced",
+            offered.name, welcome.len
+        );
+        // Somebody is asked again, about the truth.
+        if let (Accept::Asked(_), Some(ear)) = (&self.options.accept, &mut self.ear) {
+            ear.correct(offered);
+        }
+        Err(Error::Refused(text))
+    }
+
+    /// Gives up a sender that was found, because of this error, and goes on listening.
+    pub fn give_up(&mut self, offer: Offer, error: &Error) {
+        self.let_alone(offer, error.to_string());
+    }
+
+    fn let_alone(&mut self, offer: Offer, why: String) {
+        if let Some(ear) = &mut self.ear {
+            ear.let_alone(offer.address);
+        }
+        let trouble = Trouble::GivenUp(offer, why);
+        self.given_up = Some(trouble.clone());
+        self.is(trouble);
+    }
+
+    /// From now on this is the matter.
+    fn is(&mut self, trouble: Trouble) {
+        let several = matches!(trouble, Trouble::Several(_));
+        if trouble.is_urgent() && !(several && self.several_told) {
+            self.urgent
+                .retain(|u| mem::discriminant(u) != mem::discriminant(&trouble));
+            self.urgent.push_back(trouble.clone());
+        }
+        self.trouble = trouble;
+    }
+
+    /// Tells what is the matter, if it is time to.
+    fn tell(&mut self, tell: &mut dyn FnMut(RecvEvent)) {
+        let pause = match self.began == self.told {
+            true => TRYING_FIRST,
+            false => TRYING,
+        };
+        let urgent =
+            !self.urgent.is_empty() && self.alarmed.is_none_or(|at| at.elapsed() >= AT_ONCE);
+        if !urgent && self.told.elapsed() < pause {
+            return;
+        }
+        self.told = Instant::now();
+        let urgent = self.urgent.pop_front();
+        if urgent.is_some() {
+            self.alarmed = Some(self.told);
+        }
+        let trouble = urgent.as_ref().unwrap_or(&self.trouble);
+        self.several_told |= matches!(trouble, Trouble::Several(_));
+        tell(RecvEvent::Trying {
+            from: self.options.from.clone(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            reason: trouble.to_string(),
+        });
+    }
+
+    /// The error at the deadline.
+    fn late(&self) -> Error {
+        let waited = spoken(self.options.start_timeout);
+        let trouble = &self.trouble;
+        let what = match (&self.options.from, trouble) {
+            (Some(from), _) => format!("could not reach {from}"),
+            (None, Trouble::Unheard) => "found no sender".into(),
+            (None, _) => "found no sender that can be used".into(),
+        };
+        let before = match &self.given_up {
+            Some(before) if before != trouble => format!("; before that, {before}"),
+            _ => String::new(),
+        };
+        Error::Timeout(format!(
+            "{what} within {waited} ({START_TIMEOUT}): {trouble}{before}"
+        ))
+    }
+}
+
+fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
+    if from.is_empty() {
+        return Err(Error::Usage("the sender's name is empty".into()));
+    }
+    // An IPv6 address must not be taken for a host and a port.
+    if let Ok(ip) = from.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![(ip, bootstrap::PORT).into()]);
+    }
+    if let Some((_, port)) = from.rsplit_once(':')
+        && port.bytes().all(|b| b.is_ascii_digit())
+        && port.parse::<u16>().map_or(true, |port| port == 0)
+    {
+        return Err(Error::Usage(format!(
+            "cannot look up the sender {from}: its port is no number from 1 to 65535"
+        )));
+    }
+    let named = from.to_socket_addrs();
+    let plain = || (from.trim_matches(['[', ']']), bootstrap::PORT).to_socket_addrs();
+    match named.or_else(|_| plain()) {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(e) => Err(Error::Usage(format!(
+            "cannot look up the sender {from}: {e}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reasons that `discovery` tells now.
+    fn told(discovery: &mut Discovery<'_>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        discovery.tell(&mut |event| match event {
+            RecvEvent::Trying { reason, .. } => reasons.push(reason),
+            other => panic!("{other:?}"),
+        });
+        reasons
+    }
+
+    #[test]
+    fn why_a_sender_was_given_up_is_told_even_if_the_trouble_is_another_by_then() {
+        let mut options = RecvOptions::new("copy");
+        options.from = Some("192.0.2.1".into());
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let mut discovery = Discovery::new(&options, deadline, &mut |_| ()).unwrap();
+        let offer = Offer {
+            address: "192.0.2.1:7".parse().unwrap(),
+            name: "file".into(),
+            len: None,
+        };
+        assert_eq!(told(&mut discovery).len(), 0);
+        discovery.give_up(offer.clone(), &Error::Refused("the first".into()));
+        let first = told(&mut discovery);
+        assert!(first[0].contains("the first"), "{first:?}");
+        // Too soon after the first one.
+        discovery.give_up(offer.clone(), &Error::Refused("the second".into()));
+        assert_eq!(told(&mut discovery).len(), 0);
+        discovery.is(Trouble::Several(vec![offer.clone(), offer.clone()]));
+        discovery.is(Trouble::OtherFiles(offer));
+        for why in ["the second", "several senders"] {
+            discovery.alarmed = Instant::now().checked_sub(AT_ONCE);
+            let told = told(&mut discovery);
+            assert!(told[0].contains(why), "{told:?}");
+        }
+        // Once is enough.
+        discovery.alarmed = Instant::now().checked_sub(AT_ONCE);
+        assert_eq!(told(&mut discovery).len(), 0);
+    }
+}

@@ -1,0 +1,247 @@
+//! A receiver that was told no address listens for senders, and asks its user about them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use super::trouble::Trouble;
+use super::{TICK, check};
+use crate::bootstrap::announce::{Found, Listener, Offer};
+use crate::config::{Accept, Question, RecvOptions};
+use crate::error::{Error, spoken};
+use crate::net::random;
+use crate::setting::{FROM, START_TIMEOUT};
+use crate::transport::udp::{self, Interface};
+
+/// How long an address at which a sender was found in vain is let alone: at first, and, as the time
+/// doubles with each further failure, at most.
+const ALONE_MIN: Duration = Duration::from_secs(2);
+const ALONE_MAX: Duration = Duration::from_secs(30);
+/// Addresses that are let alone, at most. The one whose time ends first goes when there are more.
+const ALONE: usize = 64;
+
+/// What a moment of listening has brought.
+pub enum Hears {
+    /// Nobody.
+    Nobody,
+    /// Somebody, and there may be others.
+    Unsure,
+    /// An offer that may be taken.
+    Offer(Offer),
+    /// Why none may.
+    Trouble(Trouble),
+}
+
+/// A receiver that was told no address listens.
+pub struct Ear {
+    listener: Listener,
+    /// What somebody has said yes to.
+    agreed: Option<Offer>,
+    /// What a sender offers over TCP that had announced something else: to be asked about.
+    corrected: Option<Offer>,
+    /// Where a sender was found in vain: until when the address is let alone, and for how long that
+    /// was.
+    alone: BTreeMap<SocketAddr, (Instant, Duration)>,
+}
+
+impl Ear {
+    /// Listens on the interfaces that are chosen.
+    pub fn new(options: &RecvOptions) -> Result<Ear, Error> {
+        if matches!(options.accept, Accept::Nobody) {
+            return Err(Error::Usage(
+                "no sender is named, and none may be taken that announces itself".into(),
+            ));
+        }
+        Ok(Ear {
+            listener: listener(&options.net.interface)?,
+            agreed: None,
+            corrected: None,
+            alone: BTreeMap::new(),
+        })
+    }
+
+    /// Why announcements are not heard, if they are not.
+    pub fn deaf(&self) -> Option<&str> {
+        self.listener.deaf()
+    }
+
+    /// The user is to be asked about this offer next: its sender had announced something else.
+    pub fn correct(&mut self, offer: Offer) {
+        self.corrected = Some(offer);
+    }
+
+    /// A sender was found at this address in vain.
+    pub fn let_alone(&mut self, address: SocketAddr) {
+        self.agreed = None;
+        if self
+            .corrected
+            .as_ref()
+            .is_some_and(|o| o.address == address)
+        {
+            return;
+        }
+        self.listener.forget(address);
+        let before = self.alone.get(&address);
+        let pause = before.map_or(ALONE_MIN, |(_, pause)| (*pause * 2).min(ALONE_MAX));
+        if self.alone.len() >= ALONE && before.is_none() {
+            let first = self.alone.iter().min_by_key(|(_, (until, _))| *until);
+            if let Some(first) = first.map(|(address, _)| *address) {
+                self.alone.remove(&first);
+            }
+        }
+        self.alone.insert(address, (Instant::now() + pause, pause));
+    }
+
+    /// Listens for a moment to what there is to take.
+    pub fn offer(&mut self, options: &RecvOptions, deadline: Instant) -> Result<Hears, Error> {
+        if let Some(corrected) = self.corrected.take() {
+            return self.ask(options, deadline, &[corrected]).map(Hears::Offer);
+        }
+        let moment = TICK.min(deadline.saturating_duration_since(Instant::now()));
+        let (found, other) = self.listen(moment, &options.accept)?;
+        let offers = match (found, &options.accept) {
+            (Found::Nobody, _) => {
+                let other = other.map(Trouble::OtherFiles);
+                return Ok(other.map_or(Hears::Nobody, Hears::Trouble));
+            }
+            (Found::Unsure, _) => return Ok(Hears::Unsure),
+            (Found::One(offer), Accept::Asked(_)) => vec![offer],
+            (Found::One(offer), _) => return Ok(Hears::Offer(offer)),
+            (Found::Several(all), Accept::Asked(_)) => all,
+            (Found::Several(all), _) => return Ok(Hears::Trouble(Trouble::Several(all))),
+        };
+        let agreed = self.agreed.take().filter(|o| offers.contains(o));
+        let agreed = match agreed {
+            Some(agreed) => agreed,
+            None => self.ask(options, deadline, &offers)?,
+        };
+        self.agreed = Some(agreed.clone());
+        Ok(Hears::Offer(agreed))
+    }
+
+    /// Listens for a moment to senders that `accept` may take and that are not let alone; one of
+    /// the offers that are not wanted, too.
+    fn listen(
+        &mut self,
+        moment: Duration,
+        accept: &Accept,
+    ) -> Result<(Found, Option<Offer>), Error> {
+        let (other, now) = (RefCell::new(None), Instant::now());
+        let alone = &self.alone;
+        let wanted = |offer: &Offer| match accept {
+            _ if alone
+                .get(&offer.address)
+                .is_some_and(|(until, _)| now < *until) =>
+            {
+                false
+            }
+            Accept::Named(pattern) if !pattern.matches(&offer.name) => {
+                *other.borrow_mut() = Some(offer.clone());
+                false
+            }
+            _ => true,
+        };
+        let found = self.listener.listen(moment, &wanted);
+        let found = found.map_err(|e| Error::io("listening for announcements", e))?;
+        Ok((found, other.take()))
+    }
+
+    /// Asks somebody, and waits for the answer.
+    fn ask(
+        &mut self,
+        options: &RecvOptions,
+        deadline: Instant,
+        offers: &[Offer],
+    ) -> Result<Offer, Error> {
+        let Accept::Asked(Question(question)) = &options.accept else {
+            unreachable!("only then somebody is asked");
+        };
+        let answer = question(offers);
+        loop {
+            check(&options.interrupt)?;
+            if Instant::now() >= deadline {
+                let waited = spoken(options.start_timeout);
+                return Err(Error::Timeout(format!(
+                    "the question was not answered within {waited} ({START_TIMEOUT})"
+                )));
+            }
+            match answer.recv_timeout(TICK) {
+                Ok(Some(chosen)) if chosen < offers.len() => return Ok(offers[chosen].clone()),
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Refused("you have declined the offer".into()));
+                }
+                // What is announced meanwhile is not to wait until it is stale.
+                Err(RecvTimeoutError::Timeout) => {
+                    self.listen(Duration::ZERO, &options.accept)?;
+                }
+            }
+        }
+    }
+}
+
+fn listener(choice: &Interface) -> Result<Listener, Error> {
+    let fails = |e| {
+        Error::io(
+            format!("listening for announcements (name the sender with {FROM})"),
+            e,
+        )
+    };
+    let indices: Vec<u32> = match choice {
+        Interface::Auto => {
+            let devices = udp::devices().map_err(fails)?;
+            let usable = devices
+                .iter()
+                .filter(|d| d.up && (d.multicast || d.loopback));
+            usable.map(|d| d.index).collect()
+        }
+        chosen => {
+            let usage = |e: io::Error| Error::Usage(e.to_string());
+            let (device, address) = udp::choose(chosen, None).map_err(usage)?;
+            if address.is_ipv6() {
+                return Err(Error::Usage(format!(
+                    "a sender is found by IPv4 alone, and {address} on interface {} is IPv6: name \
+                     the sender with {FROM}",
+                    device.name
+                )));
+            }
+            vec![device.index]
+        }
+    };
+    Listener::new(&indices, random()?).map_err(fails)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// An address at which there is no sender is tried ever less often, and few are kept in mind.
+    #[test]
+    fn where_a_sender_was_found_in_vain_is_let_alone_ever_longer() {
+        let offer = |port: u16| Offer {
+            address: (Ipv4Addr::new(192, 0, 2, 1), port).into(),
+            name: "file".into(),
+            len: None,
+        };
+        let mut options = RecvOptions::new("copy");
+        options.accept = Accept::Any;
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let mut ear = Ear::new(&options).unwrap();
+        let first = offer(1).address;
+        let pauses = (0..6).map(|_| {
+            ear.let_alone(first);
+            ear.alone[&first].1.as_secs()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [2, 4, 8, 16, 30, 30]);
+        // The time of this one ends last.
+        for port in 2..200 {
+            ear.let_alone(offer(port).address);
+        }
+        assert_eq!(ear.alone.len(), ALONE);
+        assert!(ear.alone.contains_key(&first));
+    }
+}

@@ -1,0 +1,136 @@
+//! A receiver joins: it says who it is, makes a place for the file and waits for the start.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::discovery::Discovery;
+use super::events::RecvEvent;
+use super::receiver_errors::{strange, surprise};
+use super::{TICK, check, destination};
+use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::{Control, Heard};
+use crate::config::{Offer, RecvOptions};
+use crate::error::{Error, spoken};
+use crate::net::{self, Net, random};
+use crate::object::{PartialFile, WINDOW_BYTES};
+use crate::setting::START_TIMEOUT;
+use crate::text::shown;
+use crate::transport::Transport;
+use crate::waker::Waker;
+
+/// A sender that was found by its announcement answers `hello` within this, or is none.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// What receiver and sender have agreed on until the start.
+pub struct Joined {
+    pub net: Net,
+    pub partial: PartialFile,
+    pub welcome: Welcome,
+    pub start: Start,
+    pub sender: SocketAddr,
+}
+
+/// Registers with the sender and waits for the start. `found` is what it has announced, unless
+/// somebody has named it.
+pub fn join(
+    control: &mut Control,
+    found: Option<&Offer>,
+    discovery: &mut Discovery,
+    deadline: Instant,
+    waker: &Waker,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<Joined, Error> {
+    let options = discovery.options();
+    let lost = |e| Error::PeerLost(format!("the sender is gone: {e}"));
+    let local = control.local().map_err(lost)?;
+    let sender = control.peer().map_err(lost)?;
+    let net = net::open(&options.net, local.ip(), 1, random()?)?;
+    let socket = net.inner().waker();
+    waker.connect(move || socket.wake());
+    let udp = net.inner().local_addr();
+    let name = options.name.clone();
+    let hello = Hello {
+        version: VERSION,
+        name: name.unwrap_or_else(|| own_name(options, found.is_some())),
+        udp_port: udp.port(),
+        udp_address: (udp.ip() != local.ip()).then_some(udp.ip()),
+        datagram: net.caps().datagram_max as u32,
+        window_bytes: WINDOW_BYTES,
+    };
+    control.say(&ToSender::Hello(hello)).map_err(lost)?;
+
+    let limit = found.map(|_| ANSWER);
+    let welcome = match wait(control, options, deadline, limit, "answer")? {
+        ToReceiver::Welcome(welcome) => welcome,
+        other => return Err(surprise(other)),
+    };
+    if let Some(announced) = found {
+        discovery.check_offer(announced, &welcome)?;
+    }
+    let partial = destination::prepare(options, &welcome, found.is_some())?;
+    control.say(&ToSender::Prepared).map_err(lost)?;
+    tell(RecvEvent::Connected {
+        sender,
+        name: welcome.name.chars().take(255).collect(),
+        len: welcome.len,
+        path: partial.path().to_owned(),
+    });
+    match wait(control, options, deadline, None, "start the transfer")? {
+        ToReceiver::Start(start) => Ok(Joined {
+            net,
+            partial,
+            welcome,
+            start,
+            sender,
+        }),
+        other => Err(surprise(other)),
+    }
+}
+
+/// What to be called: the host, and what tells two receivers on one host apart. A sender that may
+/// be anybody does not hear where the file goes.
+fn own_name(options: &RecvOptions, is_found: bool) -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    match options.dest.as_os_str() == "." {
+        _ if is_found => format!("{host}[{}]", std::process::id()),
+        true => host,
+        false => format!("{host}:{}", shown(&options.dest)),
+    }
+}
+
+/// Waits for the sender's next message, no longer than `limit`, until `deadline`.
+fn wait(
+    control: &mut Control,
+    options: &RecvOptions,
+    deadline: Instant,
+    limit: Option<Duration>,
+    what: &str,
+) -> Result<ToReceiver, Error> {
+    let began = Instant::now();
+    loop {
+        check(&options.interrupt)?;
+        let now = Instant::now();
+        if let Some(limit) = limit.filter(|limit| now - began >= *limit) {
+            let waited = spoken(limit);
+            let text = format!("the sender did not {what} within {waited}");
+            return Err(Error::PeerLost(text));
+        }
+        if now >= deadline {
+            let waited = spoken(options.start_timeout);
+            return Err(Error::Timeout(format!(
+                "the sender did not {what} within {waited} ({START_TIMEOUT})"
+            )));
+        }
+        match control.hear_until(deadline.min(now + TICK)) {
+            None => {}
+            Some(Heard::Message(message)) => return Ok(message),
+            Some(Heard::Bulk(_)) => return Err(strange()),
+            Some(Heard::Closed(why)) => {
+                return Err(Error::PeerLost(format!("the sender is gone: {why}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Why a receiver cannot take part, by what it says of itself.
+
+use std::net::SocketAddr;
+
+use crate::bootstrap::PORT_MIN;
+use crate::bootstrap::message::{Hello, VERSION};
+use crate::config::DATAGRAM_MIN;
+use crate::setting::{ADMITTED_DATAGRAM, FROM};
+use crate::transport::udp::Family;
+
+/// The window of all is as large as the smallest receiver's; with less than this it would hold
+/// them back where links are fast. (Our receivers have [`crate::object::WINDOW_BYTES`].)
+pub const WINDOW_BYTES_MIN: u64 = 16 << 20;
+const _: () = assert!(WINDOW_BYTES_MIN <= crate::object::WINDOW_BYTES);
+const _: () = assert!(WINDOW_BYTES_MIN >= 64 * fabricast_proto::limits::PAYLOAD_MAX as u64);
+
+/// What this receiver says that cannot be; `group`: the family of the group, if one is chosen.
+pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) -> Option<String> {
+    if hello.version != VERSION {
+        return Some(format!(
+            "the sender speaks version {VERSION} of the control protocol, not {}; install the \
+             same version of fabricast on both",
+            hello.version
+        ));
+    }
+    if (hello.datagram as usize) < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
+        return Some(format!(
+            "its datagrams or its window are too small: {} and {} bytes, and {DATAGRAM_MIN} \
+             and {WINDOW_BYTES_MIN} are needed",
+            hello.datagram, hello.window_bytes
+        ));
+    }
+    let its = Family::of(address.ip());
+    if let Some(family) = group.filter(|f| *f != its) {
+        return Some(wrong_family(its, family));
+    }
+    // Whoever may connect could otherwise have the data sent to anybody.
+    let control = address.ip().to_canonical();
+    if let Some(ip) = hello.udp_address
+        && ip.to_canonical() != control
+    {
+        return Some(format!(
+            "it wants its datagrams at {ip} and connects from {control}; connect by the \
+             interface that the data are to take ({FROM} names the sender's address there)"
+        ));
+    }
+    // Others are told of it, and ask there: it is to be no service's.
+    (hello.udp_port < PORT_MIN).then(|| {
+        format!(
+            "its port for datagrams is {}, below {PORT_MIN}",
+            hello.udp_port
+        )
+    })
+}
+
+/// Why a receiver whose datagrams have at most `its` bytes cannot take part, if the sender admits
+/// no less than `least`.
+pub fn small_datagrams(its: u32, least: usize) -> Option<String> {
+    ((its as usize) < least).then(|| {
+        format!(
+            "its datagrams of at most {its} bytes would make the packets of all others so \
+             small, and the sender admits no less than {least} (its {ADMITTED_DATAGRAM})"
+        )
+    })
+}
+
+/// Why a receiver of one family of addresses cannot take part in a transfer of the other.
+pub fn wrong_family(its: Family, family: Family) -> String {
+    format!(
+        "it connects by {its}, and this transfer goes by {family}: name the sender's {family} \
+         address with {FROM}"
+    )
+}

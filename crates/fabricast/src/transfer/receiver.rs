@@ -1,0 +1,84 @@
+//! A receiver, from finding the sender to the file under its name.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::discovery::Discovery;
+use super::events::{RecvEvent, RecvReport};
+use super::joining::{Joined, join};
+use super::receiver_errors::{is_ours, say_why};
+use super::receiver_session::ReceiverSession;
+use super::{destination, start_check};
+use crate::bootstrap::Control;
+use crate::config::RecvOptions;
+use crate::error::Error;
+use crate::object::PartialFile;
+use crate::waker::Waker;
+
+/// Receives one file.
+pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
+    options.net.check()?;
+    destination::check(options)?;
+    let deadline = Instant::now() + options.start_timeout;
+    let mut discovery = Discovery::new(options, deadline, tell)?;
+    loop {
+        let waker = Waker::new();
+        let (mut control, found) = discovery.find(&waker, tell)?;
+        let is_found = found.is_some();
+        let joined = join(
+            &mut control,
+            found.as_ref(),
+            &mut discovery,
+            deadline,
+            &waker,
+            tell,
+        );
+        let result = match (joined, found) {
+            (Ok(joined), _) => take_part(&mut control, joined, options, &waker, tell),
+            // Whoever was found may be no sender, or no honest one: the true one may be there, too.
+            (Err(error), Some(offer)) if !is_ours(&error, &options.accept) => {
+                discovery.give_up(offer, &error);
+                say_why(&mut control, &error, is_found, options.net.wording);
+                continue;
+            }
+            (Err(error), _) => Err(error),
+        };
+        if let Err(error) = &result {
+            say_why(&mut control, error, is_found, options.net.wording);
+        }
+        return result;
+    }
+}
+
+fn take_part(
+    control: &mut Control,
+    joined: Joined,
+    options: &RecvOptions,
+    waker: &Waker,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<RecvReport, Error> {
+    let Joined {
+        net,
+        mut partial,
+        welcome,
+        start,
+        sender,
+    } = joined;
+    start_check::check(&start, sender, options)?;
+    partial.allocate()?;
+    let partial = Arc::new(partial);
+    let _discard = Discard(partial.clone());
+    tell(RecvEvent::Started { group: start.group });
+    let mut receiving =
+        ReceiverSession::new(control, net, partial, welcome, start, options, waker, tell)?;
+    receiving.run()
+}
+
+/// Removes the partial file unless it has become the file.
+struct Discard(Arc<PartialFile>);
+
+impl Drop for Discard {
+    fn drop(&mut self) {
+        self.0.discard();
+    }
+}

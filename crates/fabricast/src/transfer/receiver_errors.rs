@@ -1,0 +1,87 @@
+//! Errors of a receiver: what the sender's messages mean, what ends the receiver, and what the
+//! sender is told of it.
+
+use std::path::Path;
+
+use crate::bootstrap::Control;
+use crate::bootstrap::message::{ToReceiver, ToSender};
+use crate::config::Accept;
+use crate::error::{Error, exit};
+use crate::setting::Wording;
+
+/// What answers is no sender that this receiver could talk to.
+pub fn strange() -> Error {
+    Error::PeerLost("what answers there is not a fabricast sender of this version".into())
+}
+
+/// What a message that ends the transfer means.
+pub fn surprise(message: ToReceiver) -> Error {
+    match message {
+        ToReceiver::Refused { reason } => Error::Refused(format!("the sender refused: {reason}")),
+        ToReceiver::Removed { reason } => Error::Refused(format!(
+            "the sender has gone on without this receiver: {reason}"
+        )),
+        ToReceiver::Aborted { code, reason } if code == exit::INTERRUPTED => {
+            Error::PeerLost(format!("the sender has given up: {reason}"))
+        }
+        ToReceiver::Aborted { reason, .. } => {
+            Error::PeerLost(format!("the transfer failed at the sender: {reason}"))
+        }
+        _ => strange(),
+    }
+}
+
+/// Whether no other sender could help, or somebody wants this very file, which has no place here.
+pub fn is_ours(error: &Error, accept: &Accept) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        Error::Interrupted | Error::Timeout(_) => true,
+        Error::Exists(_) | Error::NoSpace { .. } | Error::TooLong { .. } | Error::Usage(_) => {
+            matches!(accept, Accept::Asked(_))
+        }
+        Error::Io { source, .. } => {
+            matches!(
+                source.kind(),
+                NotFound | PermissionDenied | ReadOnlyFilesystem
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Tells the sender why this receiver gives up. The sender may know already, or be gone. One that
+/// nobody has named, and that may be anybody, does not hear what files are called here.
+pub fn say_why(control: &mut Control, error: &Error, is_found: bool, wording: Wording) {
+    let code = error.exit_code();
+    let reason = match error {
+        Error::NoSpace { .. } if is_found => "it has no space for the file".into(),
+        Error::TooLong { .. } if is_found => "the file is too long for it".into(),
+        Error::Exists(_) if is_found => "it has a file of this name already".into(),
+        Error::Usage(_) if is_found => "it takes no file of this name".into(),
+        Error::Io { .. } if is_found => "it cannot store the file".into(),
+        error => wording(&error.to_string()),
+    };
+    let _ = control.say(&ToSender::Failed { code, reason });
+}
+
+/// The error that the writing thread met, for the caller.
+pub fn copy(error: &Error, path: &Path) -> Error {
+    match error {
+        Error::NoSpace { path, detail } => Error::NoSpace {
+            path: path.clone(),
+            detail: detail.clone(),
+        },
+        Error::TooLong { path, detail } => Error::TooLong {
+            path: path.clone(),
+            detail: detail.clone(),
+        },
+        Error::Io { source, .. } => Error::io(
+            format!("writing {}", path.display()),
+            std::io::Error::new(source.kind(), source.to_string()),
+        ),
+        other => Error::io(
+            format!("writing {}", path.display()),
+            std::io::Error::other(other.to_string()),
+        ),
+    }
+}

@@ -1,0 +1,61 @@
+//! A sender, from opening the file to the last receiver's word.
+
+use std::path::Path;
+
+use super::admission::Admission;
+use super::events::{SendEvent, SendFailure, SendReport};
+use super::plan::open;
+use super::sender_session::SenderSession;
+use crate::config::SendOptions;
+use crate::net::random;
+use crate::object::SourceFile;
+use crate::text::shown;
+use crate::waker::Waker;
+
+/// Sends `source` and returns when it is over for every receiver. An error means that it was over
+/// for all of them at once; it comes with what had become of each.
+pub fn send(
+    source: &Path,
+    options: &SendOptions,
+    tell: &mut dyn FnMut(SendEvent),
+) -> Result<SendReport, SendFailure> {
+    options.net.check()?;
+    options.start.check()?;
+    let content = SourceFile::open(source)?;
+    let name = match source.file_name().and_then(|n| n.to_str()) {
+        Some(name) => name.to_owned(),
+        None => {
+            let text = format!(
+                "{}'s name is not UTF-8: it is offered as 'file'",
+                shown(source)
+            );
+            tell(SendEvent::Notice { text });
+            "file".to_owned()
+        }
+    };
+    let session = random()?;
+    let waker = Waker::new();
+    let (c, b) = (content.clone(), waker.clone());
+    let mut admission = Admission::open(c, name, session, options, b, tell)?;
+    let result = admission
+        .gather(tell)
+        .and_then(|()| open(&mut admission, &content, session, options, &waker));
+    let mut sending = match result {
+        Ok((driver, plan)) => {
+            SenderSession::new(admission, driver, content, plan, options, waker, tell)
+        }
+        Err(error) => {
+            admission.abort(&error, 0.0);
+            let report = Some(Box::new(admission.report()));
+            return Err(SendFailure { error, report });
+        }
+    };
+    match sending.run() {
+        Ok(()) => Ok(sending.report()),
+        Err(error) => {
+            sending.abort(&error);
+            let report = Some(Box::new(sending.report()));
+            Err(SendFailure { error, report })
+        }
+    }
+}

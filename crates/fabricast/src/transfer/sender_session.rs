@@ -1,0 +1,622 @@
+//! A sender's transfer: from the start to the last receiver's word.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, Event, NodeId, OpId, PathState, Time};
+
+use super::admission::{Admission, LATE};
+use super::events::{SendEvent, SendReport, State, Traffic};
+use super::plan::Plan;
+use super::receiver_table::{Member, Stage, Wait, Work, path_name};
+use super::slow::{eviction, too_slow};
+use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
+use crate::bootstrap::message::{ToReceiver, ToSender};
+use crate::bootstrap::{self, PeerKey};
+use crate::config::{ReachRule, SendOptions, Slow};
+use crate::error::{Error, exit};
+use crate::net::{Clock, Net};
+use crate::object::{FileObject, FileReader, Memory, Secret, SourceFile};
+use crate::setting::{DATAGRAM, PATIENCE};
+use crate::transport::Transport;
+use crate::transport::udp::WIRE_OVERHEAD;
+use crate::waker::Waker;
+
+/// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
+const PROVE: Duration = Duration::from_secs(1);
+/// Who answers no probe for so long is named, for all wait.
+const TELL_UNANSWERED: Duration = Duration::from_secs(2);
+/// Control messages that are heard in one step, so that no talk holds up the data.
+const HEARD: usize = 256;
+
+/// What the sender does now.
+#[derive(PartialEq)]
+enum Phase {
+    /// Receivers join and post; since when.
+    Joining(Instant),
+    /// Probes find out how they are reached; since when, until it was told who answers none.
+    Proving(Option<Instant>),
+    /// The file flows; the hash list follows when it is complete.
+    File,
+    /// Both have been handed to the core.
+    List,
+}
+
+/// A sender, once the transfer has started.
+pub struct SenderSession<'a> {
+    admission: Admission<'a>,
+    driver: FileDriver,
+    content: Arc<SourceFile>,
+    plan: Plan,
+    options: &'a SendOptions,
+    waker: Waker,
+    tell: &'a mut dyn FnMut(SendEvent),
+    clock: Clock,
+    phase: Phase,
+    /// Operations whose objects the driver has.
+    under_way: Vec<OpId>,
+    root: Option<String>,
+    /// What a receiver must know to be believed that it has the file.
+    secret: Option<Secret>,
+    /// Bytes of the file and its list together, once the list is there.
+    total: Option<u64>,
+    /// The core has been told something since the last step.
+    fresh: bool,
+    ticked: Option<Instant>,
+    last: f64,
+}
+
+impl<'a> SenderSession<'a> {
+    /// Tells the receivers of the start.
+    pub fn new(
+        mut admission: Admission<'a>,
+        driver: FileDriver,
+        content: Arc<SourceFile>,
+        plan: Plan,
+        options: &'a SendOptions,
+        waker: Waker,
+        tell: &'a mut dyn FnMut(SendEvent),
+    ) -> SenderSession<'a> {
+        tell(SendEvent::Starting {
+            receivers: admission.members.len(),
+            group: plan.start.group,
+            root: plan.start.root,
+            interface: plan.interface.clone(),
+            payload_size: plan.start.payload_size,
+            window: plan.start.window,
+        });
+        let now = Instant::now();
+        for member in &mut admission.members {
+            member.heard = now; // until now it had nothing to say
+        }
+        let start = ToReceiver::Start(plan.start.clone());
+        admission.say_active(&start);
+        SenderSession {
+            admission,
+            driver,
+            content,
+            plan,
+            options,
+            waker,
+            tell,
+            clock: Clock(now),
+            phase: Phase::Joining(now),
+            under_way: Vec::new(),
+            root: None,
+            secret: None,
+            total: None,
+            fresh: true,
+            ticked: None,
+            last: 0.0,
+        }
+    }
+
+    /// Runs until it is over for every receiver.
+    pub fn run(&mut self) -> Result<(), Error> {
+        while self.admission.members.iter().any(|m| m.active()) {
+            let now = self.clock.now();
+            self.fresh = false;
+            let step = self.driver.step(now);
+            let step = step.map_err(|e| Error::io("sending and receiving", e))?;
+            while let Some(event) = self.driver.event() {
+                self.noticed(event)?;
+            }
+            // What is over is dropped: a source has a thread, and many blocks in memory.
+            self.under_way.retain(|op| self.driver.take(*op).is_none());
+            for heard in 0.. {
+                if heard == HEARD {
+                    self.fresh = true; // the data go on, and the rest is heard after them
+                    break;
+                }
+                let Some(event) = self.admission.rendezvous.event() else {
+                    break;
+                };
+                self.heard(event);
+            }
+            check(&self.options.interrupt)?;
+            if self.content.failure().is_some() {
+                return Err(self.content.error());
+            }
+            self.advance(now)?;
+            self.tick();
+            if !self.fresh {
+                rest(&mut self.driver, step.wake, now)?;
+            }
+        }
+        self.progress();
+        Ok(())
+    }
+
+    /// Tells the receivers that are still there that the transfer has failed.
+    pub fn abort(&mut self, error: &Error) {
+        self.count_receivers();
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        self.admission.abort(error, seconds);
+    }
+
+    fn command(&mut self, command: Command) {
+        let refused = self.driver.command(self.clock.now(), command);
+        debug_assert!(refused.is_ok(), "{refused:?}");
+        self.fresh = true;
+    }
+
+    /// Goes on to the next phase when the time has come.
+    fn advance(&mut self, now: Time) -> Result<(), Error> {
+        match self.phase {
+            Phase::Joining(_) => {
+                let joining = |s: &Stage| matches!(s, Stage::Joining);
+                if !self.admission.members.iter().any(|m| joining(&m.stage)) {
+                    self.phase = Phase::Proving(Some(Instant::now()));
+                    let multicast = match self.options.reach {
+                        ReachRule::Auto => PROVE,
+                        ReachRule::Unicast => Duration::ZERO,
+                    };
+                    // One that does not answer may be stopped, and is then only slow.
+                    self.command(Command::Prove {
+                        group: ALL,
+                        multicast,
+                        unicast: self.options.patience.max(PROVE),
+                    });
+                }
+            }
+            // `Event::Proven` ends it.
+            Phase::Proving(_) | Phase::List => {}
+            Phase::File => {
+                if let Some(list) = self.content.list() {
+                    // What the list proves must be one state of the file.
+                    self.content.check_version().map_err(Error::SourceChanged)?;
+                    self.phase = Phase::List;
+                    let hash = blake3::hash(&list).to_hex().to_string();
+                    let root = ToReceiver::Root {
+                        hash: hash.clone(),
+                        key: self.content.challenge().key(),
+                    };
+                    self.admission.say_active(&root);
+                    self.root = Some(hash);
+                    self.total = Some(self.plan.len + list.len() as u64);
+                    if !list.is_empty() {
+                        self.bcast(now, FileObject::Memory(Memory::new(list)))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
+        self.fresh = true;
+        match self.driver.bcast(now, ALL, object) {
+            Ok(op) => {
+                self.under_way.push(op);
+                Ok(())
+            }
+            Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
+        }
+    }
+
+    /// Something that the core has noticed.
+    fn noticed(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Proven(_) => self.stream(),
+            Event::Path {
+                node, path_state, ..
+            } => self.path(node, path_state),
+            Event::Slow { node, .. } => {
+                if let Some(at) = self.member(node) {
+                    self.slow(at, Wait::placing(self.options.patience));
+                }
+            }
+            // An object that cannot be read: nobody will have the file.
+            Event::Failed(_) => return Err(self.content.error()),
+            // Whether all is well is for the receivers to say.
+            Event::Complete(_) | Event::Arrived(_) | Event::Mismatch(_) => {}
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self) {
+        self.phase = Phase::File;
+        let reached = |path_state| {
+            let members = self.admission.members.iter();
+            members
+                .filter(|m| m.active() && m.path_state == path_state)
+                .count()
+        };
+        (self.tell)(SendEvent::Streaming {
+            multicast: reached(PathState::Multicast),
+            unicast: reached(PathState::Unicast),
+        });
+        if self.plan.len > 0 {
+            let (content, waker) = (self.content.clone(), self.waker.clone());
+            let source = FileReader::new(content, self.plan.start.payload_size, waker);
+            // Refused only if it is too long, and then the sender's `GroupAdd` would be, too.
+            if let Err(error) = self.bcast(self.clock.now(), FileObject::Source(source)) {
+                for at in 0..self.admission.members.len() {
+                    self.fail(at, State::Failed, exit::USAGE, error.to_string());
+                }
+            }
+        }
+    }
+
+    fn path(&mut self, node: NodeId, path_state: PathState) {
+        let Some(at) = self.member(node) else {
+            return;
+        };
+        let member = &mut self.admission.members[at];
+        member.path_state = path_state;
+        let receiver = member.name();
+        if path_state == PathState::Nothing {
+            let udp = member.udp();
+            let reason = format!(
+                "it answered no datagram of {} bytes, by multicast or by unicast, for {:.0} s: \
+                 check that it is running, that no firewall blocks UDP to {udp}, and that every \
+                 link on the way carries such packets (else choose smaller ones with {DATAGRAM})",
+                self.plan.start.payload_size + self.plan.overhead,
+                self.options.patience.max(PROVE).as_secs_f64()
+            );
+            return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
+        }
+        if self.plan.start.members.len() == 2 {
+            return; // the only receiver: multicast was not tried
+        }
+        (self.tell)(SendEvent::Path {
+            receiver,
+            reach: path_name(path_state),
+        });
+    }
+
+    /// A slow receiver that has been waited for too long gives up its seat; `waits`: how long the
+    /// sender has waited for it.
+    fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
+        let member = &self.admission.members[at];
+        if let Some(reason) = eviction(member, self.options, now, waits) {
+            self.fail(at, State::Dropped, exit::REFUSED, reason);
+        }
+    }
+
+    /// A receiver keeps the others waiting.
+    fn slow(&mut self, at: usize, wait: Wait) {
+        let member = &mut self.admission.members[at];
+        if !member.active() || member.slow {
+            return;
+        }
+        match self.options.slow {
+            Slow::Wait | Slow::Alive => {
+                member.slow = true;
+                let receiver = member.name();
+                (self.tell)(SendEvent::Slow { receiver });
+            }
+            Slow::Drop => {
+                self.fail(at, State::Dropped, exit::REFUSED, too_slow(&wait));
+            }
+        }
+    }
+
+    fn member(&self, node: NodeId) -> Option<usize> {
+        let members = &self.admission.members;
+        let at = members.binary_search_by_key(&node, |m| m.node).ok()?;
+        members[at].active().then_some(at)
+    }
+
+    fn peer(&self, peer: PeerKey) -> Option<usize> {
+        let members = &self.admission.members;
+        members.iter().position(|m| m.peer == peer && m.active())
+    }
+
+    /// Something that came over a control connection.
+    fn heard(&mut self, event: bootstrap::Event) {
+        match event {
+            bootstrap::Event::Hello {
+                peer,
+                address,
+                local,
+                hello,
+            } => {
+                let late = Member::new(peer, ROOT, address, local, hello);
+                self.admission.refuse(late, LATE.into(), self.tell);
+            }
+            bootstrap::Event::Pending(n) => self.admission.pending = n,
+            bootstrap::Event::Lost { peer, reason } => {
+                if let Some(at) = self.peer(peer) {
+                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
+                }
+            }
+            bootstrap::Event::Said { peer, message } => {
+                if let Some(at) = self.peer(peer) {
+                    self.said(at, message);
+                }
+            }
+        }
+    }
+
+    fn said(&mut self, at: usize, message: ToSender) {
+        let told = self.root.is_some();
+        let total = self.total.unwrap_or(0); // there is one when it is told
+        let member = &mut self.admission.members[at];
+        member.heard = Instant::now();
+        match (message, &mut member.stage) {
+            (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
+            (ToSender::Unanswered { node }, stage)
+                if *stage != Stage::Preparing && !self.plan.start.addresses.is_empty() =>
+            {
+                let peer = member.peer;
+                if self.member(NodeId(node)).is_some() {
+                    self.admission
+                        .rendezvous
+                        .say(peer, ToReceiver::Ask { node });
+                }
+            }
+            (ToSender::Working { done }, Stage::Receiving) if told => {
+                member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
+            }
+            (ToSender::Working { done }, Stage::Storing(work)) if told => {
+                work.said(Instant::now(), done.min(total));
+            }
+            (ToSender::Verified { statistics, proof }, Stage::Receiving | Stage::Storing(_))
+                if told =>
+            {
+                member.statistics = statistics;
+                let secret = self.secret.get_or_insert_with(|| self.content.secret());
+                let right = secret.proof(member.node.0);
+                if blake3::Hash::from_hex(&proof).ok() != Some(right) {
+                    let reason = "it says that it has the file, and its proof is wrong: what it \
+                                  read back from its file is not what was sent";
+                    return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
+                }
+                let seconds = self.clock.0.elapsed().as_secs_f64();
+                self.over(at, State::Verified, None);
+                let member = &self.admission.members[at];
+                self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
+                self.admission.rendezvous.close(member.peer);
+                (self.tell)(SendEvent::Verified {
+                    receiver: member.name(),
+                    seconds,
+                });
+            }
+            (ToSender::Failed { code, reason }, _) => {
+                self.fail(at, State::Failed, code, reason);
+            }
+            (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
+        }
+    }
+
+    fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {
+        if !self.admission.members[at].active() {
+            return;
+        }
+        let reason = (self.options.net.wording)(&reason);
+        self.over(at, state, Some(reason.clone()));
+        let member = &self.admission.members[at];
+        let removed = ToReceiver::Removed {
+            reason: reason.clone(),
+        };
+        self.admission.rendezvous.say(member.peer, removed);
+        self.admission.rendezvous.close(member.peer);
+        (self.tell)(SendEvent::Failed {
+            receiver: member.name(),
+            code,
+            reason,
+        });
+    }
+
+    /// It is over for a receiver: nobody waits for it any more.
+    fn over(&mut self, at: usize, state: State, reason: Option<String>) {
+        self.count_receivers();
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        if state == State::Verified {
+            self.last = seconds;
+        }
+        let member = &mut self.admission.members[at];
+        if state == State::Verified {
+            member.placed = self.plan.len;
+        }
+        member.stage = Stage::Over {
+            state,
+            reason,
+            seconds,
+        };
+        let node = member.node;
+        if !self.plan.start.addresses.is_empty() {
+            let gone = ToReceiver::Gone { node: node.0 };
+            self.admission.say_active(&gone);
+        }
+        self.command(Command::PeerRemove(node));
+        self.driver.transport().forget(node);
+    }
+
+    /// What only time changes.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if self.ticked.is_some_and(|t| now - t < TICK) {
+            return;
+        }
+        self.ticked = Some(now);
+        self.count_receivers();
+        let joining = match self.phase {
+            Phase::Joining(since) => Some(since),
+            _ => None,
+        };
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let mut waits = member.waits(now, self.options.patience, joining, self.total);
+            let all = waits.clone();
+            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
+                self.slow(at, wait);
+            }
+            self.evict(at, now, all);
+        }
+        self.tell_unanswered(now);
+        let notices: Vec<String> = notices(&mut self.driver).collect();
+        for text in notices {
+            (self.tell)(SendEvent::Notice { text });
+        }
+        self.progress();
+    }
+
+    /// All wait for receivers that answer no probe: says so, once.
+    fn tell_unanswered(&mut self, now: Instant) {
+        let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
+        let Phase::Proving(since) = &mut self.phase else {
+            return;
+        };
+        if since.take_if(late).is_none() {
+            return;
+        }
+        let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
+        let members = silent.into_iter().filter_map(|node| self.member(node));
+        let members = members.map(|at| self.admission.members[at].name());
+        match &members.collect::<Vec<_>>()[..] {
+            [] => {}
+            [first, rest @ ..] => {
+                let who = match rest.len() {
+                    0 => format!("{first}, which has"),
+                    n => format!("{first} and {n} more, which have"),
+                };
+                let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
+                (self.tell)(SendEvent::Notice { text });
+            }
+        }
+    }
+
+    /// Asks the core how far everybody is.
+    fn count_receivers(&mut self) {
+        if self.total == Some(0) {
+            // Nothing is broadcast, and the core knows of nobody.
+            for member in &mut self.admission.members {
+                member.complete.get_or_insert_with(Instant::now);
+            }
+        }
+        for status in self.driver.node().members(ALL) {
+            let members = &mut self.admission.members;
+            if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
+                let m = &mut members[at];
+                m.repairs = status.repairs;
+                if let Some(heard) = status.heard {
+                    let heard = self.clock.0 + Duration::from_nanos(heard.0);
+                    m.heard = m.heard.max(heard);
+                }
+                if !status.gone {
+                    m.placed = status.placed.min(self.plan.len);
+                    m.waited = status.waited;
+                    if self.total.is_some_and(|total| status.placed >= total) {
+                        m.complete.get_or_insert_with(Instant::now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self) {
+        self.count_receivers();
+        let members = &self.admission.members;
+        let mut placed: Vec<u64> = members
+            .iter()
+            .filter(|m| m.active() || m.verified())
+            .map(|m| m.placed)
+            .collect();
+        placed.sort_unstable();
+        let counters = self.driver.node().counters();
+        let at = |i: usize| placed.get(i).copied().unwrap_or(0);
+        (self.tell)(SendEvent::Progress {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            slowest: at(0),
+            median: at(placed.len() / 2),
+            fastest: at(placed.len().saturating_sub(1)),
+            len: self.plan.len,
+            rate: self.driver.node().rate(ALL),
+            repairs: counters.repairs_multicast + counters.repairs_unicast,
+            verified: members.iter().filter(|m| m.verified()).count(),
+            failed: members
+                .iter()
+                .filter(|m| !m.active() && !m.verified())
+                .count(),
+        });
+    }
+
+    /// What has become of every receiver, and what it took.
+    pub fn report(&mut self) -> SendReport {
+        let core = self.driver.node().counters();
+        let driver = self.driver.counters();
+        let net: &mut Net = self.driver.transport();
+        let (udp, faults) = (net.inner().counters(), net.counters());
+        let datagrams = udp.datagrams_sent + faults.send_lost;
+        let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
+        // What was dropped on purpose would have been on the wire; it was nearly all data.
+        let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
+        let changed = self.content.check_version().err();
+        SendReport {
+            root: self.root.take(),
+            changed,
+            seconds: self.last,
+            traffic: Traffic {
+                data: core.data,
+                data_unicast: core.data_unicast,
+                repairs_multicast: core.repairs_multicast,
+                repairs_coded: core.repairs_coded,
+                repairs_unicast: core.repairs_unicast,
+                feedback: core.feedback_received,
+                datagrams,
+                wire_bytes: udp.bytes_sent + dropped + datagrams * (WIRE_OVERHEAD + extra),
+                foreign: core.foreign + driver.malformed,
+                corrupt: driver.corrupt,
+                injected: faults.send_lost + faults.receive_lost,
+            },
+            ..self.admission.report()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::object::testing::scratch;
+    use crate::transfer::plan::open;
+    use crate::transport::udp::Interface;
+
+    #[test]
+    fn a_source_that_fails_without_a_word_ends_the_transfer() {
+        let dir = scratch();
+        let path = dir.join("f");
+        std::fs::write(&path, "bytes").unwrap();
+        let mut options = SendOptions {
+            announce: false,
+            port: 0,
+            ..SendOptions::default()
+        };
+        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
+        let content = SourceFile::open(&path).unwrap();
+        let (waker, mut tell) = (Waker::new(), |_| ());
+        let (c, b) = (content.clone(), waker.clone());
+        let mut admission = Admission::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
+        let (driver, plan) = open(&mut admission, &content, 7, &options, &waker).unwrap();
+        let mut sending =
+            SenderSession::new(admission, driver, content, plan, &options, waker, &mut tell);
+        // The content knows of no failure: it is the reader that has ended.
+        let end = sending.noticed(Event::Failed(OpId(0)));
+        assert!(matches!(end, Err(Error::Io { .. })), "{end:?}");
+        drop(sending);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,52 @@
+//! What becomes of receivers that keep the others waiting.
+
+use std::time::Instant;
+
+use super::receiver_table::{Member, Stage, Wait};
+use crate::config::{SendOptions, Slow};
+use crate::error::spoken;
+use crate::setting::{PATIENCE, SLOW};
+
+/// With [`Slow::Alive`], a slow receiver that is silent for so many times the patience gives up its
+/// seat. So does one that has not joined by then, whatever it sends.
+const SILENCE: u32 = 3;
+/// With [`Slow::Alive`], a slow receiver that sends feedback and does not get on for so many times
+/// what [`Slow::Drop`] grants gives up its seat: else it would keep all others for ever.
+const STANDSTILL: u32 = 6;
+
+/// Why a slow receiver gives up its seat with [`Slow::Alive`], if it does: nothing was heard of it
+/// for long, or it did not get on for longer. `waits`: how long the sender has waited for it.
+pub fn eviction(
+    member: &Member,
+    options: &SendOptions,
+    now: Instant,
+    waits: impl Iterator<Item = Wait>,
+) -> Option<String> {
+    if options.slow != Slow::Alive || !member.active() || !member.slow {
+        return None;
+    }
+    let limit = options.patience.saturating_mul(SILENCE);
+    if now.saturating_duration_since(member.heard) > limit {
+        return Some(format!(
+            "nothing was heard of it for {} (three times {PATIENCE}; {SLOW} wait would wait for \
+             it)",
+            spoken(limit)
+        ));
+    }
+    let times = match member.stage {
+        Stage::Joining => SILENCE,
+        _ => STANDSTILL,
+    };
+    let mut waits = waits.filter(|w| w.exceeds(times));
+    let Wait { what, limit, .. } = waits.next()?;
+    Some(format!(
+        "too slow: {what} for {}, {times} times as long as it may ({SLOW} wait would wait for it)",
+        spoken(limit.saturating_mul(times))
+    ))
+}
+
+/// Why a receiver gives up its seat with [`Slow::Drop`].
+pub fn too_slow(wait: &Wait) -> String {
+    let (what, limit) = (wait.what, spoken(wait.limit));
+    format!("too slow: {what} for {limit} ({PATIENCE}) and {SLOW} is drop")
+}

@@ -1,0 +1,130 @@
+//! What a receiver believes of a sender's start message. Whoever answers at the control connection
+//! says where datagrams come from and where other receivers are, and may lie.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use fabricast_proto::Scheme;
+use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
+
+use crate::bootstrap::PORT_MIN;
+use crate::bootstrap::message::Start;
+use crate::config::RecvOptions;
+use crate::error::Error;
+use crate::setting::{FROM, INTERFACE, SCHEME};
+use crate::text::escaped;
+
+/// Checks the start message of the sender at this address of the control connection.
+pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result<(), Error> {
+    check_root(start, sender)?;
+    check_scheme(start, options)?;
+    check_addresses(start)
+}
+
+/// Whoever answers at the control connection could otherwise have us believe, and write to, a
+/// third host.
+fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
+    let (root, control) = (start.root.ip().to_canonical(), sender.ip().to_canonical());
+    if root == control && start.root.port() != 0 {
+        return Ok(());
+    }
+    Err(Error::PeerLost(format!(
+        "the sender says that its datagrams come from {}, and it was found at {control}: name that \
+         address with {FROM} if it is the sender's, or the interface of {control} with {INTERFACE} \
+         at the sender",
+        start.root
+    )))
+}
+
+/// Receivers ask each other whether they are where the sender says (spec 6.10). No sender names an
+/// address twice, and no receiver has a port of a service: one that says so would have the
+/// receivers send to somebody.
+fn check_addresses(start: &Start) -> Result<(), Error> {
+    if !is_shared(&scheme_of(start)?) {
+        return Ok(());
+    }
+    let mut seen = BTreeSet::new();
+    for address in &start.addresses {
+        if address.port() < PORT_MIN || !seen.insert((address.ip().to_canonical(), address.port()))
+        {
+            return Err(Error::PeerLost(format!(
+                "the sender says that a receiver is at {address}, which is another's address, or \
+                 has a port below {PORT_MIN}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A sender that nobody has named does not get receivers to send to each other.
+fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
+    let says = format!("the sender's scheme is {}", escaped(&start.scheme));
+    match &options.scheme {
+        Some(wanted) => {
+            let rest = start.scheme.strip_prefix(wanted.as_str());
+            let right = rest.is_some_and(|r| r.is_empty() || r.starts_with('+'));
+            let text = || format!("{says}, and only {wanted} is wanted ({SCHEME})");
+            right.then_some(()).ok_or_else(|| Error::Refused(text()))
+        }
+        None if options.from.is_none() && is_shared(&scheme_of(start)?) => {
+            Err(Error::Refused(format!(
+                "{says}, by which receivers send to each other: name the sender with {FROM}, or \
+                 the scheme with {SCHEME}"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The scheme that the sender has chosen.
+pub fn scheme_of(start: &Start) -> Result<Scheme, Error> {
+    start.scheme.parse().map_err(|e: UnknownScheme| {
+        Error::PeerLost(format!("the sender speaks of what we don't know: {e}"))
+    })
+}
+
+/// Whether receivers send to each other.
+pub fn is_shared(scheme: &Scheme) -> bool {
+    scheme.topology != FeedbackTopology::Direct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_send_to_each_other_only_for_a_sender_or_a_scheme_that_was_named() {
+        let asked = |scheme: &str, from: Option<&str>, wanted: Option<&str>| {
+            let start = Start {
+                group: None,
+                root: ([127, 0, 0, 1], 9).into(),
+                payload_size: 1000,
+                window: 64,
+                members: vec![0, 1],
+                scheme: scheme.into(),
+                addresses: Vec::new(),
+            };
+            let options = RecvOptions {
+                from: from.map(Into::into),
+                scheme: wanted.map(Into::into),
+                ..RecvOptions::new(".")
+            };
+            check_scheme(&start, &options).is_ok()
+        };
+        for shared in [
+            "coroot(2)",
+            "tree(2)+multicast",
+            "channels(4)",
+            "coroot(2)+crc32c",
+        ] {
+            assert!(!asked(shared, None, None), "{shared}");
+            assert!(asked(shared, Some("head"), None));
+        }
+        for alone in ["auto", "auto+crc32c", "window", "ibrmp"] {
+            assert!(asked(alone, None, None), "{alone}");
+        }
+        assert!(asked("coroot(2)+crc32c", None, Some("coroot(2)")));
+        assert!(!asked("tree(2)", None, Some("coroot(2)")));
+        assert!(!asked("coroot(24)", Some("head"), Some("coroot(2")));
+    }
+}

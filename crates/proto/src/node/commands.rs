@@ -1,0 +1,285 @@
+//! What the caller wants of a node.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::group::Group;
+use super::{Node, timers_max};
+use crate::barrier::Ended;
+use crate::border::{Command, Event, Output, PathState, Refused};
+use crate::id::{GroupId, NodeId, OpId};
+use crate::limits;
+use crate::path::Prover;
+use crate::schedule::Barrier;
+use crate::seq::Seq;
+use crate::time::Time;
+
+impl Node {
+    /// Does what the caller wants, or refuses and changes nothing. Operations are numbered; other
+    /// commands return `None`.
+    pub fn command(&mut self, now: Time, command: Command) -> Result<Option<OpId>, Refused> {
+        match command {
+            Command::GroupAdd {
+                group,
+                members,
+                payload_size,
+                start,
+            } => self
+                .group_add(group, members, payload_size, start)
+                .map(|()| None),
+            Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
+            Command::PeerRemove(node) => {
+                self.peer_remove(now, node);
+                Ok(None)
+            }
+            Command::PeerAdd(node) => {
+                self.gone.remove(&node);
+                Ok(None)
+            }
+            Command::Prove {
+                group,
+                multicast,
+                unicast,
+            } => self.prove(now, group, [multicast, unicast]).map(|()| None),
+            Command::Unreached { group, members } => {
+                self.unreached_are(group, &members).map(|()| None)
+            }
+            Command::Bcast {
+                group,
+                len,
+                awaited,
+            } => self.bcast(now, group, (len, awaited)).map(Some),
+            Command::Post { group, sender, len } => self.post(now, group, sender, len).map(Some),
+            Command::Barrier {
+                group,
+                algorithm,
+                held,
+            } => self.barrier(group, algorithm, held).map(Some),
+            Command::Release(group) => self.release(group).map(|()| None),
+        }
+    }
+
+    pub(super) fn group_add(
+        &mut self,
+        group: GroupId,
+        mut members: Vec<NodeId>,
+        payload_size: u32,
+        start: Seq,
+    ) -> Result<(), Refused> {
+        if !members.is_sorted_by(|a, b| a < b) {
+            members.sort_unstable();
+            members.dedup();
+        }
+        if self.index.contains_key(&group) {
+            return Err(Refused::GroupExists);
+        }
+        if !(limits::PAYLOAD_MIN..=limits::PAYLOAD_MAX).contains(&payload_size) {
+            return Err(Refused::PayloadSize);
+        }
+        if members.binary_search(&self.config.node).is_err() {
+            return Err(Refused::NotMember);
+        }
+        if members.len() > limits::MEMBERS_MAX || self.index.len() >= limits::GROUPS_MAX {
+            return Err(Refused::Busy);
+        }
+        let free = self.groups.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.groups.len());
+        if at == self.groups.len() {
+            self.groups.push(None);
+        }
+        let gone = self.gone.iter().copied();
+        let gone: BTreeSet<_> = gone.filter(|m| members.binary_search(m).is_ok()).collect();
+        self.groups[at] = Some(Group {
+            id: group,
+            members,
+            payload_size,
+            start,
+            path_state: gone.iter().map(|&m| (m, PathState::Nothing)).collect(),
+            probes: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            gone,
+            sender: None,
+            receivers: Vec::new(),
+            prover: None,
+            words: None,
+            queued: false,
+            timer: None,
+        });
+        self.index.insert(group, at);
+        self.timers
+            .reserve(timers_max(self.groups.len()) + 1 - self.timers.len());
+        Ok(())
+    }
+
+    pub(super) fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
+        let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
+        self.ready.retain(|&g| g != at);
+        if let Some(mut group) = self.groups[at].take() {
+            if let Some(sender) = &group.sender {
+                self.leaving.extend(sender.unfinished());
+            }
+            for stream in &mut group.receivers {
+                self.leaving.extend(stream.unfinished());
+                stream.drop_unexpected(&mut self.out);
+            }
+        }
+        let ops = self.ops.iter().filter(|(_, (g, _))| *g == at);
+        for (&op, _) in ops.filter(|(op, _)| !self.leaving.contains_key(op)) {
+            let release = Output::Release(op);
+            if !self.out.contains(&release) {
+                self.out.push_back(release);
+            }
+        }
+        self.ops.retain(|_, (g, _)| *g != at);
+        Ok(())
+    }
+
+    pub(super) fn peer_remove(&mut self, now: Time, node: NodeId) {
+        self.gone.insert(node);
+        // What has not been told of it yet is of no interest any more.
+        self.out.retain(|o| match o {
+            Output::Event(Event::Path { node: n, .. } | Event::Slow { node: n, .. }) => *n != node,
+            _ => true,
+        });
+        self.queries.retain(|q| q.0 != node);
+        for at in 0..self.groups.len() {
+            let Some(group) = self.groups[at].as_mut() else {
+                continue;
+            };
+            if group.members.binary_search(&node).is_err() {
+                continue;
+            }
+            group.path_state.insert(node, PathState::Nothing);
+            group.gone.insert(node);
+            if let Some(sender) = group.sender.as_mut() {
+                sender.remove(node, &mut self.out);
+            }
+            for stream in &mut group.receivers {
+                stream.remove(now, node, &mut self.out);
+            }
+            if let Some(prover) = group.prover.as_mut() {
+                prover.remove(node);
+            }
+            if let Some(words) = group.words.as_mut() {
+                words.end(Ended::Failed, &mut self.out);
+            }
+            if let Some(i) = group.receivers.iter().position(|s| s.sender() == node) {
+                let mut stream = group.receivers.remove(i);
+                self.leaving.extend(stream.unfinished());
+                stream.abandon(&mut self.out);
+                group.divide();
+            }
+            self.touch(at);
+        }
+    }
+
+    pub(super) fn prove(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        patience: [Duration; 2],
+    ) -> Result<(), Refused> {
+        let nonces = [self.nonces.multicast(), self.nonces.secret() as u32];
+        let (at, group) = self.group(group)?;
+        let node = self.config.node;
+        let gone = |m: &NodeId| group.path_state.get(m) == Some(&PathState::Nothing);
+        let members = group.members.iter().filter(|m| **m != node && !gone(m));
+        let pair = group.members.len() == 2;
+        let prover = Prover::new(now, group.id, nonces, members.copied(), patience, pair);
+        if let Some(group) = self.groups[at].as_mut() {
+            group.prover = Some(prover);
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    pub(super) fn unreached_are(
+        &mut self,
+        group: GroupId,
+        members: &[NodeId],
+    ) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        for &node in members {
+            if node != self.config.node && group.expects(node) {
+                group.set_path_state(node, PathState::Unicast, &mut self.out);
+            }
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    pub(super) fn bcast(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        (len, awaited): (u64, bool),
+    ) -> Result<OpId, Refused> {
+        let (at, g) = self.group(group)?;
+        let payload_size = g.payload_size;
+        let cut = self
+            .config
+            .scheme
+            .cut(len, payload_size)
+            .ok_or(Refused::TooLong)?;
+        let id = OpId(self.op.wrapping_add(1));
+        if let Some(group) = self.groups[at].as_mut() {
+            let sender = group.sender(&self.config);
+            sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
+        }
+        self.ops.insert(id, (at, self.config.node));
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
+    pub(super) fn post(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        sender: NodeId,
+        len: u64,
+    ) -> Result<OpId, Refused> {
+        let (at, g) = self.group(group)?;
+        let payload_size = g.payload_size;
+        let cut = self
+            .config
+            .scheme
+            .cut(len, payload_size)
+            .ok_or(Refused::TooLong)?;
+        let id = OpId(self.op.wrapping_add(1));
+        let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let stream = g.receiver(&self.config, sender).ok_or(Refused::NotMember)?;
+        let scheme = &self.config.scheme;
+        stream.post(now, scheme, (id, len, cut), &mut self.out)?;
+        self.ops.insert(id, (at, sender));
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
+    pub(super) fn barrier(
+        &mut self,
+        group: GroupId,
+        algorithm: Barrier,
+        held: bool,
+    ) -> Result<OpId, Refused> {
+        let (at, _) = self.group(group)?;
+        let id = OpId(self.op.wrapping_add(1));
+        let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let words = group.words(&self.config).ok_or(Refused::NotMember)?;
+        words.begin(id, algorithm, held)?;
+        self.op = id.0;
+        self.touch(at);
+        Ok(id)
+    }
+
+    pub(super) fn release(&mut self, group: GroupId) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        if let Some(words) = self.groups[at].as_mut().and_then(|g| g.words.as_mut()) {
+            words.release();
+        }
+        self.touch(at);
+        Ok(())
+    }
+}

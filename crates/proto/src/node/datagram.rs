@@ -1,0 +1,143 @@
+//! Writes the heads of datagrams: what each begins with, piggybacked feedback, and what is sent.
+
+use crate::border::{Dest, Output, Transmit};
+use crate::id::{GroupId, Token};
+use crate::path::Transmission;
+use crate::repair::Payload;
+use crate::scheme::Checksum;
+use crate::wire::{self, Header, Probe, Query, Word};
+
+/// What every datagram of a node begins with.
+#[derive(Clone, Copy)]
+pub struct Start {
+    /// Its header, but for the burst.
+    pub header: Header,
+    /// What is to prove it.
+    pub checksum: Checksum,
+}
+
+impl Start {
+    /// Appends it.
+    pub fn put(&self, head: &mut Vec<u8>, burst: u16) {
+        let header = Header {
+            burst,
+            ..self.header
+        };
+        wire::put_header(head, &header);
+        wire::put_check(head, self.checksum);
+    }
+}
+
+/// Appends a probe of `size` bytes.
+pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut Vec<u8>) -> Output {
+    let end = head.len() + size;
+    start.put(head, 0);
+    wire::put_probe(head, probe, end);
+    control(to)
+}
+
+/// Appends a word.
+pub fn put_word(to: Dest, word: &Word, start: Start, head: &mut Vec<u8>) -> Output {
+    start.put(head, 0);
+    wire::put_word(head, word);
+    control(to)
+}
+
+/// Appends a query.
+pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> Output {
+    start.put(head, 0);
+    wire::put_query(head, query);
+    control(to)
+}
+
+/// Appends the head of what a stream sends, with `size` the largest datagram. What `piggyback`
+/// appends, for a destination and at most so many bytes, goes along.
+pub fn put(
+    send: Transmission,
+    (group, size): (GroupId, usize),
+    start: Start,
+    head: &mut Vec<u8>,
+    piggyback: impl FnOnce(&mut Vec<u8>, Dest, usize),
+) -> Output {
+    let from = head.len();
+    let (to, burst, len) = match &send {
+        Transmission::Data {
+            to, burst, extent, ..
+        } => (*to, *burst, extent.len),
+        Transmission::Xor { to, burst, sum, .. } => (*to, *burst, sum.len()),
+        Transmission::Parity {
+            to, burst, parity, ..
+        } => (*to, *burst, parity.block.payload_size),
+        Transmission::Sync { to, .. } => (*to, 0, 0),
+        Transmission::Probe(probe) => {
+            return put_probe(Dest::Group(group), probe, size, start, head);
+        }
+    };
+    start.put(head, burst);
+    // A sync frame is as long as a data frame.
+    let used = head.len() - from + wire::DATA_LEN + len as usize;
+    piggyback(head, to, size.saturating_sub(used));
+    match send {
+        Transmission::Data {
+            origin,
+            seq,
+            flags,
+            extent,
+            ..
+        } => {
+            wire::put_data(head, group, origin, seq, flags, extent.len);
+            data(to, Payload::Extent(extent))
+        }
+        Transmission::Xor {
+            sources,
+            flags,
+            sum,
+            ..
+        } => {
+            wire::put_xor(head, group, &sources, flags, sum.len());
+            data(to, Payload::Xor(sum))
+        }
+        Transmission::Parity {
+            first,
+            parity,
+            flags,
+            ..
+        } => {
+            let named = (first, parity.block.packets() as u8, parity.index);
+            wire::put_parity(head, group, named, flags, parity.block.payload_size);
+            data(to, Payload::Parity(parity))
+        }
+        Transmission::Sync { sender, next, .. } => {
+            wire::put_sync(
+                head,
+                &wire::Sync {
+                    group,
+                    sender,
+                    next,
+                },
+            );
+            control(to)
+        }
+        Transmission::Probe(_) => unreachable!("it has been put"),
+    }
+}
+
+/// A datagram with a payload.
+fn data(to: Dest, payload: Payload) -> Output {
+    Output::Transmit(Transmit {
+        to,
+        payload: Some(payload),
+        token: Token(u64::from(payload.op().0)),
+    })
+}
+
+/// A datagram without payload.
+pub fn control(to: Dest) -> Output {
+    Output::Transmit(Transmit {
+        to,
+        payload: None,
+        token: Token(0),
+    })
+}
+
+const _: () = assert!(wire::SYNC_LEN == wire::DATA_LEN);

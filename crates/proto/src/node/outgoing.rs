@@ -1,0 +1,233 @@
+//! What a node does next: datagrams, events, and when it has something to do.
+
+use core::cmp::Reverse;
+
+use super::datagram::{self, Start};
+use super::{Node, timers_max};
+use crate::barrier::{To, Words};
+use crate::border::{Dest, Event, Output, PathState};
+use crate::receiver::Piggyback;
+use crate::schedule::Reached;
+use crate::time::Time;
+use crate::wire::{self, Header, Query, Reply};
+
+use super::group::Group;
+
+impl Node {
+    /// What to do next. For [`Output::Transmit`] the datagram's head has been appended to `head`.
+    /// Call until [`Output::Wait`].
+    pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
+        if let Some((to, probe)) = self.acks.pop_front() {
+            self.start().put(head, 0);
+            wire::put_probe_ack(head, &probe);
+            return datagram::control(Dest::Node(to));
+        }
+        while let Some((to, query)) = self.queries.pop_front() {
+            if let Some(reply) = self.reply(&query) {
+                self.start().put(head, 0);
+                wire::put_reply(head, &reply);
+                return datagram::control(Dest::Node(to));
+            }
+        }
+        self.ring(now);
+        loop {
+            if let Some(output) = self.out.pop_front() {
+                if let Output::Release(op) = output {
+                    self.ops.remove(&op);
+                }
+                return output;
+            }
+            let Some(&at) = self.ready.front() else {
+                // What was set for groups that wait for nothing any more is no timer.
+                self.ring(now);
+                return Output::Wait(self.timers.peek().map(|t| t.0.0));
+            };
+            if let Some(output) = self.poll_group(now, at, head) {
+                return output;
+            }
+            if self.out.is_empty() {
+                self.ready.pop_front();
+                self.set_timer(now, at);
+            }
+        }
+    }
+
+    /// What this node says of itself when it is asked; `None`: it has left the group meanwhile.
+    pub(super) fn reply(&self, query: &Query) -> Option<Reply> {
+        let (_, group) = self.group(query.group).ok()?;
+        let words = group.words.as_ref();
+        let (at, barrier, ended) = words.map_or_else(
+            || (Reached::none(group.start), None, !group.gone.is_empty()),
+            Words::state,
+        );
+        Some(Reply {
+            group: group.id,
+            nonce: query.nonce,
+            op: group.sender.as_ref().and_then(|r| r.describes(query.seq)),
+            at,
+            barrier,
+            ended,
+        })
+    }
+
+    /// Moves groups whose time has come to those that are ready.
+    pub(super) fn ring(&mut self, now: Time) {
+        while let Some(&Reverse((at_time, at))) = self.timers.peek() {
+            let set = self.groups[at]
+                .as_mut()
+                .filter(|g| g.timer == Some(at_time));
+            if at_time > now && set.is_some() {
+                break;
+            }
+            self.timers.pop();
+            if let Some(group) = set {
+                group.timer = None;
+                self.touch(at);
+            }
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, now: Time, at: usize) {
+        let Some(group) = self.groups[at].as_mut() else {
+            return;
+        };
+        group.queued = false;
+        match group.wake(now, &self.config) {
+            Some(t) => {
+                debug_assert!(t > now, "a wake-up must lie in the future");
+                let t = t.max(Time(now.0 + 1));
+                if group.timer.is_none_or(|set| t < set) {
+                    group.timer = Some(t);
+                    self.timers.push(Reverse((t, at)));
+                }
+            }
+            None => group.timer = None,
+        }
+        if self.timers.len() > timers_max(self.groups.len()) {
+            self.timers.clear();
+            let groups = self.groups.iter().enumerate();
+            let set = groups.filter_map(|(at, g)| Some(Reverse((g.as_ref()?.timer?, at))));
+            self.timers.extend(set);
+        }
+    }
+
+    /// What every datagram of this node begins with.
+    pub(super) fn start(&self) -> Start {
+        Start {
+            header: Header {
+                burst: 0,
+                source: self.config.node,
+                session: self.config.session,
+            },
+            checksum: self.config.scheme.checksum,
+        }
+    }
+
+    pub(super) fn poll_group(
+        &mut self,
+        now: Time,
+        at: usize,
+        head: &mut Vec<u8>,
+    ) -> Option<Output> {
+        let begin = self.start();
+        let group = self.groups[at].as_mut()?;
+        // Words first: everybody waits for the slowest.
+        if let Some(words) = group.words.as_mut()
+            && let Some((to, word)) = words.poll(now, &mut self.counters, &mut self.out)
+        {
+            let to = match to {
+                To::All => Dest::Group(group.id),
+                To::Rank(rank) => Dest::Node(group.members[rank as usize]),
+            };
+            return Some(datagram::put_word(to, &word, begin, head));
+        }
+        if let Some((to, query)) = group.query(now, &mut self.nonces) {
+            return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
+        }
+        if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
+            let size = group.payload_size as usize + self.config.scheme.data_overhead();
+            return Some(datagram::put_probe(to, &probe, size, begin, head));
+        }
+        self.finish_proof(now, at);
+        let group = self.groups[at].as_mut()?;
+        let (counters, out) = (&mut self.counters, &mut self.out);
+        let sender = group.sender.as_mut();
+        let mut send = sender.and_then(|r| {
+            let send = r.poll(now, &self.config, counters, out);
+            send.or_else(|| r.next_reprobe(&mut self.nonces))
+        });
+        for stream in &mut group.receivers {
+            send = send.or_else(|| stream.relay(now, &self.config, counters, out));
+        }
+        if let Some(send) = send {
+            let size = group.payload_size as usize + self.config.scheme.data_overhead();
+            let Group {
+                sender, receivers, ..
+            } = group;
+            let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
+                let sender = sender.as_ref();
+                let appended = Piggyback { to, room, sender }.append(
+                    now,
+                    &self.config.scheme,
+                    receivers,
+                    head,
+                );
+                counters.feedback_piggybacked += appended;
+            };
+            return Some(datagram::put(
+                send,
+                (group.id, size),
+                begin,
+                head,
+                piggyback,
+            ));
+        }
+        let start = head.len();
+        let spoke = group.receivers.iter_mut().position(|stream| {
+            let put = |head: &mut Vec<u8>| begin.put(head, 0);
+            stream.poll(now, &self.config.scheme, head, put)
+        })?;
+        self.counters.feedback_sent += 1;
+        let to = Dest::Node(group.receivers[spoke].collector());
+        let size = group.payload_size as usize + self.config.scheme.data_overhead();
+        let room = (start + size).saturating_sub(head.len());
+        let piggyback = Piggyback {
+            to,
+            room,
+            sender: None,
+        };
+        let appended = piggyback.append(now, &self.config.scheme, &mut group.receivers, head);
+        self.counters.feedback_piggybacked += appended;
+        Some(datagram::control(to))
+    }
+
+    /// Ends the proof of a group when all is known.
+    pub(super) fn finish_proof(&mut self, now: Time, at: usize) {
+        let Some(group) = self.groups[at].as_mut() else {
+            return;
+        };
+        let Some(result) = group.prover.as_ref().and_then(|p| p.result(now)) else {
+            return;
+        };
+        let result: Vec<_> = result.collect();
+        group.prover = None;
+        for (node, path_state, probes) in result {
+            if probes > 1 {
+                group.probes.insert(node, probes);
+            }
+            if let Some(sender) = &mut group.sender {
+                sender.proven(node, probes);
+            }
+            if path_state == PathState::Multicast {
+                continue;
+            }
+            group.set_path_state(node, path_state, &mut self.out);
+            self.out.push_back(Output::Event(Event::Path {
+                group: group.id,
+                node,
+                path_state,
+            }));
+        }
+        self.out.push_back(Output::Event(Event::Proven(group.id)));
+    }
+}

@@ -1,0 +1,106 @@
+//! How much of what is sent of late is lost on the way to a receiver, counted in new packets: by
+//! the receiver itself, and by its sender from what it tells.
+//!
+//! All that follows from it is the number of *tries* that one needs on average: who loses half
+//! needs two. Below a third it is one, and nothing changes: then what is lost now and then is asked
+//! for as it is. Above, whoever speaks repeats itself, for questions and answers are lost like
+//! data.
+
+/// So many packets are remembered at most.
+const MEMORY: u32 = 128;
+/// Fewer say nothing.
+const LEAST: u32 = 32;
+/// One report, or one hole, counts for so many at most: a queue that overflows once does not make a
+/// lossy way.
+const STEP: u32 = 32;
+/// Nobody is taken to need more tries.
+const TRIES_MAX: u32 = 16;
+
+/// Of so many packets that were sent of late, so many have arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Losses {
+    sent: u32,
+    arrived: u32,
+}
+
+impl Losses {
+    /// So many more were sent, and so many of them (or of those before) have arrived.
+    pub fn note(&mut self, sent: u32, arrived: u32) {
+        let (sent, arrived) = match sent > STEP {
+            true => {
+                let share = u64::from(arrived) * u64::from(STEP);
+                (STEP, share.div_ceil(u64::from(sent)) as u32)
+            }
+            false => (sent, arrived),
+        };
+        self.sent += sent;
+        self.arrived = (self.arrived + arrived).min(self.sent);
+        if self.sent >= MEMORY {
+            (self.sent, self.arrived) = (self.sent / 2, self.arrived.div_ceil(2));
+        }
+    }
+
+    /// Whether enough has been sent to tell.
+    pub fn is_known(&self) -> bool {
+        self.sent >= LEAST
+    }
+
+    /// How often something is sent, on average, until it arrives.
+    pub fn tries(&self) -> u32 {
+        // As a rule all, or nearly all, arrive; and where nothing does, it helps nothing to try
+        // more often.
+        let arrived = self.arrived;
+        if !self.is_known() || arrived * 3 >= self.sent * 2 || arrived == 0 {
+            return 1;
+        }
+        ((self.sent + arrived / 2) / arrived).min(TRIES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn after(loss: f64, packets: u32) -> Losses {
+        let (mut losses, mut rng) = (Losses::default(), Rng::new(1));
+        for _ in 0..packets {
+            losses.note(1, u32::from(!rng.chance(loss)));
+        }
+        losses
+    }
+
+    #[test]
+    fn tries_follow_from_what_is_lost() {
+        for (loss, tries) in [
+            (0.0, 1..=1),
+            (0.05, 1..=1),
+            (0.2, 1..=1),
+            (0.5, 2..=2),
+            (0.7, 2..=5),
+            (0.8, 4..=8),
+            (0.9, 6..=16),
+            (1.0, 1..=1),
+        ] {
+            for packets in [500, 1000, 5000] {
+                let found = after(loss, packets).tries();
+                assert!(tries.contains(&found), "{loss}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn little_says_nothing_and_one_burst_not_much() {
+        let mut losses = Losses::default();
+        losses.note(LEAST - 1, 0);
+        assert_eq!((losses.is_known(), losses.tries()), (false, 1));
+        let mut losses = after(0.0, 1000);
+        losses.note(5000, 1);
+        assert_eq!(losses.tries(), 1);
+        losses.note(5000, 1);
+        assert!(losses.tries() > 1);
+        // What comes late after all is not lost.
+        losses.note(0, 64);
+        assert_eq!(losses.tries(), 1);
+    }
+}

@@ -1,0 +1,669 @@
+//! How fast a path sends: a policy that returns times and never sends.
+//!
+//! The pacer looks for the speed of the slowest required receiver (or of the link before it) and
+//! stays there. It follows two measurements that feedback brings for every receiver: how fast
+//! packets *arrive*, and how much longer than at best they *took*, which is the queue that has
+//! built up. Loss alone does not slow it down, for on a lossy link loss says nothing about speed;
+//! only loss far above the usual one does, which is what a switch without queues shows.
+//!
+//! It works in rounds. A round begins when the rate is set and ends when every required receiver
+//! has reported on packets that were sent after that. *Startup* doubles the rate each round until
+//! a queue builds up or less arrives than is sent. *Cruise* keeps a small standing queue (so the
+//! link is never idle) and probes upwards, faster and faster, while there is none. Every now and
+//! then it drains the queue on purpose: if the queue does not go, somebody else fills it (a TCP
+//! flow), and *Compete* then keeps a queue of its own beside the other's, or takes losses as TCP
+//! does, until a drain finds the queue gone.
+
+use core::time::Duration;
+
+use crate::path::Burst;
+use crate::time::Time;
+
+/// Rate before anything is known: doubled every round, it passes 1 Gbit/s in five rounds.
+const RATE_START: f64 = 8e6;
+/// Never slower, in bytes per second.
+const RATE_MIN: f64 = 16e3;
+/// Never faster, in bytes per second.
+const RATE_MAX: f64 = 40e9;
+/// Who sends less than this share of the rate does not use it.
+const USED: f64 = 0.75;
+/// Below this queue (µs) the link has room.
+const QUEUE_LOW_US: f64 = 1_000.0;
+/// The standing queue that cruise aims at, in µs.
+const QUEUE_AIM_US: f64 = 2_500.0;
+/// Above this queue (µs) the rate goes below what arrives, to drain it.
+const QUEUE_HIGH_US: f64 = 5_000.0;
+/// A queue, or a delivered rate, counts if it has been no better for so long.
+const STANDING: Duration = Duration::from_millis(40);
+/// Rounds that are remembered, to know what has stood for [`STANDING`].
+const RECENT: usize = 8;
+/// The best delivered rate fades by this share in a second.
+const BEST_FADES: f64 = 1.0;
+/// A queue above the aim is to be gone after so long, in µs.
+const DRAIN_US: f64 = 60_000.0;
+/// Least share by which the pace probes above what has been seen to arrive.
+const UP_MIN: f64 = 0.02;
+/// Share by which it probes where the rate has fallen below [`FALLEN`] of what arrived before:
+/// there the link has carried more.
+const UP_BACK: f64 = 0.1;
+/// Greatest share by which it probes.
+const UP_MAX: f64 = 0.5;
+/// A rate below this share of the best that arrived in the last seconds has fallen.
+const FALLEN: f64 = 0.8;
+/// Loss above the usual one, as a share, that is taken for congestion.
+const LOSS_EXCESS: f64 = 0.15;
+/// Excess loss must last for so many packets, and for [`STANDING`]: bursts of losses do not.
+const LASTING: f64 = 256.0;
+/// Until so many packets have been sent, every loss is taken for usual.
+const LEARN_FREELY: f64 = 200.0;
+/// By how much usual loss rises in a second, at most, while losses are beyond it.
+const USUAL_RISES: f64 = 0.05;
+/// A loss that was measured longer ago than this is not used.
+const LOSS_AGE: Duration = Duration::from_millis(100);
+/// A delivered rate that was measured longer ago than this is not used.
+const DELIVERED_AGE: Duration = Duration::from_millis(250);
+/// A delivered rate during which nothing arrived for this long is not used: that was an outage, not
+/// a slow link. In µs.
+const OUTAGE_US: u32 = 250_000;
+/// For so long the rate falls to a quarter at most because of losses alone.
+const FALL_TIME: Duration = Duration::from_secs(1);
+/// A round lasts at least so long, and ends without those who are silent after so long.
+const ROUND_MIN: Duration = Duration::from_millis(5);
+const ROUND_MAX: Duration = Duration::from_millis(60);
+/// Delivered rates are smoothed over this, µs, except in startup, where each is twice the last.
+const DELIVERED_OVER_US: f64 = 20_000.0;
+/// Delivered rates are measured over at least so long.
+const MEASURE_MIN_US: u32 = 5_000;
+/// The shortest way is remembered for one to two of these, since clocks drift.
+const BASE_AGE: Duration = Duration::from_secs(5);
+/// The queue is drained on purpose: first after so long, then once in so long, by a quarter of the
+/// rate for at least so long. That shows the shortest way, and whether anybody else fills the
+/// queue.
+const DRAIN_FIRST: Duration = Duration::from_millis(700);
+const DRAIN_EVERY: Duration = Duration::from_secs(4);
+const DRAIN_LEAST: Duration = Duration::from_millis(30);
+/// Who competes and finds no queue in so many rounds is alone again.
+const QUIET_ROUNDS: u32 = 20;
+/// The queue that competing aims at is at most this, in µs.
+const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
+/// A quantum is what the pacer releases at once: the bytes of this time, at most
+/// [`QUANTUM_BYTES`].
+const QUANTUM: Duration = Duration::from_micros(500);
+const QUANTUM_BYTES: f64 = 65_536.0;
+/// What a late wake-up may catch up with.
+const CATCH_UP: Duration = Duration::from_millis(4);
+
+/// Two clocks may disagree by so much more within a few seconds, µs.
+const CLOCK_SLACK_US: i64 = 2_000;
+/// A way that is shorter than any before by more than this tells of a clock that was set, µs.
+const CLOCK_STEP_US: i64 = 1_000_000;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    Startup,
+    Cruise,
+    Compete,
+}
+
+/// The way to one receiver.
+#[derive(Clone, Debug)]
+struct ReceiverState {
+    required: bool,
+    /// Shortest ways seen (arrival by its clock less departure by ours, µs, modulo 2^32), in the
+    /// current and in the last period.
+    base: [Option<u32>; 2],
+    /// Shortest way in the drain under way.
+    drained: Option<u32>,
+    /// Where the present measurement of delivered rate began.
+    mark: Option<Mark>,
+    /// When the last burst that was told of arrived, by the member's clock, µs.
+    last_us: u32,
+    newest: u32,
+    /// Shortest queue in this round, µs.
+    queue_us: Option<u32>,
+    /// What arrives (in terms of what was sent: usual loss left out), bytes per second.
+    delivered: Option<f64>,
+    /// Share of packets lost of late (over some 100 packets), and as a rule (over some 2000).
+    loss: f64,
+    usual_loss: f64,
+    /// Packets that these were learnt from, and when.
+    learnt: f64,
+    learnt_at: Time,
+    /// Since when, and since how many packets, loss has been far above the usual one.
+    over: Option<(Time, f64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    burst: Burst,
+    received: u32,
+    arrived_us: u32,
+}
+
+impl ReceiverState {
+    fn new() -> ReceiverState {
+        ReceiverState {
+            required: false,
+            base: [None; 2],
+            drained: None,
+            mark: None,
+            last_us: 0,
+            newest: 0,
+            queue_us: None,
+            delivered: None,
+            loss: 0.0,
+            usual_loss: 0.0,
+            learnt: 0.0,
+            learnt_at: Time::ZERO,
+            over: None,
+        }
+    }
+}
+
+/// How much of what was sent over a path says how fast it is: the share `got` of `packets` packets
+/// has arrived, and the share `usual` is lost as a rule.
+///
+/// The rate follows the slowest of `paths` paths, and of many paths one has always lost more than
+/// usual by chance. Without a correction the rate falls as receivers become more, although none of
+/// their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path multiplicity problem in
+/// multicast congestion control", INFOCOM 1999). So a loss counts as usual as far as chance
+/// explains it: the greatest of n normal deviates is expected to be at most sqrt(2 ln n) standard
+/// deviations.
+fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
+    let deviation = (usual * (1.0 - usual) / packets).sqrt();
+    let luck = (2.0 * paths.ln()).sqrt() * deviation;
+    got.max((got + luck).min(1.0 - usual))
+}
+
+/// How many times longer than [`DELIVERED_OVER_US`] delivered rates are smoothed with so many
+/// paths. The rate follows the least of many measurements, which is low by chance; the longer they
+/// are smoothed, the less. With few paths it counts more that the rate follows a link that gets
+/// slower.
+fn patience(paths: f64) -> f64 {
+    const FEW: f64 = 8.0;
+    1.0 + 4.0 * (paths / FEW).max(1.0).ln()
+}
+
+/// The pacer of one path.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    fixed: bool,
+    rate: f64,
+    /// What follows from the rate: ns for a byte, and for a quantum.
+    byte_ns: f64,
+    quantum_ns: f64,
+    phase: Phase,
+    /// When the next packet is due, by the rate alone.
+    due: Time,
+    /// When the next quantum may start.
+    open_at: Time,
+    /// Members that have been heard of, sorted.
+    paths: Vec<(u32, ReceiverState)>,
+    round: u32,
+    round_at: Time,
+    round_bytes: u64,
+    bytes: u64,
+    up: f64,
+    base_at: Time,
+    /// When the next drain begins; the drain under way: its end and the shortest queue in it, µs.
+    drain_at: Option<Time>,
+    drain: Option<(Time, f64)>,
+    /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
+    cutting: Option<(f64, f64)>,
+    /// When the rate began to fall because of losses, and from where.
+    fell: Option<(Time, f64)>,
+    /// The last rounds: end, queue (µs), delivered (bytes per second).
+    recent: [(Time, f64, f64); RECENT],
+    /// The best that has been delivered of late (it fades), bytes per second.
+    best: f64,
+    /// Competing: the queue to aim at, µs; whether it (or a loss) has been met; the last cut.
+    aim: f64,
+    met: bool,
+    /// Rounds since there was a queue.
+    quiet: u32,
+    cut_at: Time,
+    peak: f64,
+}
+
+impl Pacer {
+    /// For a path without receivers. `fixed`: bytes per second, never changed.
+    pub fn new(fixed: Option<u64>) -> Pacer {
+        let mut pacer = Pacer {
+            fixed: fixed.is_some(),
+            rate: fixed.map_or(RATE_START, |r| (r as f64).max(1.0)),
+            byte_ns: 0.0,
+            quantum_ns: 0.0,
+            phase: Phase::Startup,
+            due: Time::ZERO,
+            open_at: Time::ZERO,
+            paths: Vec::new(),
+            round: 0,
+            round_at: Time::ZERO,
+            round_bytes: 0,
+            bytes: 0,
+            up: UP_MIN,
+            base_at: Time::ZERO,
+            drain_at: None,
+            drain: None,
+            cutting: None,
+            fell: None,
+            recent: [(Time::ZERO, f64::MAX, 0.0); RECENT],
+            best: 0.0,
+            aim: 0.0,
+            met: false,
+            quiet: 0,
+            cut_at: Time::ZERO,
+            peak: 0.0,
+        };
+        pacer.derive();
+        pacer
+    }
+
+    /// The rate has changed. (Divisions are too slow for every packet.)
+    fn derive(&mut self) {
+        self.byte_ns = 1e9 / self.rate;
+        self.quantum_ns = (QUANTUM_BYTES * self.byte_ns).min(QUANTUM.as_nanos() as f64);
+    }
+
+    /// Begins at `rate` bytes per second, which the network is known to carry.
+    pub fn begin_at(&mut self, rate: u64) {
+        if !self.fixed {
+            self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
+            self.derive();
+            self.phase = Phase::Cruise;
+        }
+    }
+
+    /// Bytes per second (of UDP payload).
+    pub fn rate(&self) -> u64 {
+        self.rate as u64
+    }
+
+    /// Bytes that were paced so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether `member` is one of those whose speed counts.
+    pub fn require(&mut self, member: usize, required: bool) {
+        let path = match self.paths.binary_search_by_key(&(member as u32), |p| p.0) {
+            Ok(i) => &mut self.paths[i].1,
+            Err(_) if !required => return,
+            Err(i) => {
+                self.paths.insert(i, (member as u32, ReceiverState::new()));
+                &mut self.paths[i].1
+            }
+        };
+        if required && !path.required {
+            // What was measured before says nothing about now.
+            path.mark = None;
+            path.delivered = None;
+            path.loss = path.usual_loss;
+            path.over = None;
+        }
+        path.required = required;
+    }
+
+    /// Whether a packet may leave now.
+    pub fn is_open(&self, now: Time) -> bool {
+        now >= self.open_at && now >= self.due
+    }
+
+    /// When a packet may leave.
+    pub fn opens_at(&self) -> Time {
+        self.open_at.max(self.due)
+    }
+
+    /// A packet of `bytes` (UDP payload) leaves.
+    pub fn sent(&mut self, now: Time, bytes: u32) {
+        self.bytes += u64::from(bytes);
+        let floor = now - CATCH_UP;
+        let step = Duration::from_nanos((f64::from(bytes) * self.byte_ns) as u64);
+        self.due = self.due.max(floor) + step;
+        if self.due > now {
+            // This quantum is over; wait until the next is worth a system call.
+            self.open_at = self.due + Duration::from_nanos(self.quantum_ns as u64);
+        }
+    }
+
+    /// Feedback of `member`: burst `number` reached it at `arrived_us`, after `received` new
+    /// packets. The burst and its report were under way for `rtt`. Whether these numbers can be
+    /// true; `None` if nothing follows from them. Those that cannot be are not used.
+    pub fn sample(
+        &mut self,
+        now: Time,
+        member: usize,
+        (number, burst): (u32, &Burst),
+        rtt: Duration,
+        (received, arrived_us): (u32, u32),
+    ) -> Option<bool> {
+        let i = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
+        let paths = self.paths.len() as f64;
+        let path = &mut self.paths[i.ok()?].1;
+        if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
+            return None;
+        }
+        path.newest = number;
+        let way = arrived_us.wrapping_sub(burst.at.micros());
+        let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
+        let shortest = |a, b| if shorter(a, b) { a } else { b };
+        let base = path.base.into_iter().flatten().reduce(shortest);
+        let longer = base.map_or(0, |b| i64::from(way.wrapping_sub(b) as i32));
+        // No queue is longer than the whole round trip.
+        let most = rtt.as_micros() as i64 + CLOCK_SLACK_US;
+        if !(-CLOCK_STEP_US..=most).contains(&longer) {
+            (path.base, path.mark) = ([Some(way), None], None);
+            return Some(false);
+        }
+        if path.base[0].is_none_or(|b| shorter(way, b)) {
+            path.base[0] = Some(way);
+        }
+        if self.drain.is_some() && path.drained.is_none_or(|b| shorter(way, b)) {
+            path.drained = Some(way);
+        }
+        let base = match (path.base[0], path.base[1]) {
+            (Some(a), Some(b)) if shorter(b, a) => b,
+            (Some(a), _) => a,
+            (None, b) => b.unwrap_or(way),
+        };
+        let queue = way.wrapping_sub(base);
+        if (number.wrapping_sub(self.round) as i32) >= 0 {
+            path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
+        }
+        let here = Mark {
+            burst: *burst,
+            received,
+            arrived_us,
+        };
+        let since = arrived_us.wrapping_sub(path.last_us);
+        path.last_us = arrived_us;
+        let Some(mark) = path.mark.filter(|_| since < OUTAGE_US) else {
+            path.mark = Some(here);
+            return Some(true);
+        };
+        let dt = arrived_us.wrapping_sub(mark.arrived_us);
+        let fresh = burst.fresh.wrapping_sub(mark.burst.fresh);
+        if !(MEASURE_MIN_US..1 << 31).contains(&dt) || fresh < 16 {
+            return Some(true);
+        }
+        path.mark = Some(here);
+        if shorter(received, mark.received) {
+            return Some(false);
+        }
+        if received == mark.received {
+            // Nothing at all arrives: that is a path that is gone, not a slow one.
+            return Some(true);
+        }
+        let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
+        let dt = f64::from(dt);
+        let sent = burst.bytes.saturating_sub(mark.burst.bytes) as f64 / dt * 1e6;
+        let (loss, packets) = (1.0 - got, f64::from(fresh));
+        path.learnt += packets;
+        let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
+        let (late, usual) = (learn(100.0), learn(2000.0));
+        path.loss += (loss - path.loss) * late;
+        let rise = (loss - path.usual_loss) * usual;
+        // What a queue too short to be seen drops is not usual: then usual loss rises by the clock,
+        // so slowly that the rate is cut first.
+        let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
+            true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
+            false => 1.0,
+        };
+        path.usual_loss += rise.min(most);
+        path.learnt_at = now;
+        path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
+            true => path.over.or(Some((now, path.learnt))),
+            false => None,
+        };
+        let delivered =
+            sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
+        // A sender that pauses, with no queue before the receiver, shows how much it sends and not
+        // how much would arrive.
+        let left_us = burst.at.since(mark.burst.at).as_micros() as f64;
+        let paused = sent * dt < USED * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
+        path.delivered = Some(match path.delivered {
+            None => delivered,
+            Some(d) if paused && delivered < d => d,
+            Some(_) if self.phase == Phase::Startup => delivered,
+            Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US * patience(paths))),
+        });
+        Some(true)
+    }
+
+    /// Ends the round if it is complete, and sets the rate. `newest` is the newest burst.
+    /// Called at each feedback.
+    pub fn tick(&mut self, now: Time, newest: u32) {
+        if self.fixed || now.since(self.round_at) < ROUND_MIN {
+            return;
+        }
+        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.required);
+        let complete = required().all(|p| p.queue_us.is_some());
+        if (!complete && now.since(self.round_at) < ROUND_MAX)
+            || !required().any(|p| p.queue_us.is_some())
+        {
+            return;
+        }
+        let queue = required().filter_map(|p| p.queue_us).max().unwrap_or(0);
+        let cap = required()
+            .filter(|p| now.since(p.learnt_at) < DELIVERED_AGE)
+            .filter_map(|p| p.delivered)
+            .fold(f64::MAX, f64::min);
+        let lossy = || {
+            let news = required().filter(|p| now.since(p.learnt_at) < LOSS_AGE);
+            news.filter_map(|p| p.over.map(|(at, learnt)| (at, p.learnt - learnt)))
+        };
+        // At first, whatever is far above the usual; then only what lasts: a burst does not.
+        let excess = match self.phase {
+            Phase::Startup => lossy().next().is_some(),
+            _ => lossy().any(|(at, n)| now.since(at) >= STANDING && n >= LASTING),
+        };
+        let took = now.since(self.round_at).as_secs_f64();
+        let sent = (self.bytes - self.round_bytes) as f64 / took;
+        // Where only repairs are sent, nothing tells what arrives but the queue.
+        let cap = if cap == f64::MAX { sent } else { cap };
+        let (queue, cap) = self.standing(now, f64::from(queue), cap);
+        // Nothing was sent for a while: no rate follows from that.
+        let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
+        self.set(now, queue, cap, excess, sent, took);
+        self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
+        self.derive();
+        self.round = newest.wrapping_add(1);
+        self.round_at = now;
+        self.round_bytes = self.bytes;
+        for (_, p) in &mut self.paths {
+            p.queue_us = None;
+        }
+        if now.since(self.base_at) > BASE_AGE {
+            self.base_at = now;
+            for (_, p) in &mut self.paths {
+                p.base = [None, p.base[0].or(p.base[1])];
+            }
+        }
+    }
+
+    /// The shortest queue and the largest delivered rate of the last rounds: a process or an
+    /// interrupt that was late makes neither a queue nor a slower link.
+    fn standing(&mut self, now: Time, queue: f64, cap: f64) -> (f64, f64) {
+        self.recent.rotate_right(1);
+        self.recent[0] = (now, queue, cap);
+        let late = self.recent[1..].iter();
+        late.filter(|r| now.since(r.0) < STANDING)
+            .fold((queue, cap), |(q, c), r| (q.min(r.1), c.max(r.2)))
+    }
+
+    /// The control law: one rate from one round's measurements.
+    fn set(&mut self, now: Time, queue: f64, cap: f64, excess: bool, sent: f64, took: f64) {
+        // Held back by the window or the processor: what was sent says nothing about the link.
+        let limited = sent < USED * self.rate;
+        self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
+        self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
+        if self.draining(now, queue, cap, limited) {
+            return;
+        }
+        match self.phase {
+            Phase::Startup => {
+                if queue > QUEUE_LOW_US * 2.0 || excess {
+                    self.phase = Phase::Cruise;
+                    self.rate = self.rate.min(cap.max(self.rate * 0.25)) * 0.9;
+                } else if !limited {
+                    self.rate *= 2.0;
+                } else if self.rate > (4.0 * sent).max(4.0 * RATE_START) {
+                    // Not the link holds it back: the rate need not run away.
+                    self.phase = Phase::Cruise;
+                }
+            }
+            Phase::Cruise => {
+                if queue > QUEUE_HIGH_US || excess {
+                    let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
+                    let least = self.fall(now, queue);
+                    self.rate = (self.rate.min(cap) * (1.0 - drain)).max(least);
+                    self.best = cap;
+                    self.up = self.least_up();
+                } else if queue > QUEUE_LOW_US {
+                    // Not the last measurement alone: a process that was not running for a moment
+                    // must not look like a slower link.
+                    let want = self.best * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
+                    self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
+                    self.up = self.least_up();
+                } else if !limited {
+                    self.up = self.up.max(self.least_up());
+                    let known = self.best * (1.0 + self.up);
+                    self.rate = self.rate.max(known.min(self.rate * (1.0 + UP_MAX)));
+                    self.up = (self.up * 1.5f64.powf(took / STANDING.as_secs_f64())).min(UP_MAX);
+                }
+                self.notice_competition(queue, cap, took);
+            }
+            Phase::Compete => self.compete(now, queue, excess, took),
+        }
+    }
+
+    /// How far above what arrives probing upwards begins.
+    fn least_up(&self) -> f64 {
+        if self.rate < FALLEN * self.peak {
+            UP_BACK
+        } else {
+            UP_MIN
+        }
+    }
+
+    /// How far the rate may fall: losses without a queue may yet have another reason.
+    fn fall(&mut self, now: Time, queue: f64) -> f64 {
+        if queue > QUEUE_HIGH_US {
+            return 0.0;
+        }
+        if self.fell.is_none_or(|(at, _)| now.since(at) > FALL_TIME) {
+            self.fell = Some((now, self.rate));
+        }
+        self.fell.map_or(0.0, |(_, rate)| rate * 0.25)
+    }
+
+    /// Drains the queue when it is time to, and learns from it whether it is ours alone.
+    fn draining(&mut self, now: Time, queue: f64, cap: f64, limited: bool) -> bool {
+        if let Some((until, least)) = self.drain {
+            let least = least.min(queue);
+            self.drain = Some((until, least));
+            if now < until {
+                return true;
+            }
+            self.drain = None;
+            self.rate /= self.drain_share();
+            if least < 2.0 * QUEUE_LOW_US {
+                // We are alone, and this is the shortest way: one that was shorter by a little was
+                // a clock's mistake.
+                for (_, p) in &mut self.paths {
+                    p.base = p.drained.map_or(p.base, |b| [Some(b), None]);
+                }
+                self.phase = Phase::Cruise;
+            } else {
+                self.enter_compete(least);
+            }
+            return false;
+        }
+        let due = *self.drain_at.get_or_insert(now + DRAIN_FIRST);
+        if now < due || limited || self.phase == Phase::Startup {
+            return false;
+        }
+        self.drain_at = Some(now + DRAIN_EVERY);
+        // A quarter less drains a queue in four times its length.
+        let least = Duration::from_micros(queue.min(COMPETE_QUEUE_MAX_US) as u64 * 5);
+        self.drain = Some((now + least.max(DRAIN_LEAST), f64::MAX));
+        for (_, p) in &mut self.paths {
+            p.drained = None;
+        }
+        self.rate = self.rate.min(cap) * self.drain_share();
+        true
+    }
+
+    /// What is left of the rate in a drain; who has only a share of the link must give up more.
+    fn drain_share(&self) -> f64 {
+        if self.phase == Phase::Compete {
+            0.5
+        } else {
+            0.75
+        }
+    }
+
+    /// Whether the queue stays although the rate has been below the link's for long enough.
+    fn notice_competition(&mut self, queue: f64, cap: f64, took: f64) {
+        if queue <= QUEUE_HIGH_US {
+            self.cutting = None;
+            return;
+        }
+        let (from, gone) = match self.cutting {
+            Some((from, gone)) if queue <= from => (from, gone),
+            _ => (queue, 0.0),
+        };
+        let gone = gone + (1.0 - self.rate / cap).max(0.0) * took * 1e6;
+        self.cutting = Some((from, gone));
+        if gone > from + 5_000.0 && queue > from * 0.5 {
+            self.rate = cap.min(self.peak * 0.5);
+            self.enter_compete(queue);
+        }
+    }
+
+    /// Somebody else keeps a queue of `theirs` µs: aim at as much again.
+    fn enter_compete(&mut self, theirs: f64) {
+        self.cutting = None;
+        if self.phase != Phase::Compete {
+            self.met = false;
+            self.quiet = 0;
+            self.aim = 0.0;
+        }
+        self.phase = Phase::Compete;
+        let aim = (2.0 * theirs).clamp(QUEUE_AIM_US, COMPETE_QUEUE_MAX_US);
+        self.aim = if self.aim == 0.0 {
+            aim
+        } else {
+            0.5 * (self.aim + aim)
+        };
+    }
+
+    /// Beside a flow that fills the queue: upwards until the queue is as long as aimed at or
+    /// packets are lost, fast at first, then additively; multiplicatively down.
+    fn compete(&mut self, now: Time, queue: f64, excess: bool, took: f64) {
+        self.quiet = if queue < QUEUE_LOW_US {
+            self.quiet + 1
+        } else {
+            0
+        };
+        if self.quiet > QUIET_ROUNDS {
+            self.phase = Phase::Cruise;
+        } else if excess {
+            self.met = true;
+            if now.since(self.cut_at) > Duration::from_millis(200) {
+                self.cut_at = now;
+                self.rate *= 0.75;
+            }
+        } else if queue > self.aim {
+            self.met = true;
+            self.rate *= 1.0 - 0.5 * took;
+        } else if self.met {
+            self.rate += self.peak * 0.15 * took;
+        } else {
+            self.rate *= 1.0 + 1.5 * took;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

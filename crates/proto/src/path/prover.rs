@@ -1,0 +1,198 @@
+//! Proves which members of a group multicast reaches, by probes of full datagram size.
+//!
+//! A join that was answered "ok" does not mean that the switches forward yet, and a path may carry
+//! small datagrams and drop large ones; so nothing is believed that has not arrived. Members that
+//! answer no multicast probe are tried by unicast.
+
+use core::time::Duration;
+
+use crate::border::{Dest, PathState};
+use crate::id::NodeId;
+use crate::time::Time;
+use crate::wire::{Probe, flag};
+use crate::{GroupId, limits};
+
+const INTERVAL_MIN: Duration = Duration::from_millis(2);
+const INTERVAL_MAX: Duration = Duration::from_millis(20);
+/// So many members or fewer are probed [`HASTE`] times as often as more are.
+const FEW: usize = 16;
+/// How much more often few members are probed. Where nine of ten datagrams are lost, one probe of a
+/// hundred is answered.
+const HASTE: u32 = 4;
+/// A stage has at least so many probes, and [`HASTE`] times as many with few members: a node that
+/// was not running for a while has not tried.
+const PROBES_MIN: u32 = 20;
+/// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// The probing of one group.
+#[derive(Clone, Debug)]
+pub struct Prover {
+    group: GroupId,
+    /// Nonces of multicast probes, which everybody may see, and of unicast ones.
+    nonces: [u32; 2],
+    /// How long to try unicast.
+    unicast_for: Duration,
+    until: Time,
+    /// Probes in this stage; in unicast, rounds of them.
+    probes: u32,
+    /// Nothing is concluded before.
+    settles: Time,
+    next_at: Time,
+    interval: Duration,
+    unicast: bool,
+    /// Whether multicast is tried at all.
+    multicast: bool,
+    /// Members, how they are reached, as far as is known, and how many probes that took; sorted by
+    /// node.
+    members: Vec<(NodeId, Option<PathState>, u32)>,
+    /// In the unicast stage: whom to probe next in this round.
+    cursor: usize,
+}
+
+impl Prover {
+    /// Starts probing `members`, sorted by node: by multicast for as long as `multicast` says, not
+    /// at all if that is nothing or if this is a group of two (`pair`), then for `unicast`.
+    pub fn new(
+        now: Time,
+        group: GroupId,
+        nonces: [u32; 2],
+        members: impl Iterator<Item = NodeId>,
+        [multicast, unicast]: [Duration; 2],
+        pair: bool,
+    ) -> Prover {
+        let alone = pair || multicast.is_zero();
+        let prover = Prover {
+            group,
+            nonces,
+            unicast_for: unicast,
+            until: now + if alone { unicast } else { multicast },
+            probes: 0,
+            settles: now,
+            next_at: now,
+            interval: INTERVAL_MIN,
+            unicast: alone,
+            multicast: !alone,
+            members: members.map(|m| (m, None, 1)).collect(),
+            cursor: 0,
+        };
+        debug_assert!(prover.members.len() <= limits::MEMBERS_MAX);
+        prover
+    }
+
+    /// A member answers. Before any unicast probe nobody can have its nonce, and who is no member
+    /// never has: such an answer in a member's name decides nothing.
+    pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
+        if probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
+            return;
+        }
+        if let Ok(i) = self.members.binary_search_by_key(&from, |r| r.0) {
+            let multicast = probe.flags & flag::MULTICAST != 0;
+            if self.members[i].1.is_none() {
+                self.members[i].2 = self.probes.max(1);
+            }
+            self.members[i].1 = match self.members[i].1 {
+                Some(PathState::Multicast) => Some(PathState::Multicast),
+                _ if multicast => Some(PathState::Multicast),
+                Some(_) => Some(PathState::Unicast),
+                None => {
+                    if self.multicast {
+                        self.settles = now + SETTLE;
+                    }
+                    Some(PathState::Unicast)
+                }
+            };
+        }
+    }
+
+    fn nonce(&self, multicast: bool) -> u32 {
+        self.nonces[usize::from(!multicast)]
+    }
+
+    /// Members that have answered no probe yet.
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let silent = self.members.iter().filter(|r| r.1.is_none());
+        silent.map(|r| r.0)
+    }
+
+    /// A member is gone.
+    pub fn remove(&mut self, node: NodeId) {
+        if let Ok(i) = self.members.binary_search_by_key(&node, |r| r.0) {
+            self.members.remove(i);
+            // Who comes after the cursor is still to be probed in this round.
+            self.cursor -= usize::from(i < self.cursor);
+        }
+    }
+
+    /// The result, once there is one: how each is reached, and how many probes of a kind that took.
+    pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, PathState, u32)> + '_> {
+        let known = self.members.iter().all(|r| r.1.is_some());
+        let over = match known {
+            true => now >= self.settles,
+            false => self.unicast && self.is_tried(now),
+        };
+        over.then(|| {
+            self.members
+                .iter()
+                .map(|r| (r.0, r.1.unwrap_or(PathState::Nothing), r.2))
+        })
+    }
+
+    /// Whether this stage has had its time and its probes.
+    fn is_tried(&self, now: Time) -> bool {
+        now >= self.until && self.probes >= PROBES_MIN * self.haste()
+    }
+
+    /// How many times as often as a large group's members these are probed.
+    fn haste(&self) -> u32 {
+        let unknown = || self.members.iter().filter(|r| r.1.is_none()).count();
+        let answering = match self.unicast {
+            true => unknown(),
+            false => self.members.len(),
+        };
+        if answering <= FEW { HASTE } else { 1 }
+    }
+
+    /// The next probe, if one is due.
+    pub fn poll(&mut self, now: Time) -> Option<(Dest, Probe)> {
+        if !self.unicast && self.is_tried(now) {
+            self.unicast = true;
+            self.until = now + self.unicast_for;
+            self.probes = 0;
+            self.interval = INTERVAL_MIN;
+            self.next_at = now;
+        }
+        if now < self.next_at {
+            return None;
+        }
+        let mut probe = Probe {
+            group: self.group,
+            nonce: self.nonce(!self.unicast),
+            flags: 0,
+            only: None,
+        };
+        let to = if self.unicast {
+            let rest = &self.members[self.cursor..];
+            match rest.iter().position(|r| r.1.is_none()) {
+                Some(i) => {
+                    self.cursor += i + 1;
+                    return Some((Dest::Node(rest[i].0), probe));
+                }
+                None => self.cursor = 0,
+            }
+            None
+        } else {
+            probe.flags = flag::MULTICAST;
+            Some((Dest::Group(self.group), probe))
+        };
+        self.probes += 1;
+        self.next_at = now + self.interval;
+        self.interval = (self.interval * 3 / 2).min(INTERVAL_MAX / self.haste());
+        to
+    }
+
+    /// When [`Prover::poll`] or [`Prover::result`] has something new.
+    pub fn wake(&self) -> Time {
+        self.next_at
+    }
+}

@@ -1,0 +1,72 @@
+//! What contradicts this stream's operations as they were posted: the sender is asked before the
+//! caller is told (spec 2.13).
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::Receiver;
+use crate::border::{Event, Output};
+use crate::challenge::Challenge;
+use crate::id::OpId;
+use crate::nonce::Nonces;
+use crate::time::Time;
+use crate::wire::{Query, Reply};
+
+/// After the sender did not know an operation, no challenge begins for this time: one question in
+/// it is all that forged packets can cause.
+const CALM: Duration = Duration::from_millis(100);
+
+impl Receiver {
+    /// A packet that bears the sender's name contradicts the operation `id`.
+    pub(super) fn challenge(&mut self, now: Time, id: OpId) {
+        let op = self.posted.queue.iter().find(|op| op.id == id);
+        if op.is_some_and(|op| !op.mismatch && !op.vouched && !op.failed) {
+            self.challenges.arise(now, id);
+        }
+    }
+
+    /// A question to the sender that is due: about which packet, and its nonce.
+    pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<Query> {
+        let (id, challenge) = self.challenges.op.as_mut()?;
+        let op = self
+            .posted
+            .queue
+            .iter()
+            .find(|op| op.id == *id && !op.failed);
+        let Some(op) = op.filter(|_| !challenge.is_over(now)) else {
+            // It has come to its end in spite of the challenge, or the sender does not answer.
+            self.challenges.clear();
+            return None;
+        };
+        Some(Query {
+            group: self.group,
+            seq: op.base,
+            nonce: challenge.poll(now, nonces)?,
+        })
+    }
+
+    /// The sender says what it sends. Says whether it was asked.
+    pub fn reply(&mut self, now: Time, reply: &Reply, out: &mut VecDeque<Output>) -> bool {
+        let asked = |d: &mut (OpId, Challenge)| d.1.is_answered(reply.nonce);
+        let Some((id, _)) = self.challenges.op.take_if(asked) else {
+            return false;
+        };
+        let Some(op) = self
+            .posted
+            .queue
+            .iter_mut()
+            .find(|op| op.id == id && !op.failed)
+        else {
+            return true;
+        };
+        match reply.op {
+            None => self.challenges.calm = now + CALM,
+            Some(meant) if meant == (op.base, op.len) => op.vouched = true,
+            Some(_) => {
+                op.mismatch = true;
+                out.push_back(Output::Event(Event::Mismatch(id)));
+            }
+        }
+        true
+    }
+}

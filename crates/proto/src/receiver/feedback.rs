@@ -1,0 +1,178 @@
+//! The feedback scheduler: when a receiver sends ACKs (spec 2.4).
+//!
+//! Feedback is frequent enough for the sender to go on, and no more frequent than a sender of many
+//! receivers can process.
+
+use core::time::Duration;
+
+use super::{Children, Receiver};
+use crate::mutant::{self, Mutant};
+use crate::scheme::{FeedbackRule, Scheme};
+use crate::seq::Seq;
+use crate::time::Time;
+use crate::wire::flag;
+
+/// The first report comes after so many bytes of data packets, or after so many packets.
+const FIRST_BYTES: u32 = 24 << 10;
+const FIRST_MAX: u32 = 16;
+/// However much is lost, feedback is not so many times as frequent.
+const MORE_OFTEN_MAX: u32 = 4;
+/// So many questions count, in groups of up to so many receivers.
+const PROBES_MAX: u32 = 8;
+
+/// What is said again because it may be lost is said so soon.
+const REPEAT_AFTER: Duration = Duration::from_millis(1);
+
+impl Receiver {
+    /// Decides when the sender is to be told, now that packet `seq` has come.
+    pub(super) fn on_packet(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        (seq, flags): (Seq, u8),
+        high: Seq,
+        filled: Seq,
+        fresh: bool,
+    ) {
+        let rule = &scheme.feedback;
+        let asked = flags & flag::ACK_REQUEST != 0 && !mutant::active(Mutant::NobodyIsAsked);
+        if rule.on_request_only {
+            if asked {
+                self.on_probe(now, scheme, seq + 1);
+            }
+            return;
+        }
+        if filled != self.gaps.filled() {
+            (self.nack.rto, self.nack.retries) = (self.first_nack_rto(scheme), 0);
+            if fresh && filled != high {
+                // What closes the first gap was not lost, only late: be so patient from now on.
+                self.nack.learn_reordering(
+                    now,
+                    &scheme.detect,
+                    now.since(self.nack.gap_opened) * 5 / 4,
+                );
+            }
+            self.nack.gap_opened = now;
+        } else if filled == high && self.gaps.is_open() {
+            self.nack.gap_opened = now;
+        }
+        if high.before(seq) {
+            self.arm_nack_timer(now, scheme);
+        }
+        if asked {
+            self.on_probe(now + rule.piggyback, scheme, seq + 1);
+        }
+        if self.advertise_window(now) {
+            // That is soon.
+        } else if self.feedback.count >= i64::from(self.packets_per_feedback(rule)) {
+            let soon = self.earliest_feedback(now, self.feedback.last, scheme);
+            self.feedback.schedule(soon + rule.piggyback);
+        } else {
+            self.feedback.schedule(
+                now + rule.delay_max * self.feedback.suppression / self.tries().min(MORE_OFTEN_MAX),
+            );
+        }
+    }
+
+    /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner,
+    /// but not before it is sure. Who combines others' waits for them.
+    pub(super) fn on_probe(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
+        self.repeat_feedback(scheme);
+        let turn = scheme.feedback.turn * self.turn;
+        let delay = self.reorder_delay(scheme);
+        if let Some((at, _)) = &mut self.nack.reorder_timer {
+            *at = (*at).min(now + delay);
+        }
+        let turn = match self.gaps.filled().before(upto) && self.gaps.is_open() {
+            true if self.gaps.filled().before(self.nack.upto) => now + turn / 4,
+            true => (now + turn / 4).max(self.nack.reorder_timer.map_or(now, |r| r.0)),
+            false => now + turn,
+        };
+        match &self.children {
+            Children::Aggregated(reports) if reports.cum_subtree(self.gaps.cum()).before(upto) => {
+                self.probed = Some(upto);
+                self.feedback.schedule(turn + scheme.feedback.delay_max);
+            }
+            _ => self.feedback.schedule(turn),
+        }
+    }
+
+    /// Data packets from one report to the next: few at first, so that the pacer learns fast. At
+    /// its first rate, 16 packets of 9000 bytes take 18 ms.
+    pub(super) fn packets_per_feedback(&self, rule: &FeedbackRule) -> u32 {
+        let first = (FIRST_BYTES / self.payload_size.max(1)).clamp(1, FIRST_MAX);
+        let every = rule.every.min(first + self.arrivals.received / 16);
+        // Of what is sent few arrive, and of the reports, too.
+        (every.saturating_mul(self.feedback.suppression) / self.tries().pow(2)).max(1)
+    }
+
+    /// Where the count of data packets begins after a report. With skew it ends at a packet whose
+    /// number is this node's, modulo `every` (P1.6), whatever else it has reported in between; but
+    /// if that is less than half of them away, at the next one.
+    pub(super) fn count_after_feedback(&self, rule: &FeedbackRule) -> i64 {
+        let every = rule.every.saturating_mul(self.feedback.suppression);
+        if !rule.skewed || self.packets_per_feedback(rule) < every {
+            return 0;
+        }
+        let every = i64::from(every);
+        let since = self.gaps.high().from(Seq(self.turn + 1));
+        let since = i64::from(since).rem_euclid(every);
+        match since > every / 2 {
+            true => since - every,
+            false => since,
+        }
+    }
+
+    /// How often the sender is told something until it hears it, as far as is known; ways are taken
+    /// to lose as much in one direction as in the other. In a suppressed group the others
+    /// are enough.
+    pub(super) fn tries(&self) -> u32 {
+        (self.arrivals.losses.tries() / self.feedback.suppression).max(1)
+    }
+
+    /// What is said next is said several times, if much is lost: nobody knows when it is heard.
+    pub(super) fn repeat_feedback(&mut self, scheme: &Scheme) {
+        if scheme.feedback.on_request_only || scheme.detect.by_sender {
+            return; // the sender will ask
+        }
+        // Who is asked again and again has not been heard. (Nothing else tells before the first
+        // packet.)
+        let asks = match self.arrivals.newest {
+            None => self.feedback.probes.min(PROBES_MAX) / self.receivers.div_ceil(PROBES_MAX),
+            Some(_) => 1,
+        };
+        let tries = self.tries().max(asks);
+        self.feedback.repeats = (tries - 1) * 2;
+    }
+
+    /// Whether the sender could not listen to all if each spoke as often as in a small group.
+    pub(super) fn is_suppressed(&self) -> bool {
+        self.feedback.suppression > 1
+    }
+
+    /// When feedback may be sent again after the last one, were it not pressing.
+    pub(super) fn earliest_feedback(&self, now: Time, last: Option<Time>, scheme: &Scheme) -> Time {
+        let spacing = scheme.feedback.spacing_min * self.feedback.suppression
+            / self.tries().min(MORE_OFTEN_MAX);
+        last.map_or(now, |t| (t + spacing).max(now))
+    }
+
+    /// Feedback has been written.
+    pub(super) fn on_feedback_sent(&mut self, now: Time, scheme: &Scheme) {
+        self.feedback.due = None;
+        self.probed = None;
+        self.feedback.count = self.count_after_feedback(&scheme.feedback);
+        self.feedback.last = Some(now);
+        self.feedback.advertised = self.advertised_window();
+        if self.sends_nacks(scheme) && self.owes_nack() {
+            // What is missing is NACKed again, ever more rarely, until something moves. The NACK
+            // and what it asks for have both to arrive.
+            self.feedback.schedule(now + self.nack.rto);
+            let tries = self.tries().pow(2);
+            self.nack.back_off(tries, scheme.detect.rto_max);
+        } else if self.feedback.repeats > 0 {
+            self.feedback.repeats -= 1;
+            self.feedback.schedule(now + REPEAT_AFTER);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! What a receiver of one stream has, as two bitmaps over a ring (P1.8).
+//!
+//! ```text
+//!     placed   | cum        filled       high |        cum + window
+//!              |  seen, partly placed  · gaps |  nothing yet
+//! ```
+//! *Seen* says that a packet need not be sent again; *placed* says that its bytes are where they
+//! belong. Only what is placed moves `cum`, and only `cum` lets the sender forget.
+
+use crate::limits;
+use crate::mutant::{self, Mutant};
+use crate::seq::Seq;
+
+/// What a packet is to a receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It was missing.
+    New,
+    /// It was here already.
+    Repeat,
+    /// It lies beyond the window.
+    Beyond,
+}
+
+/// Two bitmaps and three numbers: `cum <= filled <= high <= cum + window`.
+#[derive(Clone, Debug)]
+pub struct Gaps {
+    seen: Bits,
+    placed: Bits,
+    cum: Seq,
+    filled: Seq,
+    high: Seq,
+}
+
+impl Gaps {
+    /// Nothing seen at or after `start`; `window` is a power of two.
+    pub fn new(start: Seq, window: u32) -> Gaps {
+        assert!(window.is_power_of_two() && window <= limits::WINDOW_MAX);
+        Gaps {
+            seen: Bits::new(window),
+            placed: Bits::new(window),
+            cum: start,
+            filled: start,
+            high: start,
+        }
+    }
+
+    /// Everything before this has been placed.
+    pub fn cum(&self) -> Seq {
+        self.cum
+    }
+
+    /// Everything before this has been seen: the first gap, or `high`.
+    pub fn filled(&self) -> Seq {
+        self.filled
+    }
+
+    /// Everything before this is known to have been sent.
+    pub fn high(&self) -> Seq {
+        self.high
+    }
+
+    /// Packets that the bitmaps cover.
+    pub fn window(&self) -> u32 {
+        self.seen.len()
+    }
+
+    /// Whether something before `high` has not been seen.
+    pub fn is_open(&self) -> bool {
+        self.filled != self.high
+    }
+
+    /// Whether packet `seq` has been seen.
+    pub fn has(&self, seq: Seq) -> bool {
+        seq.before(self.cum) || (seq.within(self.cum, self.window()) && self.seen.has(seq))
+    }
+
+    /// Packet `seq` has arrived.
+    pub fn see(&mut self, seq: Seq) -> Seen {
+        if !seq.within(self.cum, self.window()) {
+            return if seq.before(self.cum) {
+                Seen::Repeat
+            } else {
+                Seen::Beyond
+            };
+        }
+        if self.seen.has(seq) {
+            if mutant::active(Mutant::RepeatIsNew) {
+                return Seen::New;
+            }
+            return Seen::Repeat;
+        }
+        self.seen.set(seq);
+        if mutant::active(Mutant::AckBeforePlaced) {
+            self.high = self.high.max(seq + 1);
+            self.place(seq);
+        }
+        self.high = self.high.max(seq + 1);
+        if seq == self.filled {
+            self.filled = self.seen.next(seq, self.high, false);
+        }
+        Seen::New
+    }
+
+    /// Everything before `next` has been sent, as the sender says.
+    pub fn announce(&mut self, next: Seq) {
+        if next.within(self.cum, self.window() + 1) {
+            self.high = self.high.max(next);
+        } else if self.cum.before(next) {
+            self.high = self.cum + self.window();
+        }
+    }
+
+    /// The bytes of packet `seq` are where they belong. Says whether that is new.
+    pub fn place(&mut self, seq: Seq) -> bool {
+        if !seq.within(self.cum, self.window()) || !self.seen.has(seq) || self.placed.has(seq) {
+            return false;
+        }
+        self.placed.set(seq);
+        if seq == self.cum {
+            let end = self.placed.next(seq, self.high, false);
+            self.seen.clear(self.cum, end);
+            self.placed.clear(self.cum, end);
+            self.cum = end;
+        }
+        true
+    }
+
+    /// The bytes of packet `seq`, seen and not yet placed, were not right: it is missing again.
+    pub fn reopen(&mut self, seq: Seq) {
+        if seq.within(self.cum, self.window()) && self.seen.has(seq) && !self.placed.has(seq) {
+            self.seen.clear(seq, seq + 1);
+            self.filled = self.filled.min(seq);
+        }
+    }
+
+    /// The missing ranges before `upto`, in rising order.
+    pub fn missing(&self, upto: Seq) -> Missing<'_> {
+        Missing {
+            gaps: self,
+            at: self.filled,
+            end: upto.min(self.high),
+        }
+    }
+
+    /// Checked after every change in tests and soaks.
+    pub fn invariants(&self) {
+        let w = self.window();
+        assert!(self.filled.within(self.cum, w + 1));
+        assert!(self.high.within(self.filled, w + 1));
+        assert!(self.high.within(self.cum, w + 1));
+        assert!(self.filled == self.high || !self.seen.has(self.filled));
+        assert!(self.cum == self.filled || !self.placed.has(self.cum));
+    }
+}
+
+/// Iterator over missing ranges: first number and length.
+#[derive(Clone, Debug)]
+pub struct Missing<'a> {
+    gaps: &'a Gaps,
+    at: Seq,
+    end: Seq,
+}
+
+impl Iterator for Missing<'_> {
+    type Item = (Seq, u32);
+
+    fn next(&mut self) -> Option<(Seq, u32)> {
+        if !self.at.before(self.end) {
+            return None;
+        }
+        let first = self.gaps.seen.next(self.at, self.end, false);
+        if first == self.end {
+            self.at = self.end;
+            return None;
+        }
+        let end = self.gaps.seen.next(first, self.end, true);
+        self.at = end;
+        Some((first, end.from(first) as u32))
+    }
+}
+
+/// A bitmap over a ring of sequence numbers.
+#[derive(Clone, Debug)]
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    fn new(bits: u32) -> Bits {
+        Bits {
+            words: vec![0; (bits as usize).div_ceil(64)],
+        }
+    }
+
+    fn len(&self) -> u32 {
+        self.words.len() as u32 * 64
+    }
+
+    fn at(&self, seq: Seq) -> (usize, u32) {
+        let bit = seq.0 & (self.len() - 1);
+        ((bit / 64) as usize, bit % 64)
+    }
+
+    fn has(&self, seq: Seq) -> bool {
+        let (word, bit) = self.at(seq);
+        self.words[word] >> bit & 1 == 1
+    }
+
+    fn set(&mut self, seq: Seq) {
+        let (word, bit) = self.at(seq);
+        self.words[word] |= 1 << bit;
+    }
+
+    /// Clears `from .. to`, a word at a time.
+    fn clear(&mut self, from: Seq, to: Seq) {
+        let mut at = from;
+        while at.before(to) {
+            let (word, bit) = self.at(at);
+            let n = (64 - bit).min(to.from(at) as u32);
+            let mask = if n == 64 {
+                u64::MAX
+            } else {
+                ((1 << n) - 1) << bit
+            };
+            self.words[word] &= !mask;
+            at += n;
+        }
+    }
+
+    /// The first number in `from .. to` whose bit is `value`, or `to`.
+    fn next(&self, from: Seq, to: Seq, value: bool) -> Seq {
+        let mut at = from;
+        while at.before(to) {
+            let (word, bit) = self.at(at);
+            let w = if value {
+                self.words[word]
+            } else {
+                !self.words[word]
+            } >> bit;
+            let n = w.trailing_zeros().min(64 - bit);
+            if n < 64 - bit {
+                return (at + n).min(to);
+            }
+            at += n;
+        }
+        to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        See(u32),
+        Place(u32),
+        Reopen(u32),
+        Announce(u32),
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let near = 0u32..200;
+        proptest::collection::vec(
+            prop_oneof![
+                4 => near.clone().prop_map(Act::See),
+                3 => near.clone().prop_map(Act::Place),
+                1 => near.clone().prop_map(Act::Reopen),
+                1 => near.prop_map(Act::Announce),
+            ],
+            0..600,
+        )
+    }
+
+    proptest! {
+        /// The bitmaps against two plain sets, across the wrap of the numbers.
+        #[test]
+        fn agrees_with_sets(
+            start in prop_oneof![Just(0u32), Just(u32::MAX - 70), any::<u32>()],
+            acts in acts(),
+        ) {
+            let window = 128u32;
+            let mut gaps = Gaps::new(Seq(start), window);
+            let (mut seen, mut placed, mut high) = (BTreeSet::new(), BTreeSet::new(), 0u32);
+            let mut cum = 0u32;
+            for act in acts {
+                match act {
+                    Act::See(n) => {
+                        let want = if n < cum || seen.contains(&n) { Seen::Repeat }
+                            else if n >= cum + window { Seen::Beyond } else { Seen::New };
+                        prop_assert_eq!(gaps.see(Seq(start) + n), want);
+                        if want == Seen::New { seen.insert(n); high = high.max(n + 1); }
+                    }
+                    Act::Place(n) => {
+                        let want = n >= cum && seen.contains(&n) && !placed.contains(&n);
+                        prop_assert_eq!(gaps.place(Seq(start) + n), want);
+                        if want { placed.insert(n); }
+                        while placed.contains(&cum) { cum += 1; }
+                    }
+                    Act::Reopen(n) => {
+                        gaps.reopen(Seq(start) + n);
+                        if n >= cum && !placed.contains(&n) { seen.remove(&n); }
+                    }
+                    Act::Announce(n) => {
+                        gaps.announce(Seq(start) + n);
+                        high = high.max(n.min(cum + window));
+                    }
+                }
+                gaps.invariants();
+                prop_assert_eq!(gaps.cum(), Seq(start) + cum);
+                prop_assert_eq!(gaps.high(), Seq(start) + high);
+                let want: Vec<u32> = (cum..high).filter(|n| !seen.contains(n)).collect();
+                let got: Vec<u32> = gaps.missing(gaps.high())
+                    .flat_map(|(s, n)| (0..n).map(move |i| (s + i).from(Seq(start)) as u32))
+                    .collect();
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+}

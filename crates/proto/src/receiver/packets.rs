@@ -1,0 +1,243 @@
+//! Packets of a stream arrive: where their bytes belong.
+
+use super::gaps::Seen;
+use super::unexpected::Unexpected;
+use super::{Children, Receiver, Shared};
+use crate::border::{Counters, Output, Placement};
+use crate::id::Token;
+use crate::mutant::{self, Mutant};
+use crate::repair::XorExtents;
+use crate::scheme::Scheme;
+use crate::seq::Seq;
+use crate::time::Time;
+use crate::wire::{Data, Origin, XorRepair, flag};
+
+impl Receiver {
+    /// A data packet of this stream; `burst`: its number, and when the packet arrived.
+    pub fn data(
+        &mut self,
+        now: Time,
+        (burst, arrived): (u16, Time),
+        scheme: &Scheme,
+        data: &Data<'_>,
+        node: &mut Shared<'_>,
+    ) -> Placement {
+        let fresh = data.flags & flag::REPAIR == 0;
+        let high = self.gaps.high();
+        let filled = self.gaps.filled();
+        let repeat = self.gaps.has(data.seq);
+        let Some(placement) = self.place_data(now, data, node) else {
+            // It tells nothing of the path either.
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        };
+        self.count_packet((burst, arrived), node.counters);
+        self.arrivals.received = self.arrivals.received.wrapping_add(u32::from(fresh));
+        self.count_lost(high, fresh && !repeat);
+        self.update_coroot(now, node.out);
+        if fresh && repeat {
+            // It was overtaken by its own repair.
+            self.nack
+                .learn_reordering(now, &scheme.detect, self.nack.reorder_threshold * 2);
+        }
+        self.note_loss(now, (filled, high), fresh, node.counters);
+        self.on_packet(now, scheme, (data.seq, data.flags), high, filled, fresh);
+        placement
+    }
+
+    /// An XOR repair packet of this stream; otherwise as [`Receiver::data`].
+    pub fn xor_repair(
+        &mut self,
+        now: Time,
+        burst: (u16, Time),
+        scheme: &Scheme,
+        coded: &XorRepair<'_>,
+        node: &mut Shared<'_>,
+    ) -> Placement {
+        let (high, filled) = (self.gaps.high(), self.gaps.filled());
+        let Some(placement) = self.decode_xor(coded, node) else {
+            node.counters.foreign += 1;
+            return Placement::Discard;
+        };
+        self.count_packet(burst, node.counters);
+        let last = (coded.sources.last(), coded.flags);
+        self.note_loss(now, (filled, high), false, node.counters);
+        self.on_packet(now, scheme, last, high, filled, false);
+        placement
+    }
+
+    /// A packet of this stream has arrived that contradicts nothing; `burst`: its number, and when.
+    pub(super) fn count_packet(&mut self, burst: (u16, Time), counters: &mut Counters) {
+        self.arrivals.note_burst(burst);
+        counters.received += 1;
+        self.feedback.count += 1;
+    }
+
+    /// What an XOR repair packet is good for: one packet, if it is the only one of them that is
+    /// missing. `None`: it contradicts what was posted.
+    pub(super) fn decode_xor(
+        &mut self,
+        coded: &XorRepair<'_>,
+        node: &mut Shared<'_>,
+    ) -> Option<Placement> {
+        let sources = &coded.sources;
+        // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short
+        // operation asks for more, and who was left behind, but that one has a path of its own by
+        // then, without XOR: either asks again, and is sent it by itself after some attempts.)
+        let posted = self
+            .posted
+            .find(sources.last())
+            .filter(|op| !op.failed)
+            .cloned();
+        let Some(op) = posted.filter(|_| sources.last().before(self.room())) else {
+            node.counters.duplicates += 1;
+            return Some(Placement::Discard);
+        };
+        if sources.first().before(op.base) || coded.payload.len() as u32 != op.cut.payload_size {
+            return None;
+        }
+        let extent = |seq: Seq| op.extent(seq.from(op.base) as u32);
+        let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
+        let (first, more) = (missing.next(), missing.next());
+        // What was held and is posted now may still be on its way into the object.
+        let pending = |o: &Output| matches!(o, Output::Place(..) | Output::DecodeParity(..));
+        let whole = !node.out.iter().any(pending);
+        let Some(seq) = first.filter(|_| more.is_none() && whole) else {
+            node.counters.duplicates += u64::from(first.is_none());
+            return Some(Placement::Discard);
+        };
+        let mut others = XorExtents::new(op.id);
+        let forgotten = usize::from(mutant::active(Mutant::SumForgetsOne));
+        for s in sources.iter().filter(|&s| s != seq).skip(forgotten) {
+            others.push(extent(s));
+        }
+        Some(match self.gaps.see(seq) {
+            Seen::New => {
+                let extent = extent(seq);
+                self.fill(seq, node.out);
+                Placement::DecodeXor(extent, others)
+            }
+            Seen::Repeat | Seen::Beyond => Placement::Discard,
+        })
+    }
+
+    /// Where a data packet belongs; `None`: it contradicts what was posted.
+    pub(super) fn place_data(
+        &mut self,
+        now: Time,
+        data: &Data<'_>,
+        node: &mut Shared<'_>,
+    ) -> Option<Placement> {
+        let counters = &mut *node.counters;
+        let (payload_size, len) = (self.payload_size, data.payload.len() as u32);
+        let last = data.flags & flag::LAST != 0;
+        let takes = self.takes();
+        if len > payload_size {
+            return None;
+        }
+        if !data.seq.before(takes) {
+            counters.duplicates += 1;
+            // Whoever has sent this has sent what comes before it.
+            self.gaps.announce(takes);
+            // A co-root's repairs cannot be held.
+            if self.collector == self.sender {
+                self.nackable = self.nackable.max(data.seq + 1);
+            }
+            return Some(Placement::Discard);
+        }
+        if data.seq.before(self.posted.end) {
+            let Some(op) = self.posted.find(data.seq) else {
+                counters.duplicates += 1;
+                return Some(Placement::Discard);
+            };
+            if op.failed {
+                counters.duplicates += 1;
+                return Some(Placement::Discard);
+            }
+            let extent = op.extent(data.seq.from(op.base) as u32);
+            let other = matches!(data.origin, Origin::Source(base) if base != op.base);
+            if other || len != extent.len || last != op.is_last(data.seq) {
+                self.challenge(now, extent.op);
+                return None;
+            }
+            match self.gaps.see(data.seq) {
+                Seen::New => {
+                    self.fill(data.seq, node.out);
+                    Some(Placement::Write(extent))
+                }
+                Seen::Repeat | Seen::Beyond => {
+                    counters.duplicates += 1;
+                    Some(Placement::Discard)
+                }
+            }
+        } else if let Origin::Source(op) = data.origin
+            && data.seq.before(op)
+        {
+            None
+        } else if let Origin::Source(op) = data.origin
+            && self.gaps.see(data.seq) == Seen::New
+        {
+            *node.token += 1;
+            let token = Token(*node.token);
+            let at = self
+                .unexpected
+                .packets
+                .partition_point(|h| h.seq.before(data.seq));
+            let held = Unexpected {
+                seq: data.seq,
+                op,
+                len,
+                last,
+                token,
+            };
+            self.unexpected.packets.insert(at, held);
+            Some(Placement::Unexpected(token))
+        } else {
+            counters.duplicates += 1;
+            Some(Placement::Discard)
+        }
+    }
+
+    /// Counts how long the first loss has lasted, if what has just come was its repair. (What
+    /// closes a gap by itself was only late.)
+    pub(super) fn note_loss(
+        &self,
+        now: Time,
+        (filled, high): (Seq, Seq),
+        fresh: bool,
+        counters: &mut Counters,
+    ) {
+        if filled != self.gaps.filled() && filled != high && !fresh {
+            counters.losses.note(now.since(self.nack.gap_opened));
+        }
+    }
+
+    /// What was sent is known up to `high` no more, but further, and a new packet has come or not.
+    pub(super) fn count_lost(&mut self, high: Seq, new: bool) {
+        let sent = self.gaps.high().from(high).max(0) as u32;
+        if sent > 0 || new {
+            self.arrivals.losses.note(sent, u32::from(new));
+        }
+    }
+
+    /// The sender tells what it has sent and asks.
+    pub fn sync(&mut self, now: Time, scheme: &Scheme, next: Seq) {
+        if !self.gaps.is_open() {
+            self.nack.gap_opened = now;
+        }
+        let high = self.gaps.high();
+        self.gaps.announce(next);
+        self.count_lost(high, false);
+        if mutant::active(Mutant::NobodyIsAsked) {
+            return;
+        }
+        // What was sent just before may be behind: the question and the data came by different
+        // sockets.
+        self.arm_nack_timer(now, scheme);
+        self.feedback.probes += u32::from(self.arrivals.newest.is_none());
+        self.on_probe(now, scheme, next);
+        if let Children::Aggregated(reports) = &mut self.children {
+            reports.on_probe(next);
+        }
+    }
+}

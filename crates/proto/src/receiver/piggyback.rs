@@ -1,0 +1,73 @@
+//! ACKs and NACKs on datagrams that go the same way anyhow (P1.6 "piggyback").
+
+use super::Receiver;
+use crate::border::Dest;
+use crate::scheme::Scheme;
+use crate::sender::Sender;
+use crate::time::Time;
+use crate::wire::{self, flag};
+
+/// A datagram that feedback frames may be piggybacked on.
+pub struct Piggyback<'a> {
+    /// Where it goes.
+    pub to: Dest,
+    /// Bytes that it has room for.
+    pub room: usize,
+    /// This node's own stream to the group, which knows whom multicast reaches.
+    pub sender: Option<&'a Sender>,
+}
+
+impl Piggyback<'_> {
+    /// Appends the feedback of all these streams that is waiting and fits. Says how many there
+    /// were.
+    pub fn append(
+        mut self,
+        now: Time,
+        scheme: &Scheme,
+        streams: &mut [Receiver],
+        head: &mut Vec<u8>,
+    ) -> u64 {
+        let mut appended = 0;
+        if scheme.feedback.piggyback.is_zero() {
+            return appended;
+        }
+        for stream in streams {
+            let goes = match self.to {
+                Dest::Node(node) => node == stream.collector,
+                Dest::Group(_) => self.sender.is_some_and(|r| r.hears(stream.collector)),
+            };
+            if goes && let Some(len) = stream.piggyback(now, scheme, self.room, head) {
+                self.room -= len;
+                appended += 1;
+            }
+        }
+        appended
+    }
+}
+
+impl Receiver {
+    /// Appends this stream's feedback to a datagram if it is due and fits. Returns its length in
+    /// bytes.
+    pub(super) fn piggyback(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        room: usize,
+        head: &mut Vec<u8>,
+    ) -> Option<usize> {
+        // Who waits for those below it to answer has nothing to say yet.
+        if self.feedback.due.is_none() || self.probed.is_some() || room < wire::FEEDBACK_LEN {
+            return None;
+        }
+        let (start, reported) = (head.len(), self.reported_subtree);
+        self.put_ack_and_nack(now, scheme, flag::PIGGYBACKED, head);
+        let len = head.len() - start;
+        if len > room {
+            head.truncate(start);
+            self.reported_subtree = reported;
+            return None;
+        }
+        self.on_feedback_sent(now, scheme);
+        Some(len)
+    }
+}

@@ -1,0 +1,89 @@
+//! The broadcasts that this node has posted and that are not complete, in the order of their
+//! packets.
+
+use std::collections::VecDeque;
+
+use crate::id::{Cut, Extent, OpId};
+use crate::seq::Seq;
+
+/// A broadcast that this node has posted.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    pub id: OpId,
+    pub base: Seq,
+    pub cut: Cut,
+    pub len: u64,
+    pub placed: u32,
+    /// The sender has confirmed that its object is another one.
+    pub mismatch: bool,
+    /// The sender has confirmed its length: what contradicts that is not the sender's.
+    pub vouched: bool,
+    /// Bytes of it could not be placed: it is over, and nothing more of it is taken.
+    pub failed: bool,
+}
+
+impl Posted {
+    pub fn end(&self) -> Seq {
+        self.base + self.cut.packets
+    }
+
+    pub fn is_last(&self, seq: Seq) -> bool {
+        seq + 1 == self.end()
+    }
+
+    /// The extent of packet `index`.
+    pub fn extent(&self, index: u32) -> Extent {
+        Extent::packet(self.id, index, self.len, self.cut.payload_size)
+    }
+}
+
+/// The broadcasts that are posted and not complete.
+pub struct PostedOperations {
+    /// Oldest first.
+    pub queue: VecDeque<Posted>,
+    /// Where the next broadcast to be posted begins.
+    pub end: Seq,
+    /// Boundary packets of which only some bytes are placed: number and bytes.
+    pub partial: Vec<(Seq, u32)>,
+}
+
+impl PostedOperations {
+    /// Nothing is posted; the first packet will have number `start`.
+    pub fn new(start: Seq) -> PostedOperations {
+        PostedOperations {
+            queue: VecDeque::new(),
+            end: start,
+            partial: Vec::new(),
+        }
+    }
+
+    /// The broadcast that packet `seq` is of.
+    pub fn find(&mut self, seq: Seq) -> Option<&mut Posted> {
+        // As a rule it is of the first operation.
+        let first = self.queue.front();
+        let i = match first.is_some_and(|op| seq.within(op.base, op.cut.packets)) {
+            true => 0,
+            false => self.queue.partition_point(|op| !seq.before(op.end())),
+        };
+        self.queue
+            .get_mut(i)
+            .filter(|op| seq.within(op.base, op.cut.packets))
+    }
+
+    /// Adds to the placed bytes of a packet that lies across two extents; says whether it is whole.
+    pub fn add_part(&mut self, seq: Seq, part: u32, whole: u32) -> bool {
+        let i = match self.partial.iter().position(|p| p.0 == seq) {
+            Some(i) => i,
+            None => {
+                self.partial.push((seq, 0));
+                self.partial.len() - 1
+            }
+        };
+        self.partial[i].1 += part;
+        if self.partial[i].1 < whole {
+            return false;
+        }
+        self.partial.swap_remove(i);
+        true
+    }
+}

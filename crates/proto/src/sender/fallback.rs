@@ -1,0 +1,231 @@
+//! Path fallback: a member that multicast does not reach, or that is behind, has a path of its own,
+//! and returns to the group's path when it hears multicast again and has caught up (P4.6).
+
+use std::collections::VecDeque;
+
+use super::Sender;
+use super::member::{GROUP_PATH, Member};
+use super::reachability::{REPROBE_MAX, REPROBE_MIN};
+use crate::border::{Dest, Event, Output, PathState};
+use crate::id::NodeId;
+use crate::nonce::Nonces;
+use crate::path::{Losses, Transmission};
+use crate::time::Time;
+use crate::wire::{Feedback, Probe, flag};
+
+impl Sender {
+    /// Gives member `i` a path of its own.
+    pub(super) fn fall_back_to_unicast(&mut self, i: usize, path_state: PathState) {
+        let sent = self.paths[GROUP_PATH].as_ref().map(|l| l.window.next());
+        let (node, cum) = (self.members[i].node, self.members[i].cum);
+        // In a tree it is repaired for all below it.
+        let members = match self.is_tree() {
+            true => 0..self.members.len() as u32,
+            false => i as u32..i as u32 + 1,
+        };
+        let mut path = self.paths.create(Dest::Node(node), cum, Some(members));
+        if let Some(sent) = sent {
+            path.window.skip_to(sent.max(cum));
+        }
+        path.follows = path_state == PathState::Multicast;
+        self.members[i].losses = Losses::default();
+        // A rate that nothing was sent at has not been found: the new path finds its own.
+        if let Some(group) = &self.paths[self.members[i].path]
+            && group.pacer.bytes() > 0
+        {
+            path.pacer.begin_at(group.pacer.rate() / 2);
+        }
+        let at = self.paths.add(path);
+        self.members[i].path_state = path_state;
+        self.move_to(i, at);
+    }
+
+    /// How a member is reached has been proven.
+    pub fn set_path_state(
+        &mut self,
+        node: NodeId,
+        path_state: PathState,
+        out: &mut VecDeque<Output>,
+    ) {
+        if path_state == PathState::Nothing {
+            return self.remove(node, out);
+        }
+        if let Some(i) = self.index_of(node)
+            && path_state == PathState::Unicast
+            && self.members[i].path_state != path_state
+            && self.members[i].is_mine()
+        {
+            self.fall_back_to_unicast(i, path_state);
+        }
+    }
+
+    /// How many probes it took to have a member's answer.
+    pub fn proven(&mut self, node: NodeId, probes: u32) {
+        if let Some(i) = self.index_of(node) {
+            self.members[i].probes = probes;
+        }
+    }
+
+    pub(super) fn move_to(&mut self, i: usize, path: usize) {
+        let from = core::mem::replace(&mut self.members[i].path, path);
+        if from != path {
+            if let Some(l) = self.paths[from].as_mut() {
+                l.window.forget(i as u32);
+                l.pacer.require(i, false);
+            }
+            if from == GROUP_PATH
+                && let Some(demand) = &mut self.parity_requests
+            {
+                demand.forget(i as u32);
+            }
+            if from != GROUP_PATH {
+                self.paths[from] = None;
+            } else {
+                self.update_window(from);
+                self.weigh(from);
+            }
+        }
+        self.update_window(path);
+        self.weigh(path);
+    }
+
+    /// Watches whether multicast still reaches a member of the group's path.
+    pub(super) fn detect_path_loss(
+        &mut self,
+        now: Time,
+        i: usize,
+        f: &Feedback<'_>,
+        out: &mut VecDeque<Output>,
+    ) {
+        let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+        let rtt = self.rtt.smoothed().unwrap_or_default();
+        let m = &mut self.members[i];
+        if m.path_state != PathState::Multicast || !m.is_ready() {
+            m.hearing.start(now, f.received, sent);
+        } else if m
+            .hearing
+            .is_lost(now, (f.received, sent), rtt, m.losses.tries())
+        {
+            let node = m.node;
+            self.fall_back_to_unicast(i, PathState::Unicast);
+            out.push_back(Output::Event(Event::Path {
+                group: self.group,
+                node,
+                path_state: PathState::Unicast,
+            }));
+        }
+    }
+
+    /// Chooses a member that is to be probed by multicast now, if there is one.
+    pub(super) fn reprobe_paths(&mut self, now: Time) {
+        if self.relay.is_some() || self.members.len() == 1 {
+            return;
+        }
+        let end = self.ops.end;
+        let mut first = None::<(Time, usize)>;
+        for (i, m) in self.members.iter_mut().enumerate() {
+            if m.path_state != PathState::Unicast || !m.is_behind(end) {
+                continue;
+            }
+            let reprobe = &mut m.reprobe;
+            let at = *reprobe.at.get_or_insert_with(|| {
+                if now.since(reprobe.reached) > REPROBE_MAX {
+                    reprobe.wait = REPROBE_MIN;
+                }
+                now + reprobe.wait
+            });
+            if at <= now && first.is_none_or(|f| at < f.0) {
+                first = Some((at, i));
+            }
+        }
+        if let Some((_, i)) = first {
+            let m = &mut self.members[i];
+            m.reprobe.wait = (m.reprobe.wait * 2).min(REPROBE_MAX);
+            m.reprobe.at = Some(now + m.reprobe.wait);
+            self.probing.reprobes.push_back(m.node);
+        }
+    }
+
+    /// The probe for a member that is tried again: it alone answers.
+    pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
+        let node = self.probing.reprobes.pop_front()?;
+        let i = self.index_of(node)?;
+        let nonce = nonces.multicast();
+        self.members[i].reprobe.nonce = Some(nonce);
+        Some(Transmission::Probe(Probe {
+            group: self.group,
+            nonce,
+            flags: flag::MULTICAST | flag::ALONE,
+            only: Some(node),
+        }))
+    }
+
+    /// A member has answered the probe with this nonce: multicast reaches it again. False if that
+    /// is not its last probe, or not the first answer.
+    pub fn on_reprobe_ack(
+        &mut self,
+        now: Time,
+        (node, nonce): (NodeId, u32),
+        out: &mut VecDeque<Output>,
+    ) -> bool {
+        let Some(i) = self.index_of(node) else {
+            return false;
+        };
+        let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+        let m = &mut self.members[i];
+        if m.path_state != PathState::Unicast || !m.is_mine() || m.reprobe.nonce != Some(nonce) {
+            return false;
+        }
+        m.path_state = PathState::Multicast;
+        (m.reprobe.at, m.reprobe.reached, m.reprobe.nonce) = (None, now, None);
+        m.hearing.start(now, m.seen.3, sent);
+        let (cum, limit, ready) = (m.cum, m.limit, m.is_ready());
+        if let Some(l) = &mut self.paths[m.path] {
+            l.follows = true;
+        }
+        self.follow_group();
+        self.on_progress(i, cum, limit, ready);
+        out.push_back(Output::Event(Event::Path {
+            group: self.group,
+            node,
+            path_state: PathState::Multicast,
+        }));
+        true
+    }
+
+    /// Member `i`, which has a path of its own, joins the group's.
+    pub(super) fn return_to_group_path(&mut self, i: usize) {
+        let alone = self.paths[self.members[i].path].as_ref();
+        let sent = alone.map(|l| l.window.next());
+        let mut others = self.members.iter().filter(|m| m.path == GROUP_PATH);
+        // If nobody waits for what the group has not been sent, it need not be sent what this one
+        // has been.
+        if let Some(sent) = sent
+            && !others.any(Member::is_mine)
+            && let Some(group) = &mut self.paths[GROUP_PATH]
+        {
+            group.window.skip_to(sent);
+            self.follow_group();
+        }
+        self.move_to(i, GROUP_PATH);
+    }
+
+    /// What the group has been sent, paths of members that hear it need not send: if it is missing
+    /// there, they repair it.
+    pub(super) fn follow_group(&mut self) {
+        let Some(next) = self.paths[GROUP_PATH].as_ref().map(|l| l.window.next()) else {
+            return;
+        };
+        for path in self.paths.iter_mut().filter(|l| l.follows) {
+            path.window.skip_to(next);
+        }
+    }
+
+    /// Whether multicast reaches this member, as far as is known.
+    pub fn hears(&self, node: NodeId) -> bool {
+        let found = self.index_of(node);
+        found.is_some_and(|i| {
+            !self.members[i].gone && self.members[i].path_state == PathState::Multicast
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! The sending side of a stream: one sender's broadcasts to one group. A co-root has one too, for
+//! those who report to it: its new packets are sent by the sender, and it only repairs.
+//!
+//! A sender sends over *paths*. The first path is the group's multicast; a member that multicast
+//! does not reach, or that is behind, has a path of its own: "a group of one". A path has a
+//! window, a queue of repairs and a pacer, so one mechanism serves all. A member belongs to one
+//! path at a time, and only members that are ready (their window is open) hold a path back.
+//!
+//! ```text
+//!   ops:    [ op 0 ........ )[ op 1 . )            numbered without a hole
+//!   path 0:      base ······ next                  multicast, its members' slowest and its newest
+//!   path 1:  base ·· (skipped) ·· next             one member that is behind: repairs only
+//! ```
+
+mod acks;
+mod budget;
+mod coroot;
+mod fallback;
+mod flow_control;
+mod member;
+mod nacks;
+mod operations;
+mod parity;
+mod paths;
+mod poll;
+mod probing;
+mod reachability;
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::border::{Config, Dest, Event, MemberStatus, Output, PathState, Refused};
+use crate::id::{Cut, GroupId, NodeId, OpId};
+use crate::mutant::{self, Mutant};
+use crate::path::{Bursts, Op, RttEstimator};
+use crate::repair::ParityRequests;
+use crate::scheme::FeedbackTopology;
+use crate::seq::Seq;
+use crate::time::Time;
+use budget::Budget;
+use member::{GROUP_PATH, Member};
+use operations::Operations;
+use paths::Paths;
+
+pub use member::MemberConfig;
+
+/// Before anybody has been heard, the first broadcast waits so long for all to be ready.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// The sending side of a stream.
+pub struct Sender {
+    group: GroupId,
+    /// Only at a co-root.
+    relay: Option<Relay>,
+    topology: FeedbackTopology,
+    by_sender: bool,
+    broadcasts: u32,
+    /// Members that are co-roots.
+    coroots: Vec<u32>,
+    members: Vec<Member>,
+    paths: Paths,
+    /// What is lacking in the group's path, if that is repaired by blocks.
+    parity_requests: Option<ParityRequests>,
+    ops: Operations,
+    bursts: Bursts,
+    budget: Budget,
+    probing: Probing,
+    /// When the first broadcast began.
+    started: Option<Time>,
+    /// Members that have never been heard.
+    unheard: usize,
+    rtt: RttEstimator,
+}
+
+/// What a co-root knows of the stream that it repairs.
+#[derive(Clone, Copy, Debug)]
+struct Relay {
+    /// Whose stream it is.
+    sender: NodeId,
+    /// Everything before this has been placed here, and so can be repaired.
+    have: Seq,
+    /// Everything before this is known to have been sent.
+    high: Seq,
+}
+
+/// Whom the sender asks for feedback, and when it looks for silent members.
+#[derive(Clone, Debug, Default)]
+struct Probing {
+    /// Probes that are to be sent.
+    queue: VecDeque<Dest>,
+    /// Members to be tried by multicast again.
+    reprobes: VecDeque<NodeId>,
+    /// The member whose turn it is to be probed alone.
+    next: usize,
+    /// When the sender looks for silent members next.
+    due: Option<Time>,
+    /// When it last did, or operations began after a pause.
+    checked: Time,
+}
+
+impl Sender {
+    /// No broadcast yet; `members` are the receivers, sorted by node. The first packet will have
+    /// number `start`. `relay`: the stream's sender, if this is a co-root.
+    pub fn new(
+        config: &Config,
+        (group, relay): (GroupId, Option<NodeId>),
+        members: &[MemberConfig],
+        payload_size: u32,
+        start: Seq,
+    ) -> Sender {
+        let window = config.scheme.window.next_power_of_two();
+        let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
+        let blocks =
+            relay.is_none() && Sender::codes_blocks(&config.scheme, members.len(), payload_size);
+        let mut sender = Sender {
+            group,
+            relay: relay.map(|sender| Relay {
+                sender,
+                have: start,
+                high: start,
+            }),
+            topology: config.scheme.topology,
+            by_sender: config.scheme.detect.by_sender,
+            broadcasts: config.scheme.broadcasts,
+            coroots: coroots.map(|(i, _)| i).collect(),
+            members: members
+                .iter()
+                .map(|m| {
+                    Member::new(
+                        m.node,
+                        start,
+                        m.path_state == PathState::Nothing,
+                        m.delegated,
+                    )
+                })
+                .collect(),
+            paths: Paths::new(window, config.rate),
+            parity_requests: blocks.then(|| ParityRequests::new(window)),
+            ops: Operations::new(start),
+            bursts: Bursts::new(),
+            budget: Budget::new(config, relay.is_some(), payload_size),
+            probing: Probing::default(),
+            started: None,
+            unheard: 0,
+            rtt: RttEstimator::default(),
+        };
+        let credit = sender.budget.most();
+        sender.members.iter_mut().for_each(|m| m.credit = credit);
+        sender.unheard = sender.members.iter().filter(|m| m.is_mine()).count();
+        // A group of two needs no multicast: whatever one sends is for the other.
+        let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
+        let dest = match pair {
+            true => Dest::Node(members[0].node),
+            false => Dest::Group(group),
+        };
+        // Repaired by blocks, a path counts losses instead.
+        let known = (!blocks).then_some(0..members.len() as u32);
+        let mut path = sender.paths.create(dest, start, known);
+        path.window.prepare();
+        sender.paths.add(path);
+        for (i, m) in members.iter().enumerate() {
+            if pair {
+                sender.members[i].path_state = PathState::Unicast;
+            } else if m.path_state == PathState::Unicast && !m.delegated {
+                sender.fall_back_to_unicast(i, PathState::Unicast);
+            }
+        }
+        sender
+    }
+
+    /// Which of the members this node is.
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.members.binary_search_by_key(&node, |m| m.node).ok()
+    }
+
+    /// Nobody in a tree can be served alone, so that all wait for one another.
+    fn is_tree(&self) -> bool {
+        matches!(self.topology, FeedbackTopology::Tree(_))
+    }
+
+    /// The pace of the group's path, in bytes of UDP payload per second.
+    pub fn rate(&self) -> u64 {
+        self.paths[GROUP_PATH]
+            .as_ref()
+            .map_or(0, |l| l.pacer.rate())
+    }
+
+    /// What is known of each receiver.
+    pub fn status(&self) -> impl Iterator<Item = MemberStatus> + '_ {
+        self.members.iter().map(|m| MemberStatus {
+            node: m.node,
+            path_state: m.path_state,
+            placed: m.placed,
+            repairs: m.repairs,
+            heard: m.heard,
+            waited: m.waited,
+            gone: m.gone,
+        })
+    }
+
+    /// A new broadcast of `len` bytes, cut so, for which somebody waits or not.
+    pub fn bcast(
+        &mut self,
+        now: Time,
+        (id, len, cut): (OpId, u64, Cut),
+        awaited: bool,
+        out: &mut VecDeque<Output>,
+    ) -> Result<(), Refused> {
+        let first = self.ops.queue.is_empty();
+        self.ops.push((id, len, cut), awaited)?;
+        if first {
+            // Nobody was waited for while there was nothing to do.
+            let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+            self.probing.checked = now;
+            for m in &mut self.members {
+                m.moved = now;
+                m.gets_on(now);
+                m.hearing.rest(now, sent);
+            }
+        }
+        self.started.get_or_insert(now);
+        // Those who have all that was there count no more, unless they are ready for this.
+        match self.is_tree() {
+            true => (0..self.paths.len()).for_each(|path| self.update_window(path)),
+            false => self.update_window(GROUP_PATH),
+        }
+        self.count_waiting();
+        self.finish(out);
+        self.probing.due = Some(
+            self.probing
+                .due
+                .map_or(now + GRACE / 5, |s| s.min(now + GRACE / 5)),
+        );
+        Ok(())
+    }
+
+    /// A member is gone.
+    pub fn remove(&mut self, node: NodeId, out: &mut VecDeque<Output>) {
+        let Some(i) = self.index_of(node) else {
+            return;
+        };
+        if self.members[i].gone {
+            return;
+        }
+        self.members[i].gone = true;
+        // First, lest an operation be over before those are asked who reported to it.
+        self.adopt_reporters(i);
+        if self.members[i].delegated {
+            return;
+        }
+        self.unheard -= usize::from(self.members[i].heard.is_none());
+        let at = self.members[i].path;
+        if let Some(l) = &mut self.paths[at] {
+            l.window.forget(i as u32);
+            l.pacer.require(i, false);
+        }
+        if at == GROUP_PATH {
+            if let Some(demand) = &mut self.parity_requests {
+                demand.forget(i as u32);
+            }
+            self.update_window(at);
+            self.weigh(at);
+        } else {
+            self.paths[at] = None;
+        }
+        if mutant::active(Mutant::RemovesNeighbour) {
+            let next = (i + 1) % self.members.len();
+            self.members[next].gone = true;
+        }
+        self.count_waiting();
+        self.finish(out);
+    }
+
+    fn count_waiting(&mut self) {
+        let Some(end) = self.ops.queue.front().map(Op::end) else {
+            self.ops.waiting = 0;
+            return;
+        };
+        let lacks = |m: &&Member| m.is_mine() && m.cum_subtree.before(end);
+        self.ops.waiting = self.members.iter().filter(lacks).count();
+    }
+
+    /// Completes operations that everybody has placed, and releases those that nobody reads.
+    fn finish(&mut self, out: &mut VecDeque<Output>) {
+        while self.ops.waiting == 0 {
+            let Some(op) = self.ops.queue.front_mut() else {
+                break;
+            };
+            if self.relay.is_some_and(|r| r.have.before(op.end())) {
+                break;
+            }
+            if !op.complete {
+                op.complete = true;
+                if self.relay.is_none() {
+                    out.push_back(Output::Event(Event::Complete(op.id)));
+                }
+            }
+            if op.out > 0 {
+                break;
+            }
+            let end = op.end();
+            out.push_back(Output::Release(op.id));
+            self.ops.queue.pop_front();
+            // Everything before is placed by all; paths whose members had nothing to say follow.
+            for path in self.paths.iter_mut() {
+                if path.window.base().before(end) {
+                    path.window.release(end);
+                }
+            }
+            if let Some(demand) = &mut self.parity_requests {
+                demand.release(end);
+            }
+            self.count_waiting();
+        }
+    }
+
+    /// First packet and length of the operation under way that packet `seq` is of.
+    pub fn describes(&self, seq: Seq) -> Option<(Seq, u64)> {
+        self.ops.describes(seq)
+    }
+
+    /// Broadcasts of which transmissions are not finished, and how many.
+    pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
+        let out = self.ops.queue.iter().filter(|op| op.out > 0);
+        out.map(|op| (op.id, op.out))
+    }
+
+    /// The transport reads a payload of `op` no more.
+    pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
+        if let Some(op) = self.ops.queue.iter_mut().find(|o| o.id == op) {
+            op.out -= 1;
+        }
+        self.finish(out);
+    }
+
+    /// Checked after every change in tests and soaks.
+    pub fn invariants(&self) {
+        for path in self.paths.iter().flatten() {
+            path.window.invariants();
+            assert!(!self.ops.end.before(path.window.base()));
+        }
+        if let Some(demand) = &self.parity_requests {
+            demand.invariants();
+        }
+        for (at, path) in self.paths.iter().enumerate() {
+            let Some(path) = path else { continue };
+            let held = |m: &&Member| m.path == at && m.is_mine() && self.limits(m);
+            let limits = self.members.iter().filter(held).map(|m| m.limit);
+            let limit = limits.clone().reduce(Seq::min);
+            assert_eq!(path.limit, limit, "path {at}");
+            // Who is counted though it holds nothing back would hold the path for ever.
+            if at == GROUP_PATH {
+                let at_limit = limits.filter(|l| Some(*l) == limit).count();
+                assert!(path.at_limit as usize <= at_limit, "path {at}'s limit");
+                let base = path.window.base();
+                let held = |m: &&Member| self.counts(m, at) && !base.before(m.cum);
+                let at_base = self.members.iter().filter(held).count();
+                assert!(path.at_base as usize <= at_base, "path {at}'s base");
+            }
+        }
+        assert!(!self.ops.end.before(self.ops.sent));
+        for (i, m) in self.members.iter().enumerate() {
+            assert!(self.relay.is_some() || !self.ops.sent.before(m.cum));
+            assert!(!self.ops.end.before(m.cum));
+            if !m.is_mine() {
+                continue;
+            }
+            let path = self.paths[m.path].as_ref();
+            assert!(path.is_some(), "member {i} has lost its path");
+            if let Some(l) = path {
+                let held = m.cum.before(l.window.base());
+                assert!(!held || !m.is_ready(), "path passed ready member {i}");
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The paths of a stream: which there are, and whose turn it is to send.
+
+use core::ops::{Index, IndexMut, Range};
+
+use crate::border::Dest;
+use crate::path::window::Window;
+use crate::path::{Pacer, Path};
+use crate::seq::Seq;
+
+/// Packets that a path sends before the next one has its turn: enough for a batch of datagrams.
+const TURN_PACKETS: u32 = 32;
+
+/// All paths of a stream. A path keeps its place until it ends; a place without one is `None`.
+pub(super) struct Paths {
+    all: Vec<Option<Path>>,
+    /// Packets in the window of a path.
+    window: u32,
+    /// A fixed rate, in bytes per second.
+    rate: Option<u64>,
+    /// The pacer of all paths together: a fixed rate holds for their sum.
+    total: Option<Pacer>,
+    /// The number of the last path that was made.
+    number: u32,
+    /// The path whose turn it is to send, and how many packets it has sent in it.
+    turn: usize,
+    taken: u32,
+}
+
+impl Paths {
+    /// No path yet. `window`: packets in the window of each; `rate`: a fixed one for all together,
+    /// in bytes per second.
+    pub fn new(window: u32, rate: Option<u64>) -> Paths {
+        Paths {
+            all: Vec::new(),
+            window,
+            rate,
+            total: rate.map(|r| Pacer::new(Some(r))),
+            number: 0,
+            turn: 0,
+            taken: 0,
+        }
+    }
+
+    /// A new path, which has no place yet. It is known which of `members` lacks what; see
+    /// [`Window::new`].
+    pub fn create(&mut self, dest: Dest, start: Seq, members: Option<Range<u32>>) -> Path {
+        self.number = self.number.wrapping_add(1);
+        Path {
+            number: self.number,
+            dest,
+            window: Window::new(start, self.window, members),
+            pacer: Pacer::new(self.rate),
+            fresh: 0,
+            lossy: 0,
+            follows: false,
+            at_base: 0,
+            limit: None,
+            at_limit: 0,
+        }
+    }
+
+    /// Gives a path the first free place, and returns that.
+    pub fn add(&mut self, path: Path) -> usize {
+        let free = self.all.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.all.len());
+        if at == self.all.len() {
+            self.all.push(None);
+        }
+        self.all[at] = Some(path);
+        at
+    }
+
+    /// Places, those without a path among them.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Packets in the window of a path.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// All places.
+    pub fn iter(&self) -> impl Iterator<Item = &Option<Path>> {
+        self.all.iter()
+    }
+
+    /// All paths.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.all.iter_mut().flatten()
+    }
+
+    /// The pacer of all paths together, if the rate is fixed.
+    pub fn total(&self) -> Option<&Pacer> {
+        self.total.as_ref()
+    }
+
+    /// So many bytes leave by one of the paths.
+    pub fn count(&mut self, now: crate::time::Time, bytes: u32) {
+        if let Some(total) = &mut self.total {
+            total.sent(now, bytes);
+        }
+    }
+
+    /// The path that comes `k` places after the one whose turn it is.
+    pub fn in_turn(&self, k: usize) -> usize {
+        (self.turn + k) % self.all.len()
+    }
+
+    /// The path at `at`, `k` places after the one whose turn it is, has sent a packet. Paths take
+    /// turns of [`TURN_PACKETS`], so that none starves and batches of datagrams stay whole.
+    pub fn has_sent(&mut self, at: usize, k: usize) {
+        self.taken = if k == 0 { self.taken + 1 } else { 1 };
+        self.turn = at;
+        if self.taken >= TURN_PACKETS {
+            (self.turn, self.taken) = (at + 1, 0);
+        }
+    }
+}
+
+impl Index<usize> for Paths {
+    type Output = Option<Path>;
+
+    fn index(&self, at: usize) -> &Option<Path> {
+        &self.all[at]
+    }
+}
+
+impl IndexMut<usize> for Paths {
+    fn index_mut(&mut self, at: usize) -> &mut Option<Path> {
+        &mut self.all[at]
+    }
+}

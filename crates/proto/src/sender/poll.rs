@@ -1,0 +1,295 @@
+//! What the sender sends next: probes first, then what a path has: repairs before new packets.
+
+use std::collections::VecDeque;
+
+use super::GRACE;
+use super::Sender;
+use super::member::GROUP_PATH;
+use crate::border::{Config, Counters, Dest, Output};
+use crate::id::NodeId;
+use crate::mutant::{self, Mutant};
+use crate::path::window::Lacking;
+use crate::path::{Burst, Pacer, Path, Transmission};
+use crate::repair::{ParityRequests, XorExtents, XorSources};
+use crate::scheme::{How, Scheme};
+use crate::seq::Seq;
+use crate::time::Time;
+use crate::wire::{Origin, flag};
+
+/// The packet that a path sends next.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    seq: Seq,
+    /// Who lacks it, if it is sent again.
+    repair: Option<Lacking>,
+    /// The only member that it goes to; `None`: to all of the path.
+    only: Option<u32>,
+}
+
+impl Sender {
+    /// What is to be sent now, if anything.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        config: &Config,
+        counters: &mut Counters,
+        out: &mut VecDeque<Output>,
+    ) -> Option<Transmission> {
+        if self.probing.due.is_some_and(|t| t <= now) {
+            self.probe_silent(now, config, out);
+        }
+        if mutant::active(Mutant::NeverAsks) {
+            self.probing.queue.clear();
+        }
+        if let Some(to) = self.probing.queue.pop_front() {
+            let next = self.paths[GROUP_PATH].as_ref()?.window.next();
+            let sender = self.relay.map_or(config.node, |r| r.sender);
+            let next = match to {
+                Dest::Group(_) => next,
+                // One that is served alone is told of what its own path has sent.
+                Dest::Node(n) => self.path_of(n).map_or(next, |l| l.window.next()),
+            };
+            return Some(Transmission::Sync { to, sender, next });
+        }
+        if self.paths.total().is_some_and(|t| !t.is_open(now)) {
+            return None;
+        }
+        for k in 0..self.paths.len() {
+            let at = self.paths.in_turn(k);
+            if let Some(send) = self.poll_path(now, at, &config.scheme, counters) {
+                self.paths.has_sent(at, k);
+                return Some(send);
+            }
+        }
+        None
+    }
+
+    /// What a path sends now, if anything: a parity packet, a retransmission, or a new packet.
+    fn poll_path(
+        &mut self,
+        now: Time,
+        at: usize,
+        scheme: &Scheme,
+        counters: &mut Counters,
+    ) -> Option<Transmission> {
+        if !self.paths[at].as_ref()?.pacer.is_open(now) {
+            return None;
+        }
+        let requests = self.parity_requests.as_ref().filter(|_| at == GROUP_PATH);
+        if requests.is_some_and(|requests| requests.oldest().is_some())
+            && let Some(parity) = self.poll_blocks(now, scheme, counters)
+        {
+            return Some(parity);
+        }
+        let next = match self.next_retransmission(now, at, scheme) {
+            Some(next) => next,
+            None if self.may_start(now) && self.is_open(at) => Next {
+                seq: self.paths[at].as_ref()?.window.next(),
+                repair: None,
+                only: None,
+            },
+            None => return None,
+        };
+        let send = self.send_packet(now, at, next, scheme, counters)?;
+        if next.repair.is_none() && at == GROUP_PATH {
+            self.follow_group();
+            self.copy_to_coroots(now, next.seq);
+        }
+        self.arm_probe_timer(now, scheme);
+        Some(send)
+    }
+
+    /// How this sender repairs.
+    fn repairs(&self, scheme: &Scheme) -> How {
+        match self.relay {
+            // A co-root's group has no address of its own.
+            Some(_) => How::Unicast,
+            None => scheme.repair.how,
+        }
+    }
+
+    /// The oldest packet of a path that is to be retransmitted, if the first NACK of it came long
+    /// enough ago.
+    fn next_retransmission(&mut self, now: Time, at: usize, scheme: &Scheme) -> Option<Next> {
+        let until = self.repair_nacks_until(now, at, scheme)?;
+        let how = self.repairs(scheme);
+        let l = self.paths[at].as_mut()?;
+        l.window.oldest_report().filter(|t| *t <= until)?;
+        let (seq, who) = l.window.peek_repair()?;
+        let only = match (how, who) {
+            // Another member that lacks it may have said so in vain.
+            (How::Coded | How::Xor | How::Parity, Lacking::One(_)) if l.lossy > 1 => None,
+            (_, Lacking::Stubborn(i))
+            | (
+                How::Coded | How::Xor | How::Parity | How::Cheaper | How::Unicast,
+                Lacking::One(i),
+            )
+            | (How::Unicast, Lacking::Several(Some(i))) => Some(i),
+            (How::Multicast, _) | (_, Lacking::Several(_)) => None,
+        };
+        Some(Next {
+            seq,
+            repair: Some(who),
+            only,
+        })
+    }
+
+    /// Sends a packet by a path; a retransmission is combined with others if that mends more.
+    fn send_packet(
+        &mut self,
+        now: Time,
+        at: usize,
+        Next { seq, repair, only }: Next,
+        scheme: &Scheme,
+        counters: &mut Counters,
+    ) -> Option<Transmission> {
+        let how = self.repairs(scheme);
+        let at_op = self.ops.position(seq);
+        let op = self.ops.queue.get(at_op)?;
+        let l = self.paths[at].as_mut()?;
+        let dest = l.dest;
+        let sources = match (repair, how) {
+            (Some(Lacking::One(_) | Lacking::Several(_)), How::Coded | How::Xor)
+                if at == GROUP_PATH && l.lossy == 0 =>
+            {
+                l.window.combine(op.base, op.end())?
+            }
+            _ => XorSources::new(seq),
+        };
+        let combined = sources.count() > 1;
+        let to = match only.filter(|_| !combined) {
+            Some(i) => Dest::Node(self.members[i as usize].node),
+            None => dest,
+        };
+        let extent = op.extent(seq);
+        // Of several packets the first is a full one.
+        let len = match combined {
+            true => op.cut.payload_size,
+            false => extent.len,
+        };
+        let burst = self.depart(now, at, len, scheme)?;
+        let l = self.paths[at].as_mut()?;
+        if combined {
+            l.window.repair_all(now, burst, &sources);
+            counters.repairs_coded += 1;
+        } else if repair.is_some() {
+            l.window.repair(now, burst, only);
+        } else {
+            l.window.send(now, burst);
+            l.fresh = l.fresh.wrapping_add(1);
+            self.ops.sent = self.ops.sent.max(l.window.next());
+        }
+        *match (repair, to) {
+            (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
+            (Some(_), Dest::Node(_)) => &mut counters.repairs_unicast,
+            (None, Dest::Group(_)) => &mut counters.data,
+            (None, Dest::Node(_)) => &mut counters.data_unicast,
+        } += 1;
+        let set = |is: bool, flag: u8| if is { flag } else { 0 };
+        let last = sources.last() + 1;
+        let asks = self.requests_ack(at, at_op, last, repair.is_some(), scheme);
+        let flags = set(asks, flag::ACK_REQUEST);
+        let burst = burst as u16;
+        let op = self.ops.queue.get_mut(at_op)?;
+        op.out += 1;
+        if combined {
+            let mut sum = XorExtents::new(op.id);
+            for seq in sources.iter() {
+                sum.push(op.extent(seq));
+            }
+            return Some(Transmission::Xor {
+                to,
+                burst,
+                sources,
+                flags,
+                sum,
+            });
+        }
+        let source = Origin::Source(op.base);
+        let relayed = self.relay.map(|relay| Origin::Relayed(relay.sender));
+        Some(Transmission::Data {
+            to,
+            burst,
+            origin: relayed.unwrap_or(source),
+            seq,
+            flags: flags | set(repair.is_some(), flag::REPAIR) | set(last == op.end(), flag::LAST),
+            extent,
+        })
+    }
+
+    /// Whether the packet before `last`, of operation `at_op`, asks its receivers for feedback.
+    fn requests_ack(
+        &self,
+        at: usize,
+        at_op: usize,
+        last: Seq,
+        repair: bool,
+        scheme: &Scheme,
+    ) -> bool {
+        let (Some(l), Some(op)) = (&self.paths[at], self.ops.queue.get(at_op)) else {
+            return false;
+        };
+        match (scheme.feedback.on_request_only, repair) {
+            // What a receiver does not acknowledge it is sent again.
+            _ if self.by_sender && repair => true,
+            (true, true) => l.window.oldest_report().is_none(),
+            (true, false) => {
+                let full = last == op.end() && at_op as u32 + 1 >= self.broadcasts;
+                full || !l.window.has_room() || l.limit == Some(last)
+            }
+            // Acknowledgements come unasked.
+            (false, _) => last == self.ops.end && !self.by_sender && op.awaited,
+        }
+    }
+
+    /// A packet with a payload of `len` bytes leaves a path. Returns its burst.
+    pub(super) fn depart(
+        &mut self,
+        now: Time,
+        at: usize,
+        len: u32,
+        scheme: &Scheme,
+    ) -> Option<u32> {
+        let l = self.paths[at].as_mut()?;
+        let burst = self.bursts.packet(Burst {
+            at: now,
+            path: l.number,
+            fresh: l.fresh,
+            bytes: l.pacer.bytes(),
+        });
+        let bytes = len + scheme.data_overhead() as u32;
+        l.pacer.sent(now, bytes);
+        self.paths.count(now, bytes);
+        Some(burst)
+    }
+
+    pub(super) fn path_of(&self, node: NodeId) -> Option<&Path> {
+        let i = self.index_of(node)?;
+        self.paths[self.members[i].path].as_ref()
+    }
+
+    /// When [`Sender::poll`] has something to do.
+    pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
+        let mut wake = self.probing.due;
+        let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
+        if !self.probing.queue.is_empty() || !self.probing.reprobes.is_empty() {
+            at(now);
+        }
+        let may_start = self.may_start(now);
+        let total = self.paths.total().map_or(Time::ZERO, Pacer::opens_at);
+        for (i, l) in self.paths.iter().enumerate() {
+            let Some(l) = l else { continue };
+            let opens = l.pacer.opens_at().max(total);
+            let demand = self.parity_requests.as_ref().filter(|_| i == GROUP_PATH);
+            let asked = demand.and_then(ParityRequests::oldest);
+            for t in [l.window.oldest_report(), asked].into_iter().flatten() {
+                at(opens.max(t + self.nack_delay(i, scheme)));
+            }
+            if self.is_open(i) {
+                let start = self.started.unwrap_or(now) + GRACE;
+                at(if may_start { opens } else { opens.max(start) });
+            }
+        }
+        wake
+    }
+}

@@ -1,0 +1,40 @@
+//! The missing ranges of a feedback frame.
+
+use crate::seq::Seq;
+
+/// Length of one range of a feedback frame, in bytes: its distance from the end of the range
+/// before, and its length.
+pub const RANGE_LEN: usize = 4;
+
+/// Missing ranges of a checked feedback frame: first sequence number and length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ranges<'a> {
+    pub(super) at: Seq,
+    pub(super) rest: &'a [u8],
+}
+
+impl Ranges<'_> {
+    /// No ranges.
+    pub const NONE: Ranges<'static> = Ranges {
+        at: Seq(0),
+        rest: &[],
+    };
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = (Seq, u32);
+
+    fn next(&mut self) -> Option<(Seq, u32)> {
+        let (r, rest) = self.rest.split_first_chunk::<RANGE_LEN>()?;
+        let first = self.at + u32::from(u16::from_be_bytes([r[0], r[1]]));
+        let len = u32::from(u16::from_be_bytes([r[2], r[3]]));
+        self.at = first + len;
+        self.rest = rest;
+        Some((first, len))
+    }
+}

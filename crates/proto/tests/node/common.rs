@@ -1,0 +1,180 @@
+//! A node, what it is told and what it says: what all files of this test share.
+
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame, Header};
+use fabricast_proto::{
+    Command, Config, Dest, GroupId, Node, NodeId, OpId, Output, Placement, Refused, Scheme, Seq,
+    Session, Time,
+};
+
+pub const PAYLOAD: u32 = 64;
+
+pub const SESSION: Session = Session(7);
+
+pub fn node(id: u32, unexpected_max: u32, scheme: Scheme) -> Node {
+    Node::new(config(id, unexpected_max, scheme), 1)
+}
+
+pub fn config(id: u32, unexpected_max: u32, scheme: Scheme) -> Config {
+    Config {
+        node: NodeId(id),
+        session: SESSION,
+        scheme,
+        unexpected_max,
+        backlog: 1000,
+        rate: None,
+        patience: Duration::from_secs(60),
+    }
+}
+
+pub fn add(node: &mut Node, group: u32) {
+    let add = Command::GroupAdd {
+        group: GroupId(group),
+        members: (0..3).map(NodeId).collect(),
+        payload_size: PAYLOAD,
+        start: Seq(0),
+    };
+    assert_eq!(node.command(Time(1), add), Ok(None));
+}
+
+/// All that a node says at `now`, and the heads of its datagrams.
+pub fn drain(node: &mut Node, now: Time) -> Vec<(Output, Vec<u8>)> {
+    let mut all = Vec::new();
+    loop {
+        let mut head = Vec::new();
+        let output = node.poll(now, &mut head);
+        node.invariants();
+        if let Output::Wait(_) = output {
+            return all;
+        }
+        all.push((output, head));
+        assert!(all.len() < 10_000, "it never waits");
+    }
+}
+
+/// All that a node says in the first ten milliseconds: the pace lets few packets go at a time.
+pub fn drain_paced(node: &mut Node) -> Vec<(Output, Vec<u8>)> {
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    (1..10).flat_map(|ms| drain(node, at(ms))).collect()
+}
+
+pub fn data(node: &mut Node, from: u32, seq: u32, len: usize) -> Placement {
+    flagged(node, from, seq, len, 0)
+}
+
+pub fn flagged(node: &mut Node, from: u32, seq: u32, len: usize, flags: u8) -> Placement {
+    flagged_at(node, Time(2), from, seq, len, flags)
+}
+
+pub fn flagged_at(
+    node: &mut Node,
+    now: Time,
+    from: u32,
+    seq: u32,
+    len: usize,
+    flags: u8,
+) -> Placement {
+    let (header, payload) = (header(from), vec![1; len]);
+    let frame = Frame::Data(wire::Data {
+        group: GroupId(1),
+        origin: wire::Origin::Source(Seq(0)),
+        seq: Seq(seq),
+        flags,
+        payload: &payload,
+    });
+    node.packet(now, now, &header, &frame)
+}
+
+pub fn header(from: u32) -> Header {
+    Header {
+        burst: 1,
+        source: NodeId(from),
+        session: SESSION,
+    }
+}
+
+/// Receiver `from` says that it can take 100 packets, and has nothing.
+pub fn ready(node: &mut Node, from: u32, now: Time) {
+    say(node, from, now, 0, 0);
+}
+
+/// Receiver `from` says that it has placed packets before `cum` and seen those before `high`.
+pub fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
+    tell(node, from, now, (cum, cum + 100, high), None);
+}
+
+/// Receiver `from` tells its `cum`, `limit` and `high`, and that it lacks everything from some
+/// packet on.
+pub fn tell(
+    node: &mut Node,
+    from: u32,
+    now: Time,
+    (cum, limit, high): (u32, u32, u32),
+    lacks: Option<u32>,
+) {
+    let mut bytes = Vec::new();
+    wire::put_header(&mut bytes, &header(from));
+    let feedback = wire::Feedback {
+        group: GroupId(1),
+        sender: NodeId(0),
+        cum: Seq(cum),
+        cum_subtree: Seq(cum),
+        limit: Seq(limit),
+        high: Seq(high),
+        received: high,
+        arrived_us: 0,
+        held_us: 0,
+        burst: 0,
+        flags: 0,
+        missing: wire::Ranges::NONE,
+    };
+    let lacks = lacks.filter(|&first| first < high);
+    let missing = lacks.map(|first| (Seq(first), high - first));
+    wire::put_feedback(&mut bytes, &feedback, missing.into_iter());
+    let datagram = wire::decode(&bytes).expect("a good datagram");
+    for frame in datagram.frames() {
+        node.packet(now, now, &datagram.header, &frame);
+    }
+}
+
+pub fn bcast(node: &mut Node, group: u32, len: u64) -> OpId {
+    let group = GroupId(group);
+    let op = node.command(
+        Time(1),
+        Command::Bcast {
+            group,
+            len,
+            awaited: true,
+        },
+    );
+    op.expect("a group").expect("an operation")
+}
+
+pub fn post(node: &mut Node, group: u32, sender: u32, len: u64) -> Result<Option<OpId>, Refused> {
+    let (group, sender) = (GroupId(group), NodeId(sender));
+    node.command(Time(1), Command::Post { group, sender, len })
+}
+
+pub fn frames_of<'a>(
+    outputs: &'a [(Output, Vec<u8>)],
+) -> impl Iterator<Item = (Dest, Frame<'a>)> + 'a {
+    let transmits = outputs.iter().filter_map(|(output, head)| match output {
+        Output::Transmit(t) if t.payload.is_none() => Some((t.to, head)),
+        _ => None,
+    });
+    transmits.flat_map(|(to, head)| {
+        let datagram = wire::decode(head).expect("what a node writes can be read");
+        datagram.frames().map(move |f| (to, f))
+    })
+}
+
+/// Member 1 answers a probe: the one that came by multicast, or by unicast.
+pub fn answer(node: &mut Node, from: u32, now: Time, head: &[u8]) {
+    let datagram = wire::decode(head).expect("a probe");
+    for frame in datagram.frames() {
+        let Frame::Probe(probe) = frame else { continue };
+        let ack = Frame::ProbeAck(probe);
+        node.packet(now, now, &header(from), &ack);
+    }
+}

@@ -1,0 +1,184 @@
+//! How a sender judges its receivers: whom it asks, believes, and calls slow.
+
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame, flag};
+use fabricast_proto::{Command, Dest, Event, GroupId, Node, NodeId, Output, Scheme, Seq, Time};
+
+use crate::common::{PAYLOAD, add, bcast, config, drain, drain_paced, node, ready, say};
+
+#[test]
+fn one_silent_member_of_a_large_group_is_asked_alone() {
+    let mut n = node(0, 0, Scheme::auto());
+    let members = 40;
+    let add = Command::GroupAdd {
+        group: GroupId(1),
+        members: (0..members).map(NodeId).collect(),
+        payload_size: PAYLOAD,
+        start: Seq(0),
+    };
+    assert_eq!(n.command(Time(1), add), Ok(None));
+    bcast(&mut n, 1, 10_000);
+    for m in 1..members - 1 {
+        ready(&mut n, m, Time(2));
+    }
+    drain(&mut n, Time(2));
+    // All but the last have just been heard when the sender looks who is silent.
+    let mut asked = Vec::new();
+    for ms in 1..40 {
+        let now = Time::ZERO + Duration::from_millis(ms * 5);
+        for m in 1..members - 1 {
+            ready(&mut n, m, now);
+        }
+        for (output, head) in drain(&mut n, now) {
+            let Output::Transmit(t) = output else {
+                continue;
+            };
+            let datagram = wire::decode(&head);
+            if datagram.is_ok_and(|d| d.frames().any(|f| matches!(f, Frame::Sync(_)))) {
+                asked.push(t.to);
+            }
+        }
+    }
+    assert!(
+        asked.contains(&Dest::Node(NodeId(members - 1))),
+        "{asked:?}"
+    );
+    assert!(
+        !asked.contains(&Dest::Group(GroupId(1))),
+        "everybody was asked: {asked:?}"
+    );
+}
+
+#[test]
+fn what_asks_is_flagged() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 3 * u64::from(PAYLOAD));
+    ready(&mut n, 1, Time(2));
+    ready(&mut n, 2, Time(2));
+    let flags: Vec<u8> = drain_paced(&mut n)
+        .into_iter()
+        .filter_map(|(o, mut head)| match o {
+            Output::Transmit(t) => {
+                head.resize(head.len() + t.payload.map_or(0, |p| p.len() as usize), 0);
+                wire::decode(&head).ok()?.frames().find_map(|f| match f {
+                    Frame::Data(d) => Some(d.flags),
+                    _ => None,
+                })
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(flags, [0, 0, flag::ACK_REQUEST | flag::LAST]);
+}
+
+/// A receiver that was told of packets that do not exist still acknowledges and lacks others.
+#[test]
+fn a_receiver_that_knows_of_too_much_is_still_heard() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 4 * u64::from(PAYLOAD));
+    ready(&mut n, 1, Time(2));
+    ready(&mut n, 2, Time(2));
+    drain_paced(&mut n);
+    let later = Time::ZERO + Duration::from_millis(20);
+    let placed = |n: &Node| n.members(GroupId(1)).map(|m| m.placed).sum::<u64>();
+    say(&mut n, 1, later, 2, 90);
+    assert_eq!(placed(&n), 2 * u64::from(PAYLOAD));
+    // Nobody can have placed what was never sent.
+    let foreign = n.counters().foreign;
+    say(&mut n, 1, later, 5, 5);
+    assert_eq!(placed(&n), 2 * u64::from(PAYLOAD));
+    assert_eq!(n.counters().foreign, foreign + 1);
+    n.invariants();
+}
+
+/// A sender with two receivers, of which the first has everything that was sent and the second
+/// nothing new; says who is reported as slow.
+#[test]
+fn who_has_all_that_was_sent_is_not_the_slow_one() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 1_000_000);
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut slow = Vec::new();
+    let mut sent = 0;
+    for ms in 1..90_000 {
+        // The first places in steps, as one does that writes large blocks.
+        let placed = sent / 50 * 50;
+        say(&mut n, 1, at(ms), placed, sent);
+        if ms < 5 {
+            ready(&mut n, 2, at(ms));
+        }
+        for (output, _) in drain(&mut n, at(ms)) {
+            match output {
+                Output::Transmit(t) => {
+                    sent += u32::from(t.payload.is_some() && matches!(t.to, Dest::Group(_)));
+                    n.sent(at(ms), t.token);
+                }
+                Output::Event(Event::Slow { node, .. }) => slow.push((ms, node)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(sent, 100, "the window of the second");
+    assert_eq!(slow.len(), 1, "{slow:?}");
+    assert_eq!(slow[0].1, NodeId(2));
+}
+
+#[test]
+fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
+    let mut config = config(0, 0, Scheme::auto());
+    // One packet in two seconds.
+    config.rate = Some(u64::from(PAYLOAD + 32) / 2);
+    let mut n = Node::new(config, 1);
+    add(&mut n, 1);
+    bcast(&mut n, 1, 100 * u64::from(PAYLOAD));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut sent = 0;
+    for second in 0..180 {
+        for m in [1, 2] {
+            // The block that they belong to is far from full.
+            say(&mut n, m, at(1_000 * second + 1), 0, sent);
+        }
+        for ms in (2..1_000).step_by(10) {
+            for (output, _) in drain(&mut n, at(1_000 * second + ms)) {
+                let slow = matches!(output, Output::Event(Event::Slow { .. }));
+                assert!(!slow, "in second {second}: {output:?}");
+                sent += u32::from(matches!(output, Output::Transmit(t) if t.payload.is_some()));
+            }
+        }
+    }
+    assert!((80..100).contains(&sent), "{sent}");
+}
+
+/// A receiver is judged by what it has placed: the other numbers it can make up.
+#[test]
+fn who_counts_up_without_placing_is_slow() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 1_000 * u64::from(PAYLOAD));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut slow = Vec::new();
+    for ms in 1..90_000 {
+        say(&mut n, 1, at(ms), 100, 100);
+        // The second knows of ever more packets and receives ever more.
+        say(&mut n, 2, at(ms), 0, (ms as u32 / 300).min(100));
+        for (output, _) in drain(&mut n, at(ms)) {
+            if let Output::Event(Event::Slow { node, .. }) = output {
+                slow.push((ms / 1_000, node));
+            }
+        }
+    }
+    assert_eq!(slow, [(60, NodeId(2))]);
+    // The first has waited as long as the sender, and is not to blame when it is the last one.
+    let gone = Command::PeerRemove(NodeId(2));
+    assert_eq!(n.command(at(90_000), gone), Ok(None));
+    for ms in 90_000..91_000 {
+        for (output, _) in drain(&mut n, at(ms)) {
+            let slow = matches!(output, Output::Event(Event::Slow { .. }));
+            assert!(!slow, "at {ms}: {output:?}");
+        }
+    }
+}

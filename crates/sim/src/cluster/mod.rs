@@ -1,0 +1,687 @@
+//! Hosts with drivers on a fabric, and the loop that brings them what happens and has everything
+//! judged. `steps` is what a single host does, `barriers` and `relays` its parts in those.
+
+mod barriers;
+mod relays;
+mod steps;
+
+use std::fmt;
+use std::rc::Rc;
+
+use fabricast::driver::Driver;
+use fabricast::proto::Counters;
+use fabricast::proto::rng::Rng;
+use fabricast::proto::{Command, Config, GroupId, Node, NodeId, Seq, Session, Time};
+use fabricast::transport::{Caps, Transport};
+
+use crate::barrier::{Crossing, FirstWords, Watchman};
+use crate::check::{GROUP_FIRST, Judge};
+use crate::fabric::{Fabric, Happening, Packet, Target};
+use crate::fault::{Blocked, LinkFaults};
+use crate::host::{Host, Role};
+use crate::hostile::Hostile;
+use crate::liar::{Heard, Liar};
+use crate::object::World;
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::transport::{Numbering, SimTransport};
+use crate::workload::Kind;
+
+/// What alarms are for.
+pub(crate) mod alarm {
+    pub(crate) const HOST: u32 = 0;
+    pub(crate) const SCRIPT: u32 = 1;
+    pub(crate) const HOSTILE: u32 = 2;
+    pub(crate) const LIAR: u32 = 3;
+}
+
+/// A change that was planned before the run.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Begin,
+    Heal,
+    Pause(usize),
+    Crash(usize),
+    Notice(usize),
+    Block(usize, bool),
+    Rate(usize),
+}
+
+/// What a run has come to, if nothing was wrong.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Over every transition; equal for equal seeds.
+    pub hash: u64,
+    /// Packets, and wake-ups without any, given to nodes.
+    pub events: u64,
+    /// When the last operation was over, in simulated time.
+    pub done_at: Time,
+    /// When each stream's root had its last completion.
+    pub root_done_at: Vec<Time>,
+    /// When each host's last operation was over (the start for hosts without any).
+    pub host_done_at: Vec<Time>,
+    /// When each host had received the last of what it receives (the start, if that is nothing).
+    pub received_at: Vec<Time>,
+    /// The barriers of each plan, in their order.
+    pub crossings: Vec<Vec<Crossing>>,
+    /// Datagrams that each host sent.
+    pub sent: Vec<u64>,
+    /// Bytes on the wire that each host sent.
+    pub sent_bytes: Vec<u64>,
+    /// Datagrams that found a host's receive queue full.
+    pub not_ready: u64,
+    /// Datagrams that nodes dropped because of their checksum.
+    pub corrupt: u64,
+    /// The nodes' own counters.
+    pub counters: Vec<Counters>,
+}
+
+/// Why a run failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// When, in simulated time.
+    pub at: Time,
+    /// What was wrong.
+    pub what: String,
+    /// Nothing was, but that the scenario's bound on time or on events was reached.
+    pub out_of_bounds: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {:?}: {}", self.at, self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A cluster under virtual time.
+pub struct Cluster<'w> {
+    pub(crate) scenario: Scenario,
+    pub(crate) fabric: Fabric,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) world: Rc<World>,
+    pub(crate) judge: Option<Judge>,
+    pub(crate) watchman: Option<Watchman>,
+    pub(crate) first_words: FirstWords,
+    pub(crate) crossings: Vec<Vec<Crossing>>,
+    pub(crate) numbering: Numbering,
+    pub(crate) trace: Trace<'w>,
+    pub(crate) hostile: Hostile,
+    pub(crate) liar: Option<Liar>,
+    session: Session,
+    script: Vec<Act>,
+    /// Operations that are not over at hosts that live.
+    pub(crate) left: usize,
+    pub(crate) events: u64,
+    /// Steps of hosts.
+    pub(crate) steps: u64,
+    pub(crate) host_done_at: Vec<Time>,
+    pub(crate) received_at: Vec<Time>,
+    pub(crate) root_done_at: Vec<Time>,
+    done_at: Option<u64>,
+    watch: Option<Watch<'w>>,
+    go_on: Option<&'w dyn Fn() -> bool>,
+}
+
+/// Called after every event; see [`Cluster::watch`].
+type Watch<'w> = Box<dyn FnMut(&View<'_>) + 'w>;
+
+/// What a watcher may see of a cluster.
+pub struct View<'a> {
+    hosts: &'a [Host],
+    fabric: &'a Fabric,
+}
+
+impl View<'_> {
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.fabric.now()
+    }
+
+    /// The network.
+    pub fn fabric(&self) -> &Fabric {
+        self.fabric
+    }
+
+    /// A host's node.
+    pub fn node(&self, host: usize) -> &Node {
+        self.hosts[host].driver.node()
+    }
+
+    /// The rate at which a host sends to a group of the scenario.
+    pub fn rate(&self, host: usize, group: usize) -> Option<u64> {
+        self.node(host).rate(group_id(group))
+    }
+}
+
+/// The name of a scenario's group.
+pub fn group_id(group: usize) -> GroupId {
+    GroupId((group + GROUP_FIRST) as u32)
+}
+
+impl<'w> Cluster<'w> {
+    /// The cluster of a scenario, at time zero.
+    pub fn new(scenario: &Scenario, trace: Trace<'w>) -> Cluster<'w> {
+        let mut scenario = scenario.clone();
+        let mut rng = Rng::new(scenario.seed);
+        let numbering = Numbering {
+            first: scenario.numbering.0,
+            stride: scenario.numbering.1.max(1),
+            hosts: scenario.hosts as u32,
+        };
+        let session = Session(rng.bits());
+        // A queue that never takes a datagram would be no network.
+        let least = 2 * (scenario.datagram_max() as u64 + scenario.overhead);
+        for link in [&mut scenario.topology.host, &mut scenario.topology.trunk] {
+            link.queue = link.queue.max(least);
+        }
+        let mut fabric = Fabric::new(
+            &scenario.topology,
+            scenario.hosts,
+            scenario.overhead,
+            rng.bits(),
+        );
+        for _ in &scenario.groups {
+            fabric.group();
+        }
+        let caps = Caps {
+            datagram_max: scenario.datagram_max(),
+            receive_buffer: scenario.receive_buffer.max(2 * scenario.datagram_max()),
+        };
+        let hosts = (0..scenario.hosts as u32)
+            .map(|h| {
+                let config = Config {
+                    node: numbering.node(h),
+                    session,
+                    scheme: scenario.scheme.clone(),
+                    unexpected_max: scenario.unexpected_max,
+                    backlog: (caps.receive_buffer / caps.datagram_max) as u32,
+                    rate: scenario.rate,
+                    patience: scenario.patience,
+                };
+                let node = Node::new(config, rng.bits());
+                let transport = SimTransport::new(
+                    caps,
+                    scenario.overhead,
+                    (scenario.batch, scenario.sends_at_once),
+                    scenario.back_pressure,
+                    numbering,
+                    scenario.costs,
+                );
+                Host::new(Driver::new(node, transport), rng.bits())
+            })
+            .collect();
+        let world = Rc::<World>::default();
+        let judge = scenario
+            .judged
+            .then(|| Judge::new(&scenario, numbering, session, Rc::clone(&world)));
+        let watchman = scenario
+            .judged
+            .then(|| Watchman::new(&scenario, Rc::clone(&world)));
+        Cluster {
+            fabric,
+            hosts,
+            world,
+            judge,
+            watchman,
+            first_words: FirstWords::default(),
+            crossings: Vec::new(),
+            numbering,
+            trace,
+            hostile: Hostile::new(session, rng.bits()),
+            liar: None,
+            session,
+            script: Vec::new(),
+            left: 0,
+            events: 0,
+            steps: 0,
+            host_done_at: vec![Time::ZERO; scenario.hosts],
+            received_at: vec![Time::ZERO; scenario.hosts],
+            root_done_at: vec![Time::ZERO; scenario.streams.len()],
+            done_at: None,
+            watch: None,
+            go_on: None,
+            scenario,
+        }
+    }
+
+    /// Has `watch` called after every event.
+    pub fn watch(&mut self, watch: impl FnMut(&View<'_>) + 'w) {
+        self.watch = Some(Box::new(watch));
+    }
+
+    /// Ends the run, out of bounds, soon after `go_on` answers `false`.
+    pub fn go_on_while(&mut self, go_on: &'w dyn Fn() -> bool) {
+        self.go_on = Some(go_on);
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Asking costs more than many an event.
+        const EVERY: u64 = 1024;
+        self.events.is_multiple_of(EVERY) && self.go_on.is_some_and(|go_on| !go_on())
+    }
+
+    /// The hash over everything so far.
+    pub fn hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// Packets, and wake-ups without any, given to nodes so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.fabric.now().0
+    }
+
+    /// Runs until everything is complete and silent, or something is wrong.
+    pub fn run(&mut self) -> Result<Outcome, Failure> {
+        self.plan_faults();
+        self.start();
+        self.begin_to_lie();
+        let f = &self.scenario.faults;
+        let healed = f.pauses.iter().map(|p| p.at + p.length);
+        let healed = healed.max().unwrap_or_default().max(f.heal_at);
+        let limit = (healed + self.scenario.complete_within).as_nanos() as u64;
+        let silent_after = self.scenario.silent_after.as_nanos() as u64;
+        let mut out_of_bounds = false;
+        while !self.world.broken.get()
+            && let Some(happening) = self.fabric.next_happening()
+        {
+            let now = self.now();
+            self.world.now_ns.set(now);
+            let stepped = self.happens(happening);
+            if let Some(watch) = &mut self.watch {
+                watch(&View {
+                    hosts: &self.hosts,
+                    fabric: &self.fabric,
+                });
+            }
+            if self.left == 0 && self.done_at.is_none() {
+                self.done_at = Some(now);
+            }
+            let bound = match self.done_at {
+                None if now > limit => "not complete",
+                Some(at) if stepped && now > at.saturating_add(silent_after) => {
+                    self.fail("no silence after the end");
+                    continue;
+                }
+                _ if self.events > self.scenario.events_max => "too many events",
+                _ if self.is_stopped() => "interrupted",
+                _ => continue,
+            };
+            out_of_bounds = !self.world.broken.get();
+            self.fail(bound);
+        }
+        if self.left > 0 {
+            self.fail("everybody waits for ever");
+        }
+        self.objects_are_back();
+        if let Some(what) = self.world.wrong.borrow().clone() {
+            let at = self.fabric.now();
+            return Err(Failure {
+                at,
+                what,
+                out_of_bounds,
+            });
+        }
+        let wire = |h: u32| self.fabric.stats(self.fabric.uplink(h)).bytes;
+        Ok(Outcome {
+            hash: self.trace.hash(),
+            events: self.events,
+            done_at: Time(self.done_at.unwrap_or(0)),
+            root_done_at: self.root_done_at.clone(),
+            host_done_at: self.host_done_at.clone(),
+            received_at: self.received_at.clone(),
+            crossings: self.crossings.clone(),
+            sent: self.hosts.iter().map(|h| h.sent).collect(),
+            sent_bytes: (0..self.hosts.len() as u32).map(wire).collect(),
+            corrupt: self.hosts.iter().map(|h| h.driver.counters().corrupt).sum(),
+            not_ready: self.hosts.iter().map(|h| h.overflowed).sum(),
+            counters: self
+                .hosts
+                .iter()
+                .map(|h| h.driver.node().counters())
+                .collect(),
+        })
+    }
+
+    fn fail(&self, what: &str) {
+        self.world
+            .complain(|| format!("{what}: {}", self.missing()));
+    }
+
+    /// What is not over, for people.
+    fn missing(&self) -> String {
+        let mut out = Vec::new();
+        for (h, host) in self.hosts.iter().enumerate().filter(|(_, h)| !h.dead) {
+            for role in host.roles.iter().filter(|r| !r.ended) {
+                let all = self.scenario.streams[role.stream].lens.len();
+                if role.over < all {
+                    let what = if role.root { "root" } else { "receiver" };
+                    out.push(format!(
+                        "host {h} as {what} of stream {}: {} of {all} over, {} begun",
+                        role.stream, role.over, role.begun
+                    ));
+                }
+            }
+        }
+        for (h, host) in self.hosts.iter().enumerate().filter(|(_, h)| !h.dead) {
+            for entrant in &host.entrants {
+                let rest = entrant.rest(&self.scenario.barriers);
+                if rest > 0 {
+                    out.push(format!("host {h}: {rest} barriers not left"));
+                }
+            }
+        }
+        let more = out.len().saturating_sub(6);
+        out.truncate(6);
+        if more > 0 {
+            out.push(format!("and {more} more"));
+        }
+        if out.is_empty() {
+            out.push("all is complete".into());
+        }
+        out.join("; ")
+    }
+
+    /// After the end every object has been given back: nothing reads or writes it any more.
+    fn objects_are_back(&mut self) {
+        for (h, host) in self.hosts.iter_mut().enumerate().filter(|(_, h)| !h.dead) {
+            host.take_back();
+            let rest = host.returning.len() + host.relay.as_ref().map_or(0, |r| r.rest());
+            if rest > 0 {
+                self.world
+                    .complain(|| format!("host {h}: {rest} objects never released"));
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        let groups = std::mem::take(&mut self.scenario.groups);
+        let adds = match &self.scenario.baseline {
+            Some(b) => b.groups.len(), // the runners add the rest
+            None => groups.len(),
+        };
+        for (g, plan) in groups.iter().enumerate().take(adds) {
+            let node = |m: &usize| self.numbering.node(*m as u32);
+            let members: Vec<NodeId> = plan.members.iter().map(node).collect();
+            for &m in &plan.members {
+                let driver = &mut self.hosts[m].driver;
+                let address = Target::Group(g as u32);
+                let joined = match plan.members.len() {
+                    2 => Ok(()), // a channel between two has no address
+                    _ => driver.transport().join(group_id(g), address, true),
+                };
+                let command = Command::GroupAdd {
+                    group: group_id(g),
+                    members: members.clone(),
+                    payload_size: plan.payload_size,
+                    start: Seq(plan.start),
+                };
+                let added = driver.command(Time::ZERO, command);
+                if joined.is_err() || added.is_err() {
+                    self.world
+                        .complain(|| format!("host {m}: group {g} refused: {added:?}"));
+                }
+            }
+        }
+        for (s, plan) in self.scenario.streams.iter().enumerate() {
+            for &m in &groups[plan.group].members {
+                let root = m == plan.root;
+                let late = plan.posting.late.iter().find(|(h, _)| *h == m);
+                let begins = match (root, late) {
+                    (true, _) => plan.start,
+                    (false, Some(&(_, at))) => at,
+                    (false, None) => std::time::Duration::ZERO,
+                };
+                let last = !root && plan.posting.last.contains(&m);
+                let proven = !root || self.scenario.prove.is_none();
+                self.left += plan.lens.len();
+                let mut role = Role::new(s, root, begins, proven);
+                if last {
+                    role.not_before = u64::MAX;
+                }
+                self.hosts[m].roles.push(role);
+            }
+            if let Some(patience) = self.scenario.prove {
+                let group = group_id(plan.group);
+                let (multicast, unicast) = (patience, patience);
+                let prove = Command::Prove {
+                    group,
+                    multicast,
+                    unicast,
+                };
+                if let Err(e) = self.hosts[plan.root].driver.command(Time::ZERO, prove) {
+                    self.world
+                        .complain(|| format!("host {}: prove refused: {e}", plan.root));
+                }
+            }
+        }
+        self.scenario.groups = groups;
+        self.start_baseline();
+        self.start_barriers();
+        for h in 0..self.hosts.len() {
+            self.step_when_free(h);
+        }
+        for stream in 0..self.scenario.streams.len() {
+            self.admit_last(stream);
+        }
+    }
+
+    // ---- what happens -------------------------------------------------------------------------
+
+    /// Whether a host has stepped because of it.
+    fn happens(&mut self, happening: Happening) -> bool {
+        match happening {
+            Happening::Arrive { host, packet } => self.arrive(host as usize, packet),
+            Happening::Alarm { a: alarm::HOST, b } => self.rung(b as usize),
+            Happening::Alarm {
+                a: alarm::SCRIPT,
+                b,
+            } => {
+                self.act(self.script[b as usize]);
+                false
+            }
+            Happening::Alarm { a: alarm::LIAR, .. } => {
+                self.lie();
+                false
+            }
+            Happening::Alarm { .. } => {
+                self.be_hostile();
+                false
+            }
+        }
+    }
+
+    fn plan_faults(&mut self) {
+        let f = self.scenario.faults.clone();
+        let mut script = vec![(f.begin_at, Act::Begin), (f.heal_at, Act::Heal)];
+        for (i, p) in f.pauses.iter().enumerate() {
+            script.push((p.at, Act::Pause(i)));
+        }
+        for (i, c) in f.crashes.iter().enumerate() {
+            script.push((c.at, Act::Crash(i)));
+            script.push((c.at + c.noticed_after, Act::Notice(i)));
+        }
+        for (i, b) in f.blocks.iter().enumerate() {
+            script.push((b.at, Act::Block(i, true)));
+            if let Some(until) = b.until {
+                script.push((until, Act::Block(i, false)));
+            }
+        }
+        for (i, r) in f.rates.iter().enumerate() {
+            script.push((r.at, Act::Rate(i)));
+        }
+        for (at, act) in script {
+            let at = Time(at.as_nanos() as u64);
+            if at == Time::ZERO {
+                self.act(act);
+            } else {
+                let n = self.script.len() as u32;
+                self.script.push(act);
+                self.fabric.alarm(at, alarm::SCRIPT, n);
+            }
+        }
+        if let Some(mean) = f.hostile_every {
+            let first = self.hostile.pause(mean.as_nanos() as u64);
+            self.fabric.alarm(Time(first), alarm::HOSTILE, 0);
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        let now = self.now();
+        self.trace.say(now, || format!("# {act:?}"));
+        let f = &self.scenario.faults;
+        match act {
+            Act::Begin => {
+                let (down, up, trunk) = (f.down, f.up, f.trunk);
+                self.set_faults(down, up, trunk);
+            }
+            Act::Heal => {
+                self.set_faults(LinkFaults::NONE, LinkFaults::NONE, LinkFaults::NONE);
+            }
+            Act::Pause(i) => {
+                let p = f.pauses[i];
+                let until = now + p.length.as_nanos() as u64;
+                let host = &mut self.hosts[p.host];
+                host.paused_until = host.paused_until.max(until);
+            }
+            Act::Crash(i) => {
+                let host = &mut self.hosts[f.crashes[i].host];
+                host.dead = true;
+                for role in &host.roles {
+                    if !role.ended {
+                        let all = self.scenario.streams[role.stream].lens.len();
+                        self.left -= all - role.over;
+                    }
+                }
+                for entrant in &host.entrants {
+                    self.left -= entrant.rest(&self.scenario.barriers);
+                }
+                for stream in 0..self.scenario.streams.len() {
+                    self.admit_last(stream);
+                }
+            }
+            Act::Notice(i) => {
+                let gone = f.crashes[i].host;
+                for h in 0..self.hosts.len() {
+                    let together = |g: &crate::workload::GroupPlan| {
+                        g.members.contains(&h) && g.members.contains(&gone)
+                    };
+                    let parted = self.hosts[h].parted.contains(&(gone as u32));
+                    if h != gone && !parted && self.scenario.groups.iter().any(together) {
+                        self.hosts[h].to_remove.push(gone as u32);
+                        self.step_when_free(h);
+                    }
+                }
+            }
+            Act::Block(i, blocked) => {
+                let link = self.fabric.downlink(f.blocks[i].host as u32);
+                let what = match blocked {
+                    true => f.blocks[i].what,
+                    false => Blocked::Nothing,
+                };
+                self.fabric.block(link, what);
+            }
+            Act::Rate(i) => {
+                let r = f.rates[i];
+                for link in [
+                    self.fabric.downlink(r.host as u32),
+                    self.fabric.uplink(r.host as u32),
+                ] {
+                    self.fabric.set_rate(link, r.rate);
+                }
+            }
+        }
+    }
+
+    fn set_faults(&mut self, down: LinkFaults, up: LinkFaults, trunk: LinkFaults) {
+        for h in 0..self.hosts.len() as u32 {
+            self.fabric.set_faults(self.fabric.downlink(h), down);
+            self.fabric.set_faults(self.fabric.uplink(h), up);
+        }
+        for link in self.fabric.trunks().to_vec() {
+            self.fabric.set_faults(link, trunk);
+        }
+    }
+
+    /// From now on a host says nothing of its own, and nothing is expected of it.
+    fn begin_to_lie(&mut self) {
+        let Some((host, mean)) = self.scenario.faults.liar else {
+            return;
+        };
+        self.hosts[host].dead = true;
+        for role in &self.hosts[host].roles {
+            self.left -= self.scenario.streams[role.stream].lens.len() - role.over;
+        }
+        if let Some(judge) = &mut self.judge {
+            judge.lies(host as u32);
+        }
+        let streams = self.scenario.streams.iter();
+        let heard = streams.filter(|s| s.root != host).map(|s| {
+            let group = &self.scenario.groups[s.group];
+            Heard {
+                group: group_id(s.group),
+                target: s.group as u32,
+                host: s.root as u32,
+                sender: self.numbering.node(s.root as u32),
+                payload_size: group.payload_size,
+                front: Seq(group.start),
+                cum: Seq(group.start),
+                burst: 0,
+                received: 0,
+            }
+        });
+        let (node, window) = (
+            self.numbering.node(host as u32),
+            self.scenario.scheme.window,
+        );
+        let me = (node, self.session);
+        let mut liar = Liar::new(me, self.scenario.seed, window, heard.collect());
+        let first = liar.pause(mean.as_nanos() as u64);
+        self.liar = Some(liar);
+        self.fabric.alarm(Time(first), alarm::LIAR, 0);
+    }
+
+    fn lie(&mut self) {
+        let now = self.now();
+        let (Some(liar), Some((host, mean))) = (&mut self.liar, self.scenario.faults.liar) else {
+            return;
+        };
+        // Until there is nobody left to be misled.
+        if self.left == 0 {
+            return;
+        }
+        let (to, bytes) = liar.says(self.hosts.len() as u32);
+        let next = now + liar.pause(mean.as_nanos() as u64);
+        if to != Target::Host(host as u32) {
+            let packet = Packet {
+                from: host as u32,
+                to,
+                kind: Kind::Message,
+                way_ns: 0,
+                bytes,
+            };
+            self.fabric.send(Time(now), Rc::new(packet));
+        }
+        self.fabric.alarm(Time(next), alarm::LIAR, 0);
+    }
+
+    fn be_hostile(&mut self) {
+        let now = self.now();
+        let f = &self.scenario.faults;
+        let (Some(mean), heal) = (f.hostile_every, f.heal_at.as_nanos() as u64) else {
+            return;
+        };
+        if now >= heal {
+            return;
+        }
+        let (host, packet) = self.hostile.make(self.hosts.len() as u32);
+        self.fabric.inject(Time(now), host, packet);
+        let next = now + self.hostile.pause(mean.as_nanos() as u64);
+        self.fabric.alarm(Time(next), alarm::HOSTILE, 0);
+    }
+}

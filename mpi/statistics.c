@@ -1,0 +1,190 @@
+/* What was served, and what not and why: told once, at the end, by rank 0 for all.
+ *
+ * A communicator is counted by its rank 0 alone; those of one name and size are one row.
+ */
+#include "shim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ROWS = 32 };
+
+struct row {
+    char name[32];
+    uint64_t size, hosts, communicators, bcasts, bytes, barriers, handed;
+};
+
+/* Of this process; those that find no row are added to the last. */
+static struct row rows[ROWS];
+
+static const char *const reasons[REASONS] = {
+    [INVALID] = "with arguments that make no sense",
+    [INTER] = "on inter-communicators",
+    [ONE_HOST] = "between ranks of one host, who share its memory",
+    [NO_GROUP] = "on communicators without a group of ours",
+    [FASTER] = "in which it is faster, as was measured",
+};
+
+static void add(const struct row *more) {
+    int i = 0;
+    while (i < ROWS - 1 && rows[i].communicators &&
+           (strcmp(rows[i].name, more->name) != 0 || rows[i].size != more->size))
+        i++;
+    struct row *row = &rows[i];
+    if (!row->communicators) {
+        memcpy(row->name, more->name, sizeof row->name);
+        row->size = more->size;
+        row->hosts = more->hosts;
+    } else if (strcmp(row->name, more->name) != 0 || row->size != more->size) {
+        strcpy(row->name, "(others)");
+        row->size = 0;
+    }
+    if (row->hosts != more->hosts)
+        row->hosts = 0;
+    row->communicators += more->communicators;
+    row->bcasts += more->bcasts;
+    row->bytes += more->bytes;
+    row->barriers += more->barriers;
+    row->handed += more->handed;
+}
+
+/* Whether the call is to be told as well: once for each reason, a bit. */
+static int count_handed(struct comm_state *state, enum reason why, unsigned bit) {
+    __atomic_fetch_add(&shim.handed[why], 1, __ATOMIC_RELAXED);
+    if (!state)
+        return 0;
+    state->handed++;
+    int told = !shim.verbose || state->said & bit;
+    state->said |= bit;
+    return !told;
+}
+
+void statistics_handed(struct comm_state *state, MPI_Comm comm, enum reason why) {
+    int rank;
+    PMPI_Comm_rank(comm, &rank);
+    if (rank != 0 || (state && state->size == 1) || !count_handed(state, why, 1u << why))
+        return;
+    say("leaves to the MPI library: calls %s (%s, %d ranks)", reasons[why], state->name,
+        state->size);
+}
+
+void statistics_faster(struct comm_state *state, const struct measured *by) {
+    int at = 0;
+    while (at < state->choice.points && state->choice.of[at].by != by)
+        at++; /* behind the last: the barrier */
+    if (state->rank != 0 || !count_handed(state, FASTER, 1u << (REASONS + at)))
+        return;
+    char what[64] = "barriers";
+    if (by->bytes)
+        snprintf(what, sizeof what, "broadcasts of about %" PRIu32 " bytes", by->bytes);
+    say("leaves to the MPI library: %s (%s, %d ranks), for it is faster: %.1f against %.1f us "
+        "between %" PRIu32 " ranks",
+        what, state->name, state->size, (double)by->library_ns * 1e-3, (double)by->ours_ns * 1e-3,
+        by->ranks);
+}
+
+void statistics_place(const struct comm_state *state) {
+    if (state->rank != 0 || !(state->bcasts || state->barriers || state->handed))
+        return;
+    struct row row = {.size = (uint64_t)state->size,
+                      .hosts = (uint64_t)state->hosts,
+                      .communicators = 1,
+                      .bcasts = state->bcasts,
+                      .bytes = state->bytes,
+                      .barriers = state->barriers,
+                      .handed = state->handed};
+    memcpy(row.name, state->name, sizeof row.name);
+    add(&row);
+}
+
+/* Behind the size, statistics are a row of numbers. */
+enum { COUNTERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t) };
+
+static uint64_t *counters(fabricast_statistics *statistics) {
+    return (uint64_t *)((char *)statistics + sizeof(size_t));
+}
+
+static void count_context(const fabricast_context *context, int sign) {
+    fabricast_statistics now = {.struct_size = sizeof now};
+    fabricast_context_statistics(context, &now);
+    for (int i = 0; i < COUNTERS; i++)
+        counters(&shim.ended)[i] += (uint64_t)sign * counters(&now)[i];
+}
+
+void statistics_context(const fabricast_context *context) {
+    count_context(context, 1);
+}
+
+void statistics_measuring(int begins) {
+    count_context(shim.world_set->context, begins ? 1 : -1);
+}
+
+/* What its datagrams go by; of communicators of one name that lie differently, the most of it. */
+static const char *served_by(const struct row *r) {
+    if (!r->bcasts && !r->barriers)
+        return "the MPI library";
+    if (r->hosts == r->size)
+        return r->hosts == 2 ? "unicast" : "multicast";
+    return r->hosts == 2 ? "shared memory and unicast" : "shared memory and multicast";
+}
+
+static void tell_rows(void) {
+    say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "number", "broadcasts",
+        "bytes", "barriers", "by library", "served by");
+    for (int i = 0; i < ROWS && rows[i].communicators; i++) {
+        const struct row *r = &rows[i];
+        say("%-31s %6" PRIu64 " %7" PRIu64 " %11" PRIu64 " %15" PRIu64 " %11" PRIu64 " %11" PRIu64
+            "  %s",
+            r->name, r->size, r->communicators, r->bcasts, r->bytes, r->barriers, r->handed,
+            served_by(r));
+    }
+}
+
+void statistics_tell(void) {
+    int rank, size;
+    PMPI_Comm_rank(shim.world, &rank);
+    PMPI_Comm_size(shim.world, &size);
+    fabricast_statistics sum = {0};
+    for (struct process_set *s = shim.sets; s; s = s->next)
+        statistics_context(s->context);
+    for (struct process_set *s = shim.retired; s; s = s->next)
+        statistics_context(s->context);
+    uint64_t handed[REASONS];
+    PMPI_Reduce(counters(&shim.ended), counters(&sum), COUNTERS, MPI_UINT64_T, MPI_SUM, 0,
+                shim.world);
+    PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
+    if (rank != 0) {
+        PMPI_Send(rows, sizeof rows, MPI_BYTE, 0, 0, shim.world);
+        return;
+    }
+    struct row theirs[ROWS];
+    for (int from = 1; from < size; from++) {
+        PMPI_Recv(theirs, sizeof theirs, MPI_BYTE, from, 0, shim.world, MPI_STATUS_IGNORE);
+        for (int i = 0; i < ROWS; i++)
+            if (theirs[i].communicators)
+                add(&theirs[i]);
+    }
+    tell_rows();
+    tune_tell();
+    say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64
+        " to groups, %" PRIu64 " to one rank each",
+        sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
+    if (sum.packets_shared)
+        say("through shared memory: %" PRIu64 " packets, %" PRIu64
+            " bytes with everything; ranks that fell a whole ring behind: "
+            "%" PRIu64,
+            sum.packets_shared, sum.bytes_shared, sum.overruns_shared);
+    if (sum.unshared)
+        say("ranks that share no memory with others of their hosts, though they are there: "
+            "%" PRIu64,
+            sum.unshared);
+    say("losses noticed and mended: %" PRIu64 "; dropped by kernels: %" PRIu64
+        ", on purpose: %" PRIu64,
+        sum.losses, sum.dropped_by_kernel, sum.dropped_on_purpose);
+    say("ranks that multicast did not reach, or no more, and that are served by unicast: %" PRIu64,
+        sum.unreached);
+    for (int why = INVALID; why < REASONS; why++)
+        if (handed[why])
+            say("left to the MPI library: %" PRIu64 " calls %s", handed[why], reasons[why]);
+}
