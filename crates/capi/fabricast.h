@@ -153,6 +153,9 @@ const char *fabricast_last_error(void);
 // Makes the processes of a job known to each other. All call it at once, and all succeed or all
 // are told the same reason. `context` is written only on success.
 //
+// The environment variable FABRICAST_LOG says which events go to standard error: a level (`info`,
+// `debug`), or modules with levels (`info,fabricast::driver=debug`).
+//
 // # Safety
 // `options` and `context` are valid pointers; the strings in `options` end with a zero byte.
 int fabricast_context_create(const struct fabricast_options *options,

@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fabricast_lib::error::Error;
+use fabricast_lib::communicator::Error;
+use fabricast_lib::error::NetworkError;
+use fabricast_lib::setting;
 
 use crate::status::{
     FABRICAST_ERR_ARGUMENT, FABRICAST_ERR_INTERNAL, FABRICAST_ERR_PEER_LOST, FABRICAST_ERR_REFUSED,
@@ -13,12 +16,41 @@ use crate::status::{
 
 thread_local!(static LAST: RefCell<CString> = RefCell::default());
 
-/// Does it, and turns what comes of it into a status.
-pub fn call(what: impl FnOnce() -> Result<(), Error>) -> c_int {
+/// Why a call fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// An argument makes no sense.
+    #[error("{0}")]
+    Argument(String),
+    /// The library failed.
+    #[error(transparent)]
+    Library(#[from] Error),
+    /// The system refused something that this crate asked for.
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+}
+
+/// Names of the library's settings in messages, and what a caller of C or the user of an MPI
+/// program knows them by.
+const SETTINGS: [(&str, &str); 3] = [
+    (setting::INJECT_LOSS, "inject_loss, FABRICAST_INJECT_LOSS"),
+    (setting::INTERFACE, "interface, FABRICAST_INTERFACE"),
+    (setting::JOB_SCHEME, "scheme, FABRICAST_SCHEME"),
+];
+
+fn reason(failure: &Failure) -> String {
+    let text = failure.to_string();
+    SETTINGS
+        .iter()
+        .fold(text, |text, (name, ours)| text.replace(name, ours))
+}
+
+/// Runs `what` and turns its result into a status.
+pub fn call(what: impl FnOnce() -> Result<(), Failure>) -> c_int {
     // What a panic leaves behind is locked or freed by its owner; the status says not to go on.
     let (status, reason) = match catch_unwind(AssertUnwindSafe(what)) {
         Ok(Ok(())) => return FABRICAST_OK,
-        Ok(Err(error)) => (status(&error), error.to_string()),
+        Ok(Err(failure)) => (status(&failure), reason(&failure)),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or(panic.downcast_ref::<String>().map(String::as_str));
@@ -39,26 +71,40 @@ pub fn last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
-fn status(error: &Error) -> c_int {
+fn status(failure: &Failure) -> c_int {
+    let error = match failure {
+        Failure::Argument(_) => return FABRICAST_ERR_ARGUMENT,
+        Failure::System(..) => return FABRICAST_ERR_SYSTEM,
+        Failure::Library(error) => error,
+    };
     match error {
-        Error::Usage(_) => FABRICAST_ERR_ARGUMENT,
-        Error::PeerLost(_) => FABRICAST_ERR_PEER_LOST,
-        Error::Refused(_) => FABRICAST_ERR_REFUSED,
-        Error::Timeout(_) => FABRICAST_ERR_TIMEOUT,
+        Error::Network(NetworkError::Options(_))
+        | Error::Scheme(_)
+        | Error::GroupMembers
+        | Error::GroupNumber(_)
+        | Error::NoMember { .. }
+        | Error::Refused(_)
+        | Error::LengthMismatch
+        | Error::GroupEnded => FABRICAST_ERR_ARGUMENT,
+        Error::RankLost { .. } => FABRICAST_ERR_PEER_LOST,
+        Error::Bootstrap(_) | Error::CannotTakePart { .. } | Error::Disagreement(_) => {
+            FABRICAST_ERR_REFUSED
+        }
+        Error::NotConnected { .. } => FABRICAST_ERR_TIMEOUT,
         _ => FABRICAST_ERR_SYSTEM,
     }
 }
 
 /// An argument that makes no sense.
-pub fn wrong(why: &str) -> Error {
-    Error::Usage(why.into())
+pub fn wrong(why: &str) -> Failure {
+    Failure::Argument(why.into())
 }
 
 /// What a pointer of the caller's leads to, for this call alone.
 ///
 /// # Safety
 /// It is null, or valid and used by nobody else for the time that the caller says.
-pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
+pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| wrong("a pointer is null"))
 }
@@ -67,7 +113,7 @@ pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
 ///
 /// # Safety
 /// It is null, or valid and changed by nobody for the time that the caller says.
-pub unsafe fn shared<'a, T>(handle: *const T) -> Result<&'a T, Error> {
+pub unsafe fn shared<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| wrong("a pointer is null"))
 }

@@ -3,11 +3,10 @@
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use fabricast_lib::error::Error;
 use fabricast_lib::object::{Divisible, Fetch, Object, Written};
 use fabricast_lib::proto::Outcome;
 
-use crate::call::wrong;
+use crate::call::{Failure, wrong};
 
 /// A caller's buffer.
 pub struct Lent {
@@ -24,7 +23,7 @@ unsafe impl Sync for Lent {}
 impl Lent {
     /// # Safety
     /// `at` is valid for `len` bytes, which nobody else touches until the operation is over.
-    pub unsafe fn new(at: *mut u8, len: u64) -> Result<Lent, Error> {
+    pub unsafe fn new(at: *mut u8, len: u64) -> Result<Lent, Failure> {
         let len = usize::try_from(len).map_err(|_| wrong("the buffer is longer than memory"))?;
         match NonNull::new(at) {
             Some(at) => Ok(Lent { at, len }),

@@ -8,6 +8,7 @@
 
 mod call;
 mod lent;
+mod log;
 mod options;
 mod signals;
 mod status;
@@ -20,11 +21,10 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-use fabricast_lib::communicator::{Context, Group, Request};
-use fabricast_lib::error::Error;
+use fabricast_lib::communicator::{Context, Error, Group, Request};
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
-use self::call::{call, given, shared, wrong};
+use self::call::{Failure, call, given, shared, wrong};
 use self::lent::Lent;
 use self::options::{Job, Meanwhile, text, write_text};
 
@@ -56,7 +56,7 @@ pub struct fabricast_group {
 /// An operation that was started and not yet found to be over.
 pub struct fabricast_request {
     inner: Arc<Inner>,
-    request: Request,
+    request: Request<Lent>,
 }
 
 /// Threads of C share these handles, so each call has a shared reference to them, no more.
@@ -98,6 +98,9 @@ pub extern "C" fn fabricast_last_error() -> *const c_char {
 /// Makes the processes of a job known to each other. All call it at once, and all succeed or all
 /// are told the same reason. `context` is written only on success.
 ///
+/// The environment variable FABRICAST_LOG says which events go to standard error: a level (`info`,
+/// `debug`), or modules with levels (`info,fabricast::driver=debug`).
+///
 /// # Safety
 /// `options` and `context` are valid pointers; the strings in `options` end with a zero byte.
 #[unsafe(no_mangle)]
@@ -109,6 +112,7 @@ pub unsafe extern "C" fn fabricast_context_create(
         // SAFETY: the caller's promise.
         let (options, context) = unsafe { (fabricast_options::read(options)?, given(context)?) };
         let job = Job::new(&options)?;
+        log::begin();
         let meanwhile = job.meanwhile();
         let _kept = signals::Kept::new();
         let made = Context::new(&options.chosen()?, &mut { job })?;
@@ -152,7 +156,8 @@ pub unsafe extern "C" fn fabricast_flush(context: *const fabricast_context) -> c
     call(|| {
         // SAFETY: the caller's promise.
         let inner = unsafe { &shared(context)?.inner };
-        inner.context.flush(&mut || inner.meanwhile.call())
+        inner.context.flush(&mut || inner.meanwhile.call())?;
+        Ok(())
     })
 }
 
@@ -171,7 +176,7 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
             None => Ok(()),
             Some((lost, how)) => {
                 rank = lost.into();
-                Err(Error::PeerLost(format!("rank {lost} is lost: {how}")))
+                Err(Error::RankLost { rank: lost, how }.into())
             }
         }
     });
@@ -209,7 +214,7 @@ pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_cont
     call(|| {
         // SAFETY: the caller's promise.
         let inner = unsafe { &shared(context)?.inner };
-        let failed = |e| Error::io("letting go of the parent's connections", e);
+        let failed = |e| Failure::System("letting go of the parent's connections", e);
         let nothing = File::open("/dev/null").map_err(failed)?;
         for connection in inner.context.connections() {
             // SAFETY: both are open. The number stays so, for somebody believes to own it.
@@ -415,7 +420,8 @@ pub unsafe extern "C" fn fabricast_barrier(group: *const fabricast_group) -> c_i
         let meanwhile = &mut || inner.meanwhile.call();
         inner
             .context
-            .barrier(&group.group, group.barrier, meanwhile)
+            .barrier(&group.group, group.barrier, meanwhile)?;
+        Ok(())
     })
 }
 
@@ -468,7 +474,8 @@ pub unsafe extern "C" fn fabricast_test(
         // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
         drop(unsafe { Box::from_raw(*slot) });
         *slot = ptr::null_mut();
-        tested.map(|_| ())
+        tested?;
+        Ok(())
     })
 }
 

@@ -6,10 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
-use fabricast_lib::communicator::{Bootstrap, Options, Statistics};
-use fabricast_lib::error::Error;
+use fabricast_lib::communicator::{Bootstrap, BootstrapError, Options, Statistics};
 
-use crate::call::wrong;
+use crate::call::{Failure, wrong};
 
 /// What a context is made from. Zero everything, set `struct_size`, `rank`, `size` and `allgather`;
 /// the rest has defaults.
@@ -58,7 +57,9 @@ pub struct fabricast_options {
 impl fabricast_options {
     /// # Safety
     /// It is null or valid for as many bytes as it says.
-    pub(crate) unsafe fn read(given: *const fabricast_options) -> Result<fabricast_options, Error> {
+    pub(crate) unsafe fn read(
+        given: *const fabricast_options,
+    ) -> Result<fabricast_options, Failure> {
         if given.is_null() {
             return Err(wrong("there are no options"));
         }
@@ -76,7 +77,7 @@ impl fabricast_options {
     }
 
     /// The choices among them.
-    pub(crate) fn chosen(&self) -> Result<Options, Error> {
+    pub(crate) fn chosen(&self) -> Result<Options, Failure> {
         let mut chosen = Options::default();
         chosen.net.inject_loss = self.inject_loss;
         if let Some(interface) = text(self.interface)? {
@@ -96,7 +97,7 @@ impl fabricast_options {
             }
             // SAFETY: it is only duplicated, which fails if it is not open.
             let own = unsafe { BorrowedFd::borrow_raw(work) }.try_clone_to_owned();
-            let own = own.map_err(|e| Error::io("duplicating the descriptor `work`", e))?;
+            let own = own.map_err(|e| Failure::System("duplicating the descriptor `work`", e))?;
             chosen.runtime = Some(Arc::new(own));
         }
         Ok(chosen)
@@ -104,7 +105,7 @@ impl fabricast_options {
 }
 
 /// A caller's string, if there is one.
-pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Error> {
+pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Failure> {
     if at.is_null() {
         return Ok(None);
     }
@@ -119,7 +120,7 @@ pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Error> {
 ///
 /// # Safety
 /// `to` is null or valid for `room` bytes.
-pub(crate) unsafe fn write_text(text: &str, to: *mut c_char, room: usize) -> Result<(), Error> {
+pub(crate) unsafe fn write_text(text: &str, to: *mut c_char, room: usize) -> Result<(), Failure> {
     if to.is_null() || text.len() >= room {
         return Err(wrong("there is no room for a string"));
     }
@@ -159,7 +160,7 @@ impl Meanwhile {
 }
 
 impl Job {
-    pub fn new(options: &fabricast_options) -> Result<Job, Error> {
+    pub fn new(options: &fabricast_options) -> Result<Job, Failure> {
         if options.rank >= options.size {
             return Err(wrong("rank is not less than size"));
         }
@@ -186,7 +187,7 @@ impl Bootstrap for Job {
         self.options.size
     }
 
-    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
         let Some(allgather) = self.options.allgather else {
             return Ok(vec![mine.to_vec()]);
         };
@@ -197,9 +198,7 @@ impl Bootstrap for Job {
             unsafe { allgather(user, mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes) };
         match status {
             0 => Ok(all.chunks(bytes).map(<[u8]>::to_vec).collect()),
-            other => Err(Error::Refused(format!(
-                "the caller's allgather failed ({other})"
-            ))),
+            other => Err(format!("the caller's allgather failed ({other})").into()),
         }
     }
 }
@@ -279,7 +278,7 @@ impl fabricast_statistics {
 
     /// # Safety
     /// `to` is null or valid for as many bytes as it says.
-    pub(crate) unsafe fn write(self, to: *mut fabricast_statistics) -> Result<(), Error> {
+    pub(crate) unsafe fn write(self, to: *mut fabricast_statistics) -> Result<(), Failure> {
         let skip = size_of::<usize>();
         if to.is_null() {
             return Err(wrong("a pointer is null"));

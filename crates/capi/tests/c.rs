@@ -88,6 +88,23 @@ fn a_program_in_c() {
     }
 }
 
+/// FABRICAST_LOG says what is told: nothing, unless it is set.
+#[test]
+fn events_go_to_standard_error_if_the_environment_asks() {
+    let program = compile("cc", "log", &["-std=c11"]);
+    let told = |filter: Option<&str>| {
+        let mut run = Command::new(&program);
+        run.args(["blocking", "1"]).env_remove("FABRICAST_LOG");
+        run.envs(filter.map(|filter| ("FABRICAST_LOG", filter)));
+        let output = run.output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).contains("wired up")
+    };
+    assert!(told(Some("info")));
+    assert!(!told(Some("warn")));
+    assert!(!told(None));
+}
+
 #[test]
 fn the_header_is_one_of_older_and_newer_c_and_of_cpp() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
 use fabricast::pattern::Pattern;
@@ -186,6 +186,11 @@ pub struct Net {
     /// Say nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
+    /// Tell on standard error how receivers are reached and who comes and goes (-vv: also what is
+    /// retransmitted); FABRICAST_LOG=FILTER tells more precisely what, such as
+    /// info,fabricast::driver=debug
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -22,14 +22,34 @@ use clap::Parser;
 use fabricast::error::exit;
 use fabricast_console::watch_signals;
 
+/// The variable with a filter of events, which goes before `--verbose`.
+const LOG: &str = "FABRICAST_LOG";
+
 fn main() -> ExitCode {
     ExitCode::from(match args::Args::parse().command {
-        args::Command::Send(a) => prepared(|interrupt| send::run(&a, interrupt)),
-        args::Command::Recv(a) => prepared(|interrupt| recv::run(&a, interrupt)),
+        args::Command::Send(a) => logged(a.net.verbose, |interrupt| send::run(&a, interrupt)),
+        args::Command::Recv(a) => logged(a.net.verbose, |interrupt| recv::run(&a, interrupt)),
         args::Command::Demo(a) => prepared(|interrupt| demo::run(&a, interrupt)),
         // A launcher is to find this process as it was started.
         args::Command::Run(a) => run::run(&a),
     })
+}
+
+/// Runs a transfer whose events go to standard error, as far as they are wanted; the exit code.
+fn logged(verbose: u8, run: impl FnOnce(Arc<AtomicBool>) -> u8) -> u8 {
+    let chosen = match verbose {
+        0 => None,
+        1 => Some("info"),
+        _ => Some("debug"),
+    };
+    let filter = std::env::var(LOG).ok().filter(|filter| !filter.is_empty());
+    if let Some(filter) = filter.as_deref().or(chosen)
+        && let Err(error) = fabricast::log::to_stderr(filter)
+    {
+        eprintln!("fabricast: {LOG}: {error}");
+        return exit::USAGE;
+    }
+    prepared(run)
 }
 
 /// Runs what a signal ends in order and what needs many descriptors; the exit code.

@@ -3,11 +3,13 @@
 use fabricast::setting;
 
 /// The library's name of a setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 19] = [
+const OPTIONS: [(&str, &str); 21] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
     (setting::FROM, "--from"),
+    (setting::INJECT_CORRUPTION, "--inject-corruption"),
+    (setting::INJECT_LOSS, "--inject-loss"),
     (setting::INTERFACE, "--interface"),
     (setting::MAX_RECEIVERS, "--max-receivers"),
     (setting::MAX_SIZE, "--max-size"),

@@ -106,6 +106,22 @@ fn loss_on_both_sides() {
 }
 
 #[test]
+fn verbose_tells_of_paths_and_retransmissions() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let told = |level: &[&str]| {
+        let loss = ["--inject-loss", "5", "--datagram", "1472"];
+        let args = [&loss[..], &["--reach", "unicast"], level].concat();
+        let (sent, _) = transfer(&dir, &source, 2, &args, &loss);
+        let lines = |word: &str| sent.stderr.lines().filter(|l| l.contains(word)).count();
+        ["fallback to unicast", "retransmissions"].map(|word| lines(word) > 0)
+    };
+    assert_eq!(told(&[]), [false, false]);
+    assert_eq!(told(&["-v"]), [true, false]);
+    assert_eq!(told(&["-vv"]), [true, true]);
+}
+
+#[test]
 fn everybody_by_unicast() {
     let dir = Scratch::new();
     let source = dir.file("source", 3_000_000);

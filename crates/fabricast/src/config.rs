@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use crate::bootstrap;
 pub use crate::bootstrap::announce::Offer;
-use crate::error::Error;
+use crate::error::{Error, NetworkError};
 use crate::pattern::Pattern;
-use crate::setting::{MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS, MIN_WAIT, Wording};
+use crate::setting::{
+    DATAGRAM, INJECT_CORRUPTION, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS, MIN_WAIT,
+    Wording,
+};
 use crate::transport::udp::Interface;
 
 /// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4
@@ -68,29 +71,23 @@ impl Default for NetOptions {
 
 impl NetOptions {
     /// Whether these choices make sense whatever the network is like.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), NetworkError> {
         if let Some(d) = self.datagram
             && !(DATAGRAM_MIN..=DATAGRAM_MAX).contains(&d)
         {
-            return Err(Error::Usage(format!(
+            return Err(NetworkError::Options(format!(
                 "a datagram of {d} bytes is none that this protocol can use: choose \
-                 {DATAGRAM_MIN} to {DATAGRAM_MAX} (--datagram)"
+                 {DATAGRAM_MIN} to {DATAGRAM_MAX} ({DATAGRAM})"
             )));
         }
         let faults = [
-            (
-                self.inject_loss,
-                "lost on purpose (inject_loss, FABRICAST_INJECT_LOSS)",
-            ),
-            (
-                self.inject_corruption,
-                "changed on purpose (inject_corruption)",
-            ),
+            (self.inject_loss, "lost", INJECT_LOSS),
+            (self.inject_corruption, "changed", INJECT_CORRUPTION),
         ];
         match faults.iter().find(|f| !(0.0..=INJECT_MAX).contains(&f.0)) {
-            Some((share, fault)) => Err(Error::Usage(format!(
-                "{share} is no share of datagrams to be {fault}: choose 0 to {INJECT_MAX}, such \
-                 as 0.02, for some must arrive"
+            Some((share, fault, setting)) => Err(NetworkError::Options(format!(
+                "{share} is no share of datagrams to be {fault} on purpose ({setting}): choose 0 \
+                 to {INJECT_MAX}, such as 0.02, for some must arrive"
             ))),
             None => Ok(()),
         }

@@ -7,6 +7,7 @@
 
 mod check;
 mod code;
+mod log;
 mod outbox;
 mod stored;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use fabricast_proto::{
 };
 
 use self::code::Code;
+use self::log::Log;
 use self::outbox::Outbox;
 use self::stored::Stored;
 use crate::object::{Object, Written};
@@ -89,7 +91,15 @@ pub struct Driver<T: Transport, O: Object> {
     /// A packet that is being computed.
     sum: Vec<u8>,
     code: Code,
+    log: Log,
     counters: Counters,
+}
+
+impl<T: Transport, O: Object> Drop for Driver<T, O> {
+    /// Reports the retransmissions of the last second.
+    fn drop(&mut self) {
+        self.log.retransmissions(&self.node);
+    }
 }
 
 impl<T: Transport, O: Object> Driver<T, O> {
@@ -109,6 +119,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             placed: Vec::with_capacity(PLACED),
             sum: Vec::new(),
             code: Code::default(),
+            log: Log::default(),
             counters: Counters::default(),
         }
     }
@@ -135,7 +146,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
     /// Gives the node a command that has no object.
     pub fn command(&mut self, now: Time, command: Command) -> Result<(), Refused> {
-        self.node.command(now, command).map(|_| ())
+        let reported = Log::is_on().then(|| command.clone());
+        self.node.command(now, command)?;
+        reported.iter().for_each(Log::command);
+        Ok(())
     }
 
     /// Sends `object` to all other members of `group`. One that is no longer than the scheme's
@@ -147,7 +161,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         mut object: O,
     ) -> Result<OpId, (Refused, O)> {
-        let small = (1..=u64::from(self.node.scheme().copied)).contains(&object.len());
+        let copied = u64::from(self.node.scheme().copied);
+        let small = copied > 0 && object.len() <= copied;
         let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
         let copy = copy.flatten();
         let op = self.lend(now, group, object, copy.is_none())?;
@@ -271,6 +286,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// has `received` it and that there may be more.
     pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
         self.progress(now);
+        self.log.summary(now, &self.node);
         for _ in 0..BATCHES_MAX {
             // What the transport would not take goes first; until then the node is not asked.
             let wait = match self.outbox.refused() {
@@ -397,7 +413,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
                         None => {}
                     }
                 }
-                Output::Event(event) => self.events.push_back(event),
+                Output::Event(event) => {
+                    Log::event(&event);
+                    self.events.push_back(event);
+                }
                 Output::Wait(until) => return Some(until),
             }
         }

@@ -3,33 +3,65 @@
 //! Each text names the cause and, where there is one, the next step. What comes from the network
 //! is never an error here: it is counted and dropped.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::setting::OVERWRITE;
 use crate::text::{bytes, escaped, shown};
 
-/// Why a transfer did not take place or did not end well.
-#[derive(Debug)]
-pub enum Error {
-    /// The options or arguments make no sense together.
-    Usage(String),
+/// Why the network cannot be used with the given options.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// The options make no sense, or not on this network.
+    #[error("{0}")]
+    Options(String),
     /// The operating system refused something.
+    #[error("{what}: {source}")]
     Io {
         /// What was tried.
         what: String,
-        /// What it said.
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl NetworkError {
+    pub(crate) fn io(what: &str, source: impl Into<io::Error>) -> NetworkError {
+        NetworkError::Io {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// Why a transfer did not take place or did not end well. Its text is one line that does nothing to
+/// a terminal, whatever a file or a host is called.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options or arguments make no sense together.
+    #[error("{}", escaped(.0))]
+    Usage(String),
+    /// The operating system refused something.
+    #[error("{}: {source}", escaped(what))]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
         source: io::Error,
     },
     /// No receiver, or too few, came in time.
+    #[error("{}", escaped(.0))]
     NoReceivers(String),
     /// Something did not happen in time.
+    #[error("{}", escaped(.0))]
     Timeout(String),
     /// The bytes are not those that the sender sent.
+    #[error("{}", escaped(.0))]
     Integrity(String),
     /// The file does not fit.
+    #[error("no space for {}: {detail}", shown(path))]
     NoSpace {
         /// Where it was to be written.
         path: PathBuf,
@@ -37,6 +69,7 @@ pub enum Error {
         detail: String,
     },
     /// The file would be longer than a limit allows.
+    #[error("{} would be too long: {detail}", shown(path))]
     TooLong {
         /// Where it was to be written.
         path: PathBuf,
@@ -44,15 +77,32 @@ pub enum Error {
         detail: String,
     },
     /// The source file changed while it was sent.
+    #[error("{}", escaped(.0))]
     SourceChanged(String),
     /// The destination exists already.
+    #[error(
+        "{} exists already; name another destination, or overwrite it with {OVERWRITE}",
+        shown(.0)
+    )]
     Exists(PathBuf),
     /// The other end is gone.
+    #[error("{}", escaped(.0))]
     PeerLost(String),
     /// The other end said no.
+    #[error("{}", escaped(.0))]
     Refused(String),
     /// A signal stopped the transfer.
+    #[error("interrupted")]
     Interrupted,
+}
+
+impl From<NetworkError> for Error {
+    fn from(error: NetworkError) -> Error {
+        match error {
+            NetworkError::Options(why) => Error::Usage(why),
+            NetworkError::Io { what, source } => Error::Io { what, source },
+        }
+    }
 }
 
 /// Exit codes of the `fabricast` command; part of its interface.
@@ -135,53 +185,5 @@ impl Error {
             Error::Refused(_) => exit::REFUSED,
             Error::Interrupted => exit::INTERRUPTED,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    /// One line: whatever a file is called, its name does nothing to a terminal.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Usage(s)
-            | Error::NoReceivers(s)
-            | Error::Timeout(s)
-            | Error::Integrity(s)
-            | Error::SourceChanged(s)
-            | Error::PeerLost(s)
-            | Error::Refused(s) => f.write_str(&escaped(s)),
-            Error::Io { what, source } => write!(f, "{}: {source}", escaped(what)),
-            Error::NoSpace { path, detail } => {
-                write!(f, "no space for {}: {detail}", shown(path))
-            }
-            Error::TooLong { path, detail } => {
-                write!(f, "{} would be too long: {detail}", shown(path))
-            }
-            Error::Exists(path) => write!(
-                f,
-                "{} exists already; name another destination, or overwrite it with {OVERWRITE}",
-                shown(path)
-            ),
-            Error::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-/// A duration for people: `350 ms`, `12 s`, `3 min`.
-pub(crate) fn spoken(d: Duration) -> String {
-    if d < Duration::from_secs(1) {
-        format!("{} ms", d.as_millis())
-    } else if d < Duration::from_secs(120) {
-        format!("{} s", d.as_secs())
-    } else {
-        format!("{} min", d.as_secs() / 60)
     }
 }

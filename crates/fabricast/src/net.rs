@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 
 use crate::config::{DATAGRAM_MIN, NetOptions};
-use crate::error::Error;
+use crate::error::NetworkError;
+use crate::setting::INTERFACE;
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::link::Link;
 use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
@@ -27,7 +28,12 @@ impl Clock {
 }
 
 /// Opens UDP by which `near` is reached, unless told otherwise.
-pub(crate) fn open(options: &NetOptions, near: IpAddr, ttl: u8, seed: u64) -> Result<Net, Error> {
+pub(crate) fn open(
+    options: &NetOptions,
+    near: IpAddr,
+    ttl: u8,
+    seed: u64,
+) -> Result<Net, NetworkError> {
     let config = UdpConfig {
         interface: match &options.interface {
             Interface::Auto => Interface::Address(near),
@@ -41,12 +47,12 @@ pub(crate) fn open(options: &NetOptions, near: IpAddr, ttl: u8, seed: u64) -> Re
         offload: options.offload,
         ..UdpConfig::default()
     };
-    let udp = Udp::new(&config).map_err(|e| Error::io("opening the network", e))?;
+    let udp = Udp::new(&config).map_err(|e| NetworkError::io("opening the network", e))?;
     let (device, fits) = (udp.device(), udp.caps().datagram_max);
     if fits < DATAGRAM_MIN {
-        return Err(Error::Usage(format!(
+        return Err(NetworkError::Options(format!(
             "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
-             its MTU (now {}), or choose another one with --interface",
+             its MTU (now {}), or choose another one with {INTERFACE}",
             device.name, device.mtu
         )));
     }
@@ -87,9 +93,9 @@ pub(crate) fn node_config(
 }
 
 /// 64 bits that nobody can guess.
-pub(crate) fn random() -> Result<u64, Error> {
+pub(crate) fn random() -> Result<u64, NetworkError> {
     let mut bits = [0; 8];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| Error::io("drawing a random number", e))?;
+        .map_err(|e| NetworkError::io("drawing a random number", e))?;
     Ok(u64::from_ne_bytes(bits))
 }

@@ -1,4 +1,4 @@
-//! Names of a transfer's settings, as messages say them.
+//! Names of settings, as messages say them.
 //!
 //! A message that says what to set names the field of the options ([`crate::config`]), because the
 //! library does not know how its caller's user sets it. A caller whose user sets it by other means
@@ -17,6 +17,10 @@ pub const DATAGRAM: &str = "`NetOptions::datagram`";
 pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
 /// [`crate::config::RecvOptions::from`]
 pub const FROM: &str = "`RecvOptions::from`";
+/// [`crate::config::NetOptions::inject_corruption`]
+pub const INJECT_CORRUPTION: &str = "`NetOptions::inject_corruption`";
+/// [`crate::config::NetOptions::inject_loss`]
+pub const INJECT_LOSS: &str = "`NetOptions::inject_loss`";
 /// [`crate::config::NetOptions::interface`]
 pub const INTERFACE: &str = "`NetOptions::interface`";
 /// [`crate::config::StartRule::max_receivers`]
@@ -48,12 +52,17 @@ pub const SLOW: &str = "`SendOptions::slow`";
 /// [`crate::config::RecvOptions::start_timeout`]
 pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
 
-/// All of them.
-pub const ALL: [&str; 19] = [
+/// [`crate::communicator::Options::scheme`]
+pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
+
+/// Those of a transfer.
+pub const ALL: [&str; 21] = [
     ACCEPT,
     DATAGRAM,
     ADMITTED_DATAGRAM,
     FROM,
+    INJECT_CORRUPTION,
+    INJECT_LOSS,
     INTERFACE,
     MAX_RECEIVERS,
     MAX_SIZE,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::time::Duration;
 
 /// Characters that show as nothing, by which two names can look the same: all that have Unicode's
 /// property Default_Ignorable_Code_Point (DerivedCoreProperties, Unicode 16), in ascending order.
@@ -73,6 +74,17 @@ pub fn bytes(n: u64) -> String {
     match units.iter().find(|(scale, _)| n >= *scale) {
         Some((scale, unit)) => format!("{:.1} {unit}", n as f64 / *scale as f64),
         None => format!("{n} B"),
+    }
+}
+
+/// A duration for people: `350 ms`, `12 s`, `3 min`.
+pub(crate) fn spoken(d: Duration) -> String {
+    if d < Duration::from_secs(1) {
+        format!("{} ms", d.as_millis())
+    } else if d < Duration::from_secs(120) {
+        format!("{} s", d.as_secs())
+    } else {
+        format!("{} min", d.as_secs() / 60)
     }
 }
 

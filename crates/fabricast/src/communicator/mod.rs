@@ -13,6 +13,7 @@
 //! and who is lost), `operations` (the engine), `progress` (callers and the thread). What several
 //! need is in `limits` and `options`.
 
+mod error;
 mod hierarchy;
 #[cfg(test)]
 mod host_tests;
@@ -33,35 +34,46 @@ use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
 use self::networks::Ended;
 use self::operations::engine::Engine;
-use self::operations::operation::Op;
+use self::operations::operation::{Op, Started};
 use self::progress::callers::Callers;
 use self::wireup::descriptor::agree_on_unreached;
-use crate::error::Error;
 use crate::object::Divisible;
 
+pub use self::error::Error;
 pub use self::operations::group::Group;
 pub use self::operations::statistics::Statistics;
-pub use self::options::{Bootstrap, Options};
+pub use self::options::{Bootstrap, BootstrapError, Options};
 pub use self::progress::callers::Meanwhile;
 pub use self::wireup::descriptor::DESCRIPTOR_LEN;
 
 /// Multicast has so long to reach all hosts before a context is made without.
 const PROVE_MAX: Duration = Duration::from_millis(900);
 
-/// What was started, `None` if it was over at once; or why not, and what was given for it.
-type Started<A> = Result<Option<Op>, (Refused, A)>;
-
 /// One process's end.
 pub struct Context<O: Divisible + Send + Sync + 'static> {
     callers: Callers<O>,
 }
 
-/// An operation that was started.
+/// An operation that was started: a broadcast of an `O`, or a barrier.
 #[derive(Debug)]
 #[must_use = "an operation ends only in test or wait"]
-pub struct Request {
-    /// `None`: it was over at once.
-    op: Option<Op>,
+pub struct Request<O>(State<O>);
+
+/// How far an operation is.
+#[derive(Debug)]
+enum State<O> {
+    UnderWay(Op),
+    /// It has ended well; `None`: a barrier, or the object was given back already.
+    Over(Option<O>),
+}
+
+impl<O> From<Started<O>> for Request<O> {
+    fn from(started: Started<O>) -> Request<O> {
+        Request(match started {
+            Started::Over(object) => State::Over(Some(object)),
+            Started::UnderWay(op) => State::UnderWay(op),
+        })
+    }
 }
 
 impl<O: Divisible + Send + Sync + 'static> Context<O> {
@@ -113,10 +125,10 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         // With the lock: whose loss is noticed later ends the group.
         let mut lost = self.callers.peers.all_lost().into_iter();
         if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
-            return Err(is_lost(rank, &how));
+            return Err(Error::RankLost { rank, how });
         }
         if self.callers.peers.has_ended(id) {
-            return Err(ended());
+            return Err(Error::GroupEnded);
         }
         engine.add(&group)?;
         Ok(group)
@@ -136,57 +148,124 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.shared.lock().end(now, group.id);
     }
 
-    /// Broadcasts from member `root` (an index into the group's members): there `object` is sent,
-    /// elsewhere it is received into. Gives it back, unless it was copied: at the root a short one
-    /// is, and nobody waits. In a group of one there is nothing to do.
+    /// Broadcasts from member `root` (an index into the group's members): the root sends `object`,
+    /// every other member receives into its own, which has the same length. All members call it,
+    /// in the same order as the group's other operations.
+    ///
+    /// Returns the object when it is no longer read or written: at the root of a long object when
+    /// all members have it, at the root of a short one (at most 256 KiB) at once, because
+    /// the root sends a copy. Calls `meanwhile` again and again while it blocks. In a group
+    /// of one it returns at once.
+    ///
+    /// # Errors
+    /// [`Error::NoMember`] and [`Error::Refused`]: nothing was sent. [`Error::LengthMismatch`],
+    /// [`Error::GroupEnded`], [`Error::RankLost`]: the broadcast will not complete.
+    /// [`Error::Broken`] and [`Error::Io`]: nor will any other of this context. After an error the
+    /// object is dropped; nothing reads or writes it any more.
     pub fn bcast(
         &self,
         group: &Group,
         root: u32,
         object: O,
         meanwhile: Meanwhile<'_>,
-    ) -> Result<Option<O>, Error> {
-        self.run(group, meanwhile, object, broadcast(group, root)?)
+    ) -> Result<O, Error> {
+        let root = member(group, root)?;
+        if group.size() == 1 {
+            return Ok(object);
+        }
+        let (mut given, awaited) = (Some(object), Cell::new(None));
+        let ended = self.callers.until(&awaited, meanwhile, |engine| {
+            if awaited.get().is_none() {
+                let start =
+                    |engine: &mut Engine<O>, now, object| engine.bcast(now, group.id, root, object);
+                match self.engage(engine, group, &mut given, start)? {
+                    Ok(Started::Over(object)) => return Some(Ok((Ended::Complete, Some(object)))),
+                    Ok(Started::UnderWay(op)) => awaited.set(Some(op)),
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+            engine.ended(awaited.get()?).map(Ok)
+        });
+        let object = self.outcome(ended??)?;
+        Ok(object.expect("a broadcast that is complete gives its object back"))
     }
 
-    /// Starts the same; at the root of a short one it is over at once.
+    /// Starts a broadcast like [`Context::bcast`]. [`Context::test`] or [`Context::wait`] gives the
+    /// object back.
+    ///
+    /// # Errors
+    /// As for [`Context::bcast`].
     pub fn ibcast(
         &self,
         group: &Group,
         root: u32,
         object: O,
         meanwhile: Meanwhile<'_>,
-    ) -> Result<Request, Error> {
-        self.start(group, meanwhile, object, broadcast(group, root)?)
+    ) -> Result<Request<O>, Error> {
+        let root = member(group, root)?;
+        if group.size() == 1 {
+            return Ok(Request(State::Over(Some(object))));
+        }
+        let started = self.start(group, meanwhile, object, |engine, now, object| {
+            engine.bcast(now, group.id, root, object)
+        });
+        started.map(Request::from)
     }
 
-    /// Returns when all members have entered this barrier. `by` is how, the same at all; by default
-    /// as suits the group.
+    /// Enters a barrier, and returns when all members have entered it. `by` is the algorithm, the
+    /// same at all members; `None`: the one that suits the group. Calls `meanwhile` again and again
+    /// while it blocks.
+    ///
+    /// # Errors
+    /// As for [`Context::bcast`], but for [`Error::NoMember`].
     pub fn barrier(
         &self,
         group: &Group,
         by: Option<Barrier>,
         meanwhile: Meanwhile<'_>,
     ) -> Result<(), Error> {
-        let entered = self.run(group, meanwhile, (), enter(group, by));
-        entered.map(|_| ())
+        if group.size() == 1 {
+            return Ok(());
+        }
+        let awaited = Cell::new(None);
+        let ended = self.callers.until(&awaited, meanwhile, |engine| {
+            if awaited.get().is_none() {
+                match self.engage(engine, group, &mut Some(()), enter(group, by))? {
+                    Ok(op) => awaited.set(Some(op)),
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+            engine.ended(awaited.get()?).map(Ok)
+        });
+        self.outcome(ended??).map(|_| ())
     }
 
-    /// Starts the same.
+    /// Starts a barrier like [`Context::barrier`].
+    ///
+    /// # Errors
+    /// As for [`Context::barrier`].
     pub fn ibarrier(
         &self,
         group: &Group,
         by: Option<Barrier>,
         meanwhile: Meanwhile<'_>,
-    ) -> Result<Request, Error> {
-        self.start(group, meanwhile, (), enter(group, by))
+    ) -> Result<Request<O>, Error> {
+        if group.size() == 1 {
+            return Ok(Request(State::Over(None)));
+        }
+        let started = self.start(group, meanwhile, (), enter(group, by));
+        started.map(|op| Request(State::UnderWay(op)))
     }
 
-    /// Whether the operation is over; gives its object back if it was not copied. After an error
-    /// the object is not touched any more.
-    pub fn test(&self, request: &mut Request) -> Result<Option<Option<O>>, Error> {
-        let Some(op) = request.op else {
-            return Ok(Some(None));
+    /// Whether the operation is over: then `Some`, with the object of a broadcast (of a barrier
+    /// `None`). A second call after that gives no object. Does not block.
+    ///
+    /// # Errors
+    /// As for [`Context::bcast`]. After an error nothing reads or writes the object any more.
+    pub fn test(&self, request: &mut Request<O>) -> Result<Option<Option<O>>, Error> {
+        let op = match &mut request.0 {
+            State::UnderWay(op) => *op,
+            State::Over(object) => return Ok(Some(object.take())),
         };
         let mut engine = self.callers.shared.lock();
         self.callers.heed_lost(&mut engine);
@@ -199,14 +278,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let Some(ended) = ended else {
             return Ok(None);
         };
-        request.op = None;
+        request.0 = State::Over(None);
         self.outcome(ended).map(Some)
     }
 
-    /// Waits until the operation is over, and gives its object back if it was not copied.
-    pub fn wait(&self, request: Request, meanwhile: Meanwhile<'_>) -> Result<Option<O>, Error> {
-        let Some(op) = request.op else {
-            return Ok(None);
+    /// Waits until the operation is over. Returns the object of a broadcast. Of a barrier, and if
+    /// [`Context::test`] has returned the object already, there is none. Calls `meanwhile` again
+    /// and again while it blocks.
+    ///
+    /// # Errors
+    /// As for [`Context::bcast`].
+    pub fn wait(&self, request: Request<O>, meanwhile: Meanwhile<'_>) -> Result<Option<O>, Error> {
+        let op = match request.0 {
+            State::UnderWay(op) => op,
+            State::Over(object) => return Ok(object),
         };
         let awaited = Cell::new(Some(op));
         let ended = self
@@ -219,9 +304,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         match ended {
             Ended::Complete => Ok(object),
             Ended::Failed => Err(self.loss()),
-            Ended::Mismatch => Err(Error::Usage(
-                "the root broadcasts another number of bytes than this process receives".into(),
-            )),
+            Ended::Mismatch => Err(Error::LengthMismatch),
         }
     }
 
@@ -260,112 +343,66 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.shared.lock().statistics()
     }
 
-    /// Starts something and waits until it is over.
-    fn run<A>(
+    /// Starts an operation as soon as there is room for it.
+    fn start<A, S>(
         &self,
         group: &Group,
         meanwhile: Meanwhile<'_>,
         given: A,
-        start: impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
-    ) -> Result<Option<O>, Error> {
-        if group.size() == 1 {
-            return Ok(None);
-        }
-        let (mut given, awaited) = (Some(given), Cell::new(None));
-        let ended = self.callers.until(&awaited, meanwhile, |engine| {
-            if awaited.get().is_none() {
-                match self.engage(engine, group, &mut given, &start)? {
-                    Ok(op) if op.is_none() => return Some(Ok((Ended::Complete, None))),
-                    Ok(op) => awaited.set(op),
-                    Err(e) => return Some(Err(e)),
-                }
-            }
-            engine.ended(awaited.get()?).map(Ok)
-        });
-        self.outcome(ended??)
-    }
-
-    /// Starts something as soon as there is room for it.
-    fn start<A>(
-        &self,
-        group: &Group,
-        meanwhile: Meanwhile<'_>,
-        given: A,
-        start: impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
-    ) -> Result<Request, Error> {
-        if group.size() == 1 {
-            return Ok(Request { op: None });
-        }
+        start: impl Fn(&mut Engine<O>, Time, A) -> Result<S, (Refused, A)>,
+    ) -> Result<S, Error> {
         // Where many are under way, there is room when one ends.
         let (mut given, any) = (Some(given), Cell::new(None));
-        let started = self.callers.until(&any, meanwhile, |engine| {
+        self.callers.until(&any, meanwhile, |engine| {
             self.engage(engine, group, &mut given, &start)
-        });
-        Ok(Request { op: started?? })
+        })?
     }
 
-    /// Starts something with what is given; `None`: there is no room for it now.
-    fn engage<A>(
+    /// Starts an operation with what is given. `None`: there is no room for it now, and `given` is
+    /// still there.
+    fn engage<A, S>(
         &self,
         engine: &mut Engine<O>,
         group: &Group,
         given: &mut Option<A>,
-        start: &impl Fn(&mut Engine<O>, Time, A) -> Started<A>,
-    ) -> Option<Result<Option<Op>, Error>> {
+        start: impl Fn(&mut Engine<O>, Time, A) -> Result<S, (Refused, A)>,
+    ) -> Option<Result<S, Error>> {
         if !engine.has(group.id) {
             return Some(Err(self.loss()));
         }
         let (now, object) = (self.callers.shared.clock.now(), given.take()?);
         match start(engine, now, object) {
-            Ok(op) => Some(engine.started(now).map(|()| op)),
+            Ok(started) => Some(engine.started(now).map(|()| started)),
             Err((Refused::Busy, back)) => {
                 *given = Some(back);
                 None
             }
-            Err((refused, _)) => Some(Err(Error::Usage(refused.to_string()))),
+            Err((refused, _)) => Some(Err(refused.into())),
         }
     }
 
     fn loss(&self) -> Error {
         match self.callers.peers.lost() {
-            Some((rank, how)) => is_lost(rank, &how),
-            None => ended(),
+            Some((rank, how)) => Error::RankLost { rank, how },
+            None => Error::GroupEnded,
         }
     }
 }
 
-/// What starts a broadcast of a group's member.
-fn broadcast<O: Divisible>(
-    group: &Group,
-    root: u32,
-) -> Result<impl Fn(&mut Engine<O>, Time, O) -> Started<O>, Error> {
-    let usage = || {
-        let size = group.size();
-        Error::Usage(format!("{root} is no member of a group of {size}"))
-    };
+/// The node that is this member of the group.
+fn member(group: &Group, root: u32) -> Result<NodeId, Error> {
     let node = group.members.get(root as usize).copied();
-    let (id, node) = (group.id, node.ok_or_else(usage)?);
-    Ok(move |engine: &mut Engine<O>, now, object| engine.bcast(now, id, node, object))
+    node.ok_or(Error::NoMember {
+        root,
+        size: group.members.len(),
+    })
 }
 
-/// What enters a barrier.
+/// Enters a barrier of the group by this algorithm.
 fn enter<O: Divisible>(
     group: &Group,
     by: Option<Barrier>,
-) -> impl Fn(&mut Engine<O>, Time, ()) -> Started<()> {
+) -> impl Fn(&mut Engine<O>, Time, ()) -> Result<Op, (Refused, ())> {
     let id = group.id;
-    move |engine, now, ()| {
-        let op = engine.barrier(now, id, by);
-        op.map(Some).map_err(|refused| (refused, ()))
-    }
-}
-
-fn ended() -> Error {
-    Error::Usage(
-        "the group has ended: its members did not call the same operation, of one length".into(),
-    )
-}
-
-fn is_lost(rank: u32, how: &str) -> Error {
-    Error::PeerLost(format!("rank {rank} is lost: {how}"))
+    move |engine, now, ()| engine.barrier(now, id, by).map_err(|refused| (refused, ()))
 }

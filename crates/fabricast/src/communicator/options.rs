@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::config::NetOptions;
-use crate::error::Error;
 
 /// Choices of a context; every one has a default that works.
 #[derive(Clone, Debug)]
@@ -33,6 +32,9 @@ impl Default for Options {
     }
 }
 
+/// Why a [`Bootstrap`] failed, in its own words.
+pub type BootstrapError = Box<dyn std::error::Error + Send + Sync>;
+
 /// What already connects the processes of a job: it makes them known to each other.
 pub trait Bootstrap {
     /// Which of them this is, from 0.
@@ -43,5 +45,5 @@ pub trait Bootstrap {
 
     /// Gives `mine` to all, and returns what each gave, in the order of their ranks. All give
     /// equally many bytes. Called by all at once.
-    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError>;
 }

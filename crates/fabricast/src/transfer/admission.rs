@@ -22,10 +22,11 @@ use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{SendOptions, Verdict};
-use crate::error::{Error, exit, spoken};
+use crate::error::{Error, exit};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, SourceFile};
 use crate::setting::{FROM, MAX_WAIT, PORT};
+use crate::text::spoken;
 use crate::transport::Transport;
 use crate::transport::udp::{Family, Interface};
 

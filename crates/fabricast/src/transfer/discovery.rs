@@ -18,8 +18,9 @@ use crate::bootstrap::announce::Offer;
 use crate::bootstrap::message::Welcome;
 use crate::bootstrap::{self, Control};
 use crate::config::{Accept, RecvOptions};
-use crate::error::{Error, spoken};
+use crate::error::Error;
 use crate::setting::{FROM, START_TIMEOUT};
+use crate::text::spoken;
 use crate::waker::Waker;
 
 /// How soon a sender that does not answer is tried again: after one part in [`RETRY_PART`] of the

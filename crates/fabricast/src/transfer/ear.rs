@@ -11,9 +11,10 @@ use super::trouble::Trouble;
 use super::{TICK, check};
 use crate::bootstrap::announce::{Found, Listener, Offer};
 use crate::config::{Accept, Question, RecvOptions};
-use crate::error::{Error, spoken};
+use crate::error::Error;
 use crate::net::random;
 use crate::setting::{FROM, START_TIMEOUT};
+use crate::text::spoken;
 use crate::transport::udp::{self, Interface};
 
 /// How long an address at which a sender was found in vain is let alone: at first, and, as the time

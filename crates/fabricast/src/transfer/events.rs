@@ -243,10 +243,12 @@ pub struct SendFailure {
     pub report: Option<Box<SendReport>>,
 }
 
-impl From<Error> for SendFailure {
-    fn from(error: Error) -> SendFailure {
-        let report = None;
-        SendFailure { error, report }
+impl<E: Into<Error>> From<E> for SendFailure {
+    fn from(error: E) -> SendFailure {
+        SendFailure {
+            error: error.into(),
+            report: None,
+        }
     }
 }
 

@@ -10,11 +10,11 @@ use super::{TICK, check, destination};
 use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard};
 use crate::config::{Offer, RecvOptions};
-use crate::error::{Error, spoken};
+use crate::error::Error;
 use crate::net::{self, Net, random};
 use crate::object::{PartialFile, WINDOW_BYTES};
 use crate::setting::START_TIMEOUT;
-use crate::text::shown;
+use crate::text::{shown, spoken};
 use crate::transport::Transport;
 use crate::waker::Waker;
 

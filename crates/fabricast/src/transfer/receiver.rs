@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tracing::debug;
+
 use super::discovery::Discovery;
 use super::events::{RecvEvent, RecvReport};
 use super::joining::{Joined, join};
@@ -17,6 +19,12 @@ use crate::waker::Waker;
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
+    let tell = &mut |event| {
+        if !matches!(event, RecvEvent::Progress { .. }) {
+            debug!(?event);
+        }
+        tell(event);
+    };
     options.net.check()?;
     destination::check(options)?;
     let deadline = Instant::now() + options.start_timeout;

@@ -17,10 +17,11 @@ use crate::bootstrap::message::{ReceiverStatistics, Start, ToReceiver, ToSender,
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::driver::Driver;
-use crate::error::{Error, spoken};
+use crate::error::Error;
 use crate::net::{self, Clock, Net, random};
 use crate::object::{Challenge, FileObject, FileWriter, HASH, Memory, PartialFile, blocks, room};
 use crate::setting::RECEIVE_TIMEOUT;
+use crate::text::spoken;
 use crate::transport::Transport;
 use crate::waker::Waker;
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tracing::debug;
+
 use super::admission::Admission;
 use super::events::{SendEvent, SendFailure, SendReport};
 use super::plan::open;
@@ -19,6 +21,12 @@ pub fn send(
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, SendFailure> {
+    let tell = &mut |event| {
+        if !matches!(event, SendEvent::Progress { .. }) {
+            debug!(?event);
+        }
+        tell(event);
+    };
     options.net.check()?;
     options.start.check()?;
     let content = SourceFile::open(source)?;

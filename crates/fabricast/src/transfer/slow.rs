@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::receiver_table::{Member, Stage, Wait};
 use crate::config::{SendOptions, Slow};
-use crate::error::spoken;
 use crate::setting::{PATIENCE, SLOW};
+use crate::text::spoken;
 
 /// With [`Slow::Alive`], a slow receiver that is silent for so many times the patience gives up its
 /// seat. So does one that has not joined by then, whatever it sends.

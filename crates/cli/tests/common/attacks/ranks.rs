@@ -4,9 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use fabricast::communicator::{Bootstrap, Context, Options};
+use fabricast::communicator::{Bootstrap, BootstrapError, Context, Options};
 use fabricast::config::NetOptions;
-use fabricast::error::Error;
 use fabricast::object::Memory;
 use fabricast::transport::udp::Interface;
 use serde_json::Value;
@@ -36,7 +35,7 @@ impl<P: Place> Bootstrap for Rank<'_, P> {
     }
 
     /// Before rank 1 learns where rank 0 listens, host 3 has connected there and says nothing.
-    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
         self.cards.lock().unwrap()[self.rank as usize] = mine.to_vec();
         self.all.wait();
         let cards = self.cards.lock().unwrap().clone();

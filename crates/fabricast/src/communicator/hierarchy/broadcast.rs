@@ -260,9 +260,9 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         line.is_none_or(|l| l.hierarchical < BROADCASTS_MAX)
     }
 
-    /// A broadcast; it begins in [`HierarchicalBroadcasts::advance`]. At the root a `copy` frees
-    /// the caller at once: no [`News::Over`] is told of it.
-    pub fn add(&mut self, group: GroupId, route: Route, object: O, copy: bool) -> u32 {
+    /// Adds a broadcast, which [`HierarchicalBroadcasts::advance`] begins. With `copy` the root
+    /// sends a copy: the object comes back at once, and there is no [`News::Over`].
+    pub fn add(&mut self, group: GroupId, route: Route, object: O, copy: bool) -> (u32, Option<O>) {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         let len = object.len();
@@ -270,10 +270,10 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
             true => 1,
             false => segments_of(len),
         };
-        let bytes = match route.input {
-            None if copy => Bytes::Copy(Arc::new(copy_of(&object))),
-            None => Bytes::Shared(Arc::new(object)),
-            Some(_) => Bytes::Cut(cut(object, segments)),
+        let (bytes, back) = match route.input {
+            None if copy => (Bytes::Copy(Arc::new(copy_of(&object))), Some(object)),
+            None => (Bytes::Shared(Arc::new(object)), None),
+            Some(_) => (Bytes::Cut(cut(object, segments)), None),
         };
         let line = self.lines.entry(group).or_default();
         line.hierarchical += 1;
@@ -303,7 +303,7 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         };
         self.all.insert(id, broadcast);
         self.ready.insert(group);
-        id
+        (id, back)
     }
 
     /// A driver reports that an operation is over; whether it is one of these, and of which group.

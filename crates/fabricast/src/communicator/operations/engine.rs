@@ -10,14 +10,13 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fabricast_proto::{
-    Barrier, Command, Event, GroupId, NodeId, OpId, PathState, Refused, Seq, Time,
-};
+use fabricast_proto::{Barrier, Event, GroupId, NodeId, OpId, PathState, Refused, Time};
 
 use super::coalesce::Coalescer;
-use super::group::{EVERYBODY, Group, Leaving};
-use super::operation::{Left, Op};
+use super::group::{EVERYBODY, Leaving};
+use super::operation::{Left, Op, Started};
 use super::statistics::Statistics;
+use crate::communicator::error::Error;
 use crate::communicator::hierarchy::broadcast::{HierarchicalBroadcasts, News, Route};
 use crate::communicator::hierarchy::topology::{GroupTopology, Hosts};
 use crate::communicator::limits::{ADDRESSES, COPIES_MAX};
@@ -25,9 +24,7 @@ use crate::communicator::networks::buffer::BufferView;
 use crate::communicator::networks::{Ended, Network, Networks};
 use crate::communicator::wireup::Setting;
 use crate::driver::Step;
-use crate::error::Error;
 use crate::object::Divisible;
-use crate::transport::Transport;
 use crate::transport::shm::ShmWaiter;
 use crate::transport::udp::{Ready, Sending, Sleeper, Udp, Waker};
 
@@ -162,14 +159,14 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Starts a broadcast; `None`: its caller need not wait.
+    /// Starts a broadcast. At the root a short object is copied, so that its caller need not wait.
     pub fn bcast(
         &mut self,
         now: Time,
         group: GroupId,
         root: NodeId,
         object: O,
-    ) -> Result<Option<Op>, (Refused, O)> {
+    ) -> Result<Started<O>, (Refused, O)> {
         let Some(state) = self.groups.get(&group) else {
             return Err((Refused::NoGroup, object));
         };
@@ -177,12 +174,13 @@ impl<O: Divisible> Engine<O> {
         let sends = root == self.rank;
         let short = !self.networks.far.node().scheme().is_awaited(len);
         let copy = sends && short && self.copied + len <= COPIES_MAX;
-        let op = if state.topology.mixed {
+        let (op, over) = if state.topology.mixed {
             if !self.hierarchical.has_room(group) {
                 return Err((Refused::Busy, object));
             }
             let route = Route::new(&self.hosts, &state.topology, root, self.rank);
-            Op::HierarchicalBroadcast(self.hierarchical.add(group, route, object, copy))
+            let (broadcast, over) = self.hierarchical.add(group, route, object, copy);
+            (Op::HierarchicalBroadcast(broadcast), over)
         } else {
             let network = if state.topology.is_near() {
                 Network::IntraNode
@@ -196,7 +194,10 @@ impl<O: Divisible> Engine<O> {
                 false => self.networks.post((network, root), now, group, part),
             };
             match started {
-                Ok(op) => Op::Single(network, op),
+                Ok(op) => {
+                    let back = copy.then(|| self.networks.take((network, op))).flatten();
+                    (Op::Single(network, op), back.and_then(BufferView::own))
+                }
                 Err((refused, BufferView::Own(object))) => return Err((refused, object)),
                 Err(_) => unreachable!("it is what was given"),
             }
@@ -207,18 +208,14 @@ impl<O: Divisible> Engine<O> {
             false => (&mut s.received, &mut s.received_bytes),
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
-        if copy {
+        if let Some(object) = over {
             self.stream.add(now, len);
-            if let Op::Single(network, op) = op {
-                let lent = self.networks.take((network, op));
-                debug_assert!(lent.is_some() || len == 0, "it was copied");
-            }
             self.passes(op, group, len);
-            return Ok(None);
+            return Ok(Started::Over(object));
         }
         self.stream.broken();
         self.pending.insert(op, group);
-        Ok(Some(op))
+        Ok(Started::UnderWay(op))
     }
 
     /// A copy is on its way.
@@ -293,9 +290,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     fn is_whole(&self) -> Result<(), Error> {
-        let broken =
-            |why: &String| Error::io("the network is used no more", io::Error::other(why.clone()));
-        self.broken.as_ref().map_or(Ok(()), |why| Err(broken(why)))
+        let broken = self.broken.clone();
+        broken.map_or(Ok(()), |why| Err(Error::Broken(why)))
     }
 
     /// Since when something waits to be sent for others to go with it.

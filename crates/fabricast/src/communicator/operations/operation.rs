@@ -11,6 +11,15 @@ pub(crate) enum Op {
     HierarchicalBroadcast(u32),
 }
 
+/// What starting a broadcast has come to.
+#[derive(Debug)]
+pub(crate) enum Started<O> {
+    /// The caller need not wait, and has its object back.
+    Over(O),
+    /// The object comes back when this operation ends.
+    UnderWay(Op),
+}
+
 /// What is still to be done when a caller goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {

@@ -11,8 +11,8 @@ use fabricast_proto::Time;
 use super::shared::Shared;
 use super::state::{BUSY_MAX, TURN};
 use super::waiter::Waiter;
+use crate::communicator::error::Error;
 use crate::communicator::operations::coalesce::WAIT_MAX;
-use crate::error::Error;
 use crate::object::Divisible;
 use crate::transport::udp::Waker;
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::communicator::error::Error;
 use crate::communicator::hierarchy::intra_node::LocalRank;
 use crate::communicator::options::Bootstrap;
-use crate::error::Error;
 
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
@@ -85,12 +85,12 @@ pub(crate) fn agree<T: for<'a> Deserialize<'a>>(
     bootstrap: &mut dyn Bootstrap,
     mine: &Result<impl Serialize, String>,
 ) -> Result<Vec<T>, Error> {
-    let given = bootstrap.allgather(&put(mine))?;
+    let given = bootstrap.allgather(&put(mine));
+    let given = given.map_err(Error::Bootstrap)?;
     let read = (0..).zip(&given).map(|(rank, bytes)| {
         let descriptor: Result<T, String> = serde_json::from_slice(bytes)
             .unwrap_or_else(|_| Err("it speaks another version of Fabricast".into()));
-        descriptor
-            .map_err(|reason| Error::Refused(format!("rank {rank} cannot take part: {reason}")))
+        descriptor.map_err(|reason| Error::CannotTakePart { rank, reason })
     });
     read.collect()
 }
@@ -190,7 +190,10 @@ mod tests {
             fn size(&self) -> u32 {
                 6
             }
-            fn allgather(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+            fn allgather(
+                &mut self,
+                _: &[u8],
+            ) -> Result<Vec<Vec<u8>>, crate::communicator::BootstrapError> {
                 Ok(self.0.clone())
             }
         }

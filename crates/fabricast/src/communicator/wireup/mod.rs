@@ -14,8 +14,8 @@ pub(crate) mod peers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use fabricast_proto::scheme::UnknownScheme;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
+use tracing::info;
 
 use self::descriptor::{EndpointDescriptor, Reached, VERSION, agree, short};
 use self::peers::{Listener, Peers};
@@ -25,10 +25,11 @@ use super::hierarchy::topology::Hosts;
 use super::limits::{ADDRESSES, COPY_MAX};
 use super::networks::Networks;
 use super::options::{Bootstrap, Options};
+use crate::communicator::error::Error;
 use crate::driver::Driver;
-use crate::error::Error;
 use crate::net::{self, Net, random};
 use crate::object::Divisible;
+use crate::setting::{INTERFACE, JOB_SCHEME};
 use crate::transport::Transport;
 use crate::transport::shm::{FdChannel, Shm};
 use crate::transport::udp;
@@ -72,10 +73,7 @@ struct Opened {
 
 /// The scheme of this name, for short objects that somebody waits for.
 fn scheme(name: &str) -> Result<Scheme, Error> {
-    let scheme = name.parse::<Scheme>();
-    let mut scheme = scheme
-        .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?
-        .copied(COPY_MAX);
+    let mut scheme = name.parse::<Scheme>()?.copied(COPY_MAX);
     let detect = &mut scheme.detect;
     detect.reorder_max = REORDER_MAX.max(detect.reorder_min);
     Ok(scheme)
@@ -146,6 +144,14 @@ pub(crate) fn wire_up<O: Divisible>(
         });
     let hosts = Hosts::new(&hosts.collect::<Vec<_>>());
     let unshared = unshared(&descriptors, &reached, rank);
+    info!(
+        rank,
+        size,
+        interface = ?opened.net.inner().device().name,
+        address = %opened.net.inner().local_addr(),
+        ?unshared,
+        "wired up"
+    );
     let near = near.ok().flatten();
     let setting = Setting {
         unshared,
@@ -173,21 +179,23 @@ fn join(
 ) -> Result<(Peers, Result<Option<Shm>, String>), Error> {
     if descriptors.len() != size as usize || descriptors.iter().any(|c| c.version != VERSION) {
         let text = "the processes use different versions of Fabricast";
-        return Err(Error::Refused(text.into()));
+        return Err(Error::Disagreement(text.into()));
     }
     if descriptors
         .iter()
         .any(|c| c.scheme != descriptors[0].scheme)
     {
-        let text = "the processes use different schemes (FABRICAST_SCHEME)";
-        return Err(Error::Refused(text.into()));
+        let text = format!("the processes use different schemes ({JOB_SCHEME})");
+        return Err(Error::Disagreement(text));
     }
     let families =
         |descriptor: &EndpointDescriptor| descriptor.udp.is_ipv4() == descriptors[0].udp.is_ipv4();
     if !descriptors.iter().all(families) {
-        let text = "some processes use IPv4 and others IPv6; choose an interface address that all \
-                    are reached by (FABRICAST_INTERFACE)";
-        return Err(Error::Refused(text.into()));
+        let text = format!(
+            "some processes use IPv4 and others IPv6; choose an interface address that all are \
+             reached by ({INTERFACE})"
+        );
+        return Err(Error::Disagreement(text));
     }
     // Before rank 0 is waited for: the process that makes the memory may have to wait for the
     // others to take it.
@@ -202,7 +210,7 @@ fn join(
     let peers = match (opened.listener.take(), descriptors[0].watch) {
         (Some(listener), _) => listener.accept(session, size)?,
         (None, Some(address)) => Peers::connect(address, session, rank)?,
-        (None, None) => return Err(Error::Refused("rank 0 does not listen".into())),
+        (None, None) => return Err(Error::Disagreement("rank 0 does not listen".into())),
     };
     Ok((peers, near))
 }
@@ -304,7 +312,7 @@ mod tests {
             assert!(scheme.detect.reorder_max <= REORDER_MAX.max(scheme.detect.reorder_min));
             assert_eq!(scheme.copied, COPY_MAX);
         }
-        assert!(matches!(scheme("fast"), Err(Error::Usage(_))));
+        assert!(matches!(scheme("fast"), Err(Error::Scheme(_))));
     }
 
     /// The session stands in every datagram: from it nobody may know what a node asks others with.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::bootstrap::tune;
-use crate::error::Error;
+use crate::communicator::error::Error;
 
 /// All have connected to rank 0 after so long, or the job is given up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -193,13 +193,11 @@ impl Listener {
 
     fn timed_out(&self, lines: &[Line], size: u32, patience: Duration) -> Error {
         let missing = (1..size).find(|&rank| is_missing(rank, lines, size));
-        Error::Timeout(format!(
-            "rank {} has not connected to rank 0 at {} within {} s: is TCP between the hosts \
-             blocked?",
-            missing.unwrap_or(0),
-            self.address,
-            patience.as_secs()
-        ))
+        Error::NotConnected {
+            rank: missing.unwrap_or(0),
+            address: self.address,
+            within: patience,
+        }
     }
 }
 

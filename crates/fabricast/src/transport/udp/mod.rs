@@ -46,6 +46,7 @@ use self::interface::because;
 use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
 use self::stamps::Days;
 use super::{Caps, Claims, Outgoing, Transport};
+use crate::setting::DATAGRAM;
 
 /// Ethernet, IPv4 and UDP headers: what the wire carries beside each datagram, in bytes. (FCS,
 /// preamble and gap not counted; 20 more with IPv6.)
@@ -195,12 +196,12 @@ impl Udp {
             } else if datagram_max < DATAGRAM_MIN {
                 format!(
                     "a datagram of {datagram_max} bytes has no room for the protocol: choose \
-                     {DATAGRAM_MIN} to {fits} (--datagram)"
+                     {DATAGRAM_MIN} to {fits} ({DATAGRAM})"
                 )
             } else {
                 format!(
                     "a datagram of {datagram_max} bytes does not fit interface {name} (MTU {mtu}, \
-                     {family}): choose {DATAGRAM_MIN} to {fits} (--datagram), or raise the MTU on \
+                     {family}): choose {DATAGRAM_MIN} to {fits} ({DATAGRAM}), or raise the MTU on \
                      every host and switch"
                 )
             };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::Family;
+use crate::setting::DATAGRAM;
 
 /// Something that a user may want to know or mend; the transfer goes on without.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +100,7 @@ impl fmt::Display for Notice {
             Notice::TooLarge { to, len } => write!(
                 f,
                 "datagrams of {len} bytes to {to} do not fit the interface or route there and are \
-                 lost (EMSGSIZE); raise the MTU there or choose smaller ones with --datagram"
+                 lost (EMSGSIZE); raise the MTU there or choose smaller ones with {DATAGRAM}"
             ),
             Notice::Blocked { to } => write!(
                 f,

@@ -1,6 +1,11 @@
 //! Barriers: of the processes of a host, of the hosts' leaders, and of both, one within the other.
 
-use super::*;
+use fabricast_proto::{Barrier, Command, GroupId, OpId, Refused, Time};
+
+use super::Engine;
+use crate::communicator::networks::{Ended, Network};
+use crate::communicator::operations::operation::Op;
+use crate::object::Divisible;
 
 impl<O: Divisible> Engine<O> {
     /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their

@@ -1,7 +1,20 @@
 //! A group's life: it is added, left, or given up.
 
+use std::time::Duration;
+
+use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
+use tracing::{info, warn};
+
 use super::barriers::usual;
-use super::*;
+use super::{Engine, State};
+use crate::communicator::error::Error;
+use crate::communicator::hierarchy::topology::GroupTopology;
+use crate::communicator::limits::ADDRESSES;
+use crate::communicator::networks::{Ended, Network};
+use crate::communicator::operations::group::{EVERYBODY, Group, Leaving};
+use crate::communicator::operations::operation::Op;
+use crate::object::Divisible;
+use crate::transport::Transport;
 
 /// After its last barrier a group stays for this long, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
@@ -47,7 +60,7 @@ impl<O: Divisible> Engine<O> {
             true => self.networks.command(Network::InterNode, now, command),
             false => Ok(()),
         }
-        .map_err(|r| Error::Usage(r.to_string()))
+        .map_err(Error::from)
     }
 
     pub fn is_proving(&self) -> bool {
@@ -82,6 +95,9 @@ impl<O: Divisible> Engine<O> {
             .iter()
             .filter_map(|&host| leaders.get(host as usize));
         self.unreached = unreached.copied().collect();
+        if !self.unreached.is_empty() {
+            info!(ranks = ?self.unreached, "multicast does not reach these hosts");
+        }
         if leaders.first() == Some(&self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
@@ -104,7 +120,7 @@ impl<O: Divisible> Engine<O> {
         let told = self
             .networks
             .command(Network::InterNode, Time::ZERO, command);
-        told.map_err(|r| Error::Usage(r.to_string()))
+        told.map_err(Error::from)
     }
 
     /// Adds a group: among its leaders on the network, which join an IP group that they share with
@@ -115,13 +131,10 @@ impl<O: Divisible> Engine<O> {
         members.dedup();
         let known = members.iter().all(|m| self.all.binary_search(m).is_ok());
         if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
-            return Err(Error::Usage(
-                "a group has different processes of its context, this one among them".into(),
-            ));
+            return Err(Error::GroupMembers);
         }
         if group.id == EVERYBODY {
-            let text = format!("{} is no number for a group", EVERYBODY.0);
-            return Err(Error::Usage(text));
+            return Err(Error::GroupNumber(group.id.0));
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
         if topology.is_far() {
@@ -167,7 +180,7 @@ impl<O: Divisible> Engine<O> {
             start: Seq(0),
         };
         let added = self.networks.command(network, Time::ZERO, command);
-        added.map_err(|r| Error::Usage(r.to_string()))
+        added.map_err(Error::from)
     }
 
     /// Which IP group serves these leaders: one those of all hosts, the others whoever comes.
@@ -273,6 +286,7 @@ impl<O: Divisible> Engine<O> {
     /// A process is lost: its groups end, and what was under way in them.
     pub fn give_up(&mut self, now: Time, node: NodeId) {
         if self.gone.insert(node) {
+            warn!(rank = node.0, "rank lost");
             let groups = self
                 .groups
                 .iter()

@@ -458,7 +458,10 @@ fn what_is_wrong_is_said() {
             datagram: Some(small),
             ..v4()
         });
-        assert!(small.contains("452 to 65507 (--datagram)"), "{small}");
+        assert!(
+            small.contains("452 to 65507 (`NetOptions::datagram`)"),
+            "{small}"
+        );
     }
     let least = UdpConfig {
         datagram: Some(452),

@@ -159,7 +159,7 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         let refused = matches!(told[0], Notice::GsoRefused { .. });
         let large = matches!(told[1], Notice::TooLarge { len: 1273, .. });
         let text = told[1].to_string();
-        assert!(text.contains("EMSGSIZE") && text.contains("--datagram"));
+        assert!(text.contains("EMSGSIZE") && text.contains("NetOptions::datagram"));
         assert!(refused && large && told.len() == 2, "{told:?}");
         // A multicast of full size leaves by the interface that was chosen, and is not cut up.
         udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
