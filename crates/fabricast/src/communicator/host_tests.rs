@@ -1,4 +1,4 @@
-//! Processes of which some share a host, as threads.
+//! Processes as threads, of which some share a host.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +9,8 @@ use crate::object::Memory;
 use crate::object::testing::pattern;
 
 const S: usize = SEGMENT as usize;
-/// Two hosts of two, three of two, and uneven ones whose leaders are not the first ranks.
+/// Two hosts of two ranks, three hosts of two, and uneven hosts whose leaders are not the first
+/// ranks.
 const HOSTS: [&[u32]; 4] = [
     &[0, 0, 1, 1],
     &[0, 1, 2, 0, 1, 2],
@@ -39,7 +40,7 @@ fn everybody_broadcasts_to_everybody_and_leaders_alone_use_the_network() {
                 local_ranks > 1,
                 "rank {rank} of {hosts:?}"
             );
-            // Whatever a broadcast is made of, the caller's is one.
+            // The caller's broadcast counts once, whatever operations it is made of.
             assert_eq!(s.sent, lens.len() as u64);
             assert_eq!(s.received, (hosts.len() - 1) as u64 * s.sent);
         }
@@ -112,8 +113,8 @@ fn nobody_leaves_a_barrier_before_the_last_of_all_hosts_has_entered() {
     }
 }
 
-/// Ranks 0 and 2 lead. Rank 2 has had its broadcasts and calls nothing more until its mate has
-/// them, too.
+/// Ranks 0 and 2 lead. Rank 2 receives its broadcasts. It calls nothing more until rank 3, on the
+/// same host, has received them too.
 #[test]
 fn a_leader_that_computes_passes_on_what_it_has_entered() {
     for len in [9, 100_000, 3 * S + 1] {
@@ -137,8 +138,8 @@ fn a_leader_that_computes_passes_on_what_it_has_entered() {
     }
 }
 
-/// Several broadcasts of several roots are started before any is waited for; their order is that of
-/// the calls.
+/// Each rank starts several broadcasts of several roots before it waits for any of them. The order
+/// of the broadcasts is that of the calls.
 #[test]
 fn broadcasts_and_barriers_overlap() {
     let lens = [3, 2 * S, 5, S + 1, 0, 4000];
@@ -198,7 +199,8 @@ fn a_lost_leader_is_named_and_other_groups_go_on() {
     }
 }
 
-/// Receivers of another length than the root's are told so, whichever network it reaches them.
+/// Receivers whose length differs from the root's get an error, by whichever network it reaches
+/// them.
 #[test]
 fn another_length_is_an_error() {
     job_on(HOSTS[0], 0.0, |rank, ranks, options| {
@@ -215,9 +217,9 @@ fn another_length_is_an_error() {
     });
 }
 
-/// One rank alone means another length, whose first segments are like the root's. Each rank in turn
-/// is that rank, also a host's leader that has passed those segments on already: it gets its error,
-/// and the broadcast that was called before is completed.
+/// One rank passes another length, whose first segments equal the root's. Each rank in turn is that
+/// rank, also a host's leader that has passed those segments on already. The rank gets its error,
+/// and the broadcast that was called before completes.
 #[test]
 fn another_length_at_one_rank_ends_the_group_for_all() {
     let (len, other) = (2 * S + 37_000, 2 * S + 37_004);

@@ -1,11 +1,12 @@
 //! Bounds that several rooms of a context keep.
 
-/// A broadcast of at most so many bytes is copied at its root, whose call then returns at once.
+/// Largest broadcast that its root copies, in bytes. The root's call then returns at once.
 pub(crate) const COPY_MAX: u32 = 256 << 10;
 
-/// Bytes of copies that may wait for others to receive them, of a root's and again of what is
-/// passed on; beyond, callers wait themselves.
+/// Largest number of bytes in copies that receivers still lack. A process applies it to the copies
+/// that it makes as root, and separately to copies of the segments that it passes on. Beyond it,
+/// callers wait themselves.
 pub(crate) const COPIES_MAX: u64 = 4 << 20;
 
-/// IP groups that a context uses.
+/// Number of IP multicast groups that a context uses.
 pub(crate) const ADDRESSES: usize = 8;

@@ -1,23 +1,25 @@
-//! What a context is made from: its choices, and what already connects the job's processes.
+//! What a context is made from: its options, and the job's existing connection between its
+//! processes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::config::NetOptions;
 
-/// Choices of a context; every one has a default that works.
+/// Options of a context. Each option has a default that works.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The network.
+    /// Options of the network.
     pub net: NetOptions,
-    /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
+    /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] parses.
     pub scheme: String,
-    /// On which host this process is: those that say the same share its memory, if they can. By
-    /// default the system's name of it, when it started, and its network.
+    /// The name of the host on which this process runs. Processes that give the same name share
+    /// memory, if they can. The default combines the system's node name, its boot identifier and
+    /// the process's network namespace.
     pub host: Option<String>,
-    /// A descriptor that can be read while the runtime above has something to do. A blocked caller
-    /// then calls `meanwhile` at once, and goes on calling it without sleeping until there is no
-    /// more to do. Nothing here reads it.
+    /// A descriptor that is readable while the runtime above has something to do. A blocked caller
+    /// then calls `meanwhile` at once, and calls it again without sleeping until the runtime has no
+    /// more to do. Fabricast never reads the descriptor.
     pub runtime: Option<Arc<OwnedFd>>,
 }
 
@@ -37,10 +39,10 @@ pub type BootstrapError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What already connects the processes of a job: it makes them known to each other.
 pub trait Bootstrap {
-    /// Which of them this is, from 0.
+    /// The rank of this process, from 0.
     fn rank(&self) -> u32;
 
-    /// How many there are.
+    /// The number of processes.
     fn size(&self) -> u32;
 
     /// Gives `mine` to all, and returns what each gave, in the order of their ranks. All give

@@ -14,7 +14,7 @@ use crate::object::Memory;
 use crate::object::testing::pattern;
 use crate::transport::udp::Interface;
 
-/// Threads that give each other what they have.
+/// Threads that exchange what each gives.
 pub(super) struct Ranks {
     rank: u32,
     all: Arc<(Mutex<Vec<Vec<u8>>>, Barrier)>,
@@ -48,7 +48,7 @@ fn options(loss: f64) -> Options {
     }
 }
 
-/// Runs `each` as so many ranks, each on a host of its own, and gives what they return.
+/// Runs `each` as `size` ranks, each on a host of its own, and returns their results.
 fn job<R: Send>(
     size: u32,
     loss: f64,
@@ -58,7 +58,7 @@ fn job<R: Send>(
     job_on(&hosts, loss, each)
 }
 
-/// The same, with rank i on host `hosts[i]`.
+/// Like [`job`], with rank i on host `hosts[i]`.
 pub(super) fn job_on<R: Send>(
     hosts: &[u32],
     loss: f64,
@@ -106,7 +106,7 @@ pub(super) fn bcast(
     Ok(())
 }
 
-/// Everybody broadcasts messages of these lengths to everybody; gives all ranks' statistics.
+/// Each rank broadcasts messages of these lengths to all others. Returns all ranks' statistics.
 pub(super) fn broadcasts(hosts: &[u32], loss: f64, lens: &[usize]) -> Vec<Statistics> {
     let messages: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len)).collect();
     job_on(hosts, loss, |rank, ranks, options| {
@@ -138,7 +138,7 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
         if rank == 0 {
             let mut engine = context.callers.shared.lock();
             let now = context.callers.shared.clock.now();
-            // Now it knows that nothing waits to be received.
+            // After this step the engine knows that nothing waits to be received.
             engine.step(now).unwrap();
             for i in 0..COUNT {
                 let object = Memory::new(vec![i]);
@@ -186,7 +186,7 @@ fn a_context_is_made_when_all_have_answered_a_multicast() {
             statistics
         });
         for (rank, s) in statistics.iter().enumerate() {
-            // One probes all others, a second one it; two hosts have no multicast.
+            // Ranks 0 and 1 probe all others; two hosts have no multicast.
             let probes = if rank < 2 { size as u64 - 1 } else { 2 };
             let least = if size == 2 { 0 } else { probes };
             assert!(s.udp.datagrams_received >= least, "{rank} of {size}: {s:?}");
@@ -195,7 +195,7 @@ fn a_context_is_made_when_all_have_answered_a_multicast() {
     }
 }
 
-/// Its calls return at once, and none of them waits for anything.
+/// The root's calls return at once, and none of them waits for anything.
 #[test]
 fn a_root_that_only_ever_starts_broadcasts_hears_what_others_lack() {
     let heard = job(2, 0.05, |rank, ranks, options| {
@@ -305,7 +305,7 @@ fn whoever_ends_anothers_operation_wakes_it() {
 fn what_a_caller_leaves_of_the_runtimes_work_the_next_one_takes_over() {
     let driven = AtomicBool::new(false);
     job(2, 0.0, |rank, ranks, options| {
-        // Something has come for the runtime, and it never reads it.
+        // Something has arrived for the runtime, which never reads it.
         let (runtime, mut above) = UnixStream::pair().unwrap();
         above.write_all(&[1]).unwrap();
         let options = Options {
@@ -341,7 +341,7 @@ fn who_is_lost_is_named() {
     let errors = job(3, 0.0, |rank, ranks, options| {
         let context = Here::new(options, ranks).unwrap();
         let group = context.group(1, &[0, 1, 2]).unwrap();
-        // There is none with a process that is lost already.
+        // A group with a process that is already lost cannot be made, so all make theirs first.
         ranks.allgather(&[]).unwrap();
         if rank == 2 {
             context.callers.peers.abandon();
@@ -350,7 +350,7 @@ fn who_is_lost_is_named() {
             return String::new();
         }
         let error = bcast(&context, &group, 2, rank, &[0; 9]).unwrap_err();
-        // Nobody waits for it in a group that is made later, and those without it go on.
+        // A later group with the lost rank fails at once, and groups without it continue.
         let again = context.group(2, &[2, 1, 0]).unwrap_err();
         assert_eq!(again.to_string(), error.to_string());
         let left = context.group(3, &[0, 1]).unwrap();
@@ -364,7 +364,7 @@ fn who_is_lost_is_named() {
     }
 }
 
-/// Whoever is told of it has his bytes back: nothing is written to them any more.
+/// A caller that gets the error has its bytes back: nothing writes to them any more.
 #[test]
 fn a_network_that_has_failed_once_is_used_no_more() {
     job(2, 0.0, |rank, ranks, options| {

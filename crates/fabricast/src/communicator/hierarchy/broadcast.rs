@@ -1,16 +1,17 @@
-//! Broadcasts to a group of which some members share a host and others do not: each is composed of
-//! one over the network, among the hosts' leaders, and one over shared memory on each host (P4.9).
+//! Broadcasts to a group of which some members share a host and others do not. Each broadcast is
+//! composed of one over the network, among the hosts' leaders, and one over shared memory on each
+//! host (P4.9).
 //!
 //! ```text
 //!   root ──near──► its host's leader ──far──► other leaders ──near──► their local ranks
 //!        └──near──► its other local ranks
 //! ```
-//! A long one is cut into segments, each a broadcast of its own in either group, so that the
-//! network, the memory and the copies work at the same time. A process receives by one network and
-//! sends by the other (a root by both, if it leads). Segments are posted and sent in the order of
-//! the calls, each as soon as it is here: whoever steps the engine does it, so nothing stops when a
-//! leader computes. What comes last is passed on from a copy, so that the caller need not wait
-//! until its local ranks have it.
+//! A long broadcast is cut into segments, so that the network, the memory and the copies work at
+//! the same time. Each segment is a broadcast of its own in either group. A process receives by one
+//! network and sends by the other (a root that leads sends by both). Segments are posted and sent
+//! in the order of the calls, each as soon as its bytes are here. Any thread that steps the engine
+//! posts and sends them, so nothing stops while a leader computes. A leader passes the last
+//! segments on from copies, so that its caller need not wait until its local ranks have them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,23 +24,24 @@ use crate::communicator::networks::buffer::{BufferView, Segment};
 use crate::communicator::networks::{Ended, Network, Networks};
 use crate::object::{Divisible, Memory, Object};
 
-/// Bytes of a segment. A message that is copied at its root has but one.
+/// Bytes of a segment. A message that its root copies has one segment only.
 pub(crate) const SEGMENT: u64 = 128 << 10;
-/// The first segment is shorter, by how many there are: members that mean different lengths must
-/// not agree on the segments that both have, or nobody would notice (up to 1 GiB of difference).
+/// Shortest first segment, in bytes. The length of the first segment depends on the number of
+/// segments. Otherwise members that pass different lengths would agree on all segments that both
+/// have, and no member would notice. It works for differences of up to 1 GiB.
 const FIRST_MIN: u64 = SEGMENT / 2;
 const FIRST_STEP: u64 = 8;
-/// So many of the last segments are passed on from copies.
+/// Number of segments at the end of a broadcast that a process passes on from copies.
 const TAIL: u32 = 4;
-/// Segments that a group may have under way by each network.
+/// Largest number of segments that a group may have posted, and may be sending by each network.
 const SEGMENTS_MAX: u32 = 64;
-/// Broadcasts of a group that are not over.
+/// Largest number of broadcasts of a group that are not over.
 const BROADCASTS_MAX: u32 = 1024;
 
-/// What one process does in a broadcast.
+/// What one process does in a broadcast: from where it receives, and by which networks it sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
-    /// From where the bytes come; `None` at the root.
+    /// The network and the node from which the bytes come; `None` at the root.
     input: Option<(Network, NodeId)>,
     near: bool,
     far: bool,
@@ -79,33 +81,33 @@ impl Route {
 
 /// What has become of a broadcast.
 pub(crate) enum News<O> {
-    /// Its caller is done. `passes`: so many bytes of copies have still to reach others.
+    /// The caller's part is over. `passes` is the number of bytes in copies that others still lack.
     Over {
         broadcast: u32,
         how: Ended,
         object: Option<O>,
         passes: Option<u64>,
     },
-    /// All to whom it was sent have it, or will not.
+    /// All nodes to which the broadcast was sent have it, or will never get it.
     Gone(u32),
 }
 
-/// All of a context's.
+/// All composed broadcasts of a context.
 pub(crate) struct HierarchicalBroadcasts<O> {
     next: u32,
     all: BTreeMap<u32, HierarchicalBroadcast<O>>,
     lines: BTreeMap<GroupId, Line>,
-    /// Groups that may have something to begin.
+    /// Groups that may have a segment to post or to send.
     ready: BTreeSet<GroupId>,
-    /// Which segment of which broadcast an operation is.
+    /// The broadcast and the segment that an operation carries.
     under_way: BTreeMap<(Network, OpId), (u32, u32)>,
-    /// Those that are over and whose parts a driver still has.
+    /// Operations that are over but whose parts a driver still holds.
     returning: Vec<((Network, OpId), (u32, u32))>,
     copied: u64,
     news: VecDeque<News<O>>,
 }
 
-/// What a group has to begin, in the order of the calls.
+/// The broadcasts that a group has still to begin, in the order of the calls.
 #[derive(Default)]
 struct Line {
     hierarchical: u32,
@@ -122,42 +124,42 @@ struct HierarchicalBroadcast<O> {
     bytes: Bytes<O>,
     posted: u32,
     sent: BTreeMap<Network, u32>,
-    /// Segments that have still to come or to be received, each network counted.
+    /// Segments that this process has still to receive or to send, counted for each network.
     left: u32,
-    /// Operations of drivers.
+    /// Operations that drivers hold.
     out: u32,
-    /// Segments of the caller's object that are not back with all their bytes, and bytes of copies
-    /// of others.
+    /// Segments of the caller's object that are not back with all their bytes.
     lacking: u32,
+    /// Bytes of the copies from which this process passes segments on.
     copied: u64,
-    /// Somebody waits for it.
+    /// A caller waits for the broadcast.
     caller: bool,
-    /// It cannot be completed.
+    /// How the broadcast failed, if it cannot be completed.
     failed: Option<Ended>,
 }
 
-/// Where the bytes are.
+/// Where the bytes of a broadcast are.
 enum Bytes<O> {
-    /// At the root: one object, for both networks.
+    /// At the root: one object for both networks.
     Shared(Arc<O>),
-    /// In a copy, and the caller has its object again.
+    /// At the root: a copy. The caller has its object back.
     Copy(Arc<Memory>),
-    /// In segments.
+    /// At a receiver: the segments of its object.
     Cut(Vec<Piece<O>>),
 }
 
-/// A segment of an object that is received.
+/// A segment of an object that this process receives.
 struct Piece<O> {
-    /// Unless a driver has it.
+    /// The caller's memory for the segment; `None` while a driver holds it.
     object: Option<O>,
-    /// Its bytes have come.
+    /// The segment's bytes have arrived.
     here: bool,
-    /// A copy to be passed on in its place.
+    /// A copy that is passed on instead of the segment.
     copy: Option<Arc<Memory>>,
 }
 
 impl<O: Divisible> HierarchicalBroadcast<O> {
-    /// A segment to be sent, if it is here.
+    /// The view from which a segment is sent, if its bytes are here.
     fn source(&mut self, segment: u32) -> Option<BufferView<O>> {
         let offset = start_of(self.len, segment);
         let len = match segment + 1 == self.segments {
@@ -180,7 +182,7 @@ impl<O: Divisible> HierarchicalBroadcast<O> {
         }
     }
 
-    /// Room for a segment.
+    /// The memory into which a segment is received.
     fn room(&mut self, segment: u32) -> Option<BufferView<O>> {
         match &mut self.bytes {
             Bytes::Cut(pieces) => pieces[segment as usize].object.take().map(BufferView::Own),
@@ -188,15 +190,15 @@ impl<O: Divisible> HierarchicalBroadcast<O> {
         }
     }
 
-    /// A part comes back from where it could not go.
+    /// Takes a part back that a driver refused.
     fn put(&mut self, segment: u32, part: BufferView<O>) {
         if let (Bytes::Cut(pieces), Some(object)) = (&mut self.bytes, part.own()) {
             pieces[segment as usize].object = Some(object);
         }
     }
 
-    /// A segment has come; if it is one of the last it is passed on from a copy, with `room` for
-    /// it.
+    /// Takes a segment that was received. If it is one of the last and this process passes it on,
+    /// it is copied, provided that the copy has at most `room` bytes.
     fn came(&mut self, segment: u32, part: BufferView<O>, room: u64) {
         let passes = self.route.outputs() > 0;
         let last = segment + TAIL >= self.segments;
@@ -206,13 +208,13 @@ impl<O: Divisible> HierarchicalBroadcast<O> {
                 piece.copy = Some(Arc::new(copy_of(&object)));
                 self.copied += object.len();
             }
-            // What is passed on from where it is comes back later.
+            // A segment that is passed on without a copy comes back later.
             self.lacking -= u32::from(!passes || piece.copy.is_some());
             (piece.object, piece.here) = (Some(object), true);
         }
     }
 
-    /// A segment has been passed on.
+    /// Takes a segment back that was passed on.
     fn passed(&mut self, segment: u32, part: BufferView<O>) {
         if let (Bytes::Cut(pieces), Some(object)) = (&mut self.bytes, part.own()) {
             pieces[segment as usize].object = Some(object);
@@ -254,7 +256,7 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         }
     }
 
-    /// Whether the group takes one more.
+    /// Whether the group accepts one more broadcast.
     pub fn has_room(&self, group: GroupId) -> bool {
         let line = self.lines.get(&group);
         line.is_none_or(|l| l.hierarchical < BROADCASTS_MAX)
@@ -306,15 +308,16 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         (id, back)
     }
 
-    /// A driver reports that an operation is over; whether it is one of these, and of which group.
+    /// Takes note that a driver has ended an operation. Returns the operation's group if it belongs
+    /// to a composed broadcast.
     pub fn heed(&mut self, op: (Network, OpId)) -> Option<GroupId> {
         let whose = self.under_way.remove(&op)?;
         self.returning.push((op, whose));
         self.all.get(&whose.0).map(|broadcast| broadcast.group)
     }
 
-    /// Nothing more becomes of a group's broadcasts; their callers are told when drivers have given
-    /// back what is theirs.
+    /// Ends all broadcasts of a group. Their callers learn of it once the drivers have returned the
+    /// callers' memory.
     pub fn end(&mut self, group: GroupId, how: Ended) {
         self.lines.remove(&group);
         self.ready.remove(&group);
@@ -340,20 +343,20 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         over.into_iter().for_each(|id| self.finish(id));
     }
 
-    /// Others mean something else by this operation: its broadcast will not be completed. Says of
-    /// which group it is.
+    /// Takes note that another member calls something else than this operation. Its broadcast will
+    /// not be completed. Returns the broadcast's group.
     pub fn mismatch(&mut self, op: (Network, OpId)) -> Option<GroupId> {
         let broadcast = self.all.get_mut(&self.under_way.get(&op)?.0)?;
         broadcast.failed.get_or_insert(Ended::Mismatch);
         Some(broadcast.group)
     }
 
-    /// What has happened since the last call.
+    /// The next thing that has happened to a broadcast and was not reported yet.
     pub fn news(&mut self) -> Option<News<O>> {
         self.news.pop_front()
     }
 
-    /// Begins what can be begun; says whether there was anything.
+    /// Posts and sends all segments that can be; returns whether there were any.
     pub fn advance(&mut self, now: Time, networks: &mut Networks<O>) -> bool {
         if self.all.is_empty() {
             return false;
@@ -398,7 +401,7 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         begun
     }
 
-    /// Sends the next segments of a group that are here.
+    /// Sends the next segments of a group whose bytes are here.
     fn send(&mut self, now: Time, networks: &mut Networks<O>, group: GroupId) -> bool {
         let mut begun = false;
         for network in Network::BOTH {
@@ -432,15 +435,15 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         begun
     }
 
-    /// A driver has too much to do; with anything else its group is gone, and the end of this one
-    /// follows.
+    /// Takes note that a driver refused an operation. If the driver is busy, the group is tried
+    /// again. Any other refusal means that the group is gone, and the broadcast's end follows.
     fn refused(&mut self, group: GroupId, refused: Refused) {
         if refused == Refused::Busy {
             self.ready.insert(group);
         }
     }
 
-    /// Takes the parts of operations that are over.
+    /// Takes back the parts of operations that are over.
     fn take_back(&mut self, networks: &mut Networks<O>) {
         let mut waiting = std::mem::take(&mut self.returning);
         waiting.retain(|&(op, (id, segment))| {
@@ -522,18 +525,18 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
     }
 }
 
-/// A copy of all of its bytes, which are at hand.
+/// A copy of all bytes of an object that holds them in memory.
 fn copy_of<O: Object>(object: &O) -> Memory {
     Memory::new(object.bytes(0, object.len() as u32).to_vec())
 }
 
-/// Bytes of the first segment of several.
+/// Length of the first of several segments, in bytes.
 fn first_of(len: u64) -> u64 {
     let steps = (SEGMENT - FIRST_MIN) / FIRST_STEP;
     FIRST_MIN + FIRST_STEP * (len.div_ceil(SEGMENT) % steps)
 }
 
-/// Segments of an object that is too long to be copied.
+/// Number of segments of an object that is too long to be copied.
 fn segments_of(len: u64) -> u32 {
     match len <= SEGMENT {
         true => 1,
@@ -541,7 +544,7 @@ fn segments_of(len: u64) -> u32 {
     }
 }
 
-/// Where a segment begins.
+/// Offset at which a segment begins, in bytes.
 fn start_of(len: u64, segment: u32) -> u64 {
     match segment.checked_sub(1) {
         None => 0,

@@ -1,12 +1,12 @@
-//! Which host a process is on.
+//! The identity of the host on which a process runs.
 
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
-/// A number for this host: processes with equal ones may share memory. It is of the system's name
-/// and of when it started, for names are not always different; and of the network namespace, which
-/// wakers do not leave.
+/// A number for this host. Processes with equal numbers may share memory. By default it is a hash
+/// of the system's node name, of its boot identifier, because node names are not always different,
+/// and of the network namespace, because processes reach each other's channels only within one.
 pub(crate) fn host(chosen: Option<&str>) -> u64 {
     let mut told = Vec::new();
     match chosen {
@@ -22,7 +22,7 @@ pub(crate) fn host(chosen: Option<&str>) -> u64 {
     number(&told)
 }
 
-/// A number for these bytes, which others hardly have.
+/// A hash of these bytes, which hardly any other bytes have.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&blake3::hash(bytes).as_bytes()[..8]);

@@ -1,4 +1,4 @@
-//! The memory that a host's processes share: how they come by it, and how it is used.
+//! The memory that a host's processes share: how they obtain it, and how the driver uses it.
 
 use std::time::Duration;
 
@@ -13,27 +13,29 @@ use crate::object::Object;
 use crate::transport::Transport;
 use crate::transport::shm::{FdChannel, Meeting, Shm};
 
-/// Payload of a data packet: enough for its costs not to count, and little enough for a cache.
+/// Payload of a data packet, in bytes: large enough that the cost of a packet does not count, and
+/// small enough for a cache.
 pub(crate) const PAYLOAD: u32 = 16 << 10;
-/// Packets of a stream that may be under way.
+/// Window of a stream, in packets.
 const WINDOW: u32 = 256;
-/// Packets of each stream that are kept for a broadcast that has not been called here yet.
+/// Size of the unexpected-message buffer per stream, in packets.
 const HOLD: u32 = 256;
-/// Nothing is lost but by who falls far behind: nobody is asked soon.
+/// Shortest wait before a tail-loss probe. Shared memory loses packets only of a receiver that
+/// falls far behind, so the sender need not probe soon.
 const TAIL: Duration = Duration::from_millis(2);
 
-/// What a process tells those with which it may share memory.
+/// What a process tells the processes with which it may share memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalRank {
     /// The number of its host.
     pub host: u64,
-    /// The name of its channel there.
+    /// The name of its channel on that host.
     pub waker: u64,
-    /// A number that only these processes know.
+    /// A secret number that only the job's processes know.
     pub key: u64,
 }
 
-/// What this process is to its host's memory.
+/// This process's part in its host's shared memory.
 pub(crate) struct LocalRanks {
     channel: FdChannel,
     wakers: Vec<u64>,
@@ -42,9 +44,9 @@ pub(crate) struct LocalRanks {
 }
 
 impl LocalRanks {
-    /// Of the processes that say that they are on this process's host; `None` if there are no
-    /// others, or this one has no channel. `said` is by rank, and `None` for a process that cannot
-    /// share memory.
+    /// The local ranks of process `rank`: the processes that gave its host. `said` is indexed by
+    /// rank and is `None` for a process that cannot share memory. Returns `None` if no other
+    /// process is on this host, or if this process has no channel.
     pub fn new(
         channel: Option<FdChannel>,
         said: &[Option<LocalRank>],
@@ -62,7 +64,8 @@ impl LocalRanks {
         })
     }
 
-    /// Makes the memory, or takes it. Only the process that makes it is waited for.
+    /// Creates the shared memory, or takes it over. The others wait only for the process that
+    /// creates it.
     pub fn meet(self) -> Result<Shm, String> {
         let meeting = Meeting {
             wakers: &self.wakers,
@@ -77,7 +80,7 @@ impl LocalRanks {
     }
 }
 
-/// What drives it. `local_ranks` are the host's processes, in their order.
+/// The driver of the shared memory. `local_ranks` are the host's processes, in their order.
 pub(crate) fn driver<O: Object>(
     mut shm: Shm,
     rank: NodeId,
@@ -95,7 +98,7 @@ pub(crate) fn driver<O: Object>(
     scheme.repair.nack_delay = Duration::ZERO;
     let config = Config {
         unexpected_max: HOLD,
-        // Memory needs no pace: who is slow closes its window.
+        // Memory needs no pacing: the window of a slow receiver closes.
         rate: Some(u64::MAX),
         ..net::node_config(rank, session, (scheme, WINDOW), PAYLOAD, shm.caps())
     };

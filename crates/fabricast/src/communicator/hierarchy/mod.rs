@@ -2,7 +2,7 @@
 //! composed of one over the network and one over that memory.
 //!
 //! Owns a host's identity, the place of every process, the segments of composed broadcasts, and the
-//! copies from which they are passed on. Imports from networks alone.
+//! copies from which a process passes them on. Imports from networks alone.
 
 pub(crate) mod broadcast;
 pub(crate) mod host;

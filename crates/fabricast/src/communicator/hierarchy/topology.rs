@@ -1,18 +1,18 @@
-//! Which processes share the memory of a host, and what that makes of a group.
+//! Which processes share the memory of a host, and how that shapes a group.
 
 use std::collections::BTreeSet;
 
 use fabricast_proto::NodeId;
 
-/// Where processes are.
+/// The host of each process.
 pub(crate) struct Hosts {
-    /// By rank: the lowest rank with which it shares memory.
+    /// The lowest rank with which a rank shares memory, indexed by rank.
     first: Vec<u32>,
 }
 
 impl Hosts {
-    /// Of processes that say on which host they are, and whether they can reach its memory. One
-    /// that cannot makes its host one without: then each process there is a host of its own.
+    /// From what each process says: its host's number, and whether it can map the host's memory. If
+    /// any process of a host cannot, each process there counts as a host of its own.
     pub fn new(said: &[(u64, bool)]) -> Hosts {
         let first = (0..).zip(said).map(|(rank, &(host, _))| {
             let mut local_ranks = (0..).zip(said).filter(|(_, s)| s.0 == host);
@@ -31,13 +31,13 @@ impl Hosts {
         self.first[a.0 as usize] == self.first[b.0 as usize]
     }
 
-    /// Of sorted members, those with whom one of them shares memory, itself among them.
+    /// Those of the sorted `members` that share memory with `of`, itself among them.
     pub fn local_ranks(&self, of: NodeId, members: &[NodeId]) -> Vec<NodeId> {
         let local_ranks = members.iter().filter(|&&m| self.share(of, m));
         local_ranks.copied().collect()
     }
 
-    /// Of sorted members, the first on each host: its leader.
+    /// The leader of each host: its first process among the sorted `members`.
     pub fn leaders(&self, members: &[NodeId]) -> Vec<NodeId> {
         let mut hosts = BTreeSet::new();
         let first = |m: &NodeId| hosts.insert(self.first[m.0 as usize]);
@@ -48,18 +48,18 @@ impl Hosts {
 /// How a group is served, as one of its members sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupTopology {
-    /// Those who speak to the network, one for each host.
+    /// The members that use the network, one for each host.
     pub leaders: Vec<NodeId>,
-    /// Those of this host.
+    /// The members on this process's host.
     pub local_ranks: Vec<NodeId>,
-    /// Whether some members share memory and others do not: then broadcasts go through two groups.
+    /// Whether some members share memory and others do not. Broadcasts then go through two groups.
     pub mixed: bool,
     /// Whether this process is its host's leader.
     pub leads: bool,
 }
 
 impl GroupTopology {
-    /// Of sorted members, for `me`, who is one of them.
+    /// The topology of the sorted `members`, as seen by `me`, one of them.
     pub fn new(hosts: &Hosts, members: &[NodeId], me: NodeId) -> GroupTopology {
         let (leaders, local_ranks) = (hosts.leaders(members), hosts.local_ranks(me, members));
         GroupTopology {
@@ -75,7 +75,7 @@ impl GroupTopology {
         self.leads && self.leaders.len() > 1
     }
 
-    /// Whether it is in one that shares memory.
+    /// Whether this process is in a group that shares memory.
     pub fn is_near(&self) -> bool {
         self.local_ranks.len() > 1
     }

@@ -1,4 +1,4 @@
-//! What drivers move for a group: a caller's object, or a part of one.
+//! What drivers move for a group: a caller's object, or a part of an object.
 
 use std::sync::Arc;
 
@@ -6,13 +6,14 @@ use fabricast_proto::Outcome;
 
 use crate::object::{Fetch, Memory, Object, Written};
 
-/// See the module. The bytes of a caller's object and of a copy are always at hand.
+/// A caller's object, or a part of an object or of a copy. The bytes of a shared object and of a
+/// copy are always in memory.
 pub(crate) enum BufferView<O> {
-    /// A caller's object, or what was split off one.
+    /// A caller's object, or a part that was split off one.
     Own(O),
-    /// Bytes of an object that is sent to two groups at once, or in segments.
+    /// A part of an object that is sent to two groups at once, or in segments.
     Shared(Arc<O>, Segment),
-    /// Bytes of a copy, likewise.
+    /// A part of a copy that is sent to two groups at once, or in segments.
     Copy(Arc<Memory>, Segment),
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Segment {
 }
 
 impl<O> BufferView<O> {
-    /// The caller's object.
+    /// The caller's object, if the view owns it.
     pub fn own(self) -> Option<O> {
         match self {
             BufferView::Own(object) => Some(object),
@@ -56,7 +57,7 @@ impl<O: Object> Object for BufferView<O> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         match self {
             BufferView::Own(o) => o.write(offset, bytes),
-            // What is sent is never written.
+            // Only objects that are sent are shared or copied, and these are never written.
             BufferView::Shared(..) | BufferView::Copy(..) => Written::Failed,
         }
     }

@@ -1,6 +1,6 @@
-//! The two networks that datagrams take: the one between hosts, and through the memory of this
-//! host. Each has a node of its own, so that neither waits for what the other cannot take, and each
-//! is told how its way behaves.
+//! The two networks that datagrams take: the network between hosts, and the memory of this host.
+//! Each has a node of its own, so that neither waits for what the other cannot take. Each node is
+//! told how its network behaves.
 //!
 //! Owns both drivers. Imports nothing from the other rooms of the communicator.
 
@@ -17,7 +17,7 @@ use crate::object::Object;
 use crate::transport::Transport;
 use crate::transport::shm::Shm;
 
-/// One of the two.
+/// One of the two networks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Network {
     InterNode,
@@ -36,14 +36,15 @@ pub(crate) enum Ended {
     Mismatch,
 }
 
-/// Both, as one process has them.
+/// Both networks, as one process has them.
 pub(crate) struct Networks<O: Object> {
     pub far: Driver<Net, BufferView<O>>,
-    /// None: this process shares memory with no other.
+    /// The driver of the shared memory; `None` if this process shares memory with no other.
     pub near: Option<Driver<Shm, BufferView<O>>>,
 }
 
-/// Does the same with whichever driver is meant. Nobody goes near who has no local ranks.
+/// Evaluates `$do` with the driver of `$network`. A process without local ranks never uses
+/// `IntraNode`.
 macro_rules! on {
     ($networks:expr, $network:expr, $driver:ident => $do:expr) => {
         match ($network, &mut $networks.near) {
@@ -69,7 +70,7 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.command(now, command))
     }
 
-    /// Sends it, copied if it is short.
+    /// Broadcasts `part`; the driver copies it if it is short.
     pub fn bcast(
         &mut self,
         network: Network,
@@ -80,7 +81,8 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.bcast(now, group, part))
     }
 
-    /// Sends it, from where it is; somebody waits until everybody has it, unless it is a copy.
+    /// Broadcasts `part` from where it is. Unless it is a copy, a caller waits until all receivers
+    /// have it.
     pub fn lend(
         &mut self,
         network: Network,
@@ -112,18 +114,18 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.barrier(now, group, by))
     }
 
-    /// The barrier of this host's processes, of which this one keeps the others in until it may
-    /// proceed.
+    /// Enters the barrier of this host's processes, as the one that holds the others in it until
+    /// `Release`.
     pub fn hold(&mut self, now: Time, group: GroupId, by: Barrier) -> Result<OpId, Refused> {
         on!(self, Network::IntraNode, driver => driver.hold(now, group, by))
     }
 
-    /// The part of an operation that is over, once nobody reads it any more.
+    /// The part of an operation that is over, once the driver no longer reads it.
     pub fn take(&mut self, (network, op): (Network, OpId)) -> Option<BufferView<O>> {
         on!(self, network, driver => driver.take(op))
     }
 
-    /// Whether the driver still has it.
+    /// Whether the driver still holds the part of an operation.
     pub fn has(&mut self, (network, op): (Network, OpId)) -> bool {
         on!(self, network, driver => driver.object(op).is_some())
     }
@@ -138,19 +140,19 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.node().is_quiet(now, group))
     }
 
-    /// Receives and sends.
+    /// Receives and sends on both networks.
     pub fn step(&mut self, now: Time) -> io::Result<Step> {
         let near = self.near.as_mut().map(|driver| driver.step(now));
         self.soonest(near, |far| far.step(now))
     }
 
-    /// Whether nothing waits to be received, as far as is known.
+    /// Whether nothing waits to be received, as far as the transports know.
     pub fn is_drained(&self) -> bool {
         let near = self.near.as_ref().is_none_or(|d| d.net().is_drained());
         near && self.far.net().is_drained()
     }
 
-    /// Sends what is to be sent.
+    /// Sends on both networks, without receiving.
     pub fn advance(&mut self, now: Time) -> io::Result<Step> {
         let near = self.near.as_mut().map(|driver| driver.advance(now, false));
         self.soonest(near, |far| far.advance(now, false))

@@ -1,9 +1,9 @@
-//! A root that broadcasts short messages one after the other: several then leave at once, because a
-//! system call and a pass through the network stack cost the same for one datagram as for dozens.
+//! Coalescing of the short broadcasts that a root makes one after the other: several leave at once.
+//! A system call and a pass through the network stack cost the same for one datagram as for dozens.
 //!
-//! The first of them leave at once: somebody may wait for them, and a program that broadcasts a
-//! few parameters does not notice. Only when the calls keep following each other without a pause do
-//! they wait for the next ones, and never longer than [`WAIT_MAX`].
+//! The first broadcasts leave at once: a receiver may wait for them, and a program that broadcasts
+//! a few parameters does not notice coalescing. Only when the calls keep following each other
+//! without a pause do broadcasts wait for the next ones, and never longer than [`WAIT_MAX`].
 
 use std::time::Duration;
 
@@ -11,40 +11,40 @@ use fabricast_proto::Time;
 
 /// Calls with less time than this between them follow each other without a pause.
 const PAUSE: Duration = Duration::from_micros(10);
-/// Calls also follow each other without a pause if the time between them is less than this part of
-/// what the last one took to send, up to [`WAIT_MAX`]. Receivers that are woken may take the core
-/// from the root, which then comes back late.
+/// Calls also follow each other without a pause if the time between them is less than this fraction
+/// of the time that the last send took, up to [`WAIT_MAX`]. A receiver that is woken may take the
+/// core from the root, which then returns late.
 const PAUSE_PART: u32 = 4;
-/// So many of them leave at once before the others wait.
+/// Number of broadcasts without a pause that leave at once, before the next ones wait.
 const STREAK: u32 = 8;
-/// However long it has lasted, two pauses and the next ones leave at once again; one alone is the
-/// scheduler's.
+/// Upper bound of a streak. Three pauses in a row end a streak of any length, and the next
+/// broadcasts leave at once again. A single pause may be the scheduler's doing.
 const STREAK_MAX: u32 = 4 * STREAK;
-/// So many leave together.
+/// Largest number of broadcasts that leave together.
 const TOGETHER: u32 = 64;
-/// So many bytes are enough to leave.
+/// Number of waiting bytes that leave without waiting for more.
 const ENOUGH: u64 = 48 << 10;
-/// None waits longer: a caller that has stopped calling leaves it to the progress thread.
+/// Longest time that a broadcast waits. If its caller calls no more, the progress thread sends it.
 pub(crate) const WAIT_MAX: Duration = Duration::from_micros(100);
 
-/// See the module.
+/// The coalescing of one process's short broadcasts.
 #[derive(Default)]
 pub(crate) struct Coalescer {
-    /// Broadcasts that followed each other.
+    /// Broadcasts that followed each other without a pause.
     streak: u32,
     last: Time,
-    /// When the present one was started.
+    /// When the present call started its broadcast.
     begun: Option<Time>,
-    /// How long the last one that sent took.
+    /// How long the last call that sent took.
     took: Duration,
     waiting: u32,
     bytes: u64,
-    /// Since when some wait.
+    /// Since when broadcasts wait.
     pub since: Option<Time>,
 }
 
 impl Coalescer {
-    /// A short broadcast was started.
+    /// Takes note that a short broadcast of `len` bytes was started.
     pub fn add(&mut self, now: Time, len: u64) {
         let pause = PAUSE.max(self.took / PAUSE_PART).min(WAIT_MAX);
         self.begun = Some(now);
@@ -56,7 +56,7 @@ impl Coalescer {
         self.bytes += len;
     }
 
-    /// The call returns.
+    /// Takes note that the call returns.
     pub fn left(&mut self, now: Time) {
         self.last = now;
         if let Some(begun) = self.begun.take()
@@ -66,12 +66,12 @@ impl Coalescer {
         }
     }
 
-    /// Something else was started.
+    /// Takes note that another operation was started, which ends the streak.
     pub fn broken(&mut self) {
         self.streak = 0;
     }
 
-    /// Whether what was started last waits for others.
+    /// Whether the last broadcast that was started waits for more.
     pub fn gathers(&mut self, now: Time) -> bool {
         let since = self.since.unwrap_or(now);
         let gathers = self.streak > STREAK
@@ -84,7 +84,7 @@ impl Coalescer {
         gathers
     }
 
-    /// Everything that waited has been handed on.
+    /// Takes note that all waiting broadcasts have been handed on.
     pub fn sent(&mut self) {
         (self.waiting, self.bytes, self.since) = (0, 0, None);
     }
@@ -98,8 +98,8 @@ mod tests {
         Time(1000 * n)
     }
 
-    /// Broadcasts of `len` bytes with `pause` microseconds between them, of which those that send
-    /// take `took`: how many left with each that left.
+    /// The number of broadcasts in each send, for `calls` broadcasts of `len` bytes. The calls have
+    /// `pause` microseconds between them, and a call that sends takes `took`.
     fn sends(calls: u64, pause: u64, took: u64, len: u64) -> Vec<u32> {
         let mut stream = Coalescer::default();
         let mut left = Vec::new();
@@ -117,7 +117,7 @@ mod tests {
         left
     }
 
-    /// The same, and sending takes no time.
+    /// Like [`sends`], with sends that take no time.
     fn run(calls: u64, pause: u64, len: u64) -> Vec<u32> {
         sends(calls, pause, 0, len)
     }

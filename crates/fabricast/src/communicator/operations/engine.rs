@@ -1,4 +1,5 @@
-//! What is behind the lock: the driver, what has ended, what is still to be brought to others.
+//! What the lock protects: the drivers, the operations that have ended, and the copies that others
+//! still lack.
 
 mod barriers;
 mod groups;
@@ -28,65 +29,66 @@ use crate::object::Divisible;
 use crate::transport::shm::ShmWaiter;
 use crate::transport::udp::{Ready, Sending, Sleeper, Udp, Waker};
 
-/// A caller that only starts operations looks for what has arrived once in so long.
+/// Longest time for which a caller that only starts operations does not receive.
 const UNHEARD_MAX: Duration = Duration::from_millis(1);
 /// Largest number of passes over both networks in one step.
 const PASSES_MAX: usize = 4;
 
-/// What is known of a group.
+/// What the engine knows of a group.
 struct State {
     members: Vec<NodeId>,
     topology: GroupTopology,
-    /// Copies on their way.
+    /// Copies that others still lack.
     copies: u32,
 }
 
-/// See the module.
+/// All that is behind a context's lock.
 pub(crate) struct Engine<O: Divisible> {
     networks: Networks<O>,
     hierarchical: HierarchicalBroadcasts<O>,
     hosts: Hosts,
     rank: NodeId,
-    /// Payload of a data packet, by each network.
+    /// Payload of a data packet in each network, in bytes.
     payload_size: [u32; 2],
-    /// Everybody, and the addresses that groups share.
+    /// All processes, sorted.
     all: Vec<NodeId>,
+    /// The IP multicast groups that the context's groups share.
     addresses: [SocketAddr; ADDRESSES],
     groups: BTreeMap<GroupId, State>,
-    /// Groups that this process is done with, by each network in which they exist.
+    /// Groups that this process is leaving, for each network in which they exist.
     leaving: BTreeMap<(GroupId, Network), Leaving>,
-    /// Operations under way that somebody waits for.
+    /// Operations under way that a caller waits for.
     pending: BTreeMap<Op, GroupId>,
     ended: BTreeMap<Op, Ended>,
-    /// Objects of composed operations that have ended.
+    /// Objects of composed broadcasts that have ended.
     back: BTreeMap<u32, O>,
-    /// Barriers in which this process keeps its local ranks until the leaders have met: by what,
-    /// and in which group.
+    /// Barriers in which this process, as leader, holds its local ranks until the leaders have met:
+    /// their group, and the algorithm of the leaders' barrier.
     held: BTreeMap<OpId, (GroupId, Barrier)>,
-    /// The leaders' barriers for them.
+    /// The leaders' barriers that belong to held ones.
     meetings: BTreeMap<OpId, GroupId>,
-    /// Copies on their way, which nobody waits for, and their bytes.
+    /// Copies that others still lack and no caller waits for, and their bytes.
     copies: BTreeMap<Op, (GroupId, u64)>,
     copied: u64,
     gone: BTreeSet<NodeId>,
-    /// Groups in which an operation did not match: all are to be told.
+    /// Groups in which an operation did not match, and of which all processes must still be told.
     spoilt: Vec<GroupId>,
-    /// Callers that sleep: what wakes them, and until which operation ends; none: any.
+    /// Callers that sleep: their waker, and the operation whose end wakes them (`None`: any).
     asleep: Vec<(Waker, Option<Op>)>,
     stream: Coalescer,
     wake: Option<Time>,
-    /// When it was last looked for what has arrived.
+    /// When the engine last received.
     stepped_at: Time,
-    /// What was started last has been handed to the drivers, and they have done what there was to
-    /// do.
+    /// The drivers have got the last operation that was started, and have nothing more to do for
+    /// it.
     settled: bool,
     unshared: Option<String>,
     /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// Leaders of hosts that multicast does not reach: first those that this process has
-    /// found, then those on which all processes have agreed.
+    /// Leaders of hosts that multicast does not reach: first those that this process has found,
+    /// then those on which all processes have agreed.
     unreached: BTreeSet<NodeId>,
-    /// Why the network is used no more.
+    /// Why the network is no longer used.
     broken: Option<String>,
     statistics: Statistics,
 }
@@ -134,7 +136,7 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Why no memory is shared with others of this host, if there are any.
+    /// Why this process shares no memory with others of its host, if there are any.
     pub fn unshared(&self) -> Option<&str> {
         self.unshared.as_deref()
     }
@@ -143,15 +145,15 @@ impl<O: Divisible> Engine<O> {
         self.networks.far.net().inner()
     }
 
-    /// What one thread sleeps in until there is something to step for: over the network, and by
-    /// the memory of this host.
+    /// What one thread sleeps in until an arrival, over the network or through this host's memory,
+    /// gives the engine work.
     pub fn sleeper(&mut self) -> io::Result<(Sleeper, Option<ShmWaiter>)> {
         let near = self.networks.near.as_ref().map(|near| near.net().waiter());
         let far = self.networks.far.transport().inner_mut().sleeper()?;
         Ok((far, near))
     }
 
-    /// What a sleep has seen: the next step reads these sockets alone.
+    /// Takes note of what a sleep has seen: the next step reads these sockets only.
     pub fn heed(&mut self, ready: &Ready) {
         self.networks.far.transport().inner_mut().heed(ready);
         if let Some(near) = self.networks.near.as_mut().filter(|_| ready.other) {
@@ -218,7 +220,7 @@ impl<O: Divisible> Engine<O> {
         Ok(Started::UnderWay(op))
     }
 
-    /// A copy is on its way.
+    /// Records a copy that others still lack.
     fn passes(&mut self, op: Op, group: GroupId, len: u64) {
         self.copies.insert(op, (group, len));
         self.copied += len;
@@ -227,7 +229,7 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// It has arrived; false: it was none.
+    /// Takes note that an operation has ended. Returns false if it was no copy.
     fn passed(&mut self, op: Op) -> bool {
         let Some((group, len)) = self.copies.remove(&op) else {
             return false;
@@ -239,7 +241,7 @@ impl<O: Divisible> Engine<O> {
         true
     }
 
-    /// Lets the drivers work; says when they want to again, and what keeps them from sending.
+    /// Receives and sends. Returns when to step again, and what keeps the network from sending.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         self.is_whole()?;
         (self.stepped_at, self.settled) = (now, false);
@@ -248,8 +250,8 @@ impl<O: Divisible> Engine<O> {
         self.stepped(now, step)
     }
 
-    /// The same for who falls asleep if there is nothing to do: not again after something was
-    /// started just now and nothing waits to be received.
+    /// Like [`Engine::step`], for a thread that sleeps if there is nothing to do. It does not step
+    /// if an operation has just been started and nothing waits to be received.
     pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
         match mem::take(&mut self.settled) && self.networks.is_drained() {
             true => Ok((self.wake, self.udp().sending())),
@@ -257,9 +259,9 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// After something was started: the same, but without looking for what has arrived. What
-    /// belongs to it may be here already; and of a stream of short broadcasts several are sent at
-    /// once. But who only ever starts something is to hear, too, what others ask for.
+    /// Sends what a caller has just started, without receiving: what belongs to it may be here
+    /// already. In a stream of short broadcasts, several are sent at once. It receives every
+    /// [`UNHEARD_MAX`], so that a caller that only starts operations still sees NACKs and probes.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
         self.settled = false;
         if now.since(self.stepped_at) >= UNHEARD_MAX {
@@ -277,14 +279,14 @@ impl<O: Divisible> Engine<O> {
         Ok(())
     }
 
-    /// The next datagrams over the network are refused, as if its interface were gone.
+    /// Makes the next datagrams over the network fail, as if its interface were gone.
     #[cfg(test)]
     pub fn fail_send(&mut self) {
         self.networks.far.transport().inner_mut().fail_send();
     }
 
-    /// Callers are told of it, and take back what they have lent: from now on nothing is read or
-    /// written.
+    /// Marks the network as failed. Callers get the error and take their memory back, so from now
+    /// on nothing reads or writes it.
     pub fn breaks(&mut self, why: &dyn Display) {
         self.broken.get_or_insert_with(|| why.to_string());
     }
@@ -294,7 +296,7 @@ impl<O: Divisible> Engine<O> {
         broken.map_or(Ok(()), |why| Err(Error::Broken(why)))
     }
 
-    /// Since when something waits to be sent for others to go with it.
+    /// Since when broadcasts wait to be coalesced.
     pub fn gathering(&self) -> Option<Time> {
         self.stream.since
     }
@@ -322,7 +324,7 @@ impl<O: Divisible> Engine<O> {
                 step.wake = Some(now);
                 break;
             }
-            // More may wait to be received, which only the first step could tell.
+            // Only the first step can tell whether more waits to be received.
             let more = step.wake.filter(|&at| at <= now);
             step = self.networks.advance(now)?;
             step.wake = more.or(step.wake);
@@ -330,7 +332,7 @@ impl<O: Divisible> Engine<O> {
         let mut wake = step.wake;
         if !self.leaving.is_empty() {
             let (soonest, begun) = self.go_on_leaving(now);
-            // What was begun the driver has not sent yet.
+            // The driver has not sent the barrier that was begun.
             let soonest = if begun { Some(now) } else { soonest };
             wake = wake.into_iter().chain(soonest).min();
         }
@@ -338,7 +340,7 @@ impl<O: Divisible> Engine<O> {
         Ok((wake, self.udp().sending()))
     }
 
-    /// Takes what the drivers report; says whether something was begun in answer to it.
+    /// Takes what the drivers report. Returns whether it began something in response.
     fn on_events(&mut self, now: Time) -> bool {
         let mut begun = false;
         while let Some((network, event)) = self.networks.event() {
@@ -408,7 +410,7 @@ impl<O: Divisible> Engine<O> {
                 *leaving = Leaving::Answering(now);
             } else if self.pending.contains_key(&op) {
                 match how {
-                    // Whatever has ended its group meanwhile.
+                    // A complete operation stays complete, even if its group has ended meanwhile.
                     Ended::Complete => _ = self.ended.insert(op, how),
                     _ => _ = self.ended.entry(op).or_insert(how),
                 }
@@ -417,9 +419,9 @@ impl<O: Divisible> Engine<O> {
         begun
     }
 
-    /// An operation will not be completed, for another member means something else by it. Its group
-    /// goes on until all have been told: what was called before is still to come to its end, here
-    /// and at others to whom this process brings it.
+    /// Takes note that an operation will not complete, because another member calls a different
+    /// one. Its group continues until all members have been told: earlier operations must still
+    /// complete, here and at members that receive them from this process.
     fn mismatch(&mut self, network: Network, op: OpId) {
         let single = Op::Single(network, op);
         let group = match self.hierarchical.mismatch((network, op)) {
@@ -441,7 +443,7 @@ impl<O: Divisible> Engine<O> {
         self.spoilt.push(group);
     }
 
-    /// Takes what has become of composed operations.
+    /// Takes what has become of composed broadcasts.
     fn on_hierarchical(&mut self) {
         while let Some(news) = self.hierarchical.news() {
             match news {
@@ -470,7 +472,8 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// From now on its caller sleeps: whoever ends the operation (none: any) for it is to wake it.
+    /// Records that a caller sleeps: the thread that ends the operation `until` (`None`: any) wakes
+    /// it.
     pub fn falls_asleep(&mut self, waker: &Waker, until: Option<Op>) {
         self.asleep.push((waker.clone(), until));
     }
@@ -485,7 +488,7 @@ impl<O: Divisible> Engine<O> {
         hit.for_each(|(waker, _)| waker.wake());
     }
 
-    /// How the operation has ended, and its object; once.
+    /// How the operation has ended, and its object. Each end is returned once.
     pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
         let how = *self.ended.get(&op)?;
         let object = match op {
@@ -493,7 +496,7 @@ impl<O: Divisible> Engine<O> {
             Op::Single(network, single) => {
                 let part = self.networks.take((network, single));
                 if part.is_none() && self.networks.has((network, single)) {
-                    return None; // it is read until the last datagram has gone
+                    return None; // the driver reads it until the last datagram has gone
                 }
                 part.and_then(BufferView::own)
             }
@@ -503,31 +506,31 @@ impl<O: Divisible> Engine<O> {
         Some((how, object))
     }
 
-    /// Whether everybody has what was sent, or passed on.
+    /// Whether all receivers have what this process sent or passed on.
     pub fn is_flushed(&self) -> bool {
         let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
         self.copies.is_empty() && !self.leaving.values().any(waits)
     }
 
-    /// A caller goes: what it leaves behind for when nobody calls.
+    /// Takes note that a caller returns. Returns the work that it leaves behind.
     pub fn left(&mut self, now: Time) -> Left {
         self.stream.left(now);
         let copies = !self.copies.is_empty() || self.stream.since.is_some();
         match self.wake {
             _ if copies => Left::Copies,
             Some(due) => Left::Due(due),
-            // Nothing is planned as long as there is no room for what waits to be sent.
+            // The drivers plan nothing while there is no room for what waits to be sent.
             None if self.udp().sending() != Sending::Idle => Left::Due(now),
             None => Left::Nothing,
         }
     }
 
-    /// The groups in which an operation did not match, since the last call.
+    /// The groups in which an operation did not match since the last call.
     pub fn take_spoilt(&mut self) -> Vec<GroupId> {
         mem::take(&mut self.spoilt)
     }
 
-    /// Whether the group is there and was not given up.
+    /// Whether the group exists and has not ended.
     pub fn has(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
     }

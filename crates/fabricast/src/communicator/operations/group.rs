@@ -2,7 +2,7 @@
 
 use fabricast_proto::{GroupId, NodeId, OpId, Time};
 
-/// An ordered set of processes, as all of them name it.
+/// An ordered set of processes, which all of them name by one number.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(crate) id: GroupId,
@@ -10,23 +10,24 @@ pub struct Group {
 }
 
 impl Group {
-    /// How many processes are in it.
+    /// The number of processes in the group.
     pub fn size(&self) -> u32 {
         self.members.len() as u32
     }
 }
 
-/// Stands for everybody's groups while there are none; no group has this number.
+/// The group of all hosts' leaders on the network, which exists only while multicast is proven. No
+/// other group has this number.
 pub(crate) const EVERYBODY: GroupId = GroupId(u32::MAX);
 
-/// How far the end of a group has come. Others may lack something until all have come to a barrier
-/// in it; then only words of that barrier can be lacking, and who lacks one asks soon.
+/// Stages of a group's end. Members may lack data until all have entered a last barrier. After it,
+/// a member can lack only words of that barrier, and then asks soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leaving {
-    /// What was sent is still to be received.
+    /// Other members still lack what this process has sent.
     Flushing,
-    /// Nothing is; others may not be so far.
+    /// They have all of it. This process has entered the last barrier, and others may not have.
     Meeting(OpId),
-    /// All were so far at this time.
+    /// All members had entered the last barrier at this time. This process still answers them.
     Answering(Time),
 }

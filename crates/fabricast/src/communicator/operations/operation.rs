@@ -1,10 +1,10 @@
-//! What is under way, and what a caller leaves behind.
+//! An operation that is under way, and the work that a caller leaves behind.
 
 use fabricast_proto::{OpId, Time};
 
 use crate::communicator::networks::Network;
 
-/// An operation: one of a driver's, or one that is composed of several.
+/// An operation of one driver, or one that is composed of several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Op {
     Single(Network, OpId),
@@ -20,13 +20,12 @@ pub(crate) enum Started<O> {
     UnderWay(Op),
 }
 
-/// What is still to be done when a caller goes.
+/// The work that a caller leaves behind when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
     Nothing,
-    /// Something, then: as a rule others are to be told what has come, or what is lost is to be
-    /// repeated.
+    /// Work that is due at this time: as a rule feedback, or a retransmission.
     Due(Time),
-    /// Copies that nobody waits for, and that others may ask for at any time.
+    /// Copies that no caller waits for and that receivers may NACK at any time.
     Copies,
 }

@@ -22,20 +22,19 @@ pub struct Statistics {
     pub faults: FaultCounters,
     /// Broadcasts that this process started as root.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the broadcasts in `sent`.
     pub sent_bytes: u64,
     /// Broadcasts that this process received, those under way among them.
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of the broadcasts in `received`.
     pub received_bytes: u64,
     /// Barriers that this process entered.
     pub barriers: u64,
-    /// How often a receiver was found that multicast does not reach, or no more: it is served
-    /// by unicast.
+    /// How often multicast was found not to reach a receiver, or no longer to reach it. Unicast
+    /// then serves the receiver.
     pub unreached: u64,
-    /// 1 if this process was to share memory with others of its host and does not.
+    /// 1 if this process should share memory with others of its host and does not.
     pub unshared: u64,
-    /// Groups that are not over yet, those among them that this process has left and others have
-    /// not.
+    /// Groups that are not over, including those that this process has left and others have not.
     pub groups: u64,
 }

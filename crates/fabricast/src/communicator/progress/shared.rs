@@ -12,23 +12,23 @@ use crate::object::Divisible;
 pub(crate) struct Shared<O: Divisible> {
     pub engine: Mutex<Engine<O>>,
     pub clock: Clock,
-    /// Callers that block.
+    /// Number of callers that block.
     pub inside: AtomicUsize,
     /// When a caller was last inside, in ns of the clock.
     pub called: AtomicU64,
-    /// Set by a caller that leaves something to be sent together with what comes next.
+    /// Set by a caller whose broadcast waits to be coalesced with the next ones.
     pub hurry: AtomicBool,
-    /// The last caller has left copies that others may ask for at any time.
+    /// The last caller left copies behind, which receivers may NACK at any time.
     pub copies: AtomicBool,
-    /// What the progress thread does.
+    /// What the progress thread is doing.
     pub thread: ProgressState,
 }
 
 impl<O: Divisible> Shared<O> {
     pub fn lock(&self) -> MutexGuard<'_, Engine<O>> {
         self.engine.lock().unwrap_or_else(|e| {
-            // A thread that panicked inside has said so. Its caller was told, and has taken back
-            // what it had lent.
+            // A thread panicked while it held the lock, and reported that. Its caller got an error
+            // and took its memory back.
             let mut engine = e.into_inner();
             engine.breaks(&"a thread has panicked in it");
             engine

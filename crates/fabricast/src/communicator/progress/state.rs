@@ -1,4 +1,4 @@
-//! What the progress thread does, as callers see it.
+//! What the progress thread is doing, as callers see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,20 +7,19 @@ use fabricast_proto::Time;
 
 use crate::communicator::operations::operation::Left;
 
-/// Callers do the work while they come and go. When no caller has come for this long, the progress
-/// thread works as soon as it looks. It looks this often while copies are left.
+/// Time without a call after which the progress thread takes over the work from the callers. It is
+/// also the longest time between two looks of the thread while copies are left.
 pub(crate) const TURN: Duration = Duration::from_millis(1);
 /// Longest time between two looks of the thread while callers keep coming and no copies are left.
 /// Acknowledgements and repeated words of a barrier can be late by this.
 pub(crate) const BUSY_MAX: Duration = Duration::from_millis(4);
 
-/// What the thread does, as callers see it: for how long it sleeps, and whether what arrives ends
-/// that.
+/// What the progress thread is doing: how long it sleeps, and whether an arrival ends the sleep.
 #[derive(Default)]
 pub(crate) struct ProgressState(AtomicU64);
 
-/// In a [`ProgressState`] of which the rest is the time at which it looks again, in ns of the
-/// clock. All zeros: it is at work.
+/// Flag of a [`ProgressState`]: an arrival ends the sleep. The other bits are the time at which the
+/// thread looks again, in ns of the clock. If all bits are zero, the thread is at work.
 const HEARS: u64 = 1 << 63;
 const NEVER: u64 = HEARS - 1;
 
@@ -38,8 +37,8 @@ impl ProgressState {
         self.0.store(HEARS | until, Ordering::SeqCst);
     }
 
-    /// Whether a caller that leaves this behind must ring, for the thread would look too late. Only
-    /// the first one must.
+    /// Whether a caller that leaves `left` behind must wake the thread, because the thread would
+    /// look too late. Only the first such caller must.
     pub fn is_late(&self, now: Time, left: Left) -> bool {
         let doing = self.0.load(Ordering::SeqCst);
         let (hears, looks_at) = (doing & HEARS != 0, Time(doing & NEVER));
@@ -47,7 +46,7 @@ impl ProgressState {
             Left::Copies => now + TURN,
             Left::Due(due) if hears => due.max(now) + BUSY_MAX,
             Left::Nothing if hears => return false,
-            // Others may ask for something.
+            // Other nodes may NACK or probe.
             Left::Due(_) | Left::Nothing => now + BUSY_MAX,
         };
         let late = at_last < looks_at;

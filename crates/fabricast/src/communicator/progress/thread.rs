@@ -1,5 +1,5 @@
-//! The thread that does what is to be done while no caller is inside: it answers what others ask
-//! and sends again what they lost, for as long as a root computes.
+//! The progress thread. While no caller is inside, it answers probes and retransmits what receivers
+//! lost, for example while a root computes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ use crate::object::Divisible;
 use crate::transport::udp::Waker;
 
 /// Longest time between two looks of the thread while a caller blocks. Acknowledgements can be late
-/// by this, too.
+/// by this time, too.
 const TURN_MAX: Duration = Duration::from_millis(50);
 
-/// How long the thread rests while callers do the work.
+/// For how long the thread rests while callers do the work.
 struct Turns {
     last: Duration,
-    /// When a caller was last seen to have gone.
+    /// When a caller last left, as the thread has seen it.
     gone: Time,
 }
 
@@ -33,7 +33,7 @@ impl Turns {
         Turns { last, gone }
     }
 
-    /// `None`: none of them is there, one has `called` for the last time long ago, and the thread
+    /// The next rest. `None`: no caller is inside, the last one `called` long ago, and the thread
     /// does the work.
     fn next(&mut self, now: Time, inside: bool, called: Time, copies: bool) -> Option<Duration> {
         if !inside && now.since(called) >= TURN {
@@ -51,7 +51,7 @@ impl Turns {
     }
 }
 
-/// The thread, and how to end it.
+/// The handle of the progress thread, with which its owner wakes and stops it.
 pub(crate) struct Progress {
     thread: Option<JoinHandle<()>>,
     waker: Waker,
@@ -76,7 +76,7 @@ impl Progress {
         })
     }
 
-    /// A caller has left work behind.
+    /// Wakes the thread, because a caller has left work behind.
     pub fn wake(&self) {
         self.waker.wake();
     }
@@ -85,7 +85,7 @@ impl Progress {
         self.over.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // It has said so itself if it panicked.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -109,7 +109,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
         if let Some(mut turn) = turns.next(now, inside, called, copies) {
             shared.thread.rests(now + turn);
             if shared.called.load(Ordering::SeqCst) != called.0 {
-                // Whoever has gone meanwhile has not seen for how long.
+                // A caller that left meanwhile has not seen how long the thread rests.
                 turn = TURN;
             }
             match sleeper.rest(turn) {
@@ -119,7 +119,8 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
             }
             continue;
         }
-        // Until it is known for how long, whoever leaves anything behind must ring.
+        // Until the length of the sleep is known, a caller that leaves work behind must wake the
+        // thread.
         shared.thread.sleeps(None);
         let stepped = {
             let mut engine = shared.lock();
@@ -129,7 +130,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
             engine.step(now)
         };
         let Ok((wake, sending)) = stepped else {
-            // Whoever calls next is told why.
+            // The next caller gets the error.
             return;
         };
         shared.thread.sleeps(wake);
@@ -143,7 +144,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
     }
 }
 
-/// Sends what has waited long enough for more to go with it. False: the network is gone.
+/// Sends what has waited long enough to be coalesced. Returns false if the network has failed.
 fn send_on<O: Divisible>(shared: &Shared<O>) -> bool {
     let mut engine = shared.lock();
     let now = shared.clock.now();

@@ -1,5 +1,5 @@
-//! How a thread waits until something has come, over the network or through the memory of this
-//! host: it looks again and again while its core has nothing else to do, or sleeps.
+//! How a thread waits for an arrival over the network or through this host's memory: it spins while
+//! its core has nothing else to do, and then sleeps.
 
 use std::cell::Cell;
 use std::io;
@@ -11,35 +11,36 @@ use std::time::{Duration, Instant};
 use crate::transport::shm::ShmWaiter;
 use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
 
-/// A look that takes longer than this was not one alone: somebody else has had the core.
+/// A look that takes longer than this included another thread's time on the core.
 const LENT: Duration = Duration::from_micros(3);
-/// One that takes longer than this was with somebody who computes, and will go on to.
+/// A look that takes longer than this included a thread that computes, and will continue to.
 const LENT_MAX: Duration = Duration::from_micros(100);
 
-/// A thread that drives the runtime above stops when the runtime has had nothing to do for so
-/// long and in so many calls. What has come there once is often the first part of more, and a
-/// runtime does not do all of its work in each call: Open MPI does some of it in every eighth.
+/// A thread that drives the runtime above stops when the runtime has had nothing to do for this
+/// time and in [`SERVES_CALLS`] calls. The first arrival is often a part of more. A runtime does
+/// not do all of its work in each call: Open MPI does some of it in every eighth.
 const SERVES: Duration = Duration::from_micros(100);
 const SERVES_CALLS: u32 = 32;
 
-/// After so many waits it is tried again whether the core is free, at the latest.
+/// Largest number of waits after which a thread tries again whether its core is free.
 const SKIPS_MAX: u32 = 7;
 
-/// A wait with such a time-out costs nothing if it ends sooner: the kernel's next tick comes
-/// before, as a rule, and its timer is set for that anyway. For less it sets the timer, and sets it
-/// back: in a virtual machine each takes microseconds.
+/// Shortest time-out of an inexact wait. As a rule the kernel's next tick comes before it, and the
+/// kernel's timer is set for the tick anyway, so a wait that ends sooner costs nothing. For a
+/// shorter time-out the kernel sets the timer and sets it back: in a virtual machine each takes
+/// microseconds.
 const POLL_TIME: Duration = Duration::from_millis(5);
-/// After one of them was in vain so many waits are exact: something is lost, or others are late.
+/// Number of exact waits after an inexact wait was in vain: something is lost, or others are late.
 const EXACT: u32 = 128;
 
-/// Whether what is waited for comes soon, as a rule.
+/// Whether arrivals usually end a wait soon, so that its time-out may be inexact.
 #[derive(Default)]
 struct PollTime {
     exact: Cell<u32>,
 }
 
 impl PollTime {
-    /// The time-out of a wait that is to last `timeout`, or may last longer.
+    /// The time-out of a wait that should last `timeout` and may last longer.
     fn of(&self, timeout: Duration) -> Duration {
         let exact = self.exact.get();
         self.exact.set(exact.saturating_sub(1));
@@ -50,7 +51,7 @@ impl PollTime {
         }
     }
 
-    /// A wait has lasted so long, and nothing has come.
+    /// Takes note that a wait has lasted this long and nothing has arrived.
     fn in_vain(&self, lasted: Duration) {
         if lasted >= POLL_TIME {
             self.exact.set(EXACT);
@@ -58,16 +59,16 @@ impl PollTime {
     }
 }
 
-/// Whether others want the core.
+/// Whether other threads want the core.
 #[derive(Default)]
 struct Contention {
-    /// Waits for which that is taken for granted: now, and when it is next found to be so.
+    /// Number of waits that assume so: `skips` now, `patience` when the core is next found wanted.
     skips: Cell<u32>,
     patience: Cell<u32>,
 }
 
 impl Contention {
-    /// Whether this wait takes it for granted.
+    /// Whether this wait assumes that other threads want the core, and does not spin.
     fn skips(&self) -> bool {
         let left = self.skips.get();
         self.skips.set(left.saturating_sub(1));
@@ -88,9 +89,9 @@ impl Contention {
 /// What has ended a wait.
 #[derive(Default)]
 pub(crate) struct Woken {
-    /// Which sockets have something, if it was asked for.
+    /// The sockets that have something to read, if the sleep has looked for them.
     pub ready: Option<Ready>,
-    /// Something has come, over the network or by memory.
+    /// Something has arrived over the network or through memory.
     pub news: bool,
     /// The runtime above has something to do.
     pub runtime: bool,
@@ -119,16 +120,16 @@ impl Woken {
 pub(crate) struct Wait {
     pub sending: Sending,
     pub timeout: Duration,
-    /// Nothing is due by then, and what is due afterwards may be some milliseconds late: it may
-    /// last as long as a poll.
+    /// Nothing is due before `timeout`, and what is due after it may be some milliseconds late. The
+    /// wait may then last as long as [`POLL_TIME`].
     pub eased: bool,
-    /// For so long it looks again and again before it falls asleep.
+    /// How long the thread spins before it sleeps.
     pub spin: Duration,
-    /// So often others may take the core for a moment meanwhile.
+    /// How often other threads may take the core for a moment while the thread spins.
     pub lends: u32,
 }
 
-/// One thread's.
+/// What one thread waits with.
 pub(crate) struct Waiter {
     far: Sleeper,
     near: Option<ShmWaiter>,
@@ -150,8 +151,8 @@ impl Waiter {
         })
     }
 
-    /// Sleeps until there is something to look at, sending may go on, the waker was rung, or
-    /// `timeout` has passed. If something has come by memory it does not sleep.
+    /// Sleeps until there is something to look at, sending may continue, the waker was rung, or
+    /// `timeout` has passed. Does not sleep if something has arrived through memory.
     pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Woken> {
         let _asleep = match self.near.as_ref().map(ShmWaiter::begin) {
             Some(None) => return Ok(Woken::by_memory()),
@@ -160,9 +161,10 @@ impl Waiter {
         self.far.sleep(sending, timeout).map(Woken::by_sockets)
     }
 
-    /// Likewise, but first it looks again and again: to be woken takes longer than most answers. It
-    /// does so only as long as nobody else wants its core, to whom it is offered each time; where
-    /// it is taken more often than it is lent, or for longer, the next waits do not even try.
+    /// Like [`Waiter::sleep`], but spins first: to be woken takes longer than most answers. The
+    /// thread offers its core to others at each look, and spins only while no other thread wants
+    /// the core. If others take the core more than `lends` times, or for long, the next waits do
+    /// not spin.
     pub fn watch(&self, wait: Wait) -> io::Result<Woken> {
         let Wait {
             sending,
@@ -206,11 +208,11 @@ impl Waiter {
         Ok(woken)
     }
 
-    /// Drives the runtime above without sleeping, until it has had nothing to do for a while,
-    /// `timeout` has passed, or there is something else to look at. Only in the first case the
-    /// answer says that the runtime has no more to do. The core is offered to others after each
-    /// call, unless the call took so long that the runtime has offered the core itself or has had
-    /// work. To offer it twice doubles the time until this thread looks again.
+    /// Drives the runtime above without sleeping, until the runtime has had nothing to do for a
+    /// while, `timeout` has passed, or there is something else to look at. Only in the first case
+    /// the result says that the runtime has no more to do. The thread offers its core to others
+    /// after each call, unless the call took so long that the runtime has offered the core itself
+    /// or has had work. A second offer would double the time until this thread looks again.
     pub fn serve(&self, timeout: Duration, meanwhile: &mut dyn FnMut()) -> io::Result<Woken> {
         let began = Instant::now();
         let (mut before, mut last, mut calls) = (began, began, 0);
@@ -240,18 +242,18 @@ impl Waiter {
         Ok(woken)
     }
 
-    /// From now on, a wait also ends when this descriptor of the runtime above can be read.
+    /// From now on, a wait also ends when this descriptor of the runtime above is readable.
     pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.far.heed_runtime(descriptor)
     }
 
-    /// Sleeps until the waker was rung, or `timeout` has passed, whatever comes. Says whether it
-    /// was.
+    /// Sleeps until the waker was rung or `timeout` has passed, whatever arrives. Returns whether
+    /// the waker was rung.
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         self.far.rest(timeout)
     }
 
-    /// Whether others share this host's memory.
+    /// Whether other processes share this host's memory.
     pub fn has_local_ranks(&self) -> bool {
         self.near.is_some()
     }

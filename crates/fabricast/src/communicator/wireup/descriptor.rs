@@ -1,4 +1,4 @@
-//! Endpoint descriptors: what each process gives to all in a round.
+//! Endpoint descriptors: what each process gives to all others in a round of the wire-up.
 
 use std::net::SocketAddr;
 
@@ -10,33 +10,34 @@ use crate::communicator::options::Bootstrap;
 
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
-/// What the descriptors' format and the protocol are called; all must say the same.
+/// Version of the descriptor format and of the protocol. All processes must have the same.
 pub(crate) const VERSION: u32 = 3;
-/// Bytes of a reason, as it is written on a descriptor.
+/// Largest length of a reason, in bytes of its JSON form.
 const REASON: usize = 400;
 
-/// What a process says of itself.
+/// What a process says of itself in the first round.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct EndpointDescriptor {
     pub version: u32,
-    /// Of rank 0 it counts.
+    /// A random number of the process. The job uses that of rank 0.
     pub session: u64,
-    /// Where datagrams for it go.
+    /// The address to which datagrams for this process go.
     pub udp: SocketAddr,
-    /// Where rank 0 listens.
+    /// The TCP address at which rank 0 listens; `None` for all others.
     pub watch: Option<SocketAddr>,
     /// Largest datagram that its interface takes, in bytes.
     pub datagram: u32,
-    /// On which host it is, and the name of its channel there; `None`: it cannot share memory.
+    /// The number of the process's host, and the name of its channel there; `None`: it cannot share
+    /// memory.
     pub host: Option<(u64, u64)>,
-    /// A number that only these processes know.
+    /// A secret number that only the job's processes know.
     pub key: u64,
-    /// Of the scheme's name: all must have the same.
+    /// A hash of the scheme's name. All processes must have the same.
     pub scheme: u64,
 }
 
 impl EndpointDescriptor {
-    /// What the process tells those with which it may share memory; `None`: it cannot.
+    /// What the process tells those with which it may share memory; `None`: it cannot share memory.
     pub fn local_rank(&self) -> Option<LocalRank> {
         let (host, waker) = self.host?;
         let key = self.key;
@@ -44,25 +45,25 @@ impl EndpointDescriptor {
     }
 }
 
-/// What a process says of itself when it has tried to reach the others.
+/// What a process says in the second round, after it has tried to reach the others.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct Reached {
-    /// The memory of its host, or why not.
+    /// Whether the process has reached its host's memory, or why not.
     pub near: Result<(), String>,
 }
 
-/// What a process that has probed the others says. Hosts are numbered in the order of their
-/// leaders.
+/// What a process that has probed the others says in the third round. Hosts are numbered in the
+/// order of their leaders.
 #[derive(Serialize, Deserialize, Debug)]
 struct Tried {
-    /// Its own host.
+    /// The number of the process's own host.
     pub host: u32,
-    /// Those that its multicasts do not reach, in runs: the first, and how many.
+    /// The hosts that its multicasts do not reach, as runs of a first number and a count.
     pub unreached: Vec<(u32, u32)>,
 }
 
-/// So many runs fit a descriptor. Of hosts in further runs each root finds out by itself that its
-/// multicasts do not reach them, as it does of hosts that are cut off in the midst of a job.
+/// Largest number of runs, which fit in a descriptor. Each root finds out by itself about hosts in
+/// further runs, as it does about hosts that are cut off during a job.
 const RUNS_MAX: usize = 16;
 
 fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
@@ -72,7 +73,7 @@ fn put(given: &Result<impl Serialize, String>) -> Vec<u8> {
     bytes
 }
 
-/// As much of a reason as fits a descriptor.
+/// The longest prefix of a reason that fits in a descriptor.
 pub(crate) fn short(reason: &str) -> &str {
     let fits = |text: &str| serde_json::to_string(text).is_ok_and(|t| t.len() <= REASON);
     let ends = (0..=REASON.min(reason.len())).rev();
@@ -80,7 +81,7 @@ pub(crate) fn short(reason: &str) -> &str {
     cut.find(|text| fits(text)).unwrap_or_default()
 }
 
-/// What all gave; an error names the first who could not.
+/// What all processes gave, by rank. An error names the first process that reported one.
 pub(crate) fn agree<T: for<'a> Deserialize<'a>>(
     bootstrap: &mut dyn Bootstrap,
     mine: &Result<impl Serialize, String>,
@@ -95,9 +96,10 @@ pub(crate) fn agree<T: for<'a> Deserialize<'a>>(
     read.collect()
 }
 
-/// Tells all that this process has come so far, or why not; an error names the first that has not.
-/// A process that has probed the others gives its own host and, sorted, the hosts that its
-/// multicasts do not reach. All get the hosts that no prober on another host reaches.
+/// The third round: each process tells all others whether it is ready, or why not. A process that
+/// has probed the others gives its own host and, sorted, the hosts that its multicasts do not
+/// reach. Returns the hosts that no prober on another host reaches. An error names the first
+/// process that is not ready.
 pub(crate) fn agree_on_unreached(
     bootstrap: &mut dyn Bootstrap,
     mine: Result<Option<(u32, Vec<u32>)>, &Error>,
@@ -123,7 +125,7 @@ pub(crate) fn agree_on_unreached(
     Ok(unreached.collect())
 }
 
-/// Sorted numbers as runs, as many as fit a descriptor.
+/// Sorted numbers as runs, as many as fit in a descriptor.
 fn runs(hosts: &[u32]) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &host in hosts {
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(agreed(Some(&[4]), Some(&[4])), [4]);
         let blocked = agreed(Some(&[1, 2, 3, 4, 5]), Some(&[0, 2, 3, 4, 5]));
         assert_eq!(blocked, [0, 1, 2, 3, 4, 5]);
-        // The first one's way out may be the trouble. Of the second host nobody else knows.
+        // The first prober's own link may be at fault. No other process knows of the second host.
         assert_eq!(agreed(Some(&[1, 2, 3, 4, 5]), Some(&[3])), [1, 3]);
         assert_eq!(agreed(Some(&[3]), None), [3]);
         assert!(agreed(None, None).is_empty());

@@ -1,12 +1,14 @@
 //! How the processes of a job come to know each other: each gives a descriptor to all.
 //!
-//! There are three rounds. In the first each says where it is; in the second whether it has reached
-//! the process that watches all, and the memory that it shares with those on its host; in the third
-//! those that have probed the others say whom their multicasts do not reach. A process in trouble
-//! tells all in the round in which the trouble arises, so that either all go on or none.
+//! There are three rounds. In the first, each process says where it is. In the second, each says
+//! whether it has reached rank 0, which watches all processes, and the memory that it shares with
+//! its local ranks. In the third, the processes that have probed the others say which hosts their
+//! multicasts do not reach. A process in trouble tells all others in the round in which the trouble
+//! arises, so that either all continue or none.
 //!
 //! Owns the endpoint descriptors (`descriptor`), what a process opens before it knows the others,
-//! and the connections that tell who is lost (`peers`). Imports from networks and hierarchy.
+//! and the connections that tell which process is lost (`peers`). Imports from networks and
+//! hierarchy.
 
 pub(crate) mod descriptor;
 pub(crate) mod peers;
@@ -34,27 +36,27 @@ use crate::transport::Transport;
 use crate::transport::shm::{FdChannel, Shm};
 use crate::transport::udp;
 
-/// Packets of a stream that may be under way. Thousands of groups have streams of their own, so it
-/// is less than a file has.
+/// Window of a stream, in packets. It is smaller than that of a file transfer, because each of
+/// thousands of groups has streams of its own.
 const WINDOW: u32 = 2048;
-/// Packets of each stream that are kept for broadcasts that have not been called here yet. (With
-/// more, a root runs so far ahead that what it sends falls out of the processors' caches before it
-/// is read: with 2048, 8 KB took twice as long.)
+/// Size of the unexpected-message buffer per stream, in packets. With more, a root runs so far
+/// ahead that what it sends falls out of the processors' caches before the receivers read it: with
+/// 2048, 8 KB took twice as long.
 const HOLD: u32 = 512;
-/// A packet is not waited for any longer before it counts as lost: what is sent again for nothing
-/// costs less than a program that stands still.
+/// Upper bound of the reordering threshold. A needless retransmission costs less than a program
+/// that stands still.
 const REORDER_MAX: Duration = Duration::from_millis(2);
 
-/// What wire-up gives to the engine.
+/// What the wire-up gives to the engine.
 pub(crate) struct Setting<O: Divisible> {
     pub networks: Networks<O>,
     pub hosts: Hosts,
     pub rank: NodeId,
     pub size: u32,
-    /// Payload of a data packet over the network, and through shared memory.
+    /// Payload of a data packet over the network, and through shared memory, in bytes.
     pub payload_size: [u32; 2],
     pub addresses: [SocketAddr; ADDRESSES],
-    /// Why no memory is shared with others of this host, if there are any.
+    /// Why this process shares no memory with others of its host, if there are any.
     pub unshared: Option<String>,
 }
 
@@ -63,7 +65,7 @@ struct Opened {
     net: Net,
     listener: Option<Listener>,
     session: u64,
-    /// Where this node's secret numbers begin.
+    /// Seed of the secret numbers that this node generates.
     seed: u64,
     key: u64,
     host: u64,
@@ -71,7 +73,7 @@ struct Opened {
     scheme: Scheme,
 }
 
-/// The scheme of this name, for short objects that somebody waits for.
+/// The scheme of this name, adapted to short objects that a caller waits for.
 fn scheme(name: &str) -> Result<Scheme, Error> {
     let mut scheme = name.parse::<Scheme>()?.copied(COPY_MAX);
     let detect = &mut scheme.detect;
@@ -97,7 +99,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         seed: random()?,
         key: random()?,
         host: host::host(options.host.as_deref()),
-        // Who has none shares no memory.
+        // A process without a channel shares no memory.
         channel: FdChannel::hang(random()?).ok(),
         scheme,
     })
@@ -171,7 +173,8 @@ fn unshared(descriptors: &[EndpointDescriptor], reached: &[Reached], rank: u32) 
     })
 }
 
-/// Reaches the process that watches all, and the memory of this host if others are on it.
+/// Connects to rank 0, which watches all processes, and obtains the memory of this host if other
+/// processes are on it.
 fn join(
     opened: &mut Opened,
     descriptors: &[EndpointDescriptor],
@@ -197,8 +200,8 @@ fn join(
         );
         return Err(Error::Disagreement(text));
     }
-    // Before rank 0 is waited for: the process that makes the memory may have to wait for the
-    // others to take it.
+    // This comes before the wait for rank 0: the process that creates the memory may have to wait
+    // until the others take it.
     let said: Vec<_> = descriptors
         .iter()
         .map(EndpointDescriptor::local_rank)
@@ -215,7 +218,7 @@ fn join(
     Ok((peers, near))
 }
 
-/// What the engine begins with, but for why no memory is shared.
+/// What the engine begins with, except that `unshared` is `None`.
 fn setting<O: Divisible>(
     opened: Opened,
     descriptors: &[EndpointDescriptor],
@@ -234,7 +237,7 @@ fn setting<O: Divisible>(
         net.peer(NodeId(peer), descriptor.udp);
     }
     if !hears_itself(&hosts, descriptors, rank) {
-        // Else it costs time, no more.
+        // If this fails, it costs time only.
         let _ = net.inner().set_loopback(false);
     }
     let datagram = descriptors.iter().map(|c| c.datagram).min().unwrap_or(0);
@@ -266,8 +269,9 @@ fn setting<O: Divisible>(
     }
 }
 
-/// Whether somebody on this host, or at this address, who shares no memory with this process is to
-/// hear its multicasts. Else on this host it would be alone in hearing them.
+/// Whether multicast loopback is needed: a process on this host, or at this address, shares no
+/// memory with this process and must receive its multicasts. Otherwise this process would be the
+/// only one on this host to receive them.
 fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) -> bool {
     let own = &descriptors[rank as usize];
     let host = |descriptor: &EndpointDescriptor| descriptor.host.map(|(host, _)| host);
@@ -281,10 +285,11 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
     others.next().is_some()
 }
 
-/// The IP groups of a job: at random in the range of local scope, at a random port.
+/// The IP multicast groups of a job: random addresses in the range of local scope, at a random
+/// port.
 fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
     let [a, b, c, d, e, f, ..] = session.to_be_bytes();
-    // Below the range from which systems take the ports of outgoing connections.
+    // The port lies below the range from which systems take the ports of outgoing connections.
     let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
     std::array::from_fn(|i| {
         let last = (b & !(ADDRESSES as u8 - 1)) | i as u8;
@@ -315,7 +320,8 @@ mod tests {
         assert!(matches!(scheme("fast"), Err(Error::Scheme(_))));
     }
 
-    /// The session stands in every datagram: from it nobody may know what a node asks others with.
+    /// The session stands in every datagram. No one must be able to derive from it the numbers with
+    /// which a node probes others.
     #[test]
     fn what_a_node_asks_with_does_not_follow_from_the_session() {
         let options = Options {
@@ -346,7 +352,7 @@ mod tests {
         let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);
         let all = [0, 1, 2, 3, 4].map(|rank| hears_itself(&hosts, &descriptors, rank));
         assert_eq!(all, [false, false, false, true, true]);
-        // Another address of the same host; and of one that has no name.
+        // The process is at another address of the same host; then on a host that has no name.
         descriptors[4].udp = ([10, 0, 0, 4], 1).into();
         assert!(hears_itself(&hosts, &descriptors, 3));
         descriptors[4].host = None;

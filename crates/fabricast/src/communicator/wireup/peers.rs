@@ -1,9 +1,9 @@
-//! Who is still there. Every process keeps one TCP connection to rank 0, which tells all when one
-//! is lost.
+//! The failure detector: which processes are still there. Every process keeps one TCP connection to
+//! rank 0, which tells all others when a process is lost.
 //!
-//! A connection that closes without a farewell is a process that was killed; one whose peer's
-//! kernel does not answer is a host or a link that is gone. A process that is stopped or computes
-//! for an hour is not lost: its kernel answers for it.
+//! If a connection closes without a farewell, its process was killed. If the peer's kernel does not
+//! answer, its host or its link is gone. A process that is stopped or computes for an hour is not
+//! lost: its kernel answers for it.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -21,42 +21,43 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 
-/// All have connected to rank 0 after so long, or the job is given up.
+/// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
-/// A connection at rank 0's port has so long to say which rank it is.
+/// Time within which a connection at rank 0's port must say which rank it is.
 const HELLO: Duration = Duration::from_secs(2);
-/// Connections that have not said so, beyond those that missing ranks may have: the oldest is
-/// closed when there are more. Each connection is read as soon as it is accepted, so a rank's is
-/// hardly ever among them.
+/// Largest number of pending connections, in addition to one for each missing rank. When there are
+/// more, rank 0 closes the oldest. Rank 0 reads each connection as soon as it accepts it, so a
+/// rank's connection is hardly ever the oldest.
 const PENDING_MAX: usize = 64;
-/// A host that answers nothing for so long is gone. A job must end within 10 s of that; its ranks
-/// need some time after it.
+/// Time after which a host that answers nothing counts as gone. A job must end within 10 s of the
+/// host's last answer, and its ranks need some time after the detection.
 const UNREACHABLE: Duration = Duration::from_secs(6);
 
-/// A group in which an operation did not match ends this long after that is known here, at whoever
-/// noticed it, too: what was called before may still be under way, here or at those who have it
-/// from here, and comes to its end.
+/// Time from when a process learns that an operation did not match until it ends the operation's
+/// group. The process that noticed the mismatch waits, too. Earlier operations may still be under
+/// way, here or at processes that receive from this one, and complete meanwhile.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Session and rank: the first bytes on a connection.
+/// Bytes of the greeting on a connection: the session and the rank.
 const HELLO_LEN: usize = 12;
-/// A word on a connection: what, and of whom.
+/// Bytes of a word on a connection: its kind, and the rank or group that it is about.
 const WORD_LEN: usize = 5;
 const BYE: u8 = b'B';
 const LOST: u8 = b'L';
-/// The word names a group instead of a process.
+/// Kind of a word that names a group instead of a process.
 const ENDED: u8 = b'E';
-/// A peer that ends more groups than this talks nonsense.
+/// Largest number of groups that a peer may end. A peer that ends more talks nonsense.
 const ENDED_MAX: u32 = 1 << 16;
 
-/// Who is lost, and how that was noticed.
+/// Which processes are lost, and how that was noticed.
 #[derive(Default)]
 struct Record {
     any: AtomicBool,
     all: Mutex<Vec<(u32, String)>>,
-    /// Groups whose members did not call the same operation, since when that is known, and whether
-    /// there are any that the caller has not been told of.
+    /// Groups whose members did not call the same operation, with the time at which this process
+    /// learned of it.
     ended: Mutex<BTreeMap<u32, Instant>>,
+    /// There are groups in `ended` that the caller was not told of.
     any_ended: AtomicBool,
     #[cfg(test)]
     killed: AtomicBool,
@@ -79,7 +80,7 @@ impl Record {
         self.ended.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Says whether that was not known yet.
+    /// Records that a group has ended; returns whether that was new.
     fn end(&self, group: u32) -> bool {
         let is_new = match self.ended().entry(group) {
             Entry::Vacant(new) => {
@@ -95,17 +96,17 @@ impl Record {
     }
 }
 
-/// Rank 0's port, until all have come.
+/// Rank 0's port, until all ranks have connected.
 pub(crate) struct Listener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// This process's end of the watch.
+/// This process's end of the failure detector.
 pub(crate) struct Peers {
     record: Arc<Record>,
-    /// All connections, those that are over too: while this lives their descriptors are nothing
-    /// else.
+    /// All connections, closed ones too: while this value lives, nothing else gets their descriptor
+    /// numbers.
     streams: Vec<Arc<TcpStream>>,
     waker: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -115,10 +116,10 @@ pub(crate) struct Peers {
 struct Line {
     rank: u32,
     stream: Arc<TcpStream>,
-    /// The word that is coming, and how much of it is here.
+    /// The word that is arriving; `len` bytes of it are here.
     word: [u8; WORD_LEN],
     len: usize,
-    /// How many groups it has ended.
+    /// Number of groups that the peer has ended.
     ended: u32,
 }
 
@@ -137,13 +138,13 @@ impl Listener {
         self.address
     }
 
-    /// Waits for all others. Reads all greetings together, so that a silent connection delays
-    /// nobody.
+    /// Waits for all other ranks. It reads all greetings together, so that a silent connection
+    /// delays no other.
     pub fn accept(self, session: u64, size: u32) -> Result<Peers, Error> {
         Peers::watch(self.greet(session, size, JOIN)?)
     }
 
-    /// The lines to all other ranks, if they all connect within `patience`.
+    /// The connections to all other ranks, if all connect within `patience`.
     fn greet(&self, session: u64, size: u32, patience: Duration) -> Result<Vec<Line>, Error> {
         let deadline = Instant::now() + patience;
         let mut lines: Vec<Line> = Vec::new();
@@ -181,10 +182,10 @@ impl Listener {
                     set.extend(silent.map(|s| PollFd::new(&s.stream, PollFlags::IN)));
                     let _ = poll(&mut set, timeout.as_ref());
                 }
-                // The connection was given up before it was accepted.
+                // The peer gave the connection up before it was accepted.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A descriptor of one that is pending may be what is lacking.
+                // The lack may be of descriptors, which a pending connection holds.
                 Err(_) if pending.pop_front().is_some() => {}
                 Err(e) => return Err(Error::io(format!("listening at {}", self.address), e)),
             }
@@ -209,10 +210,10 @@ struct PendingConnection {
     until: Instant,
 }
 
-/// What has come of the first bytes of a pending connection.
+/// What has arrived of the greeting on a pending connection.
 enum Greeting {
     Incomplete,
-    /// It is not of this job, or is closed.
+    /// The connection is not of this job, or is closed.
     Wrong,
     Rank(u32),
 }
@@ -228,7 +229,7 @@ impl PendingConnection {
         })
     }
 
-    /// Reads what has come, but nothing beyond the greeting.
+    /// Reads what has arrived, but nothing beyond the greeting.
     fn hear(&mut self, session: u64) -> Greeting {
         while self.len < HELLO_LEN {
             match (&self.stream).read(&mut self.said[self.len..]) {
@@ -247,7 +248,7 @@ impl PendingConnection {
     }
 }
 
-/// Whether this is the number of a rank that has no line yet.
+/// Whether `rank` is the number of a rank that has no connection yet.
 fn is_missing(rank: u32, lines: &[Line], size: u32) -> bool {
     (1..size).contains(&rank) && lines.iter().all(|line| line.rank != rank)
 }
@@ -298,7 +299,7 @@ impl Peers {
         })
     }
 
-    /// Whether anybody is lost. Cheap.
+    /// Whether any process is lost. Cheap.
     pub fn any_lost(&self) -> bool {
         self.record.any.load(Ordering::Acquire)
     }
@@ -311,11 +312,11 @@ impl Peers {
         self.record.all().first().cloned()
     }
 
-    /// The members of a group did not call the same operation: tells all processes, by rank 0,
-    /// that nothing more becomes of the group.
+    /// Tells all processes, by way of rank 0, that the members of a group did not call the same
+    /// operation and that the group ends.
     pub fn end(&self, group: u32) {
         if self.record.end(group) {
-            // Five bytes go as a whole. A peer that takes no more is noticed by the thread.
+            // Five bytes are written as a whole. The thread notices a peer that accepts no more.
             let word = word(ENDED, group);
             for stream in &self.streams {
                 let _ = (&**stream).write_all(&word);
@@ -328,7 +329,7 @@ impl Peers {
         self.record.any_ended.load(Ordering::Acquire)
     }
 
-    /// All groups that have ended, a while after another process has said so.
+    /// All groups that have ended and of which this process has known for [`GRACE`].
     pub fn all_ended(&self) -> Vec<u32> {
         let ended = self.record.ended();
         let is_over = |known: &(&u32, &Instant)| known.1.elapsed() >= GRACE;
@@ -338,45 +339,45 @@ impl Peers {
         over
     }
 
-    /// Whether the group was ended, which this process may not have yet.
+    /// Whether the group has ended. This process need not have the group yet.
     pub fn has_ended(&self, group: u32) -> bool {
         self.record.ended().contains_key(&group)
     }
 
-    /// The connections.
+    /// The connections, closed ones too.
     pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.streams.iter().map(|s| s.as_fd())
     }
 
-    /// Ends as a killed process does: without a farewell.
+    /// Makes the process end without a farewell, as a killed process does.
     #[cfg(test)]
     pub fn abandon(&self) {
         self.record.killed.store(true, Ordering::Release);
     }
 
-    /// Says farewell and ends the watch.
+    /// Says farewell and stops the thread.
     pub fn close(&mut self) {
         let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It has said so itself if it panicked.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread that watches the connections.
 struct Watch {
     lines: Vec<Line>,
     record: Arc<Record>,
 }
 
-/// What has come on a line.
+/// What has arrived on a connection.
 enum Said {
     Nothing,
     Bye,
     Lost(u32),
     Ended(u32),
-    /// It is closed, and why.
+    /// The connection is closed, for this reason.
     Closed(String),
 }
 
@@ -428,7 +429,8 @@ impl Watch {
         }
     }
 
-    /// Says something on all lines. Who does not take it is noticed when its line closes.
+    /// Writes a word to all connections. A peer that does not take it is noticed when its
+    /// connection closes.
     fn tell(&mut self, what: u8, whom: u32) {
         let word = word(what, whom);
         for line in &self.lines {
@@ -454,7 +456,7 @@ impl Line {
         }
     }
 
-    /// Reads what has come of one word.
+    /// Reads what has arrived of one word.
     fn hear(&mut self) -> Said {
         match (&*self.stream).read(&mut self.word[self.len..]) {
             Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
@@ -467,7 +469,8 @@ impl Line {
                 let [what, whom @ ..] = self.word;
                 match what {
                     BYE => Said::Bye,
-                    // Rank 0 alone has lines to all, and knows who is lost.
+                    // Only rank 0 has connections to all, so only rank 0 knows which process is
+                    // lost.
                     LOST if self.rank == 0 => Said::Lost(u32::from_be_bytes(whom)),
                     ENDED if self.ended < ENDED_MAX => {
                         self.ended += 1;
@@ -498,7 +501,7 @@ mod tests {
         Listener::open(Ipv4Addr::LOCALHOST.into()).unwrap()
     }
 
-    /// Connections that say nothing, another session, or a byte now and then, are in the backlog
+    /// Connections that send nothing, another session, or a byte now and then are in the backlog
     /// before the ranks are, and more come all the time.
     #[test]
     fn silent_connections_delay_no_rank() {
@@ -516,14 +519,14 @@ mod tests {
         let later: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
         let began = Instant::now();
         let mut all = listener.accept(SESSION, 3).unwrap();
-        // One after the other they took two seconds each.
+        // Read one after the other, each silent connection would take two seconds.
         assert!(began.elapsed() < JOIN / 2);
         assert_eq!(all.connections().count(), 2);
         all.close();
         drop((silent, other, nobody, ranks, later));
     }
 
-    /// Connections that say nothing take few descriptors: beyond so many the oldest is closed.
+    /// Silent connections take few descriptors: beyond [`PENDING_MAX`], the oldest is closed.
     #[test]
     fn the_oldest_of_many_silent_connections_is_closed() {
         let listener = listener();
@@ -541,7 +544,7 @@ mod tests {
             };
             silent.iter().filter(is_closed).count()
         };
-        // Before any of them has been waited for so long that it is closed for that.
+        // Until then, no connection is closed because its time is over.
         let until = Instant::now() + HELLO / 2;
         while closed() < count - PENDING_MAX - 1 && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -552,7 +555,7 @@ mod tests {
         drop(rank);
     }
 
-    /// A rank by hand, and rank 0's watch.
+    /// Ranks whose bytes the test writes itself, and rank 0's failure detector.
     fn by_hand(size: u32) -> (Vec<TcpStream>, Peers) {
         let listener = listener();
         let ranks = (1..size).map(|rank| {
@@ -565,7 +568,7 @@ mod tests {
         (ranks, listener.accept(SESSION, size).unwrap())
     }
 
-    /// Who is lost, once somebody is.
+    /// The lost ranks, once there are any.
     fn lost(peers: &Peers) -> Vec<u32> {
         let until = Instant::now() + JOIN;
         while !peers.any_lost() {
@@ -579,7 +582,7 @@ mod tests {
     fn a_rank_that_is_lost_in_the_midst_of_a_word_is_noticed() {
         let (mut ranks, mut peers) = by_hand(2);
         ranks[0].write_all(&word(ENDED, 7)[..3]).unwrap();
-        // It has read the half word.
+        // Whether the thread has read all that was written.
         let is_read = |stream: &TcpStream| {
             let peeked = stream.peek(&mut [0]);
             peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
@@ -594,7 +597,8 @@ mod tests {
             assert!(Instant::now() < until, "the rest of the word is not read");
             thread::sleep(Duration::from_millis(1));
         }
-        // All are told of the group. What nobody has read would be a reset at the end.
+        // Rank 0 tells all ranks of the group. Bytes that no rank has read would turn the close
+        // into a reset.
         ranks[0].read_exact(&mut [0; WORD_LEN]).unwrap();
         ranks[0].write_all(&[BYE]).unwrap();
         drop(ranks);

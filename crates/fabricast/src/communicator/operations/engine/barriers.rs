@@ -1,4 +1,4 @@
-//! Barriers: of the processes of a host, of the hosts' leaders, and of both, one within the other.
+//! Barriers: of a host's processes, of the hosts' leaders, and of both, one within the other.
 
 use fabricast_proto::{Barrier, Command, GroupId, OpId, Refused, Time};
 
@@ -8,8 +8,8 @@ use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 
 impl<O: Divisible> Engine<O> {
-    /// Starts a barrier of all members. Where several hosts are concerned, the leaders keep their
-    /// local ranks in theirs until they have met themselves.
+    /// Starts a barrier of all members. If the group has several hosts, each leader holds its local
+    /// ranks in their barrier until the leaders have met.
     pub fn barrier(
         &mut self,
         now: Time,
@@ -29,7 +29,7 @@ impl<O: Divisible> Engine<O> {
             (true, false) => {
                 let near = match leaders {
                     1 => by.unwrap_or(usual(local_ranks)),
-                    // As the leader holds it.
+                    // The leader holds them with the same barrier.
                     _ => release(local_ranks),
                 };
                 Op::Single(
@@ -48,7 +48,8 @@ impl<O: Divisible> Engine<O> {
         Ok(op)
     }
 
-    /// All of this host have entered a barrier that goes beyond it: now the leaders meet.
+    /// Takes note that all local ranks have entered a barrier of several hosts: this leader now
+    /// meets the others. Returns false if `op` is no such barrier.
     pub(super) fn gathered(&mut self, now: Time, op: OpId) -> bool {
         let Some((group, by)) = self.held.remove(&op) else {
             return false;
@@ -60,7 +61,7 @@ impl<O: Divisible> Engine<O> {
         true
     }
 
-    /// The leaders have met: those of this host may go.
+    /// Takes note that the leaders have met, and releases the local ranks.
     pub(super) fn met(&mut self, now: Time, group: GroupId, how: Ended) -> bool {
         match how {
             Ended::Complete => {
@@ -75,7 +76,7 @@ impl<O: Divisible> Engine<O> {
     }
 }
 
-/// The barrier of a group of so many, unless another is asked for: two tell each other at once.
+/// The default barrier of a group with this many members. Two members tell each other at once.
 pub(super) fn usual(members: usize) -> Barrier {
     match members {
         0..=2 => Barrier::Dissemination { ways: 1 },
@@ -83,7 +84,7 @@ pub(super) fn usual(members: usize) -> Barrier {
     }
 }
 
-/// Rank 0 releases all the others; with few, it hears each itself.
+/// A barrier in which rank 0 releases all others. With few members, rank 0 hears each itself.
 fn release(members: usize) -> Barrier {
     let fanout = match members {
         0..=32 => members as u16,

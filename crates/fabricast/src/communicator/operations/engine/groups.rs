@@ -16,20 +16,20 @@ use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 use crate::transport::Transport;
 
-/// After its last barrier a group stays for this long, to answer members that lost a word.
+/// How long a group stays after its last barrier, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
-/// A group to which a member still owes an answer stays for longer, but at most for this long.
+/// How long a group stays at most after its last barrier, while a member still owes it an answer.
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
-/// Whom multicast reaches answers the first probe after the switch has heard of its join. After
-/// this long, and at least 20 probes (80 with up to 16 members), the others are asked by unicast,
-/// for as long again.
+/// How long a process probes by multicast, and then as long again by unicast. A host that multicast
+/// reaches answers the first probe after the switch has learned of its join. The process sends at
+/// least 20 probes (80 with up to 16 members) before it probes the silent hosts by unicast.
 const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
-    /// Joins the IP group of everybody's groups. The kernel tells the switches of it some
-    /// milliseconds later, and what is multicast meanwhile is lost and has to be asked for: so this
-    /// is done before there is any group.
+    /// Joins the IP group that serves the leaders of all hosts. The kernel tells the switches of
+    /// the join some milliseconds later. Until then multicasts are lost and must be NACKed, so the
+    /// process joins before there is any group.
     pub fn listen(&mut self) -> Result<(), Error> {
         let topology = GroupTopology::new(&self.hosts, &self.all, self.rank);
         if self.all.len() == 1 || !topology.is_far() {
@@ -40,12 +40,12 @@ impl<O: Divisible> Engine<O> {
         joined.map_err(|e| Error::io(format!("joining {address}"), e))
     }
 
-    /// Begins to prove that multicast reaches all hosts: nobody returns from making a context
-    /// before the switches forward it, or have been given time to. One process probes all others;
-    /// its own join is proven by a second one.
+    /// Begins to prove that multicast reaches all hosts, so that the context is ready only once the
+    /// switches forward it, or have had time to. Two leaders probe all others: the second one also
+    /// proves the join of the first.
     pub fn prove(&mut self, now: Time) -> Result<(), Error> {
         let topology = GroupTopology::new(&self.hosts, &self.all, self.rank);
-        // Between two hosts there is no multicast.
+        // Two hosts use no multicast.
         if !topology.is_far() || topology.leaders.len() == 2 {
             return Ok(());
         }
@@ -73,8 +73,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// What this process has found out about multicast, if it has probed the others: the number of
-    /// its own host, and of those that its multicasts do not reach. Hosts are numbered in the order
-    /// of their leaders.
+    /// its own host, and the numbers of the hosts that its multicasts do not reach. Hosts are
+    /// numbered in the order of their leaders.
     pub fn tried(&self) -> Option<(u32, Vec<u32>)> {
         let leaders = self.hosts.leaders(&self.all);
         if self.proving || !self.probes(&leaders) {
@@ -85,8 +85,8 @@ impl<O: Divisible> Engine<O> {
         Some((number(&self.rank)?, unreached.collect()))
     }
 
-    /// Nobody probes any more. All processes have agreed that multicast does not reach the hosts of
-    /// these numbers: groups serve them by unicast from the start. This process stays in the IP
+    /// Ends the probing. All processes have agreed that multicast does not reach the hosts with
+    /// these numbers, so groups serve them by unicast from the start. This process stays in the IP
     /// group.
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
@@ -101,14 +101,14 @@ impl<O: Divisible> Engine<O> {
         if leaders.first() == Some(&self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
-        // There is none in a context of one or two hosts.
+        // The group does not exist in a context of one or two hosts.
         let _ = self
             .networks
             .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
     }
 
-    /// Adds a group on the network. A host that multicast does not reach in everybody's group it
-    /// does not reach here either, whichever of its processes is the leader.
+    /// Adds a group on the network. If multicast does not reach a host in [`EVERYBODY`], it does
+    /// not reach the host here either, whichever of the host's processes leads.
     fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Network::InterNode, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
@@ -123,8 +123,8 @@ impl<O: Divisible> Engine<O> {
         told.map_err(Error::from)
     }
 
-    /// Adds a group: among its leaders on the network, which join an IP group that they share with
-    /// others, and among those of this host.
+    /// Adds a group: on the network among its leaders, which join an IP group that they share with
+    /// other groups, and in memory among the members on this host.
     pub fn add(&mut self, group: &Group) -> Result<(), Error> {
         let mut members = group.members.clone();
         members.sort_unstable();
@@ -145,7 +145,7 @@ impl<O: Divisible> Engine<O> {
             self.add_far(group.id, &topology.leaders)?;
         }
         if topology.is_near() {
-            // Which of the host's processes each is.
+            // The place of each local rank among all of this host's processes.
             let here = self.hosts.local_ranks(self.rank, &self.all);
             let places = topology
                 .local_ranks
@@ -183,12 +183,13 @@ impl<O: Divisible> Engine<O> {
         added.map_err(Error::from)
     }
 
-    /// Which IP group serves these leaders: one those of all hosts, the others whoever comes.
+    /// Index of the IP group that serves these leaders: 0 for the leaders of all hosts, another
+    /// index for any other set.
     fn address(&self, members: &[NodeId]) -> usize {
         if members == self.hosts.leaders(&self.all) {
             return 0;
         }
-        // Any function that all members compute alike, and that tells sets apart.
+        // Any function serves that all members compute alike and that distinguishes sets.
         let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
         let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
         1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
@@ -201,7 +202,7 @@ impl<O: Divisible> Engine<O> {
         }
         for network in networks {
             self.leaving.insert((group, network), Leaving::Flushing);
-            // Whoever steps next begins with it, and nobody may call again.
+            // The next step begins with it, and must come soon: perhaps no caller comes again.
             self.wake = Some(now);
         }
     }
@@ -218,8 +219,8 @@ impl<O: Divisible> Engine<O> {
         near.into_iter().chain(far).collect()
     }
 
-    /// Brings the groups that this process leaves further; says when to look again, and whether a
-    /// barrier was begun.
+    /// Continues the end of the groups that this process leaves. Returns when to look again, and
+    /// whether a barrier was begun.
     pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut soonest: Option<Time> = None;
         let mut begun = false;
@@ -273,7 +274,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Removes a group from one of the networks.
     fn remove_from(&mut self, network: Network, now: Time, group: GroupId) {
-        // It may be gone already.
+        // The group may be gone already.
         let _ = self
             .networks
             .command(network, now, Command::GroupRemove(group));
@@ -283,7 +284,7 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// A process is lost: its groups end, and what was under way in them.
+    /// Ends all groups of a lost process, and what is under way in them.
     pub fn give_up(&mut self, now: Time, node: NodeId) {
         if self.gone.insert(node) {
             warn!(rank = node.0, "rank lost");
@@ -305,7 +306,7 @@ impl<O: Divisible> Engine<O> {
         self.groups.remove(&group);
         self.held.retain(|_, (g, _)| *g != group);
         self.meetings.retain(|_, g| *g != group);
-        // These have first to come back from the drivers.
+        // Composed broadcasts must first come back from the drivers.
         self.hierarchical.end(group, Ended::Failed);
         let hit = self.pending.iter().filter(|(_, g)| **g == group);
         for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
