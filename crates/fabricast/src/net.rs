@@ -1,4 +1,4 @@
-//! Opening the network and setting up a node, alike for everything that drives one.
+//! Opens the network and configures a node, alike for everything that drives one.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use crate::transport::link::Link;
 use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
 use crate::transport::{Caps, Transport};
 
-/// UDP, what is lost on purpose in tests, and the link of the demo. A datagram that is lost on
+/// UDP, faults injected for tests, and the emulated link of the demo. A datagram that is dropped on
 /// purpose has used the link.
 pub(crate) type Net = Link<Fault<Udp>>;
 
-/// The only clock of what drives a node.
+/// The only clock of whatever drives a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock(pub Instant);
 
@@ -37,7 +37,7 @@ pub(crate) fn open(
     let config = UdpConfig {
         interface: match &options.interface {
             Interface::Auto => Interface::Address(near),
-            // Of an interface's addresses, the one that the others know us by.
+            // Of the interface's addresses, the one by which the other nodes know this one.
             Interface::Name(name) if has(name, near) => Interface::Address(near),
             chosen => chosen.clone(),
         },
@@ -70,7 +70,7 @@ fn has(name: &str, address: std::net::IpAddr) -> bool {
     named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
-/// A node of this session over a transport that can do so much.
+/// The configuration of a node of this session, over a transport with these capabilities.
 pub(crate) fn node_config(
     node: NodeId,
     session: u64,
@@ -84,8 +84,8 @@ pub(crate) fn node_config(
         session: Session(session),
         scheme,
         unexpected_max: 0,
-        // The kernel charges a packet for its whole buffer, up to twice its length, and
-        // for its descriptor.
+        // The kernel charges a packet for its whole buffer, up to twice its length, and for its
+        // descriptor.
         backlog: (caps.receive_buffer / (2 * payload_size as usize + 512)).max(16) as u32,
         rate: None,
         patience: Duration::from_secs(10),

@@ -1,5 +1,5 @@
-//! The 1:P and P:1 ping-pong of P2 section 2.1 (P2.5), over any transport: a node sends one byte to
-//! each of P others, all at once, and each answers at once with the same.
+//! The 1:P and P:1 ping-pong of P2 section 2.1 (P2.5), over any transport. One node sends one byte
+//! to each of P others, all at once, and each answers at once with the same byte.
 //!
 //! It shows what a network costs below everything that the protocol does: how much less a message
 //! costs when several leave together.
@@ -12,33 +12,33 @@ use fabricast_proto::{Dest, NodeId};
 use crate::net::Clock;
 use crate::transport::{Outgoing, Transport};
 
-/// The node that asks. Those that answer are 1 and upwards.
+/// The node that sends first. The nodes that answer are 1 and upwards.
 pub const ASKER: NodeId = NodeId(0);
 
-/// Round trips that are not counted: the first ones find caches cold and neighbours unknown.
+/// Number of first round trips that are not counted: caches are cold and neighbours unknown.
 const WARM: u32 = 10;
-/// A round trip that has not ended after so long has lost something and is made again.
+/// Time after which an unfinished round trip has lost a datagram and is made again.
 const LOST: Duration = Duration::from_millis(100);
-/// So many in a row are lost only if somebody is not there.
+/// Number of lost round trips in a row that means that a node is not there.
 const LOST_MAX: u32 = 30;
 
-/// Round trips to a number of others, of all of them together.
+/// Round trips to several other nodes. A round trip ends when all of them have answered.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RoundTrips {
-    /// The others.
+    /// Number of other nodes.
     pub peers: u32,
-    /// The shortest.
+    /// The shortest round trip.
     pub min: Duration,
-    /// The mean of all.
+    /// The mean of all round trips.
     pub mean: Duration,
-    /// The mean of what sending to all took the asker.
+    /// The mean time that the asker took to send to all others.
     pub sending: Duration,
-    /// Round trips that were made again, for something was lost.
+    /// Number of round trips that were made again, because a datagram was lost.
     pub lost: u32,
 }
 
-/// Makes `count` round trips, one after the other, to the nodes 1 to `peers`, which the transport
-/// knows.
+/// Makes `count` round trips, one after the other, to the nodes 1 to `peers`. The transport must
+/// know these nodes.
 pub fn ask<T: Transport>(net: &mut T, peers: u32, count: u32) -> io::Result<RoundTrips> {
     let clock = Clock(Instant::now());
     let mut found = RoundTrips {
@@ -75,8 +75,8 @@ pub fn ask<T: Transport>(net: &mut T, peers: u32, count: u32) -> io::Result<Roun
     Ok(found)
 }
 
-/// How long sending took, and all of it; `None`: something was lost. `mark` tells it from those
-/// before.
+/// Makes one round trip. Returns the time that sending took and the time of all of it; `None`: a
+/// datagram was lost. `mark` distinguishes the round trip from those before.
 fn round_trip<T: Transport>(
     net: &mut T,
     clock: Clock,
@@ -105,7 +105,7 @@ fn round_trip<T: Transport>(
     }
 }
 
-/// Answers what [`ASKER`] asks, for as long as `go_on` says so; that is looked at several times a
+/// Answers the datagrams of [`ASKER`] while `go_on` returns true. It is called several times a
 /// second.
 pub fn answer<T: Transport>(net: &mut T, go_on: &dyn Fn() -> bool) -> io::Result<()> {
     let clock = Clock(Instant::now());

@@ -1,19 +1,19 @@
-//! Wakes whoever waits in the transport, from any other thread.
+//! Wakes a thread that waits in the transport, from any other thread.
 
 use std::sync::{Arc, OnceLock};
 
-/// Rung by threads that have something for the protocol thread. Until [`Waker::connect`] has said
-/// what to wake it is silent, so that threads may start before the transport is open.
+/// Other threads use it when they have something for the protocol thread. It does nothing until
+/// [`Waker::connect`] has set what it wakes, so threads may start before the transport is open.
 #[derive(Clone, Default)]
 pub struct Waker(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
 
 impl Waker {
-    /// A silent waker.
+    /// A waker that is not connected and does nothing.
     pub fn new() -> Waker {
         Waker::default()
     }
 
-    /// From now on [`Waker::wake`] does this. Only the first call counts.
+    /// Sets what [`Waker::wake`] does from now on. Only the first call counts.
     pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(wake));
     }

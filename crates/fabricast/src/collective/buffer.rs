@@ -1,20 +1,20 @@
-//! Where the bytes of a collective are: what makes objects of them for the driver to move.
+//! Where the bytes of a collective are: what turns them into objects that the driver moves.
 
 use super::step::{Part, Peer};
 use crate::object::{Memory, Object};
 
-/// The messages of one rank, numbered from 0, whole or on their way.
+/// The messages of one rank, numbered from 0, complete or in transit.
 pub trait Buffer {
-    /// What the driver moves.
+    /// The object that the driver moves.
     type Object: Object;
 
-    /// A part that is here, to be sent to `to`.
+    /// The object of a part that is here, to be sent to `to`.
     fn source(&mut self, message: usize, part: Part, to: Peer) -> Self::Object;
 
-    /// Room for a part that will come from `from`.
+    /// The object into which a part from `from` will be received.
     fn room(&mut self, message: usize, part: Part, from: Peer) -> Self::Object;
 
-    /// A part has been received whole; here is its object again.
+    /// Takes the object of a part back that has been received completely.
     fn received(&mut self, message: usize, part: Part, object: Self::Object);
 }
 
@@ -25,12 +25,13 @@ pub struct MessageBuffer {
 }
 
 impl MessageBuffer {
-    /// These messages: at their root the bytes, elsewhere as many of any value.
+    /// From the messages. At its root, a message has its bytes; elsewhere it has its length, and
+    /// the values do not matter.
     pub fn new(messages: Vec<Vec<u8>>) -> MessageBuffer {
         MessageBuffer { messages }
     }
 
-    /// The messages.
+    /// The messages, in the order of their numbers.
     pub fn messages(&self) -> &[Vec<u8>] {
         &self.messages
     }

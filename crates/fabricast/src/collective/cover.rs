@@ -1,19 +1,21 @@
-//! A set of ranks that no group is, reached by the groups that there are.
+//! A path for a message to a set of ranks that is no group itself, over the groups that exist.
 //!
 //! P4 (4.2) divides such a set into disjoint sets that its hardware can address, and the sender
-//! broadcasts to one after another. A [`Cover`] does so with groups, the largest first: one
-//! broadcast to each, and nobody gets the message twice. Two things are ours, for here only a
-//! member broadcasts to a group. A group that shares a member with those before is reached through
-//! that one, and of a group in which nobody has the message the lowest member is sent it first.
-//! And such messages, like those to ranks that no group covers, are sent by whoever is free first
-//! (P4 names a tree as the alternative to its chain): without groups a cover is a binomial tree.
+//! broadcasts to one set after another. A [`Cover`] does the same with groups, the largest first:
+//! it broadcasts once to each, and no rank gets the message twice. Two things differ from P4,
+//! because only a member broadcasts to a group here. First, a group that shares a member with those
+//! before it gets the message from that member. If no member of a group has the message, the lowest
+//! member is sent the message first. Second, the rank that is free first sends these messages and
+//! those to ranks that no group covers (P4 names a tree as the alternative to its chain). Without
+//! groups, a cover is a binomial tree.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::step::Peer;
 
-/// Members that a group must have to be worth a broadcast: one to fewer is a message.
+/// Smallest number of members with which a group is worth a broadcast. A broadcast to fewer is a
+/// message to one rank.
 const MEMBERS_MIN: usize = 3;
 
 /// How a message gets from one rank to a set of ranks.
@@ -26,20 +28,21 @@ pub struct Cover {
 /// One operation of a cover: a broadcast to a group by one of its members, or a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hop {
-    /// Who sends; it has the message by then.
+    /// The rank that sends. It has the message by then.
     pub from: usize,
-    /// Who receives and lacks it: all other members of the group, or one rank.
+    /// The ranks that receive and lack the message: all other members of the group, or one rank.
     pub to: Vec<usize>,
-    /// To which group it goes, by its place in the list of groups; `None`: it is a message.
+    /// The group to which it goes, as an index into the list of groups; `None`: it is a message.
     pub group: Option<usize>,
 }
 
 impl Cover {
-    /// From `root`, which may be in the target or not, to all others of `target`.
+    /// The cover from `root`, which may be in the target or not, to all other ranks of `target`.
     ///
-    /// A group serves if it has three members, all of them lack the message but one at most, and
-    /// none is outside. The largest comes next; of equals one in which somebody has the message; of
-    /// equals the first in the list. The list is the same on every rank, and so is the cover.
+    /// A group serves if it has at least three members, at most one member has the message, and all
+    /// others are targets that lack it. The largest serving group comes next; among equals, a group
+    /// in which a member has the message; among these, the first in the list. The list is the same
+    /// on every rank, and so is the cover.
     pub fn new(target: &BTreeSet<usize>, root: usize, groups: &[Vec<usize>]) -> Cover {
         let mut lacking = target.clone();
         lacking.remove(&root);
@@ -56,17 +59,19 @@ impl Cover {
         Cover { root, hops }
     }
 
-    /// Who has the message.
+    /// The rank that has the message at the start.
     pub fn root(&self) -> usize {
         self.root
     }
 
-    /// The operations: what a rank sends it has received in one before, and it sends in this order.
+    /// The operations, in order. A rank receives the message in an earlier hop than it sends it,
+    /// and sends in this order.
     pub fn hops(&self) -> &[Hop] {
         &self.hops
     }
 
-    /// From whom a rank gets the message, and to whom it passes it on, in its order.
+    /// The peer from which a rank gets the message, and the peers to which it sends it, in its
+    /// order.
     pub(super) fn peers(&self, rank: usize) -> (Option<Peer>, Vec<Peer>) {
         let (mut parent, mut children) = (None, Vec::new());
         for hop in &self.hops {
@@ -82,17 +87,17 @@ impl Cover {
     }
 }
 
-/// How far a cover has come.
+/// A cover that is being built.
 struct Front {
     hops: Vec<Hop>,
     lacking: BTreeSet<usize>,
-    /// Those who have the message, and in which round each may send next, if an operation takes
-    /// one.
+    /// The ranks that have the message, and the round in which each may send next, if an operation
+    /// takes one round.
     free: BTreeMap<usize, usize>,
 }
 
 impl Front {
-    /// Covers one group more; false if none serves.
+    /// Covers one more group. Returns false if no group serves.
     fn next_group(&mut self, groups: &[Vec<usize>]) -> bool {
         let serving = groups.iter().enumerate().filter(|(_, g)| self.serves(g));
         let best = |(_, g): &(usize, &Vec<usize>)| Reverse((g.len(), self.has(g).is_some()));
@@ -109,7 +114,7 @@ impl Front {
         true
     }
 
-    /// Whether a broadcast to the group is worth it, and reaches only who lacks the message.
+    /// Whether a broadcast to the group is worth it, and reaches only ranks that lack the message.
     fn serves(&self, members: &[usize]) -> bool {
         let has = members.iter().filter(|m| self.free.contains_key(m)).count();
         let lack = members.iter().filter(|m| self.lacking.contains(m)).count();
@@ -122,7 +127,7 @@ impl Front {
         members.find(|m| self.free.contains_key(m))
     }
 
-    /// Whoever is free first sends it to `to`; of several the lowest.
+    /// Adds a message to `to` from the rank that is free first; among several, from the lowest.
     fn message(&mut self, to: usize) {
         let first = self.free.iter().min_by_key(|&(_, round)| round);
         let (&from, _) = first.expect("the root has it");
@@ -150,7 +155,7 @@ mod tests {
 
     type Set = BTreeSet<usize>;
 
-    /// Sets of so many of the first `nodes` ranks, each in order.
+    /// All subsets of the first `nodes` ranks whose size is in `sizes`. Each is in order.
     fn sets(nodes: usize, sizes: RangeInclusive<usize>) -> Vec<Vec<usize>> {
         let set = |bits: usize| (0..nodes).filter(move |n| bits >> n & 1 == 1).collect();
         let all = (0..1 << nodes).map(set);
@@ -158,7 +163,7 @@ mod tests {
             .collect()
     }
 
-    /// Lists of `most` of these groups at most.
+    /// All lists of at most `most` of these groups.
     fn lists(of: &[Vec<usize>], most: usize) -> Vec<Vec<Vec<usize>>> {
         let mut lists = vec![Vec::new()];
         for group in of {
@@ -170,8 +175,8 @@ mod tests {
         lists
     }
 
-    /// A message of two segments, carried out: nobody sends what it lacks, nobody gets it twice,
-    /// and only who is meant.
+    /// Carries out a message of two segments along the cover. No rank sends what it lacks, none
+    /// gets the message twice, and only targets get it.
     fn carried_out(cover: &Cover, nodes: usize, target: &Set, groups: &[Vec<usize>]) -> Done {
         let schedule = Schedule {
             algorithm: Algorithm::Cover(cover.clone()),
@@ -185,7 +190,7 @@ mod tests {
         done
     }
 
-    /// Every root, every target, and every list of `most` of these groups at most.
+    /// Checks every root, every target, and every list of at most `most` of these groups.
     fn each(nodes: usize, of: &[Vec<usize>], most: usize) {
         for groups in lists(of, most) {
             for target in sets(nodes, 0..=nodes) {

@@ -1,13 +1,13 @@
 //! Executes one rank's steps over a driver.
 //!
-//! Receives are posted as early as possible. Sends begin strictly in their order, as those of a
-//! library that blocks, each as soon as its bytes are here and little enough is under way: small
-//! messages leave all at once, of large ones hardly more than one at a time, for the first one to
-//! arrive is the first one to be passed on.
+//! It posts receives as early as possible. It begins sends strictly in their order, as a library
+//! with blocking calls does. Each send begins as soon as its bytes are here and few enough bytes
+//! are under way. Small messages leave all at once. Large messages leave hardly more than one at a
+//! time, because the first one to arrive is the first one to be passed on.
 //!
 //! The owner calls [`Runner::next`] until it has nothing to begin, lets the driver step, and gives
-//! the runner the driver's events; and goes on stepping after the end until its peers, too, are
-//! done, for they may not have heard yet that all is here.
+//! the driver's events to the runner. After its own end, the owner continues to step until its
+//! peers are done, too: they may not have learned yet that everything has arrived.
 
 use std::collections::BTreeMap;
 
@@ -20,36 +20,36 @@ use crate::proto::Command;
 use crate::proto::limits;
 use crate::transport::Transport;
 
-/// Bytes that one rank has under way by default: some segments of a usual size, so that the next
-/// ones leave while the first is being acknowledged or mended.
+/// Default for the number of bytes that one rank has under way: some segments of a usual size, so
+/// that the next ones leave while the first is being acknowledged or repaired.
 pub const AHEAD: u64 = 512 << 10;
-/// Bytes under way up to which a message may follow one to the same peer: in one channel they keep
-/// their order anyway, so a channel is always full, losses or not.
+/// Bytes under way up to which a message may follow another one to the same peer. Messages in one
+/// channel keep their order anyway, so a channel stays full, with or without losses.
 const FOLLOW: u64 = 4 << 20;
-/// Sends that are under way at once.
+/// Largest number of sends that are under way at once.
 const SENDING_MAX: usize = 1024;
-/// Receives that are posted at once. More are posted when half of them are here, for whoever posts
-/// tells the sender.
+/// Largest number of receives that are posted at once. More are posted when half of them have
+/// completed, because a node that posts tells the sender.
 const POSTED_MAX: usize = 128;
 
 const _: () = assert!(POSTED_MAX < limits::OPS_MAX);
 const _: () = assert!(SENDING_MAX < limits::OPS_MAX);
 
-/// The way to a peer, or from it: to a rank a group of two, to a group that group itself.
+/// The way to or from a peer: a group of two with a rank, or the peer group itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Channel {
-    /// The group's name, the same at all of its members.
+    /// The group's number, the same at all of its members.
     pub group: GroupId,
-    /// The rank at the other end; of a group the one who broadcasts.
+    /// The rank at the other end. For a group it is the member that broadcasts.
     pub node: NodeId,
 }
 
-/// A step of one of the messages.
+/// A step, and the message to which it belongs.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     message: usize,
     step: Step,
-    /// It is over, and what it received is in the buffer.
+    /// The step is over, and what it received is in the buffer.
     over: bool,
 }
 
@@ -61,24 +61,26 @@ pub struct Runner<B: Buffer> {
     ahead: u64,
     tasks: Vec<Task>,
     messages: usize,
-    /// The first task that may be a receive to post, and a send to begin.
+    /// The first task that may be a receive to post.
     receive: usize,
+    /// The first task that may be a send to begin.
     send: usize,
     under_way: BTreeMap<OpId, usize>,
     /// Operations that are complete and whose objects have not come back.
     returning: Vec<(OpId, usize)>,
     posted: usize,
     posting: bool,
-    /// Sends under way, to whom the last one went, and bytes of all of them.
+    /// Number of sends under way, and the peer of the last one.
     sends: (usize, Option<Peer>),
+    /// Bytes of all sends under way.
     bytes: u64,
     left: usize,
     failed: bool,
 }
 
 impl<B: Buffer> Runner<B> {
-    /// Nothing to do yet. `ahead`: bytes that may be under way (or one message) when a message to
-    /// another peer is begun.
+    /// A runner without messages. `ahead`: number of bytes that may be under way (or one message)
+    /// when it begins a message to another peer.
     pub fn new(buffer: B, ahead: u64) -> Runner<B> {
         Runner {
             buffer,
@@ -114,9 +116,9 @@ impl<B: Buffer> Runner<B> {
         self.left += steps.len();
     }
 
-    /// Adds the channels that the steps need and this rank, node `me`, has not opened yet. Groups
-    /// of several are there already: each of their members has added them, and nobody else uses
-    /// them meanwhile.
+    /// Adds the channels that the steps need and that this rank, node `me`, has not opened yet.
+    /// Groups of several members must exist already: each of their members has added them, and only
+    /// the runners use them meanwhile.
     pub fn open<T: Transport>(
         &mut self,
         now: Time,
@@ -144,18 +146,18 @@ impl<B: Buffer> Runner<B> {
         Ok(())
     }
 
-    /// Where the bytes are.
+    /// The buffer that holds the messages.
     pub fn buffer(&self) -> &B {
         &self.buffer
     }
 
-    /// The step that a task is, and of which message.
+    /// The message to which a task belongs, and its step.
     pub fn step(&self, task: usize) -> (usize, &Step) {
         let task = &self.tasks[task];
         (task.message, &task.step)
     }
 
-    /// Begins a task that may begin, if there is one: says which operation of the driver it is.
+    /// Begins a task that may begin, if there is one. Returns the driver's operation and the task.
     pub fn next<T: Transport>(
         &mut self,
         now: Time,
@@ -172,8 +174,8 @@ impl<B: Buffer> Runner<B> {
         Ok(begun)
     }
 
-    /// Takes the objects of what is complete; says whether there were any. ([`Runner::next`] does
-    /// it, too.)
+    /// Takes the objects of complete operations back. Returns whether there were any.
+    /// [`Runner::next`] does it, too.
     pub fn take_back<T: Transport>(&mut self, driver: &mut Driver<T, B::Object>) -> bool {
         let before = self.returning.len();
         let Runner {
@@ -247,7 +249,7 @@ impl<B: Buffer> Runner<B> {
         Ok(Some((op, at)))
     }
 
-    /// The first task from `at` on that goes this way, or the end.
+    /// The first task from `at` on that goes `way`, or the number of tasks.
     fn find(&self, at: usize, way: Direction) -> usize {
         let rest = &self.tasks[at..];
         at + rest
@@ -260,7 +262,7 @@ impl<B: Buffer> Runner<B> {
         self.channels.get(&peer).copied().ok_or(Refused::NoGroup)
     }
 
-    /// The driver reports an event; says which task it is about, if it is about one.
+    /// Takes an event of the driver. Returns the task that it is about, if any.
     pub fn heed(&mut self, event: Event) -> Option<usize> {
         let (op, failed) = match event {
             Event::Complete(op) => (op, false),
@@ -286,13 +288,13 @@ impl<B: Buffer> Runner<B> {
         Some(at)
     }
 
-    /// Whether every message is here, whole.
+    /// Whether this rank has received every message completely.
     pub fn has_all(&self) -> bool {
         let lacks = |t: &Task| t.step.way == Direction::Receive && !t.over;
         !self.tasks.iter().any(lacks)
     }
 
-    /// Whether nothing is left to do: what is sent has been received, too.
+    /// Whether all steps are over: what this rank has sent has been received, too.
     pub fn is_done(&self) -> bool {
         self.left == 0
     }

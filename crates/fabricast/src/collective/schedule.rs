@@ -1,32 +1,31 @@
-//! Who sends which part of a message to whom, and when it may.
+//! Which rank sends which part of a message to which peer, and when it may.
 //!
-//! A rank's steps stand in the order in which it takes them; the messages of one rank to another,
-//! or to a group, stand in the same order at all of them. Where nothing is said about ranks but who
-//! the root is, they are turned so that it is 0 (*place* = rank - root, modulo the number of
-//! ranks).
+//! A rank takes its steps in the order of their list. The messages from one rank to another, or to
+//! a group, are in the same order at all of them. Most algorithms number the ranks from the root:
+//! *place* = rank - root, modulo the number of ranks.
 
 use super::cover::Cover;
 use super::step::{Direction, Part, Peer, Step};
 
-/// How a message gets from one to all by messages between two, or to some by groups.
+/// How a message gets from one rank to all by messages between two, or to some by groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Algorithm {
-    /// Who has it sends it on, the largest sub-tree first: ceil(log2 n) rounds, and the root sends
-    /// as many times the message.
+    /// Each rank that has the message sends it on, to the largest sub-tree first. It takes
+    /// ceil(log2 n) rounds, and the root sends the message as many times.
     Binomial,
-    /// Everybody sends it to its neighbour, segment by segment: n - 1 hops, and nobody sends it
-    /// more than once.
+    /// Each rank sends the message to its neighbour, segment by segment. It takes n - 1 hops, and
+    /// no rank sends the message more than once.
     Chain,
-    /// The message is scattered in n blocks along a binomial tree, and the blocks go once round a
-    /// ring: nobody sends much more than twice the message. Who has had a block from the scatter
-    /// already is sent it all the same, as MPI libraries do.
+    /// The root scatters the message in n blocks along a binomial tree, and the blocks go once
+    /// round a ring. No rank sends much more than twice the message. A rank is sent a block again
+    /// that it got from the scatter, as in MPI libraries.
     ScatterAllgather,
     /// To a set of ranks, by broadcasts to groups and messages (P4.7). Other ranks do nothing.
     Cover(Cover),
 }
 
 impl Algorithm {
-    /// All that use no groups.
+    /// All algorithms that use no groups.
     pub const MESSAGES: [Algorithm; 3] = [
         Algorithm::Binomial,
         Algorithm::Chain,
@@ -34,23 +33,23 @@ impl Algorithm {
     ];
 }
 
-/// One message from one rank to others, told completely.
+/// Everything about one message from one rank to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Schedule {
-    /// How.
+    /// The algorithm that distributes the message.
     pub algorithm: Algorithm,
-    /// Ranks, at least one.
+    /// Number of ranks, at least one.
     pub nodes: usize,
-    /// Who has the message.
+    /// The rank that has the message.
     pub root: usize,
-    /// Its bytes.
+    /// Length of the message, in bytes.
     pub len: u64,
-    /// Binomial tree, chain and cover pass it on in segments of so many bytes (zero: as a whole).
+    /// Length of a segment, in bytes, for binomial tree, chain and cover (0: the whole message).
     pub segment: u64,
 }
 
 impl Schedule {
-    /// What `rank` does, in its order.
+    /// The steps of `rank`, in its order.
     pub fn steps(&self, rank: usize) -> Vec<Step> {
         assert!(self.root < self.nodes && rank < self.nodes, "{self:?}");
         let place = (rank + self.nodes - self.root) % self.nodes;
@@ -104,7 +103,7 @@ impl Schedule {
         (parent, children)
     }
 
-    /// Places in the sub-tree of `place`.
+    /// Number of places in the sub-tree of `place`, itself included.
     fn below(&self, place: usize) -> usize {
         match place {
             0 => self.nodes,
@@ -112,7 +111,7 @@ impl Schedule {
         }
     }
 
-    /// The blocks of `count` places from `place` on.
+    /// The part that consists of the blocks of `count` places from `place` on.
     fn blocks(&self, place: usize, count: usize) -> Part {
         let block = self.len.div_ceil(self.nodes as u64);
         let start = (block * place as u64).min(self.len);
@@ -123,7 +122,7 @@ impl Schedule {
         }
     }
 
-    /// The message in segments; one without bytes is one segment.
+    /// The message in segments. A message without bytes is one segment.
     fn segments(&self) -> impl Iterator<Item = Part> + use<> {
         let Schedule { len, segment, .. } = *self;
         let segment = match segment {
@@ -138,14 +137,14 @@ impl Schedule {
     }
 }
 
-/// The steps of one rank, as they are found.
+/// The list of one rank's steps, while it is built.
 struct Steps<'a> {
     schedule: &'a Schedule,
     list: Vec<Step>,
 }
 
 impl Steps<'_> {
-    /// Adds a step and says which it is.
+    /// Adds a step and returns its index.
     fn add(
         &mut self,
         way: Direction,
@@ -162,7 +161,8 @@ impl Steps<'_> {
         Some(self.list.len() - 1)
     }
 
-    /// Every segment comes from the parent and goes to all children before the next one does.
+    /// Adds the steps that pass the message on. Each segment comes from the parent and goes to all
+    /// children before the next one does.
     fn pass_on(&mut self, parent: Option<Peer>, children: &[Peer]) {
         for part in self.schedule.segments() {
             let came = parent.and_then(|p| self.add(Direction::Receive, p, part, None));
@@ -172,8 +172,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Down the tree, to each its own block and those of its sub-tree. A sub-tree whose blocks
-    /// have no bytes is sent nothing.
+    /// Adds the steps of the scatter: each place gets its own block and those of its sub-tree. A
+    /// sub-tree whose blocks have no bytes is sent nothing.
     fn scatter(&mut self, place: usize) {
         let s = self.schedule;
         let (parent, children) = s.tree(place);
@@ -189,13 +189,14 @@ impl Steps<'_> {
         }
     }
 
-    /// Round the ring: in round `i` everybody passes on the block that it got in the round before,
-    /// in the first its own.
+    /// Adds the steps round the ring. In each round a rank passes on the block that it got in the
+    /// round before, and in the first round its own block.
     fn allgather(&mut self, place: usize) {
         let s = self.schedule;
         let n = s.nodes;
         let (left, right) = (s.at(place + n - 1), s.at(place + 1));
-        // The scatter has brought the own block in its first step, if anything.
+        // The scatter has brought the rank's own block in its first step, if that block has any
+        // bytes.
         let first = self.list.first().filter(|s| s.way == Direction::Receive);
         let mut came = first.map(|_| 0);
         for i in 0..n - 1 {
@@ -278,7 +279,7 @@ mod tests {
             let n = s.nodes as u64;
             let block = s.len.div_ceil(n);
             for rank in 0..s.nodes {
-                // All but one block round the ring; and from the scatter, or into it, its sub-tree.
+                // All blocks but one go round the ring; the scatter adds the rank's sub-tree.
                 let place = (rank + s.nodes - s.root) % s.nodes;
                 let others = |place| s.len - s.blocks(place, 1).len;
                 let tree = s.blocks(place, s.below(place)).len;

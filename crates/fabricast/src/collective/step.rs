@@ -1,33 +1,33 @@
 //! One message of a schedule, as one of its ends sees it.
 
-/// Some bytes of a message.
+/// A range of bytes of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where they begin.
+    /// Where the range begins, in bytes.
     pub offset: u64,
-    /// How many they are.
+    /// Length of the range, in bytes.
     pub len: u64,
 }
 
-/// Which way a part goes.
+/// The direction in which a part goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Direction {
-    /// From the peer.
+    /// From the peer to this rank.
     Receive,
-    /// To the peer.
+    /// From this rank to the peer.
     Send,
 }
 
-/// Who is at the other end of a step.
+/// The other end of a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Peer {
-    /// A rank, over a channel: a message between two.
+    /// A rank, over a channel: the step is a message between two ranks.
     Rank(usize),
-    /// All other members of a group, or the one of them who broadcasts to it.
+    /// A group: for the sender all other members, for a receiver the member that broadcasts.
     Group {
-        /// Which group, by its place in a list that is the same on every rank.
+        /// The group, as an index into a list that is the same on every rank.
         group: usize,
-        /// Who broadcasts.
+        /// The rank that broadcasts.
         root: usize,
     },
 }
@@ -35,13 +35,13 @@ pub enum Peer {
 /// One message, as one of its ends sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Which way it goes.
+    /// The direction in which the message goes.
     pub way: Direction,
-    /// Who is at the other end.
+    /// The other end.
     pub peer: Peer,
-    /// What it carries.
+    /// The bytes that the message carries.
     pub part: Part,
-    /// A send begins when this step of the same rank has received what it carries. `None`: the
-    /// rank has it from the start.
+    /// The step of the same rank that receives what a send carries; the send begins after it.
+    /// `None`: the rank has the bytes from the start.
     pub after: Option<usize>,
 }

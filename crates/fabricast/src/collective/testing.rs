@@ -1,33 +1,36 @@
-//! Carries schedules out without a network, to see what becomes of them.
+//! Carries schedules out without a network, to check them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::schedule::Schedule;
 use super::step::{Direction, Peer, Step};
 
-/// What has become of a schedule that was carried out.
+/// The result of a schedule that was carried out.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Rounds, if in a round everybody begins one operation at most.
+    /// Number of rounds, if each rank begins at most one operation in a round.
     pub(super) rounds: usize,
-    /// Messages, and broadcasts to groups.
+    /// Number of messages and of broadcasts to groups.
     pub(super) operations: usize,
-    /// Bytes that each has sent and received, and times that a byte came at most.
+    /// Bytes that each rank has sent.
     pub(super) sent: Vec<u64>,
+    /// Bytes that each rank has received.
     pub(super) received: Vec<u64>,
+    /// Largest number of times that a rank got one byte.
     pub(super) times_max: u32,
     /// Steps are left that can never be taken.
     pub(super) stuck: bool,
 }
 
-/// Carries a schedule to the ranks of `target` out, in rounds: who may send its next message does.
-/// Panics if somebody sends what it does not have, receives what it does not expect, lacks a byte
-/// at the end, or has one that is not for it.
+/// Carries out a schedule to the ranks of `target`, in rounds. In each round, every rank that may
+/// send its next message sends it. Panics if a rank sends what it does not have, receives what it
+/// does not expect, lacks a byte at the end, or has a byte that is not for it.
 pub(super) fn carry_out(s: &Schedule, target: &BTreeSet<usize>, groups: &[Vec<usize>]) -> Done {
     let ranks: Vec<Vec<Step>> = (0..s.nodes).map(|r| s.steps(r)).collect();
     let mut times: Vec<Vec<u32>> = vec![vec![0; s.len as usize]; s.nodes];
     let mut over: Vec<Vec<bool>> = ranks.iter().map(|r| vec![false; r.len()]).collect();
-    // What each expects from where, in its order, and what it has still to send.
+    // The steps in which each rank expects messages of each peer, in its order, and those in which
+    // it has still to send.
     let mut expected: BTreeMap<(usize, Peer), VecDeque<usize>> = BTreeMap::new();
     let mut to_send: Vec<VecDeque<usize>> = vec![VecDeque::new(); s.nodes];
     for (rank, steps) in ranks.iter().enumerate() {

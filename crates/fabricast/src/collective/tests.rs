@@ -18,7 +18,7 @@ use crate::transport::{Caps, Transport};
 
 const PAYLOAD: u32 = 1200;
 const START: Seq = Seq(u32::MAX - 3);
-/// Nobody waits longer before it looks whether all are done.
+/// Longest wait before a rank checks whether all ranks are done.
 const LOOK: Duration = Duration::from_millis(20);
 
 type Net = Fault<Udp>;
@@ -26,7 +26,7 @@ type Net = Fault<Udp>;
 fn open(rank: usize, loss: f64) -> Net {
     let config = UdpConfig {
         interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
-        receive_buffer: 212_992, // what Linux allows everybody unless told otherwise
+        receive_buffer: 212_992, // Linux allows this to every user unless configured otherwise.
         ..UdpConfig::default()
     };
     let faults = Faults {
@@ -71,7 +71,7 @@ fn join(driver: &mut Driver<Net, Memory>, rank: usize, groups: &[Vec<usize>], po
     }
 }
 
-/// One rank, until all ranks are done: what it has in the end.
+/// Runs one rank until all ranks are done. Returns its messages at the end.
 fn take_part(
     rank: usize,
     mut driver: Driver<Net, Memory>,
@@ -124,7 +124,7 @@ fn take_part(
         }
     }
     assert!(runner.has_all() && !runner.has_failed());
-    // Groups are multicast to, and only by those who are told to.
+    // Only ranks whose schedule broadcasts to a group multicast.
     let to_group = |s: &Step| s.way == Direction::Send && matches!(s.peer, Peer::Group { .. });
     let broadcasts = steps.iter().flatten().any(to_group);
     let counters = driver.node().counters();
@@ -133,7 +133,7 @@ fn take_part(
     runner.buffer().messages().to_vec()
 }
 
-/// Messages of these lengths to the ranks of `target`, one after the other.
+/// Runs messages of these lengths to the ranks of `target`, one after the other.
 fn run(
     schedule: &Schedule,
     target: &BTreeSet<usize>,
@@ -166,7 +166,7 @@ fn run(
                         net.peer(NodeId(peer as u32), address);
                     }
                     let mut driver = Driver::new(node(rank, net.caps()), net);
-                    // A port that is ours, so that no other test uses it.
+                    // The test's own port, so that no other test uses it.
                     join(&mut driver, rank, groups, peers[0].port());
                     take_part(rank, driver, schedules, here, done)
                 })
@@ -193,7 +193,7 @@ fn schedule(algorithm: Algorithm, nodes: usize, root: usize) -> Schedule {
     }
 }
 
-/// From `root` to all, by messages.
+/// Runs messages from `root` to all ranks, without groups.
 fn to_all(algorithm: Algorithm, nodes: usize, root: usize, lens: &[usize], loss: f64) {
     let schedule = schedule(algorithm, nodes, root);
     run(&schedule, &(0..nodes).collect(), &[], lens, loss);
@@ -215,8 +215,8 @@ fn odd_numbers_of_ranks_and_no_loss() {
     }
 }
 
-/// A group of the root, one that hangs from it by a shared member, one that is reached by a
-/// message, and a rank in no group; two groups do not serve, and two ranks are not meant.
+/// The groups: one of the root, one that shares a member with it, one that a message reaches, and
+/// two that do not serve. One target is in no group, and two ranks are no targets.
 #[test]
 fn a_cover_delivers_to_its_set_alone_over_udp_that_loses() {
     let groups = [

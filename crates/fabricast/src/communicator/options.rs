@@ -37,7 +37,7 @@ impl Default for Options {
 /// Why a [`Bootstrap`] failed, in its own words.
 pub type BootstrapError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What already connects the processes of a job: it makes them known to each other.
+/// The job's existing connection between its processes. It makes the processes known to each other.
 pub trait Bootstrap {
     /// The rank of this process, from 0.
     fn rank(&self) -> u32;
@@ -45,7 +45,7 @@ pub trait Bootstrap {
     /// The number of processes.
     fn size(&self) -> u32;
 
-    /// Gives `mine` to all, and returns what each gave, in the order of their ranks. All give
-    /// equally many bytes. Called by all at once.
+    /// Gives `mine` to all processes and returns what each process gave, in the order of their
+    /// ranks. All processes call it at once, with equally many bytes.
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError>;
 }
