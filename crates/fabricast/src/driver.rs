@@ -1,9 +1,9 @@
 //! Joins one [`Node`] to one [`Transport`] and moves bytes where the node says.
 //!
-//! A driver never blocks and never reads a clock: whoever owns it calls [`Driver::step`] with the
-//! time and then waits (in [`Transport::wait`], or in the simulator's event queue) until
-//! [`Step::wake`]. It owns the objects of the operations under way and gives them back when the
-//! node releases them.
+//! A driver never blocks and never reads a clock. Its owner calls [`Driver::step`] with the time,
+//! and then waits (in [`Transport::wait`], or in the simulator's event queue) until [`Step::wake`].
+//! The driver owns the objects of the operations under way, and gives each back when the node
+//! releases it.
 
 mod check;
 mod code;
@@ -29,37 +29,37 @@ use self::stored::Stored;
 use crate::object::{Object, Written};
 use crate::transport::Transport;
 
-/// Batches that one step sends at most, so that receiving is never put off for long.
+/// Largest number of batches that one step sends, so that it does not put receiving off for long.
 const BATCHES_MAX: usize = 4;
 
-/// What one call hands up belongs, as a rule, to no more extents than this, however it was lost and
-/// reordered.
+/// Number of extents to which the payloads of one receive call belong, as a rule, at most, with any
+/// losses and reordering.
 const PLACED: usize = 64;
 
-/// Buffers of copies that are kept for the next ones: memory that is given back and taken again for
-/// each costs more than the copying. Together they have room for no more bytes than this.
+/// Largest number of bytes in the buffers of copies that are kept for the next copies. To free and
+/// allocate memory for each copy costs more than the copying.
 const SPARE_BYTES: usize = 4 << 20;
-/// Nor are there more of them.
+/// Largest number of buffers that are kept for the next copies.
 const SPARES_MAX: usize = 64;
 
-/// What a step has come to.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Step again then at the latest; `None`: only when something arrives or is rung. A time that
-    /// is not in the future: step again at once, there is more to do.
+    /// Latest time for the next step; `None`: step only when something arrives or the waker is
+    /// rung. If the time is not in the future, step again at once: there is more to do.
     pub wake: Option<Time>,
 }
 
 impl Step {
     /// Whether nothing is left to be done now. A receiver that gathers datagrams may pause only
-    /// then: as long as more wait in the socket than one call hands up, each pause would limit it
-    /// to what one call does.
+    /// then: while more datagrams wait in the socket than one call hands up, each pause would limit
+    /// the receiver to what one call does.
     pub fn is_idle(&self, now: Time) -> bool {
         self.wake.is_none_or(|at| at > now)
     }
 }
 
-/// Counters of a driver.
+/// Counters of a driver, since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Datagrams that could not be decoded.
@@ -68,8 +68,8 @@ pub struct Counters {
     pub corrupt: u64,
     /// Bytes of payload copied into objects.
     pub written: u64,
-    /// Datagrams counted as sent whose payload could not be had: the object has failed or is gone,
-    /// or did not have it for so long that other traffic needed the room.
+    /// Datagrams counted as sent whose payload was not available: the object has failed or is gone,
+    /// or did not have the payload for so long that other traffic needed the room.
     pub unread: u64,
 }
 
@@ -79,16 +79,16 @@ pub struct Driver<T: Transport, O: Object> {
     transport: T,
     objects: BTreeMap<OpId, Stored<O>>,
     done: BTreeMap<OpId, O>,
-    /// Objects that have put bytes off: the only ones that have progress to tell.
+    /// Operations whose objects have put bytes off. Only these have progress to report.
     later: BTreeSet<OpId>,
     held: BTreeMap<Token, Vec<u8>>,
     events: VecDeque<Event>,
     outbox: Outbox,
-    /// Buffers of copies that are over.
+    /// Buffers of copies that are over, kept for the next copies.
     spare: Vec<Vec<u8>>,
-    /// Extents whose fate is known and that the node must be told of.
+    /// Extents whose outcome is known and that the node must still be told of.
     placed: Vec<(Extent, Outcome)>,
-    /// A packet that is being computed.
+    /// Buffer for a packet that is being computed.
     sum: Vec<u8>,
     code: Code,
     log: Log,
@@ -129,12 +129,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
         &mut self.transport
     }
 
-    /// The transport, to be asked for its counters.
+    /// The transport, to read its counters.
     pub fn net(&self) -> &T {
         &self.transport
     }
 
-    /// The node, to be asked for its counters and members.
+    /// The node, to read its counters and members.
     pub fn node(&self) -> &Node {
         &self.node
     }
@@ -152,9 +152,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(())
     }
 
-    /// Sends `object` to all other members of `group`. One that is no longer than the scheme's
-    /// `copied` is copied and can be taken back at once ([`Driver::take`]); else when everybody has
-    /// it.
+    /// Sends `object` to all other members of `group`. The driver copies an object that is no
+    /// longer than the scheme's `copied`, and the caller can take it back at once
+    /// ([`Driver::take`]). The caller can take a longer object back once all members have it.
     pub fn bcast(
         &mut self,
         now: Time,
@@ -174,8 +174,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(op)
     }
 
-    /// Like [`Driver::bcast`], and however short it is, the object is read where it is until
-    /// everybody has it, for which somebody waits or not.
+    /// Like [`Driver::bcast`], but never copies: the driver reads the object where it is until all
+    /// members have it. `awaited` says whether a caller waits for that.
     pub fn lend(
         &mut self,
         now: Time,
@@ -192,7 +192,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.start(now, command, object)
     }
 
-    /// Takes the next object of `root` into `object`, which has its length.
+    /// Receives the next object of `root` into `object`, which must have its length.
     pub fn post(
         &mut self,
         now: Time,
@@ -212,7 +212,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         )
     }
 
-    /// Enters the next barrier of a group; [`Event::Complete`] says when all have.
+    /// Enters the next barrier of a group. [`Event::Complete`] reports that all members have
+    /// entered.
     pub fn barrier(
         &mut self,
         now: Time,
@@ -222,8 +223,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.enter(now, group, algorithm, false)
     }
 
-    /// Likewise, but it stops before its last round, which [`Event::Arrived`] says, until
-    /// [`Command::Release`].
+    /// Like [`Driver::barrier`], but stops before the last round, which [`Event::Arrived`] reports,
+    /// until [`Command::Release`].
     pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
         self.enter(now, group, algorithm, true)
     }
@@ -257,13 +258,14 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    /// The next event that the last steps brought.
+    /// The next event of the last steps.
     pub fn event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released, or that was copied:
-    /// given back once. It is kept until then, so whoever has no use for it takes it all the same.
+    /// The object of an operation that is over and that the node has released, or that was copied.
+    /// The driver returns it once and keeps it until then, so a caller without use for it must take
+    /// it, too.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }
@@ -276,19 +278,19 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    /// Receives, lets the node work, sends. Never blocks.
+    /// Receives, lets the node work, and sends. Never blocks.
     pub fn step(&mut self, now: Time) -> io::Result<Step> {
         let received = self.receive(now)?;
         self.advance(now, received > 0)
     }
 
-    /// Lets the node work, and sends: a step for who knows that nothing of interest has arrived, or
-    /// has `received` it and that there may be more.
+    /// Like [`Driver::step`], but does not receive. Pass `received = true` if the caller has
+    /// received and more datagrams may be queued.
     pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
         self.progress(now);
         self.log.summary(now, &self.node);
         for _ in 0..BATCHES_MAX {
-            // What the transport would not take goes first; until then the node is not asked.
+            // What the transport refused goes first; until then the driver does not ask the node.
             let wait = match self.outbox.refused() {
                 true => None,
                 false => self.fill(now),
@@ -298,7 +300,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 _ if self.outbox.refused() => None,
                 // More may wait in the socket than one call hands up.
                 Some(_) if received && !self.transport.is_drained() => Some(now),
-                // What has gone may have been the last that an operation waited for: ask again.
+                // An operation may have waited for the last of what has gone: ask the node again.
                 Some(wake) if !freed => wake,
                 _ => continue,
             };
@@ -348,7 +350,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                     Placement::DecodeXor(extent, others) => {
                         match solve(objects, &others, payload, sum) {
                             true => write(objects, extent, &sum[..extent.len as usize]),
-                            // At once: the next one must not be solved by it.
+                            // At once, because this extent must not be used to decode the next
+                            // packet.
                             false => node.placed(now, extent, Outcome::Corrupt),
                         }
                     }
@@ -364,7 +367,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(received)
     }
 
-    /// Tells the node what has become of bytes.
+    /// Tells the node the outcome of the extents in `placed`.
     fn tell_placed(&mut self, now: Time) {
         for (extent, outcome) in self.placed.drain(..) {
             self.node.placed(now, extent, outcome);
@@ -385,7 +388,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.tell_placed(now);
     }
 
-    /// Asks the node what to do until a batch is full (`None`) or it waits.
+    /// Asks the node what to do until a batch is full (`None`) or the node waits.
     fn fill(&mut self, now: Time) -> Option<Option<Time>> {
         while self.outbox.has_room() {
             match self.node.poll(now, self.outbox.head()) {
@@ -431,7 +434,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    /// Computes what a block lacks from its parity packets, and writes it.
+    /// Decodes what a block lacks from its parity packets, and writes it.
     fn rebuild(&mut self, now: Time, block: &CodeBlock, lacking: Packets) {
         let (later, placed, written) = (
             &mut self.later,
@@ -451,8 +454,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.tell_placed(now);
     }
 
-    /// Sends what is queued, in its order, as far as the transport takes it and objects have it.
-    /// Says whether payloads have gone, of which the node was told.
+    /// Sends what is queued, in its order, as far as the transport takes it and objects have its
+    /// bytes. Returns whether payloads have gone; the node was told of them.
     fn send(&mut self, now: Time) -> io::Result<bool> {
         if self.outbox.is_empty() {
             return Ok(false);
@@ -468,7 +471,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             ..
         } = self;
         outbox.look(now, objects, code, &mut |op| {
-            // The owner of the object knows why; the operation cannot go on.
+            // The owner of the object knows why it failed; the operation cannot go on.
             events.push_back(Event::Failed(op));
         });
         outbox.seal(node.scheme().checksum, objects);
@@ -483,7 +486,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 }
 
-/// Computes in `sum` what is left of a coded payload without `others`; false if those are not here.
+/// Decodes into `sum` what is left of an XOR repair packet without `others`. Returns false if the
+/// bytes of `others` are not here.
 fn solve<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
     others: &XorExtents,
@@ -498,8 +502,8 @@ fn solve<O: Object>(
     })
 }
 
-/// Copies bytes into an object; what is known at once goes to `placed`, as one where it follows
-/// what went there last.
+/// Copies bytes into an object. An outcome that is known at once is added to `placed`, joined to
+/// the last extent there if it follows it.
 fn write<O: Object>(
     objects: &mut BTreeMap<OpId, O>,
     extent: Extent,
@@ -529,7 +533,7 @@ fn write_to<O: Object>(
                 None => placed.push((extent, Outcome::Ok)),
             }
         }
-        // Nearly always it is there, and the first.
+        // Nearly always the operation is in the set already, and the first.
         Written::Later if later.first() == Some(&extent.op) => {}
         Written::Later => _ = later.insert(extent.op),
         Written::Failed => placed.push((extent, Outcome::Failed)),

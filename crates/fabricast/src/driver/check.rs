@@ -1,19 +1,20 @@
-//! Checksums of datagrams (P4.4): computed from the object's bytes when one is sent, compared
-//! before the node hears of one that has come.
+//! Checksums of datagrams (P4.4). The driver computes one from the object's bytes when it sends a
+//! datagram, and compares it before the node sees an arrived datagram.
 
 use fabricast_proto::mutant::{self, Mutant};
 use fabricast_proto::scheme::Checksum;
 use fabricast_proto::wire::{self, Datagram};
 
-/// Computes the value for a datagram made of this head and this body, and sets it in the head.
+/// Computes the checksum of the datagram that consists of `head` and `body`, and sets it in the
+/// head.
 pub(super) fn seal(checksum: Checksum, head: &mut [u8], body: &[u8]) {
     wire::set_check(head, checksum, |[before, behind]| {
         value(checksum, [before, behind, body])
     });
 }
 
-/// Whether a datagram carries such a checksum, and the right one: a node that has none to expect
-/// believes none.
+/// Whether a datagram carries the expected kind of checksum, with the right value. A node that
+/// expects none accepts no datagram that carries one.
 pub(super) fn is_sound(checksum: Checksum, bytes: &[u8], datagram: &Datagram<'_>) -> bool {
     match &datagram.check {
         _ if mutant::active(Mutant::DamageBelieved) => true,
@@ -25,8 +26,8 @@ pub(super) fn is_sound(checksum: Checksum, bytes: &[u8], datagram: &Datagram<'_>
     }
 }
 
-/// The value over pieces that follow each other; all but the last that is not empty are whole words
-/// long.
+/// The checksum over pieces that follow each other. All pieces but the last that is not empty must
+/// be whole words long.
 fn value(checksum: Checksum, pieces: [&[u8]; 3]) -> u32 {
     match checksum {
         Checksum::None => 0,
@@ -35,7 +36,7 @@ fn value(checksum: Checksum, pieces: [&[u8]; 3]) -> u32 {
     }
 }
 
-/// The sum of a piece's big-endian words; what is missing of the last one counts as zeros.
+/// The sum of a piece's big-endian words. Missing bytes of the last word count as zeros.
 fn sum(piece: &[u8]) -> u32 {
     let (words, rest) = piece.as_chunks::<4>();
     let mut last = [0; 4];
@@ -50,7 +51,7 @@ mod tests {
     use fabricast_proto::wire::{Header, Sync};
     use fabricast_proto::{GroupId, NodeId, Seq, Session};
 
-    /// The example of spec 1.8, with this proof.
+    /// The example of spec 1.8, with this checksum.
     fn datagram(checksum: Checksum) -> Vec<u8> {
         let header = Header {
             burst: 0x0102,

@@ -1,8 +1,10 @@
-//! Parity packets: computed from an object's bytes, kept, and turned into packets that are missing.
+//! Parity packets: computed from an object's bytes, cached, and decoded into packets that are
+//! missing.
 //!
 //! The code is the Reed-Solomon code of `reed-solomon-simd` (Leopard, 16-bit words, its high-rate
-//! layout) with [`PARITIES_MAX`] recovery shards, whatever is sent of them (spec 1.9). All parity
-//! packets of a block are computed at once, and those of the last blocks are remembered.
+//! layout). It always has [`PARITIES_MAX`] recovery shards, however many of them are sent (spec
+//! 1.9). The encoder computes all parity packets of a block at once, and those of the last blocks
+//! are cached.
 
 use std::collections::VecDeque;
 
@@ -13,9 +15,10 @@ use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, Rat
 
 use crate::object::{Fetch, Object};
 
-/// Blocks whose parity packets are remembered: those of one round of repairs, or some of them.
+/// Number of blocks whose parity packets the sender caches: those of one round of repairs, or some
+/// of them.
 const REMEMBERED: usize = 8;
-/// Buffers that are made at once for parity packets to be kept.
+/// Number of buffers for cached parity packets that are allocated at once.
 const AT_ONCE: usize = 128;
 /// Parity packets of a block.
 const PARITIES: usize = PARITIES_MAX as usize;
@@ -25,21 +28,21 @@ type Decoder = HighRateDecoder<DefaultEngine>;
 
 struct Encoded {
     block: CodeBlock,
-    /// Its parity packets, one after the other.
+    /// The block's parity packets, one after the other.
     parities: Vec<u8>,
 }
 
-/// See the module's doc.
+/// The encoder and decoder of a driver, with the parity packets that it caches.
 #[derive(Default)]
 pub(super) struct Code {
     encoder: Option<Encoder>,
     decoder: Option<Decoder>,
-    /// The oldest first.
+    /// Blocks whose parity packets are cached, the oldest first.
     encoded: VecDeque<Encoded>,
     kept: Vec<(Parity, Vec<u8>)>,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
-    /// One packet, followed by zeros.
+    /// Buffer for one packet, followed by zeros.
     packet: Vec<u8>,
 }
 
@@ -89,7 +92,8 @@ impl Code {
             match object.fetch(e.offset, e.len) {
                 Fetch::Failed => return Fetch::Failed,
                 Fetch::Later => all = Fetch::Later,
-                // What else has to be read is asked for, and all is added another time.
+                // The object gets requests for everything else that must be read; a later call adds
+                // all packets.
                 Fetch::Ready if all == Fetch::Later => {}
                 Fetch::Ready => {
                     let bytes = object.bytes(e.offset, e.len);
@@ -128,10 +132,10 @@ impl Code {
         Fetch::Ready
     }
 
-    /// Keeps a parity packet.
+    /// Caches a parity packet until its block can be decoded.
     pub fn keep(&mut self, parity: &Parity, payload: &[u8]) {
         if self.spare.is_empty() {
-            // Many at once, so that few are made later.
+            // Many at once, so that few are allocated later.
             let buffers = (0..AT_ONCE).map(|_| Vec::with_capacity(payload.len()));
             self.spare.extend(buffers);
             self.kept.reserve(AT_ONCE);
@@ -142,8 +146,8 @@ impl Code {
         self.kept.push((*parity, bytes));
     }
 
-    /// Computes the packets that a block lacks and hands each to `write`; false if there is not
-    /// enough to compute them from.
+    /// Decodes the packets that a block lacks and hands each to `write`. Returns false if the bytes
+    /// and parity packets here are too few.
     pub fn rebuild<O: Object>(
         &mut self,
         object: &mut O,
@@ -197,13 +201,13 @@ impl Code {
         Some(())
     }
 
-    /// Parity packets of this block are not needed any more.
+    /// Drops the cached parity packets of a block.
     pub fn forget(&mut self, block: &CodeBlock) {
         let gone = self.kept.extract_if(.., |k| k.0.block == *block);
         self.spare.extend(gone.map(|k| k.1));
     }
 
-    /// An operation is over.
+    /// Drops everything about an operation that is over.
     pub fn released(&mut self, op: OpId) {
         self.kept.retain(|k| k.0.block.op != op);
         self.encoded.retain(|e| e.block.op != op);
@@ -225,7 +229,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any parity packets mend any losses, as many as there are of them, the short last packet
+        /// Parity packets repair any losses, one for each lost packet, the short last packet
         /// included.
         #[test]
         fn any_losses_are_mended(

@@ -1,12 +1,12 @@
-//! What the node wants sent and has not gone yet, because the transport did not take it or an
-//! object's bytes are not there.
+//! Queue of datagrams that the node wants sent and that have not gone, because the transport did
+//! not take them or an object does not have their bytes.
 //!
-//! Datagrams keep their order, but one whose bytes are *late* (still being read) lets the others
-//! pass. At most [`LATE_MAX`] may be late before the node is asked no further: a source that is
-//! slower than the network holds the node back, and nothing is lost for it. But a source that
-//! stands still must not silence what has nothing to do with it, so a datagram is held for its
-//! sake only for [`GRACE`]; then the newest of that operation count as lost, and the protocol
-//! repairs them when the bytes are there again.
+//! Datagrams keep their order, except that a datagram whose bytes are *late* (still being read)
+//! lets the others pass. While more than [`LATE_MAX`] are late, the driver does not ask the node
+//! for more: a source that is slower than the network holds the node back, and nothing is lost. A
+//! source that stands still must not silence traffic that does not depend on it, so late datagrams
+//! hold the others back for at most [`GRACE`]. Then the newest late datagrams of that operation
+//! count as lost, and the protocol repairs them when the bytes are available again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,34 +24,34 @@ use super::code::Code;
 use crate::object::{Fetch, Object};
 use crate::transport::{Outgoing, Transport};
 
-/// Datagrams that are handed to the transport at once. An object keeps what it has said to be
-/// ready for as many calls of `fetch`.
+/// Largest number of datagrams that the transport gets at once. An object must keep bytes ready
+/// that it has reported as ready for this many calls of `fetch`.
 pub(super) const BATCH: usize = 64;
-/// Datagrams that may be late while the node is still asked for more.
+/// Number of late datagrams up to which the driver still asks the node for more.
 pub(super) const LATE_MAX: usize = 48;
-/// How long late datagrams may hold back all others: longer than a disk that works takes for a
-/// block, and far less than anybody's patience.
+/// How long late datagrams may hold back all others: longer than a working disk takes for a block,
+/// and far less than any timeout of the protocol.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(LATE_MAX < BATCH);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It can go.
+    /// The datagram can be sent.
     Ready,
-    /// Its bytes have not been there since then.
+    /// The datagram's bytes have not been available since this time.
     Late(Time),
-    /// It is given up.
+    /// The datagram is given up.
     Lost,
 }
 
 struct Queued {
     transmit: Transmit,
-    /// Where its head lies in the arena.
+    /// The range of `heads` that holds the datagram's head.
     head: Range<usize>,
-    /// Its payload, if that is a sum or a parity packet and has been computed.
+    /// The payload, if it is an XOR or parity packet and has been computed.
     computed: Option<Vec<u8>>,
-    /// Its checksum is in its head.
+    /// The head contains its checksum.
     sealed: bool,
     state: State,
 }
@@ -75,7 +75,7 @@ impl Queued {
         self.transmit.payload.map(|p| p.op())
     }
 
-    /// Its payload, which is ready.
+    /// The payload, which must be ready.
     fn body<'a, O: Object>(&'a self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
         let body = self.transmit.payload.and_then(|payload| match payload {
             Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
@@ -85,18 +85,18 @@ impl Queued {
     }
 }
 
-/// See the module's doc.
+/// The queue of datagrams that have not gone.
 pub(super) struct Outbox {
     queue: Vec<Queued>,
-    /// Heads, in the order of the queue.
+    /// Heads of the queued datagrams, in the order of the queue.
     heads: Vec<u8>,
-    /// Where the next head begins.
+    /// Offset in `heads` at which the next head begins.
     next: usize,
     late: usize,
     refused: bool,
-    /// Buffers for what is computed, to be used again.
+    /// Buffers for computed payloads, to be used again.
     spare: Vec<Vec<u8>>,
-    /// Operations whose failure has been told.
+    /// Operations whose failure has been reported.
     failed: BTreeSet<OpId>,
 }
 
@@ -117,23 +117,23 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// Whether the transport did not take all that could go.
+    /// Whether the transport did not take all datagrams that could go.
     pub fn refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether the node may be asked for more.
+    /// Whether the driver may ask the node for more.
     pub fn has_room(&self) -> bool {
         self.queue.len() < BATCH && self.late <= LATE_MAX
     }
 
-    /// Until when, at the latest, late datagrams hold the others back, if they do.
+    /// Latest time until which late datagrams hold the others back, if they do.
     pub fn held_until(&self) -> Option<Time> {
         let since = self.queue.iter().filter_map(Queued::late).min()?;
         (self.late > LATE_MAX).then_some(since + GRACE)
     }
 
-    /// Where the next datagram's head is to be appended, before [`Outbox::push`].
+    /// The buffer to whose end the next datagram's head is appended, before [`Outbox::push`].
     pub fn head(&mut self) -> &mut Vec<u8> {
         self.heads.truncate(self.next);
         &mut self.heads
@@ -151,12 +151,13 @@ impl Outbox {
         });
     }
 
-    /// An operation is over.
+    /// Forgets an operation that is over.
     pub fn released(&mut self, op: OpId) {
         self.failed.remove(&op);
     }
 
-    /// Finds out what can go. `failed` is told, once, of an operation whose object has failed.
+    /// Finds out which datagrams can go. Calls `failed` once for each operation whose object has
+    /// failed.
     pub fn look<O: Object>(
         &mut self,
         now: Time,
@@ -166,8 +167,8 @@ impl Outbox {
     ) {
         self.late = 0;
         let spare = &mut self.spare;
-        // Coded ones first, and they are computed at once: so what the others need is fetched last,
-        // and stays ready until they are sent.
+        // Coded packets come first and are computed at once. So the other packets' bytes are
+        // fetched last, and stay ready until they are sent.
         for coded in [true, false] {
             for q in self.queue.iter_mut().filter(|q| q.is_coded() == coded) {
                 let Some(payload) = q.transmit.payload else {
@@ -175,7 +176,7 @@ impl Outbox {
                 };
                 let op = payload.op();
                 let fetch = match (objects.get_mut(&op), payload) {
-                    // The operation is over: nobody wants it any more.
+                    // The operation is over, so no receiver needs the datagram.
                     (None, _) => {
                         q.state = State::Lost;
                         continue;
@@ -185,7 +186,7 @@ impl Outbox {
                     (Some(_), _) if q.computed.is_some() => Fetch::Ready,
                     (Some(object), coded) => {
                         if spare.is_empty() {
-                            // As many as there can be, so that none is made later.
+                            // As many buffers as there can be, so that none is allocated later.
                             let len = coded.len() as usize;
                             spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
                         }
@@ -216,7 +217,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up the newest late datagrams of operations that have waited for too long.
+    /// Gives up the newest late datagrams of operations that have waited for longer than [`GRACE`].
     fn shed(&mut self, now: Time) {
         let overdue = |q: &&Queued| q.late().is_some_and(|since| now.since(since) >= GRACE);
         let stuck: BTreeSet<_> = self.queue.iter().filter(overdue).map(Queued::op).collect();
@@ -231,7 +232,7 @@ impl Outbox {
         }
     }
 
-    /// Computes the checksums of what can go.
+    /// Computes the checksums of the datagrams that can go.
     pub fn seal<O: Object>(&mut self, checksum: Checksum, objects: &BTreeMap<OpId, O>) {
         if checksum == Checksum::None {
             return;
@@ -244,7 +245,7 @@ impl Outbox {
         }
     }
 
-    /// Offers the transport what can go, and says how much of it, from the front, it took.
+    /// Offers the transport the datagrams that can go. Returns how many it took, from the front.
     pub fn send<O: Object, T: Transport>(
         &mut self,
         now: Time,
@@ -257,7 +258,7 @@ impl Outbox {
             head: &self.heads[q.head.clone()],
             body: q.body(objects),
         });
-        // Filled where it is: collected, all of its room would be moved.
+        // Filled in place, because `collect` would move the whole array.
         let mut batch = ArrayVec::<_, BATCH>::new();
         batch.extend(outgoing);
         let sent = match batch.is_empty() {
@@ -268,14 +269,14 @@ impl Outbox {
         Ok(sent)
     }
 
-    /// How many are given up and will be cleared out.
+    /// Number of datagrams that are given up and will be cleared out.
     pub fn lost(&self) -> usize {
         let lost = |q: &&Queued| q.state == State::Lost;
         self.queue.iter().filter(lost).count()
     }
 
-    /// Forgets the first `sent` that could go, and those that are lost; `gone` is told of each
-    /// whose payload is read no more.
+    /// Removes the first `sent` datagrams that could go, and those that are lost. Calls `gone` for
+    /// each whose payload is no longer read.
     pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
         let spare = &mut self.spare;
         self.queue.retain_mut(|q| {
@@ -298,7 +299,7 @@ impl Outbox {
             }
             keep
         });
-        // The heads of those that stay move to the front.
+        // The heads of the remaining datagrams move to the front.
         self.next = 0;
         for q in &mut self.queue {
             let len = q.head.len();
@@ -310,7 +311,7 @@ impl Outbox {
     }
 }
 
-/// Computes a coded payload into `into`, which is empty, if all that it needs can be read.
+/// Computes a coded payload into `into`, which is empty, if all bytes that it needs are available.
 fn compute<O: Object>(
     object: &mut O,
     coded: &Payload,
@@ -332,7 +333,7 @@ fn compute<O: Object>(
     }
 }
 
-/// Makes everything ready that a sum needs.
+/// Makes all bytes ready that an XOR packet needs.
 fn fetch_all<O: Object>(object: &mut O, sum: &XorExtents) -> Fetch {
     let mut all = Fetch::Ready;
     for e in sum.extents() {

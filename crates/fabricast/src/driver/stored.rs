@@ -1,27 +1,27 @@
-//! Whose bytes an operation moves: the caller's, or a copy of them that lets the caller go on at
-//! once (P1.7, P4.8).
+//! The bytes that an operation moves: the caller's, or a copy that lets the caller continue at once
+//! (P1.7, P4.8).
 
 use fabricast_proto::{Outcome, limits};
 
 use crate::object::{Fetch, Memory, Object, Written};
 
-/// See the module's doc.
+/// The object of an operation under way: the caller's, or a copy.
 pub(super) enum Stored<O> {
     /// The caller's object, until the operation is over.
     Lent(O),
-    /// A copy of what it had.
+    /// A copy of the caller's bytes.
     Copy(Memory),
 }
 
 impl<O: Object> Stored<O> {
-    /// A copy of the whole object, if its bytes can be had now, in a buffer of `spare` if there is
-    /// one.
+    /// A copy of the whole object, or `None` if not all its bytes are available now. It uses a
+    /// buffer of `spare` if there is one.
     pub fn copy(object: &mut O, spare: &mut Vec<Vec<u8>>) -> Option<Stored<O>> {
         let len = object.len();
         let mut bytes = spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.reserve(usize::try_from(len).ok()?);
-        // Objects are made to be read in packets.
+        // An object need not serve reads longer than a packet.
         for offset in (0..len).step_by(limits::PAYLOAD_MAX as usize) {
             let piece = (len - offset).min(u64::from(limits::PAYLOAD_MAX)) as u32;
             if object.fetch(offset, piece) != Fetch::Ready {

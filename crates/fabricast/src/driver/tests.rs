@@ -65,7 +65,8 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
     said(source, |bytes| wire::put_probe(bytes, &probe, 100))
 }
 
-/// Node 2 has posted what node 1 sends, has placed nothing of it, and has room for 1000 packets.
+/// A datagram in which node 2 has posted what node 1 sends, has placed nothing, and has room for
+/// 1000 packets.
 fn room() -> Vec<u8> {
     let feedback = Feedback {
         group: G,
@@ -86,7 +87,7 @@ fn room() -> Vec<u8> {
     })
 }
 
-/// What was sent to node 2, or to the group; what it says.
+/// The datagrams that were sent to node 2 or to the group.
 #[derive(Default)]
 struct Wire {
     inbox: VecDeque<Vec<u8>>,
@@ -143,7 +144,7 @@ impl Transport for Wire {
     }
 }
 
-/// Chunks that all consist of their own number; some are late, or have failed.
+/// An object of payloads that consist of their own number. Some are late, or the object has failed.
 struct Chunks {
     bytes: Vec<u8>,
     late: Range<u64>,
@@ -173,7 +174,7 @@ impl Object for Chunks {
 const MS: Duration = Duration::from_millis(1);
 const START: Time = Time(1);
 
-/// A root that sends `count` chunks to node 2, which has room for them.
+/// A root that sends `count` payloads to node 2, which has room for them.
 fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
     let mut driver = Driver::new(node(1, &[2, 3]), Wire::default());
     driver
@@ -192,7 +193,7 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
     (driver, op)
 }
 
-/// Steps once a millisecond, and at once while the driver wants that.
+/// Steps once a millisecond, and at once while the driver asks for that.
 fn run(driver: &mut Driver<Wire, Chunks>, from: Time, until: Time) {
     let mut now = from;
     while now < until {
@@ -215,7 +216,7 @@ fn what_is_late_lets_the_others_pass() {
     driver.transport().inbox.push_back(probe(2, 7));
     driver.step(START + 6 * MS).unwrap();
     assert_eq!(driver.transport().taken(), (vec![], vec![7]));
-    // It goes, in order, as soon as it is there.
+    // The datagrams go in order as soon as their bytes are available.
     driver.object(op).unwrap().late = 4..6;
     driver.step(START + 7 * MS).unwrap();
     assert_eq!(driver.transport().taken().0, [3]);
@@ -229,7 +230,7 @@ fn what_is_late_lets_the_others_pass() {
 fn a_slow_source_holds_back_and_loses_nothing() {
     let (mut driver, op) = root(500, 0..500);
     let (mut now, mut all) = (START, Vec::new());
-    // Ten chunks each 9 ms: it is always late, and always comes in time.
+    // The source provides ten payloads each 9 ms: it is always late, and always comes in time.
     for there in (0..=500).step_by(10) {
         driver.object(op).unwrap().late = there..500;
         run(&mut driver, now, now + 9 * MS);
@@ -250,12 +251,12 @@ fn a_source_that_stands_still_does_not_silence_the_node() {
     run(&mut driver, START + 5 * MS, after);
     assert_eq!(driver.transport().taken(), (vec![], vec![7]), "in the end");
     assert!(driver.counters().unread > 0);
-    // From now on nothing waits for it.
+    // From now on no datagram waits for the source.
     driver.transport().inbox.push_back(probe(2, 8));
     driver.step(after).unwrap();
     // The second probe is answered twice.
     assert_eq!(driver.transport().taken(), (vec![], vec![8, 8]));
-    // When it goes on, what was kept comes first.
+    // When the source continues, the datagrams that were kept come first.
     driver.object(op).unwrap().late = 0..0;
     driver.step(after + MS).unwrap();
     let (data, _) = driver.transport().taken();
@@ -291,7 +292,7 @@ fn a_forged_datagram_does_not_reach_the_node() {
     let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
     liar.send_to(&probe(2, 1), home).unwrap();
     peer.send_to(&probe(2, 2), home).unwrap();
-    // The node answers what it has been handed: the true probe alone.
+    // The node answers what the driver hands it: only the true probe.
     peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     driver.step(Time(1)).unwrap();
     let mut bytes = [0; 2000];
@@ -305,8 +306,7 @@ fn a_forged_datagram_does_not_reach_the_node() {
     assert_eq!(driver.transport().counters().foreign, 1);
 }
 
-/// A receiver pauses between two reads only when it is idle, so that it is not limited to what one
-/// read brings.
+/// A receiver pauses between two reads only when it is idle, so that one read does not limit it.
 #[test]
 fn nobody_is_idle_while_datagrams_wait() {
     const WAITING: u64 = 150;
@@ -326,8 +326,8 @@ fn nobody_is_idle_while_datagrams_wait() {
     assert_eq!(driver.net().counters().datagrams_received, WAITING);
 }
 
-/// What is small is copied: its sender may change its bytes at once, and what arrives is what was
-/// sent.
+/// Small objects are copied. The sender may change its bytes at once, and receivers get the bytes
+/// that were sent.
 #[test]
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     for (bytes, back) in [(20 * PAYLOAD, true), (20 * PAYLOAD - 1, false)] {
@@ -350,7 +350,7 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
         let want: Vec<u32> = (0..20).collect();
         assert_eq!(driver.transport().taken().0, want);
     }
-    // What is not there yet cannot be copied: it is read where it is.
+    // Bytes that are not available yet cannot be copied: the driver reads them where they are.
     let scheme = Scheme::auto().copied(u32::MAX);
     let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
     let chunks = Chunks {

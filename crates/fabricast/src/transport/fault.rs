@@ -1,8 +1,8 @@
-//! A transport that loses, repeats and reorders on purpose, whatever lies under it.
+//! A transport that loses, repeats and reorders datagrams on purpose, over any other transport.
 //!
-//! Equal seeds and an equal sequence of datagrams give equal faults. What is lost when sent to a
-//! group is lost to all its members; what is lost when received, to this one alone. Repeating and
-//! reordering happen on the way in.
+//! Equal seeds and an equal sequence of datagrams give equal faults. A datagram to a group that is
+//! lost when sent is lost to all members. A datagram that is lost when received is lost to this
+//! node only. Datagrams are repeated and reordered when received.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,30 +13,31 @@ use fabricast_proto::{GroupId, NodeId, Time};
 
 use super::{Caps, Claims, Outgoing, Transport};
 
-/// How often a call receives again when all that came was lost.
+/// How often a call receives again when all arrived datagrams were lost.
 const ROUNDS: usize = 64;
 
-/// How often what goes wrong. Probabilities per datagram, `0.0 ..= 1.0`.
+/// The probability of each fault per datagram, `0.0 ..= 1.0`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Faults {
-    /// Where chance begins.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Lost when sent.
+    /// Probability that a datagram is lost when sent.
     pub send_loss: f64,
-    /// Lost when received.
+    /// Probability that a datagram is lost when received.
     pub receive_loss: f64,
-    /// Received with a bit changed.
+    /// Probability that a datagram is received with a bit changed.
     pub corrupt: f64,
-    /// Received twice.
+    /// Probability that a datagram is received twice.
     pub duplicate: f64,
-    /// Received after up to `reorder_by` datagrams that came later.
+    /// Probability that a datagram is received after up to `reorder_by` later ones.
     pub reorder: f64,
-    /// See `reorder`; fewer if fewer come before the network falls silent.
+    /// Largest number of later datagrams that pass a reordered one. Fewer pass if fewer arrive
+    /// before the network falls silent.
     pub reorder_by: u32,
 }
 
 impl Faults {
-    /// Nothing but loss: `loss` of what is sent and `loss` of what is received.
+    /// Only loss: `loss` of what is sent and `loss` of what is received.
     pub fn loss(seed: u64, loss: f64) -> Faults {
         Faults {
             seed,
@@ -50,7 +51,7 @@ impl Faults {
     }
 }
 
-/// What has gone wrong so far.
+/// Counters of the injected faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounters {
     /// Datagrams lost when sent.
@@ -71,19 +72,20 @@ pub struct Fault<T: Transport> {
     faults: Faults,
     send_rng: Rng,
     receive: Receive,
-    /// For each datagram of the last batch that is still to be sent, whether it is to be lost:
-    /// drawn once, however often back-pressure makes the caller offer it again.
+    /// For each datagram of the last batch that is still to be sent, whether it is to be lost. It
+    /// is drawn once, however often back-pressure makes the caller offer the datagram again.
     fates: VecDeque<bool>,
-    /// Room for the datagrams of a batch that are not lost; empty between calls.
+    /// Memory for the datagrams of a batch that are not lost; empty between calls.
     room: Vec<Outgoing<'static>>,
     send_lost: u64,
 }
 
-/// What happens on the way in.
+/// Faults on the receiving side.
 struct Receive {
     faults: Faults,
     rng: Rng,
-    /// Datagrams held back, and how many more come before them.
+    /// Datagrams held back, each with the number of datagrams that still pass it and its arrival
+    /// time.
     held: Vec<(u32, Time, Vec<u8>)>,
     counters: FaultCounters,
     given: usize,
@@ -120,7 +122,7 @@ impl<T: Transport> Fault<T> {
         &mut self.inner
     }
 
-    /// What has gone wrong so far.
+    /// Counters of the injected faults since the start.
     pub fn counters(&self) -> FaultCounters {
         FaultCounters {
             send_lost: self.send_lost,
@@ -178,8 +180,8 @@ impl<T: Transport> Transport for Fault<T> {
         let refused = answer.as_ref().is_ok_and(|&taken| taken < kept.len());
         self.room = emptied(kept);
         let mut taken = answer?;
-        // Done with are those taken, and the lost ones before, between and (unless the network
-        // has had enough) after them.
+        // Done are the datagrams that the network took, and the lost ones before, between and
+        // (unless the network refused some) after them.
         let mut done = 0;
         while done < batch.len() {
             let lost = self.fates[0];
@@ -208,10 +210,11 @@ impl<T: Transport> Transport for Fault<T> {
                 .inner
                 .recv(now, &mut |at, bytes| receive.datagram(at, bytes, sink))?;
             if came == 0 {
-                // Silence: nothing will come to pass those that are held.
+                // The network is silent: no datagram will come to pass those that are held.
                 self.receive.release(None, sink);
             }
-            // Zero would tell the caller that nothing waits, while all that came was lost.
+            // Zero would tell the caller that nothing waits, although all arrived datagrams were
+            // lost.
             if came == 0 || self.receive.given > 0 {
                 break;
             }
@@ -233,7 +236,7 @@ impl<T: Transport> Transport for Fault<T> {
 }
 
 impl Receive {
-    /// Nothing ever goes wrong on the way in.
+    /// Whether no fault is injected on the receiving side.
     fn is_sound(&self) -> bool {
         let f = &self.faults;
         f.receive_loss
@@ -244,7 +247,7 @@ impl Receive {
     }
 
     fn datagram(&mut self, at: Time, bytes: &[u8], sink: &mut dyn FnMut(Time, &[u8])) {
-        // Every datagram draws alike, so that one kind of fault does not move another.
+        // Every datagram draws the same numbers, so that one kind of fault does not move another.
         let [lost, twice, late] = [
             self.faults.receive_loss,
             self.faults.duplicate,
@@ -280,7 +283,7 @@ impl Receive {
         sink(at, bytes);
     }
 
-    /// Gives those held for which `passed` more datagrams are enough; with `None`, all.
+    /// Hands up the held datagrams that `passed` more datagrams release; with `None`, all.
     fn release(&mut self, passed: Option<u32>, sink: &mut dyn FnMut(Time, &[u8])) {
         let mut i = 0;
         while i < self.held.len() {
@@ -296,7 +299,7 @@ impl Receive {
     }
 }
 
-/// The same allocation, without what was in it, for datagrams of another lifetime.
+/// The same allocation, emptied, for datagrams of another lifetime.
 fn emptied<'b>(mut datagrams: Vec<Outgoing<'_>>) -> Vec<Outgoing<'b>> {
     datagrams.clear();
     let gone = |_| -> Outgoing<'b> { unreachable!("it is empty") };
@@ -308,7 +311,7 @@ mod tests {
     use super::*;
     use fabricast_proto::Dest;
 
-    /// Takes at most `room` datagrams per call, and gives back what it took.
+    /// A network that takes at most `room` datagrams per call, and returns what it took.
     #[derive(Default)]
     struct Echo {
         room: usize,
@@ -352,8 +355,8 @@ mod tests {
         }
     }
 
-    /// Sends `0 .. count` in batches of 32 through `faults`, each call to the network below taking
-    /// at most `room`; says what arrives.
+    /// Sends `0 .. count` in batches of 32 through `faults`; each call to the network below takes
+    /// at most `room`. Returns what arrives.
     fn pass(faults: Faults, count: u32, room: usize) -> (Vec<u32>, FaultCounters) {
         let echo = Echo {
             room,
@@ -433,7 +436,7 @@ mod tests {
         assert!((800..1_200).contains(&counters.duplicated), "{counters:?}");
         assert!((800..1_200).contains(&counters.reordered), "{counters:?}");
         assert_eq!(arrived.len() as u64, 10_000 + counters.duplicated);
-        // The n-th to arrive that was not repeated: how far from its place?
+        // How far are arrived datagrams from their place, repetitions left out?
         let mut first: Vec<u32> = Vec::new();
         let mut seen = vec![false; 10_000];
         for n in &arrived {

@@ -1,8 +1,8 @@
 //! An emulated link in front of a transport: a token bucket that every datagram is charged to.
 //!
-//! The loopback copies a datagram for each receiver at the speed of memory, so that nothing there
-//! shows what a copy costs. Behind a [`Link`], a datagram to a node costs its bytes, and so does a
-//! datagram to a group, however many nodes receive it: as on the wire from a host to its switch.
+//! The loopback copies a datagram for each receiver at the speed of memory, so it does not show
+//! what a copy costs. Behind a [`Link`], a datagram to a node costs its bytes. A datagram to a
+//! group costs the same, however many nodes receive it, as on the wire from a host to its switch.
 //! The link drops nothing. What it does not take yet is back-pressure, as from a full send buffer.
 
 use std::io;
@@ -13,8 +13,8 @@ use fabricast_proto::{GroupId, NodeId, Time};
 use super::fault::{Fault, FaultCounters};
 use super::{Caps, Claims, Outgoing, Transport};
 
-/// What the link takes ahead of its speed: as much as a send buffer holds. It also makes up for
-/// the time in which a busy machine does not run the sender.
+/// How far the link takes datagrams ahead of its rate: as much as a send buffer holds. It also
+/// makes up for the time in which a busy machine does not run the sender.
 const DEPTH: Duration = Duration::from_millis(4);
 /// How far a full link empties before it takes datagrams again, so that many go at once.
 const RESUME: Duration = Duration::from_millis(3);
@@ -29,19 +29,19 @@ pub struct Link<T: Transport> {
 
 /// The state of a link.
 struct Bucket {
-    /// Bytes per second.
+    /// The link's rate, in bytes per second.
     rate: u64,
     /// Bytes that the wire adds to each datagram.
     overhead: u64,
     /// When the link has sent all that it has taken.
     done: Time,
-    /// How long it takes nothing, if it did not take the last batch as a whole.
+    /// How long the link takes nothing, if it did not take the last batch completely.
     pause: Option<Duration>,
 }
 
 impl<T: Transport> Link<T> {
-    /// Puts a link of `rate` bytes per second in front of `under`, if there is to be one. Each
-    /// datagram is charged with `overhead` bytes more than it has.
+    /// Puts a link of `rate` bytes per second in front of `under`, or none if `rate` is `None`.
+    /// Each datagram is charged `overhead` bytes more than its length.
     pub fn new(under: T, rate: Option<u64>, overhead: u64) -> Link<T> {
         Link {
             under,
@@ -66,14 +66,15 @@ impl<T: Transport> Link<Fault<T>> {
         self.under.inner_mut()
     }
 
-    /// What has gone wrong on purpose so far.
+    /// Counters of the injected faults.
     pub fn counters(&self) -> FaultCounters {
         self.under.counters()
     }
 }
 
 impl Bucket {
-    /// How many of `batch` the link takes now. Notes how long it takes no more, if it is not all.
+    /// How many datagrams of `batch` the link takes now. If it does not take all, it notes how long
+    /// it takes nothing.
     fn fits(&mut self, now: Time, batch: &[Outgoing<'_>]) -> usize {
         let waiting = match self.pause {
             Some(_) => RESUME,
@@ -95,7 +96,7 @@ impl Bucket {
         batch.len()
     }
 
-    /// When the link is done with `datagram` too.
+    /// When the link has sent `datagram`, too.
     fn after(&self, now: Time, done: Time, datagram: &Outgoing<'_>) -> Time {
         let bytes = datagram.len() as u64 + self.overhead;
         done.max(now) + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.rate)
@@ -142,7 +143,7 @@ impl<T: Transport> Transport for Link<T> {
             bucket.done = bucket.after(now, bucket.done, datagram);
         }
         if taken < fits {
-            bucket.pause = None; // what lies below says when it goes on
+            bucket.pause = None; // the transport below says when it continues
         }
         Ok(taken)
     }
@@ -171,8 +172,8 @@ mod tests {
     const LEN: usize = 958;
     const OVERHEAD: u64 = 42;
 
-    /// Counts what it is given, takes at most `room` at once, and notes for how long it is waited
-    /// for.
+    /// Counts the datagrams that it gets, takes at most `room` at once, and records how long its
+    /// caller waits.
     struct Below {
         sent: u64,
         room: usize,
@@ -217,7 +218,7 @@ mod tests {
         Link::new(below, rate, OVERHEAD)
     }
 
-    /// Sends as much as the link takes in `time`, to this destination, waiting as it is told to.
+    /// Sends for `time` as much as the link takes, to this destination, and waits as the link says.
     fn flood(link: &mut Link<Below>, to: Dest, time: Duration) -> u64 {
         let datagram = Outgoing {
             to,
@@ -241,7 +242,7 @@ mod tests {
             for room in [64, 5] {
                 let sent = flood(&mut link(Some(RATE), room), to, Duration::from_secs(1));
                 let bytes = sent * (LEN as u64 + OVERHEAD);
-                // One second, and what is taken ahead.
+                // The bytes of one second, and those that the link takes ahead.
                 let ahead = RATE / 1000 * DEPTH.as_millis() as u64 + 1000;
                 assert!((RATE..=RATE + ahead).contains(&bytes), "{bytes}");
             }
@@ -265,7 +266,7 @@ mod tests {
         link.wait(Some(Duration::from_secs(1))).unwrap();
         let pause = link.under.waited.unwrap();
         assert_eq!(pause, Duration::from_micros(1020));
-        // A shorter wait stays one, and before the pause is over nothing is taken.
+        // A shorter wait stays as it is, and the link takes nothing before the pause is over.
         link.wait(Some(Duration::from_micros(5))).unwrap();
         assert_eq!(link.under.waited, Some(Duration::from_micros(5)));
         let early = Time::ZERO + (pause - Duration::from_micros(1));

@@ -1,15 +1,16 @@
-//! What wakes a process when there is something for it in the memory that it shares.
+//! How a process is woken when its shared memory holds something for it, and how processes meet.
 //!
-//! A waker is a system call, so it rings only for who sleeps: a word in the shared memory says
-//! whether a process is awake, asleep or rung for. Who writes looks at it after it has written, who
-//! goes to sleep looks for something written after it has said so: one of the two sees the other.
+//! To ring a waker is a system call, so a writer rings only for a process that sleeps. A word in
+//! the shared memory says whether a process is awake, asleep or rung for. A writer looks at it
+//! after it has written. A thread that goes to sleep looks for something written after it has set
+//! the word. So one of the two sees the other.
 //!
 //! The [`Wakers`] are eventfds without a name, so only a process that was handed one can ring it.
-//! The processes of a host meet once, at [`FdChannel`]s: the first one makes the memory and all
-//! wakers, and hands them to the others there. A channel is a Unix datagram socket with an abstract
-//! name. Only the processes of one network namespace reach it, which is what makes a host here, but
-//! every user does; so a channel takes descriptors from its own user alone, and is closed when the
-//! processes have met.
+//! The processes of a host meet once, through [`FdChannel`]s: the first process makes the memory
+//! and all wakers, and hands them to the others there. A channel is a Unix datagram socket with an
+//! abstract name. Only the processes of one network namespace reach it, which defines a host here,
+//! but every user does. So a channel takes descriptors from its own user only, and is closed when
+//! the processes have met.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,17 +31,19 @@ use rustix::net::{
 };
 use rustix::process::getuid;
 
-/// Descriptors that one datagram carries at most. The kernel takes 253.
+/// Largest number of descriptors that one datagram carries. The kernel's limit is 253.
 const TOGETHER: usize = 128;
-/// Between two attempts to hand something to a process whose queue is full.
+/// Time between two attempts to hand something to a process whose queue is full.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// States of a process.
+/// State of a process of which no thread sleeps.
 const AWAKE: u64 = 0;
+/// State of a process of which a thread sleeps.
 const ASLEEP: u64 = 1;
+/// State of a process that sleeps and whose waker was rung.
 const RUNG: u64 = 2;
 
-/// Where this process is met, until it shares memory.
+/// The channel through which other processes reach this one until it shares memory.
 pub struct FdChannel {
     socket: UnixDatagram,
     name: u64,
@@ -51,7 +54,7 @@ fn text(name: u64) -> String {
 }
 
 impl FdChannel {
-    /// A channel of this name, which no other process of the host has.
+    /// Opens a channel with this name, which no other process of the host may have.
     pub fn hang(name: u64) -> io::Result<FdChannel> {
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(text(name))?)?;
         socket.set_nonblocking(true)?;
@@ -59,14 +62,14 @@ impl FdChannel {
         Ok(FdChannel { socket, name })
     }
 
-    /// Its name.
+    /// The channel's name.
     pub fn name(&self) -> u64 {
         self.name
     }
 
-    /// Hands `fds`, or that there are none, to the process whose channel has this name. Others may
-    /// keep its queue full, and the kernel bounds how many descriptors are under way: then this
-    /// tries again until `until`.
+    /// Hands `fds`, or the message that there are none, to the process whose channel is `name`.
+    /// Others may keep its queue full, and the kernel limits the descriptors in transit. In both
+    /// cases it tries again until `until`.
     pub fn hand(&self, name: u64, fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
         let address = SocketAddrUnix::new_abstract_name(text(name).as_bytes())?;
         let nothing = fds.is_empty().then_some(fds);
@@ -92,7 +95,7 @@ impl FdChannel {
         sendmsg_addr(&self.socket, to, &byte, &mut control, SendFlags::NOSIGNAL)
     }
 
-    /// The `count` descriptors that the process whose channel has this name hands over. Waits
+    /// Receives the `count` descriptors that the process whose channel is `name` hands over. Waits
     /// for them until `until`, whatever others send meanwhile.
     pub fn take(&self, name: u64, count: usize, until: Instant) -> io::Result<Vec<OwnedFd>> {
         let from = SocketAddrUnix::new_abstract_name(text(name).as_bytes())?;
@@ -120,7 +123,7 @@ impl FdChannel {
         Ok(taken)
     }
 
-    /// What the next datagram brings; `None`: it is not from this process.
+    /// The descriptors in the next datagram; `None`: the datagram is not from this process.
     fn take_some(&self, from: &SocketAddrUnix) -> Result<Option<Vec<OwnedFd>>, Errno> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER), ScmCredentials(1))];
@@ -137,7 +140,7 @@ impl FdChannel {
                 _ => {}
             }
         }
-        // Anybody on the host can send here. What they have handed over is closed.
+        // Any process on the host can send here. Descriptors that it has handed over are closed.
         let sender = got.address.and_then(|a| SocketAddrUnix::try_from(a).ok());
         if !own || sender.as_ref() != Some(from) {
             return Ok(None);
@@ -149,44 +152,45 @@ impl FdChannel {
     }
 }
 
-/// What wakes each process of a host: eventfds that only these processes have.
+/// The wakers of all processes of a host: eventfds that only these processes have.
 pub(super) struct Wakers(Vec<OwnedFd>);
 
 impl Wakers {
-    /// New ones, for so many processes.
+    /// Makes a waker for each of `processes` processes.
     pub fn new(processes: usize) -> io::Result<Wakers> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wakers: Result<_, Errno> = (0..processes).map(|_| eventfd(0, flags)).collect();
         Ok(Wakers(wakers?))
     }
 
-    /// Those that another process has made.
+    /// The wakers that another process has made.
     pub fn taken(wakers: Vec<OwnedFd>) -> Wakers {
         Wakers(wakers)
     }
 
-    /// A process's.
+    /// The waker of a process.
     pub fn of(&self, process: usize) -> BorrowedFd<'_> {
         self.0[process].as_fd()
     }
 
-    /// All, in the order of processes.
+    /// All wakers, in the order of processes.
     pub fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|waker| waker.as_fd())
     }
 
-    /// Rings. It cannot fail: a waker that was rung 2^64 times without being heard is rung for.
+    /// Rings the waker of a process. It cannot fail: the only error is an overflow after 2^64
+    /// rings, and then the waker is rung already.
     pub fn ring(&self, process: usize) {
         let _ = rustix::io::write(self.of(process), &1u64.to_ne_bytes());
     }
 
-    /// Forgets all rings of a process so far.
+    /// Clears all rings of a process's waker so far.
     pub fn hush(&self, process: usize) {
         let _ = rustix::io::read(self.of(process), &mut [0; 8]);
     }
 }
 
-/// Which of a process's threads sleep, and so what its state in the shared memory is.
+/// The number of a process's threads that sleep, which determines its state in the shared memory.
 #[derive(Default)]
 pub(super) struct Sleepers {
     asleep: Mutex<u32>,
@@ -197,30 +201,32 @@ impl Sleepers {
         self.asleep.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A thread is about to sleep: from now on who writes rings. What was written before it has to
-    /// look for itself.
+    /// Takes note that a thread is about to sleep: from now on writers ring. The thread must itself
+    /// look for what was written before.
     pub fn begin(&self, state: &AtomicU64) {
         let mut asleep = self.asleep();
         *asleep += 1;
         state.store(ASLEEP, Ordering::Relaxed);
         drop(asleep);
-        // With that of `wants_ring`: either the writer sees this state, or who calls this sees what
-        // was written.
+        // Pairs with the fence in `wants_ring`: either the writer sees this state, or the caller of
+        // this function sees what was written.
         fence(Ordering::SeqCst);
     }
 
-    /// It sleeps no more.
+    /// Takes note that a thread no longer sleeps.
     pub fn end(&self) {
         *self.asleep() -= 1;
     }
 
-    /// Somebody looks at what was written: no waker is needed while nobody sleeps.
+    /// Takes note that a thread looks at what was written. No waker is needed while no thread
+    /// sleeps.
     pub fn look(&self, state: &AtomicU64) {
         if state.load(Ordering::Relaxed) == AWAKE {
             return;
         }
         let asleep = self.asleep();
-        // What was rung for is looked at now; those who still sleep are to be rung for again.
+        // This thread now looks at what was rung for. Threads that still sleep must be rung for
+        // again.
         let now = if *asleep > 0 { ASLEEP } else { AWAKE };
         state.store(now, Ordering::Relaxed);
         drop(asleep);
@@ -228,7 +234,7 @@ impl Sleepers {
     }
 }
 
-/// Something was written for the process with this state: whether its waker must be rung.
+/// Whether a writer that has written for the process with this state must ring its waker.
 pub(super) fn wants_ring(state: &AtomicU64) -> bool {
     fence(Ordering::SeqCst);
     state.load(Ordering::Relaxed) == ASLEEP

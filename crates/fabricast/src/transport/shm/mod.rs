@@ -1,9 +1,10 @@
 //! Datagrams between the processes of one host, through memory that they share.
 //!
-//! Each process writes all that it sends, to groups and to nodes alike, once, into a `ring` of its
-//! own, which all others read; each takes what is for it. A process that falls a whole ring behind
-//! has lost datagrams. A process that sleeps is woken (`fd_channel`). Only processes of the job
-//! have the memory: what stands in it can be wrong, which harms nobody's memory, but not forged.
+//! Each process writes everything that it sends, to groups and to nodes alike, once into a `ring`
+//! of its own. All others read the ring, and each takes what is for it. A process that falls a
+//! whole ring behind has lost datagrams. The writer wakes a process that sleeps (`fd_channel`).
+//! Only processes of the job have the memory. A datagram in it can be wrong, which harms no
+//! reader's memory, but not forged by outsiders.
 //!
 //! ```text
 //!   ring 0  ▓▓▓▓▓▓▓▓▓▓─►  written by process 0, read by 1, 2, ...        one `segment`
@@ -33,37 +34,37 @@ use super::{Caps, Outgoing, Transport};
 
 pub use self::fd_channel::FdChannel;
 
-/// Words of a ring: a megabyte, which most processors keep in a cache.
+/// Length of a ring, in words: a megabyte, which most processors keep in a cache.
 const RING: usize = 1 << 17;
-/// Datagrams that one call hands up at most, and that are taken from one ring before the next has
-/// its turn.
+/// Largest number of datagrams that one call hands up.
 const RECEIVE_MAX: usize = 64;
+/// Largest number of datagrams taken from one ring before the next ring has its turn.
 const TURN_MAX: usize = 16;
-/// The process that makes the memory has so long to hand it over, and the others to take it.
+/// Time that the first process has to hand the memory over, and that the others have to take it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Counters of a [`Shm`], all since it was made.
+/// Counters of a [`Shm`], since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShmCounters {
-    /// Datagrams written; each counts once, however many processes it was for.
+    /// Datagrams written. Each counts once, however many processes it was for.
     pub datagrams_sent: u64,
     /// Bytes of the datagrams written.
     pub bytes_sent: u64,
     /// Datagrams taken.
     pub datagrams_received: u64,
-    /// Processes that had to be woken.
+    /// Number of times that a process had to be woken.
     pub rings: u64,
-    /// How often this process had fallen a whole ring behind another one.
+    /// How often this process fell a whole ring behind another one.
     pub overruns: u64,
 }
 
-/// What a process shares with its own threads that sleep.
+/// What a process shares with those of its own threads that sleep.
 struct Place {
     segment: Segment,
     me: usize,
     wakers: Wakers,
     sleepers: Sleepers,
-    /// How far each ring has been read.
+    /// How far each ring has been read, in words.
     read: Vec<AtomicU64>,
 }
 
@@ -72,7 +73,7 @@ impl Place {
         self.segment.state(self.me)
     }
 
-    /// Whether something was written that nobody here has looked at.
+    /// Whether a datagram was written that no thread of this process has looked at.
     fn has_news(&self) -> bool {
         let mut others = (0..).zip(&self.read).filter(|(i, _)| *i != self.me);
         others.any(|(i, read)| {
@@ -86,14 +87,14 @@ impl Place {
 pub struct Shm {
     place: Arc<Place>,
     writer: Writer,
-    /// By process; this one's own is not used.
+    /// The reader of each process's ring; this process's own is not used.
     readers: Vec<Reader>,
     turn: usize,
     nodes: BTreeMap<NodeId, usize>,
     groups: BTreeMap<GroupId, Group>,
-    /// Processes for which something was written in this call.
+    /// Processes for which this call has written something.
     told: Vec<bool>,
-    /// The waker was heard.
+    /// The waker has ended a thread's sleep, and its rings must be cleared.
     rung: bool,
     drained: bool,
     counters: ShmCounters,
@@ -104,18 +105,19 @@ struct Group {
     receive: bool,
 }
 
-/// How the processes of a host come by their memory: the first makes it and hands it to the others.
+/// How the processes of a host get their shared memory: the first makes it and hands it to the
+/// others.
 pub struct Meeting<'a> {
-    /// The names of all wakers, in the order of processes.
+    /// The names of all channels, in the order of the processes.
     pub wakers: &'a [u64],
-    /// Which of them is this process.
+    /// Index of this process in that order.
     pub me: usize,
-    /// A number that only they know.
+    /// A number that only these processes know.
     pub key: u64,
 }
 
 impl Meeting<'_> {
-    /// Makes the memory and hands it over: the first process does this, and the others
+    /// Makes the memory and hands it over. The first process calls this, the others
     /// [`Meeting::join`].
     pub fn create(&self, channel: FdChannel) -> io::Result<Shm> {
         let (others, until) = (&self.wakers[1..], Instant::now() + PATIENCE);
@@ -173,13 +175,13 @@ impl Meeting<'_> {
 }
 
 impl Shm {
-    /// For a thread that sleeps while another one may use the transport.
+    /// What a thread sleeps in while another one may use the transport.
     pub fn waiter(&self) -> ShmWaiter {
         ShmWaiter(self.place.clone())
     }
 
-    /// A thread's sleep was ended by the waker, which rings on until somebody has received what it
-    /// rang for: another one may have been woken by something else, and not look.
+    /// Takes note that the waker has ended a thread's sleep. The waker keeps ringing until a thread
+    /// has received what it rang for, because a thread that something else has woken may not look.
     pub fn rung(&mut self) {
         self.rung = true;
     }
@@ -207,7 +209,7 @@ impl Shm {
 }
 
 impl Transport for Shm {
-    /// Which of the host's processes: of a node one, of a group its members.
+    /// Indices of processes of the host: one for a node, all members for a group.
     type Address = Vec<usize>;
 
     fn caps(&self) -> Caps {
@@ -269,7 +271,7 @@ impl Transport for Shm {
 
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
         let place = &*self.place;
-        // First: the next one may be for what comes after this look.
+        // This comes first: the next ring may be for what is written after this look.
         if std::mem::take(&mut self.rung) {
             place.wakers.hush(place.me);
         }
@@ -308,7 +310,7 @@ impl Transport for Shm {
             place.read[at].store(self.readers[at].at(), Ordering::Relaxed);
             given += taken;
             if given >= RECEIVE_MAX {
-                // Whoever had to wait is the first one next time.
+                // The process that had to wait comes first next time.
                 self.turn = (at + 1) % processes;
                 self.drained = false;
                 break;
@@ -343,7 +345,7 @@ impl Transport for Shm {
     }
 }
 
-/// What a thread needs in order to sleep: its descriptor is readable when the waker was rung.
+/// What a thread needs to sleep. Its descriptor is readable when the waker was rung.
 pub struct ShmWaiter(Arc<Place>);
 
 impl ShmWaiter {
@@ -352,8 +354,8 @@ impl ShmWaiter {
         self.0.has_news()
     }
 
-    /// The thread may sleep, until the waker rings or for other reasons; `None`: there is something
-    /// to look at.
+    /// Marks the thread as asleep, so that it may sleep until the waker rings or for other reasons.
+    /// `None`: there is something to look at.
     pub fn begin(&self) -> Option<Sleeping<'_>> {
         self.0.sleepers.begin(self.0.state());
         let asleep = Sleeping(&self.0);
@@ -367,7 +369,7 @@ impl AsFd for ShmWaiter {
     }
 }
 
-/// A thread that sleeps, for as long as this lives.
+/// Marks a thread as asleep while this value lives.
 pub struct Sleeping<'a>(&'a Place);
 
 impl Drop for Sleeping<'_> {

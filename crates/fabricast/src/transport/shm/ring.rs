@@ -1,35 +1,36 @@
-//! A ring of words that one process writes datagrams into and any number of others read.
+//! A ring of words into which one process writes datagrams and from which any number of others
+//! read.
 //!
-//! The writer waits for nobody. Two counters, which only grow, say how far it has come: `claimed`
-//! before it writes, `head` after. A reader copies what it finds and then looks at `claimed`: if
-//! the writer has come round to the words that were copied, they are no datagram, and the reader
-//! goes on at `head`. What it has missed is lost, as on a network.
+//! The writer waits for no reader. Two counters, which only grow, say how far it has come:
+//! `claimed` before it writes, `head` after. A reader copies what it finds and then reads
+//! `claimed`. If the writer has come round to the copied words, they are no datagram, and the
+//! reader continues at `head`. The datagrams that it has missed are lost, as on a network.
 //!
 //! ```text
 //!   words  ··· [to, len | datagram ]  [to, len | datagram ]  ···  head, claimed: modulo its length
 //! ```
-//! All words are atomic and relaxed, so that reading what is being written is no data race; what
-//! orders them are the counters and two fences. Nothing that is read is trusted: indices are taken
-//! modulo the ring's length, lengths are compared with what was published.
+//! All words are atomic and relaxed, so to read what is being written is no data race. The counters
+//! and two fences order them. The reader trusts nothing that it reads: it takes indices modulo the
+//! ring's length and compares lengths with what was published.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use fabricast_proto::{Dest, GroupId, NodeId};
 
-/// Words before a datagram: whom it is for, and its length.
+/// Words before a datagram: its destination, and its length.
 const HEADER: u64 = 2;
 const WORD: usize = size_of::<u64>();
-/// Set in the second word if it is for a group.
+/// Flag in the second word: the datagram is for a group.
 const GROUP: u64 = 1 << 63;
 
 /// The shared part of one ring.
 #[derive(Clone, Copy)]
 pub(super) struct Ring<'a> {
-    /// Words that are written, or about to be; ever growing.
+    /// Number of words that are written or about to be; only grows.
     pub claimed: &'a AtomicU64,
-    /// Words that may be read; ever growing.
+    /// Number of words that may be read; only grows.
     pub head: &'a AtomicU64,
-    /// A power of two of them.
+    /// The words. Their number is a power of two.
     pub words: &'a [AtomicU64],
 }
 
@@ -38,7 +39,7 @@ impl<'a> Ring<'a> {
         &self.words[at as usize & (self.words.len() - 1)]
     }
 
-    /// `count` words, in two runs if they go round; at most all.
+    /// `count` words from `at`, in two runs if they go round; at most all words.
     fn run(&self, at: u64, count: usize) -> [&'a [AtomicU64]; 2] {
         let start = at as usize & (self.words.len() - 1);
         let (before, after) = self.words.split_at(start);
@@ -46,33 +47,34 @@ impl<'a> Ring<'a> {
         [&after[..first], &before[..(count - first).min(start)]]
     }
 
-    /// Largest datagram that such a ring takes, in bytes: readers are to have time for it.
+    /// Largest datagram that a ring of `words` words takes, in bytes. Readers must have time to
+    /// copy it.
     pub fn datagram_max(words: usize) -> usize {
         (words / 8 - HEADER as usize - 1) * WORD
     }
 }
 
-/// The only end that writes.
+/// The only end of a ring that writes.
 pub(super) struct Writer {
     at: u64,
 }
 
 impl Writer {
-    /// Of a ring that nobody has written to.
+    /// The writer of a ring that is still empty.
     pub fn new() -> Writer {
         Writer { at: 0 }
     }
 
     /// Writes one datagram, in two pieces.
     pub fn write(&mut self, ring: Ring<'_>, to: Dest, head: &[u8], body: &[u8]) {
-        // Filled up in front, so that the body begins with a word.
+        // Padding comes in front, so that the body begins with a word.
         let pad = head.len().wrapping_neg() % WORD;
         let len = pad + head.len() + body.len();
         debug_assert!(len <= Ring::datagram_max(ring.words.len()) + WORD);
         let end = self.at + HEADER + len.div_ceil(WORD) as u64;
         ring.claimed.store(end, Ordering::Relaxed);
-        // With the reader's fence: who has read a word that is stored below reads this `claimed`,
-        // or a later one.
+        // Pairs with the reader's fence: a reader that has read a word stored below reads this
+        // `claimed`, or a later one.
         fence(Ordering::Release);
         let (kind, id) = match to {
             Dest::Group(GroupId(id)) => (GROUP, id),
@@ -106,31 +108,31 @@ impl Writer {
             }
         }
         debug_assert_eq!(at, end);
-        // With the reader's acquire: who sees this `head` sees all words before it.
+        // Pairs with the reader's acquire: a reader that sees this `head` sees all words before it.
         ring.head.store(end, Ordering::Release);
         self.at = end;
     }
 }
 
-/// What a reader has come upon.
+/// What a reader has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found<'b> {
-    /// Nothing that was not there before.
+    /// No new datagram.
     Nothing,
     /// A datagram that was wanted.
     Datagram(&'b [u8]),
-    /// The writer has been faster: some datagrams are lost.
+    /// The writer was faster: some datagrams are lost.
     Lost,
 }
 
-/// One of those who read.
+/// One reader of a ring.
 pub(super) struct Reader {
     at: u64,
     bytes: Vec<u8>,
 }
 
 impl Reader {
-    /// Of a ring that nobody has written to.
+    /// The reader of a ring that is still empty.
     pub fn new() -> Reader {
         Reader {
             at: 0,
@@ -138,12 +140,12 @@ impl Reader {
         }
     }
 
-    /// How far it has read: `head` is there when nothing waits.
+    /// How far it has read. It equals `head` when nothing waits.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next datagram that is `wanted`.
+    /// The next datagram whose destination is `wanted`.
     pub fn read(&mut self, ring: Ring<'_>, wanted: impl Fn(Dest) -> bool) -> Found<'_> {
         let head = ring.head.load(Ordering::Acquire);
         while self.at != head {
@@ -176,8 +178,8 @@ impl Reader {
         Found::Nothing
     }
 
-    /// Whom the next datagram is for, how many bytes stand before it, and how many there are with
-    /// these. `None`: it is not there any more, or nothing that could have been written.
+    /// The destination of the next datagram, the bytes of padding before it, and its length with
+    /// the padding. `None`: it has been overwritten, or it cannot have been written by a writer.
     fn header(&self, ring: Ring<'_>, head: u64) -> Option<(Dest, usize, usize)> {
         let word = |i| ring.word(self.at.wrapping_add(i)).load(Ordering::Relaxed);
         let (first, second) = (word(0), word(1));
@@ -195,10 +197,10 @@ impl Reader {
         (words <= published && pad < WORD && pad <= len).then_some((to, pad, len))
     }
 
-    /// Whether what was read at this reader's place had not been written over.
+    /// Whether what was read at this reader's place had not been overwritten.
     fn is_whole(&self, ring: Ring<'_>) -> bool {
-        // With the writer's fence: the loads before this one are done, and if any of them has read
-        // a later datagram's word, this one reads the `claimed` that announced it.
+        // Pairs with the writer's fence: the loads before this one are done. If any of them has
+        // read a word of a later datagram, this load reads the `claimed` that announced it.
         fence(Ordering::Acquire);
         let claimed = ring.claimed.load(Ordering::Relaxed);
         claimed.wrapping_sub(self.at) <= ring.words.len() as u64
@@ -254,7 +256,7 @@ mod tests {
     const ALL: Dest = Dest::Group(GroupId(7));
     const ME: Dest = Dest::Node(NodeId(u32::MAX));
 
-    /// A datagram of `len` bytes that tells by every byte which one it is.
+    /// A datagram of `len` bytes. Its bytes depend on its number, so that a mix of two is noticed.
     fn bytes(number: u32, len: usize) -> Vec<u8> {
         let mut rng = Rng::new(u64::from(number));
         let mut bytes = number.to_be_bytes().to_vec();
@@ -267,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written and however it is cut in two comes out, in order, for those for whom
-        /// it is.
+        /// Every written datagram, however it is cut in two, is read in order by those for whom it
+        /// is.
         #[test]
         fn what_is_written_is_read(
             datagrams in prop::collection::vec(
@@ -287,7 +289,7 @@ mod tests {
                 if mine {
                     expected.push(whole);
                 }
-                // What is not read is soon written over.
+                // What is not read is soon overwritten.
                 if reads > 0 || unread > 900 {
                     unread = 0;
                     for whole in expected.drain(..) {
@@ -299,7 +301,7 @@ mod tests {
             }
         }
 
-        /// Whatever stands in the shared memory, a reader neither panics nor goes on for ever.
+        /// Whatever the shared memory contains, a reader neither panics nor loops for ever.
         #[test]
         fn nonsense_is_survived(
             words in prop::collection::vec(any::<u64>(), 64),
@@ -338,8 +340,7 @@ mod tests {
         assert_eq!(reader.read(shared.ring(), |_| true), next);
     }
 
-    /// A writer that never waits and readers that cannot keep up: what they get is whole and in
-    /// order.
+    /// A writer never waits, and readers cannot keep up: what they get is whole and in order.
     #[test]
     fn nothing_torn_is_ever_read() {
         const COUNT: u32 = 200_000;

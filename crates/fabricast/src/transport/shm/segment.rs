@@ -1,8 +1,8 @@
-//! Memory that the processes of one host share: a ring for each of them, and what rings the wakers.
+//! Memory that the processes of one host share: for each a ring, and the state that wakers need.
 //!
-//! It has no name in any file system: the process that makes it hands it to the others as a
-//! descriptor, over their [wakers](super::fd_channel), and it is gone with the last of them,
-//! however they end. Its length is sealed, so that nobody can take away what another one has
+//! It has no name in any file system. The process that makes it hands its descriptor to the others,
+//! over their [channels](super::fd_channel). It is gone with the last process, however the
+//! processes end. Its length is sealed, so that no process can take away what another one has
 //! mapped.
 //!
 //! ```text
@@ -18,22 +18,27 @@ use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 
 use super::ring::Ring;
 
-/// Words between two that different processes write: two cache lines, which processors fetch in
-/// pairs.
+/// Words between two words that different processes write: two cache lines, which processors fetch
+/// in pairs.
 const APART: usize = 16;
-/// Words at the beginning.
+/// Index of the word that holds the key.
 const KEY: usize = 0;
+/// Index of the word that holds the number of processes.
 const PROCESSES: usize = 1;
+/// Index of the word that holds the length of a ring.
 const RING: usize = 2;
-/// Words of each process: counters of its ring, and whether it sleeps.
+/// Offset of a process's `claimed` counter in its control words.
 const CLAIMED: usize = 0;
+/// Offset of a process's `head` counter in its control words.
 const HEAD: usize = APART;
+/// Offset of the word that says whether a process sleeps.
 const STATE: usize = 2 * APART;
+/// Control words of each process.
 const CONTROL: usize = 3 * APART;
-/// Processes that may share one.
+/// Largest number of processes that may share one segment.
 pub(super) const PROCESSES_MAX: usize = 256;
 
-/// See the module.
+/// The shared memory of one host, mapped into this process.
 pub(super) struct Segment {
     map: MmapRaw,
     processes: usize,
@@ -41,14 +46,15 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// One for so many processes, with rings of so many words (a power of two), and the descriptor
-    /// that others open it by. `key` is a number that only these processes know.
+    /// Makes a segment for `processes` processes with rings of `ring` words (a power of two).
+    /// Returns it with the descriptor by which others open it. `key` is a number that only these
+    /// processes know.
     pub fn create(key: u64, processes: usize, ring: usize) -> io::Result<(Segment, OwnedFd)> {
         debug_assert!(ring.is_power_of_two() && (1..=PROCESSES_MAX).contains(&processes));
         let fd = fs::memfd_create("fabricast", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let len = len(processes, ring) as u64;
         fs::ftruncate(&fd, len)?;
-        // What cannot be had is to be known now, not by a signal when it is written to.
+        // Memory that is not available must fail here, not by a signal when a process writes to it.
         fs::fallocate(&fd, FallocateFlags::empty(), 0, len)?;
         fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let segment = Segment::map(fd.as_fd(), processes, ring)?;
@@ -62,7 +68,7 @@ impl Segment {
         Ok((segment, fd))
     }
 
-    /// What another process has made for so many, with this key.
+    /// Maps the segment that another process has made for `processes` processes with this key.
     pub fn open(
         fd: BorrowedFd<'_>,
         key: u64,
@@ -94,7 +100,7 @@ impl Segment {
         })
     }
 
-    /// How many processes share it.
+    /// The number of processes that share it.
     pub fn processes(&self) -> usize {
         self.processes
     }
@@ -103,9 +109,10 @@ impl Segment {
     fn words(&self) -> &[AtomicU64] {
         let words = self.map.len() / size_of::<AtomicU64>();
         // SAFETY: the mapping is readable and writable, begins at a page, is `words` words long,
-        // and lives as long as `self`; its file cannot become shorter, for `create` and `open` see
-        // to its seal. Any bits are an `AtomicU64`, and nobody touches these other than as such:
-        // this process by this slice alone, the others likewise.
+        // and lives as long as `self`. Its file cannot become shorter, because `create` seals it
+        // and `open` checks the seal. Any bits are a valid `AtomicU64`, and all accesses are
+        // atomic: this process accesses the words only through this slice, and the others do
+        // likewise.
         unsafe { std::slice::from_raw_parts(self.map.as_mut_ptr().cast(), words) }
     }
 
@@ -123,18 +130,18 @@ impl Segment {
         }
     }
 
-    /// Whether a process sleeps, as [wakers](super::fd_channel) have it.
+    /// Whether a process sleeps, with the states of [wakers](super::fd_channel).
     pub fn state(&self, process: usize) -> &AtomicU64 {
         self.control(process, STATE)
     }
 }
 
-/// Where the rings begin, in words.
+/// Index of the first word of the rings.
 fn rings(processes: usize) -> usize {
     (APART + processes * CONTROL).next_multiple_of(512)
 }
 
-/// Length in bytes.
+/// Length of a segment, in bytes.
 fn len(processes: usize, ring: usize) -> usize {
     (rings(processes) + processes * ring) * size_of::<AtomicU64>()
 }

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::*;
 
-/// The ends of so many processes.
+/// The ends of `processes` processes.
 fn host(processes: usize) -> Vec<Shm> {
     let random = || crate::net::random().unwrap();
     let wakers: Vec<FdChannel> = (0..processes)
@@ -98,8 +98,7 @@ fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     assert_eq!(got(&mut ends[1]), [b"again"]);
 }
 
-/// Two processes that answer each other and sleep in between: a waker that is not heard would be
-/// for ever.
+/// Two processes answer each other and sleep in between. A lost wake-up would last for ever.
 #[test]
 fn who_sleeps_is_woken() {
     let mut ends = host(2);
@@ -141,7 +140,7 @@ fn a_bell_rings_only_for_who_sleeps() {
     let word = Dest::Node(NodeId(11));
     put(&mut ends[0], word, b"1");
     assert_eq!(ends[0].counters().rings, 0);
-    // What was written before is not slept over.
+    // A thread does not sleep if something was written before.
     ends[1].wait(None).unwrap();
     assert_eq!(got(&mut ends[1]), [b"1"]);
     let waiter = ends[1].waiter();
@@ -155,8 +154,7 @@ fn a_bell_rings_only_for_who_sleeps() {
     assert_eq!(ends[0].counters().rings, 1);
 }
 
-/// Of two threads that sleep one is woken, and goes without a look: the other one must not sleep
-/// on.
+/// Of two sleeping threads one is woken and leaves without a look. The other one must not sleep on.
 #[test]
 fn a_bell_rings_until_somebody_looks() {
     let mut ends = host(2);
@@ -190,8 +188,7 @@ fn nobody_else_is_let_in() {
         rustix::fs::ftruncate(&fd, 0).is_err(),
         "its length is sealed"
     );
-    // A foreign descriptor is not taken for the memory, and delays nothing for longer than it
-    // was to take.
+    // A descriptor from elsewhere is not taken for the memory, and does not prolong the wait.
     let wakers = [0, 1, 2].map(|_| FdChannel::hang(crate::net::random().unwrap()).unwrap());
     let [first, second, foreign] = &wakers;
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -209,7 +206,7 @@ fn nobody_else_is_let_in() {
     assert!(refused.to_string().contains("cannot"), "{refused}");
 }
 
-/// More than one datagram carries.
+/// More wakers than one datagram carries.
 #[test]
 fn many_descriptors_are_handed_over_in_their_order() {
     let wakers = [0, 1].map(|_| FdChannel::hang(crate::net::random().unwrap()).unwrap());
