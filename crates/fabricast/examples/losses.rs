@@ -1,12 +1,12 @@
 //! How soon lost packets of small messages are repaired, over real UDP multicast.
 //!
-//! One root broadcasts messages of one packet each to receivers that are threads of this process,
-//! each with sockets of its own on the loopback. Every node, the root too, drops a share of all
-//! that it receives: data, repairs, questions and feedback alike, drawn for each node by itself.
-//! Messages leave in bursts of 1, 1, 2 and 8, with a pause after each: within a burst the next
-//! packet shows that one is missing, at its end the root's question does. What is printed is
-//! [`Counters::losses`] of each receiver, and of all together; the bytes of every message are
-//! checked.
+//! One root broadcasts messages of one packet each to receivers. The receivers are threads of this
+//! process, each with sockets of its own on the loopback. Every node, the root too, drops a share
+//! of all datagrams that it receives: data, repairs, probes and feedback alike, drawn for each node
+//! separately. Messages leave in bursts of 1, 1, 2 and 8, with a pause after each burst. Within a
+//! burst, the next packet shows that one is missing; at its end, the root's tail-loss probe does.
+//! The program prints [`Counters::losses`] of each receiver, and of all together. It checks the
+//! bytes of every message.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -30,19 +30,20 @@ use fabricast::transport::{Caps, Transport};
 
 const GROUP: GroupId = GroupId(1);
 const ROOT: NodeId = NodeId(0);
-/// Bytes of a packet's payload: a message fits into one.
+/// Payload of a packet, in bytes: a message fits into one.
 const PAYLOAD: u32 = 1400;
-/// Datagrams as on Ethernet, though the loopback would take longer ones.
+/// Length of a datagram on Ethernet, in bytes, although the loopback would take longer ones.
 const DATAGRAM: usize = 1472;
-/// Which messages of [`CYCLE`] begin a burst.
+/// Indices of the messages of a [`CYCLE`] that begin a burst.
 const BURSTS: [u32; 4] = [0, 1, 2, 4];
-/// Messages after which the bursts repeat.
+/// Number of messages after which the bursts repeat.
 const CYCLE: u32 = 12;
-/// Messages that a node has under way at most; a receiver posts more when half of them are here.
+/// Largest number of messages that a node has under way. A receiver posts more when half of them
+/// have arrived.
 const UNDER_WAY_MAX: u32 = 1024;
-/// Nobody waits longer before it looks whether all are done.
+/// Longest wait before a node checks whether all nodes are done.
 const LOOK: Duration = Duration::from_millis(20);
-/// After all messages have left, the rest takes no longer, or the run has failed.
+/// Longest time after the last message has left; beyond it, the run has failed.
 const REST_MAX: Duration = Duration::from_secs(60);
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -104,24 +105,25 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What became of one node.
+/// The result of one node.
 struct End {
     counters: Counters,
-    /// Datagrams that it dropped.
+    /// Datagrams that the node dropped.
     dropped: u64,
-    /// From when each message was due at the root to when it was here (at the root: everywhere).
+    /// Time from when each message was due at the root to its arrival (at the root: its arrival at
+    /// all).
     delays: Histogram,
 }
 
-/// What all nodes look at.
+/// What all nodes share.
 struct Shared {
     clock: Instant,
     done: AtomicU32,
     failed: AtomicBool,
 }
 
-/// All nodes, the root first, once everybody has every message; fails if anything is wrong or lasts
-/// too long.
+/// Runs all nodes until every node has every message. Returns their results, the root's first.
+/// Fails if anything is wrong or takes too long.
 fn run(options: &Options) -> Result<Vec<End>, Failure> {
     let mut nets = (0..options.nodes)
         .map(|i| open(options, i))
@@ -180,9 +182,9 @@ struct Part<'a> {
     options: &'a Options,
     me: NodeId,
     driver: Driver<Net, Memory>,
-    /// Messages begun: sent, or posted.
+    /// Number of messages begun: sent, or posted.
     begun: u32,
-    /// Those of them that are not over.
+    /// The messages begun that are not over.
     under_way: VecDeque<(OpId, u32)>,
     delays: Histogram,
 }
@@ -207,7 +209,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Goes on until all nodes are done, for the others may not have heard yet that all is here.
+    /// Runs until all nodes are done, because the others may not have learned yet that all has
+    /// arrived.
     fn play(mut self, shared: &Shared) -> Result<End, Failure> {
         let limit = due(self.options, self.options.messages) + REST_MAX;
         let now = || Time(1 + shared.clock.elapsed().as_nanos() as u64);
@@ -248,14 +251,14 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// When the root sends the next message, if it may have one more under way.
+    /// When the root sends the next message; `None` if it may not have one more under way.
     fn next_due(&self) -> Option<Time> {
         let more = self.begun < self.options.messages;
         let room = (self.under_way.len() as u32) < UNDER_WAY_MAX;
         (self.me == ROOT && more && room).then(|| Time::ZERO + due(self.options, self.begun))
     }
 
-    /// Sends what is due, or posts what may come.
+    /// Sends the messages that are due, or posts receives.
     fn begin(&mut self, now: Time) -> Result<(), Refused> {
         let (size, under_way) = (self.options.size, self.under_way.len() as u32);
         if self.me == ROOT {
@@ -275,7 +278,7 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// The next message is under way.
+    /// Records that the next message is under way.
     fn note(&mut self, op: OpId) {
         self.under_way.push_back((op, self.begun));
         self.begun += 1;
@@ -319,7 +322,7 @@ fn node(options: &Options, me: NodeId, caps: Caps) -> Node {
     Node::new(config, options.seed ^ u64::from(me.0))
 }
 
-/// When message `i` leaves.
+/// Time at which message `i` leaves, since the start.
 fn due(options: &Options, i: u32) -> Duration {
     let (cycle, at) = (i / CYCLE, i % CYCLE);
     let burst = BURSTS.partition_point(|&first| first <= at) as u32;

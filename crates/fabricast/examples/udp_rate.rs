@@ -1,4 +1,4 @@
-//! How fast the UDP transport alone is: no protocol, no pacing, no repair.
+//! Measures how fast the UDP transport alone is: no protocol, no pacing, no repair.
 //!
 //! `udp_rate recv INTERFACE GROUP:PORT [plain]` counts until a second of silence,
 //! `udp_rate send INTERFACE GROUP:PORT SECONDS [plain] [mbit=N] [datagram=N]` sends,

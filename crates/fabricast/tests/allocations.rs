@@ -1,5 +1,5 @@
-//! A driver's steps do not allocate while data pass, once queues have grown: with losses,
-//! feedback, and coded repairs that are computed and solved.
+//! A driver's steps do not allocate while data pass, once queues have grown. This includes losses,
+//! feedback, and coded repairs that are encoded and decoded.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,15 +16,16 @@ use fabricast::transport::{Caps, Outgoing, Transport};
 const GROUP: GroupId = GroupId(1);
 const RECEIVERS: u32 = 3;
 const PAYLOAD: u32 = 200;
-/// Data packets before which allocations are not counted, and all of them.
+/// Data packets before which allocations are not counted.
 const WARM: u64 = 10_000;
+/// All data packets of the object.
 const PACKETS: u32 = 40_000;
 const LOSS: f64 = 0.02;
 const DELAY: Duration = Duration::from_micros(50);
-/// Datagrams that may be on their way to a node.
+/// Largest number of datagrams in transit to a node.
 const ON_THE_WAY: usize = 4096;
 
-/// What is on its way to a node, and buffers that are free.
+/// The datagrams in transit to a node, and free buffers.
 struct Inbox {
     coming: VecDeque<(Time, Vec<u8>)>,
     free: Vec<Vec<u8>>,
@@ -149,7 +150,7 @@ fn no_step_allocates(scheme: &str, peaks: u64) {
         .collect();
     let mut wakes = vec![Time(1); drivers.len()];
     let (mut complete, mut warm) = (0, false);
-    // Steps, and allocations in them, of the root and of the receivers.
+    // Number of steps, and of allocations in them, of the root and of the receivers.
     let mut counted = [(0u64, 0u64); 2];
     while complete < drivers.len() {
         let next = |i: usize| {
@@ -171,7 +172,7 @@ fn no_step_allocates(scheme: &str, peaks: u64) {
         while let Some(event) = driver.event() {
             complete += usize::from(matches!(event, Event::Complete(_)));
         }
-        // What comes with the end of the object is no data path.
+        // What happens at the end of the object is not part of the data path.
         if warm && counters.data.max(counters.received) < u64::from(PACKETS) {
             let side = &mut counted[usize::from(i != 0)];
             side.0 += 1;

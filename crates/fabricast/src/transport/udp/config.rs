@@ -1,32 +1,35 @@
-//! The choices with which the transport is opened.
+//! The options with which the transport is opened.
 
 use super::interface::{Family, Interface};
 
 /// How to open a [`Udp`](super::Udp).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UdpConfig {
-    /// Which interface everything leaves and enters by.
+    /// The interface by which all datagrams leave and arrive.
     pub interface: Interface,
-    /// IPv4 or IPv6; by default that of the address by which the interface is chosen, else IPv4
-    /// where there is any.
+    /// IPv4 or IPv6. The default is the family of the address by which the interface is chosen,
+    /// else IPv4 if the interface has an IPv4 address.
     pub family: Option<Family>,
-    /// Port of the unicast socket; zero (the default): any free one.
+    /// Port of the unicast socket; 0 (the default): any free port.
     pub port: u16,
-    /// Routers that a multicast may pass, plus one. 1, the default, never leaves the local
-    /// network; more needs routers that forward multicast, and somebody's consent.
+    /// Time to live of multicasts: the number of routers that they may pass, plus one. With 1, the
+    /// default, they never leave the local network. More needs routers that forward multicast, and
+    /// their operator's consent.
     pub group_ttl: u8,
-    /// Whether multicasts also go to receivers on this very host. On by default; it costs nothing
-    /// while none listens. (The loopback interface does it in any case.)
+    /// Whether multicasts also go to receivers on this host. On by default; it costs nothing while
+    /// none listens. (The loopback interface does it in any case.)
     pub loopback: bool,
-    /// Largest datagram, in bytes; by default what the interface's MTU leaves, up to an MTU of
+    /// Largest datagram, in bytes. The default is what the interface's MTU leaves, up to an MTU of
     /// 9000.
     pub datagram: Option<usize>,
-    /// Bytes of receive buffer to ask the kernel for, per socket.
-    /// [`Caps::receive_buffer`](crate::transport::Caps::receive_buffer) says what it gave.
+    /// Receive buffer to ask the kernel for, in bytes per socket.
+    /// [`Caps::receive_buffer`](crate::transport::Caps::receive_buffer) says what the kernel
+    /// granted.
     pub receive_buffer: usize,
-    /// Bytes of send buffer to ask for; by default the kernel's, which holds a sender back early.
+    /// Send buffer to ask for, in bytes. The default is the kernel's, which holds a sender back
+    /// early.
     pub send_buffer: Option<usize>,
-    /// Whether to let the kernel cut and join datagrams (GSO, GRO). On by default.
+    /// Whether to let the kernel segment and join datagrams (GSO, GRO). On by default.
     pub offload: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Addresses of which others have told.
+//! Addresses that other nodes have told.
 //!
-//! Whoever tells a receiver where its peers are could have it send to anybody. So such an address
-//! gets one datagram of [`LEN`] bytes with a random token, when something is to go there for the
-//! first time, and nothing else before the token has come back from that address (spec 6.10). Many
-//! nodes may be said to be on one host: of those that have not answered no more than [`HOST`] are
-//! asked unless there is a further reason.
+//! A node that tells a receiver where its peers are could make the receiver send to any address.
+//! So, when something is to go to such an address for the first time, only one datagram of [`LEN`]
+//! bytes with a random token goes there. Nothing else goes there before the token has come back
+//! from that address (spec 6.10). Many nodes may be said to be on one host. Of the nodes on one
+//! host that have not answered, at most [`HOST`] are asked, unless there is a further reason.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,15 +13,15 @@ use fabricast_proto::NodeId;
 
 /// Length of a question and of its answer, in bytes: less than an address takes in `start`.
 pub const LEN: usize = 10;
-/// What they begin with; no datagram of the wire format does.
+/// First byte of a question and of an answer. No datagram of the wire format begins with it.
 const MARK: u8 = 0xfb;
 const QUESTION: u8 = 1;
 const ANSWER: u8 = 2;
 const TOKEN: usize = 8;
-/// Nodes of one IP address that are asked, and have not answered, before the next one must wait for
-/// an answer from there, or for [`Hearsay::again`].
+/// Largest number of nodes of one IP address that are asked and have not answered. The next one
+/// must wait for an answer from that address, or for [`Hearsay::again`].
 pub const HOST: usize = 4;
-/// Datagrams that wait to be sent; more are not answered.
+/// Largest number of datagrams that wait to be sent. More are dropped.
 const OUTBOX: usize = 64;
 
 const _: () = assert!(LEN == 2 + TOKEN && MARK != fabricast_proto::wire::VERSION);
@@ -33,26 +33,26 @@ struct Candidate {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    /// Nothing was to go there yet.
+    /// Nothing was to go to the node yet.
     Unused,
-    /// Something was to go there, and others of its host have to answer first.
+    /// Something was to go to the node, but other nodes of its host must answer first.
     Held,
-    /// It was asked this.
+    /// The node was asked with this token.
     Asked([u8; TOKEN]),
 }
 
-/// Nodes that are known from hearsay.
+/// Nodes whose addresses are known only from hearsay.
 #[derive(Default)]
 pub(super) struct Hearsay {
     candidates: BTreeMap<NodeId, Candidate>,
-    /// How many candidates of each IP address have been asked.
+    /// Number of candidates of each IP address that have been asked.
     asked: BTreeMap<IpAddr, usize>,
     outbox: Vec<(SocketAddr, [u8; LEN])>,
     answered: Vec<(NodeId, SocketAddr)>,
 }
 
 impl Hearsay {
-    /// `node` is said to be at `address`.
+    /// Takes note that `node` is said to be at `address`.
     pub fn insert(&mut self, node: NodeId, address: SocketAddr) {
         self.forget(node);
         let state = State::Unused;
@@ -75,7 +75,7 @@ impl Hearsay {
         }
     }
 
-    /// Something was to go to `node`: the first time, it is asked.
+    /// Takes note that something is to go to `node`. The first time, it asks the node.
     pub fn wanted(&mut self, node: NodeId) {
         let candidate = self.candidates.get_mut(&node);
         let Some(candidate) = candidate.filter(|c| c.state == State::Unused) else {
@@ -89,8 +89,8 @@ impl Hearsay {
         }
     }
 
-    /// `node`, which has not answered, is asked once more, in the same words, or for the first
-    /// time.
+    /// Asks `node` once more with the same token, if it has not answered, or for the first time if
+    /// it is held.
     pub fn again(&mut self, node: NodeId) {
         match self.candidates.get(&node).map(|c| (c.address, c.state)) {
             Some((address, State::Asked(token))) => {
@@ -114,21 +114,21 @@ impl Hearsay {
         }
     }
 
-    /// Those who have been asked, or are to be, and have not answered.
+    /// The nodes that have been asked, or must be, and have not answered.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
         let silent = |c: &Candidate| c.state != State::Unused;
         let silent = self.candidates.iter().filter(move |(_, c)| silent(c));
         silent.map(|(node, _)| *node)
     }
 
-    /// Whether `node` is said to be where something came from.
+    /// Whether `node` is said to be at the address `from`.
     pub fn is(&self, node: NodeId, from: Option<SocketAddr>) -> bool {
         let candidate = self.candidates.get(&node);
         candidate.is_some_and(|c| Some(plain(c.address)) == from.map(plain))
     }
 
-    /// Takes a datagram if it is a question or an answer. Only those are answered of whom somebody
-    /// has told, or who are `known` already.
+    /// Takes a datagram if it is a question or an answer. Only nodes that are `known`, or known
+    /// from hearsay, get an answer.
     pub fn take(
         &mut self,
         from: Option<SocketAddr>,
@@ -164,7 +164,7 @@ impl Hearsay {
         true
     }
 
-    /// Somebody at `ip` has answered: another one may be asked there.
+    /// Asks another held node of `ip`, because one there has answered.
     fn next_of(&mut self, ip: IpAddr) {
         let held = |c: &Candidate| c.state == State::Held && c.address.ip() == ip;
         let next = self.candidates.iter().find(|(_, c)| held(c));
@@ -173,23 +173,23 @@ impl Hearsay {
         }
     }
 
-    /// Whether there is anything to send or to believe.
+    /// Whether there is nothing to send and no answer to report.
     pub fn is_idle(&self) -> bool {
         self.outbox.is_empty() && self.answered.is_empty()
     }
 
-    /// What is to be sent now.
+    /// The datagrams to send now.
     pub fn outgoing(&mut self) -> Vec<(SocketAddr, [u8; LEN])> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Who has answered, and from where.
+    /// The nodes that have answered, and their addresses.
     pub fn proven(&mut self) -> Vec<(NodeId, SocketAddr)> {
         std::mem::take(&mut self.answered)
     }
 }
 
-/// Without the scope of an IPv6 address, which is a number of our own.
+/// The address without the scope of an IPv6 address, which is this host's number of an interface.
 fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip(), address.port())
 }

@@ -1,4 +1,4 @@
-//! Which network interface to use, and what it is like.
+//! Which network interface the transport uses, and its properties.
 
 use std::fmt;
 use std::io;
@@ -10,21 +10,21 @@ use super::sys;
 /// How an interface is chosen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Interface {
-    /// The one by which the kernel would send a multicast, else the only real one that is up.
+    /// The interface by which the kernel would send a multicast, else the only real one that is up.
     #[default]
     Auto,
-    /// The one with this name.
+    /// The interface with this name.
     Name(String),
-    /// The one that has this address (for an address of the loopback network: the loopback).
+    /// The interface that has this address (for an address of the loopback network: the loopback).
     Address(IpAddr),
-    /// The one by which this host is reached.
+    /// The interface by which this host is reached.
     Toward(IpAddr),
 }
 
 impl std::str::FromStr for Interface {
     type Err = std::convert::Infallible;
 
-    /// What a user writes: `auto`, an address, or a name.
+    /// Parses what a user writes: `auto`, an address, or a name.
     fn from_str(s: &str) -> Result<Interface, Self::Err> {
         Ok(match (s, s.parse()) {
             ("auto", _) => Interface::Auto,
@@ -44,7 +44,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// That of an address.
+    /// The family of an address.
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv4() {
             Family::V4
@@ -71,20 +71,20 @@ impl fmt::Display for Family {
     }
 }
 
-/// An interface that there is.
+/// An interface of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// Its number, by which the kernel knows it.
+    /// Its number in the kernel.
     pub index: u32,
     /// Whether it is up.
     pub up: bool,
     /// Whether it is the loopback.
     pub loopback: bool,
-    /// Whether it says that it can multicast (the loopback does not say so, and can).
+    /// Whether it reports that it can multicast (the loopback does not report so, and can).
     pub multicast: bool,
-    /// Largest packet with its IP header, in bytes; zero if the kernel would not say.
+    /// Largest packet with its IP header, in bytes; 0 if the kernel did not say.
     pub mtu: usize,
     /// Its addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
@@ -104,7 +104,7 @@ impl fmt::Display for Device {
 /// All interfaces of this host.
 pub fn devices() -> io::Result<Vec<Device>> {
     let entries = sys::interfaces().map_err(|e| because(e, "cannot list network interfaces"))?;
-    // Any socket can be asked; a host without IPv4 may still have IPv6.
+    // Any socket serves; a host without IPv4 may still have IPv6.
     let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .or_else(|_| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))
         .map_err(|e| because(e, "cannot open a UDP socket"))?;
@@ -129,8 +129,9 @@ pub fn devices() -> io::Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// The interface that `choice` means, and its address in `family` (by default that of the address
-/// chosen by, else IPv4 if it has one, else IPv6). The error lists the interfaces there are.
+/// The interface that `choice` selects, and its address in `family` (by default that of the address
+/// in `choice`, else IPv4 if the interface has such an address, else IPv6). The error lists the
+/// interfaces of this host.
 pub fn choose(choice: &Interface, family: Option<Family>) -> io::Result<(Device, IpAddr)> {
     let devices = devices()?;
     let wrong = |what: String| {
@@ -225,7 +226,8 @@ fn source_for(peer: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// An address that others can use comes before one that only this link knows.
+/// The device's address in `family`. An address that other links can use comes before one that only
+/// this link knows.
 fn address_in(device: &Device, family: Family) -> Option<IpAddr> {
     let of = |a: &&IpAddr| Family::of(**a) == family;
     let link_local = |a: &IpAddr| match a {
@@ -237,7 +239,7 @@ fn address_in(device: &Device, family: Family) -> Option<IpAddr> {
     addresses.first().copied()
 }
 
-/// The same error with words before it.
+/// The same error with an explanation before it.
 pub(super) fn because(error: io::Error, what: impl fmt::Display) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

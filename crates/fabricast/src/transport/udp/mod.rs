@@ -1,14 +1,15 @@
 //! Datagrams by UDP, multicast and unicast, IPv4 and IPv6.
 //!
 //! One *unicast socket*, bound to the interface's own address and a free port, sends everything,
-//! multicasts too, so that a datagram's source tells whose it is; datagrams for this node alone
-//! arrive there. Each group that is listened to has a *receive socket* bound to the group's
-//! address and port, which hears that group, on that interface, and nothing else.
+//! multicasts too. So the source address of a datagram tells which node sent it. Datagrams for this
+//! node alone arrive at the unicast socket. Each group that this node listens to has a *receive
+//! socket* bound to the group's address and port. It receives that group, on that interface, and
+//! nothing else.
 //!
-//! Sending gathers (GSO inside `sendmmsg`, `send.rs`), receiving splits (`recvmmsg` with GRO,
-//! `receive.rs`); either falls back to single datagrams where the kernel refuses. What goes wrong
-//! for one destination is a lost datagram with a [`Notice`]; what goes wrong for the interface is
-//! an [`io::Error`]. The reasons are in `spec/6-transports.md`.
+//! Sending gathers datagrams (GSO inside `sendmmsg`, `send.rs`), and receiving splits messages
+//! (`recvmmsg` with GRO, `receive.rs`). Both fall back to single datagrams where the kernel
+//! refuses. An error that concerns one destination is a lost datagram with a [`Notice`]. An error
+//! that concerns the interface is an [`io::Error`]. The reasons are in `spec/6-transports.md`.
 
 mod config;
 mod hearsay;
@@ -48,49 +49,49 @@ use self::stamps::Days;
 use super::{Caps, Claims, Outgoing, Transport};
 use crate::setting::DATAGRAM;
 
-/// Ethernet, IPv4 and UDP headers: what the wire carries beside each datagram, in bytes. (FCS,
-/// preamble and gap not counted; 20 more with IPv6.)
+/// Bytes of the Ethernet, IPv4 and UDP headers, which the wire carries in addition to each
+/// datagram. (FCS, preamble and gap are not counted; IPv6 adds 20 bytes.)
 pub const WIRE_OVERHEAD: u64 = 14 + 20 + 8;
-/// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise: that of jumbo frames.
-/// (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
+/// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise, in bytes: that of jumbo
+/// frames. (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
 const MTU_MAX: usize = 9000;
-/// Smallest datagram that may be asked for: the longest head that the core writes (feedback with
-/// all its ranges) must fit, and a data packet must have room for bytes.
+/// Smallest datagram size that a caller may ask for, in bytes. The longest head that the core
+/// writes (feedback with all its ranges) must fit, and a data packet must have room for payload.
 const DATAGRAM_MIN: usize = limits::HEAD_MAX;
 const _: () = assert!(DATAGRAM_MIN >= wire::DATA_OVERHEAD + limits::PAYLOAD_MIN as usize);
-/// Messages taken by one `recvmmsg`, at most; with GRO each may hold dozens of datagrams.
+/// Largest number of messages taken by one `recvmmsg`. With GRO each may hold dozens of datagrams.
 const RECEIVE_MESSAGES: usize = 64;
-/// Messages taken by one `recvmmsg`, at least.
+/// Smallest limit for the number of messages taken by one `recvmmsg`.
 const RECEIVE_MESSAGES_MIN: usize = 4;
-/// Bytes that one `recvmmsg` should bring, as far as the last messages' length tells: they are read
-/// again at once, and must still lie in the processor's second-level cache.
+/// Bytes that one `recvmmsg` should bring, estimated from the length of the last messages. They are
+/// read again at once, and must still be in the processor's second-level cache.
 const RECEIVE_AT_ONCE: usize = 256 << 10;
-/// A receive buffer takes the longest thing that UDP or GRO can hand up.
+/// Length of a receive buffer, in bytes: the longest message that UDP or GRO can hand up.
 const RECEIVE_BYTES: usize = 65_536;
-/// After this long a send that found the kernel without buffers is worth another try: the kernel
-/// does not tell when it has some again.
+/// Time after which to try again a send that found the kernel without buffers. The kernel does not
+/// tell when it has some again.
 const STARVED: Duration = Duration::from_micros(200);
-/// The interface is asked after no oftener than this while it is well, however much goes wrong.
+/// Shortest time between two checks of an interface that is well, however many errors occur.
 const STANDING: Duration = Duration::from_millis(100);
-/// Notices kept for [`Udp::notice`]; more are dropped, for who does not ask does not care.
+/// Largest number of notices kept for [`Udp::notice`]. More are dropped: their owner does not ask.
 const NOTICES_MAX: usize = 64;
 
 /// Why the last `send` took fewer datagrams than it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
     No,
-    /// The socket's send buffer is full: the kernel tells when it is not.
+    /// The socket's send buffer is full. The kernel tells when it no longer is.
     Full,
-    /// The kernel had no memory, and does not tell when it has.
+    /// The kernel had no memory, and does not tell when it has some.
     Starved,
 }
 
-/// Somewhere to send to.
+/// An address to which the transport sends.
 struct Destination {
     address: SockAddr,
-    /// The kernel has not refused to cut messages on this way.
+    /// The kernel has not refused to segment messages to this address.
     gso: bool,
-    /// What has been noticed about it already, as bits of [`Notice::bit`].
+    /// The kinds of notices about it that were reported already, as bits of [`Notice::bit`].
     noticed: u8,
 }
 
@@ -99,11 +100,11 @@ struct Group {
     receive: bool,
 }
 
-/// A socket that hears one group address.
+/// A socket that receives one group address.
 struct Input {
     socket: Socket,
     address: SocketAddr,
-    /// Groups of ours that share the address; the socket closes with the last.
+    /// Number of this node's groups that share the address. The socket closes with the last.
     users: usize,
 }
 
@@ -119,7 +120,7 @@ pub struct Udp {
     nodes: BTreeMap<NodeId, Destination>,
     hearsay: hearsay::Hearsay,
     groups: BTreeMap<GroupId, Group>,
-    /// Until it is set, nobody is doubted.
+    /// Reads a datagram's claimed sender. `None`: the transport checks no claims.
     claims: Option<Claims>,
     caps: Caps,
     receive_buffer: usize,
@@ -128,26 +129,27 @@ pub struct Udp {
     sending: sys::Sending,
     messages: Vec<sys::Message>,
     receiving: sys::Receiving,
-    /// Messages that the next `recvmmsg` takes; see [`RECEIVE_AT_ONCE`].
+    /// Limit for the messages that the next `recvmmsg` takes; see [`RECEIVE_AT_ONCE`].
     appetite: usize,
     days: Days,
     turn: usize,
-    /// Calls in which the node's own socket had to wait.
+    /// Number of calls in a row in which the node's own socket had to wait.
     passed: u32,
-    /// The sockets that were empty when last read, a bit each, and how many calls have relied on
-    /// it.
+    /// The sockets that were empty when last read, one bit each.
     empty: u64,
+    /// Number of calls that have relied on `empty`.
     relied: u32,
-    /// All sockets were looked at, and none was read since.
+    /// A wait has looked at all sockets, and none was read since.
     fresh: bool,
     poll: Vec<libc::pollfd>,
     waker: Arc<sys::Waker>,
     blocked: Blocked,
-    /// The time of the last `send`, and when the interface was last seen to be well.
+    /// The time of the last `send`.
     now: Time,
+    /// When the interface was last seen to be well.
     stood_at: Option<Time>,
     counters: UdpCounters,
-    /// Kernel drops of sockets that are closed.
+    /// Packets that the kernel dropped at sockets that are closed.
     drops_past: u64,
     notices: VecDeque<Notice>,
     #[cfg(test)]
@@ -159,21 +161,21 @@ pub struct Udp {
 pub struct Waker(Arc<sys::Waker>);
 
 impl PartialEq for Waker {
-    /// Whether both wake the same.
+    /// Whether both wake the same waiting thread.
     fn eq(&self, other: &Waker) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 impl Waker {
-    /// The wait under way, or else the next one, returns at once.
+    /// Makes the wait under way, or else the next one, return at once.
     pub fn wake(&self) {
         self.0.ring();
     }
 }
 
 impl Udp {
-    /// Opens the unicast socket on the interface that `config` means.
+    /// Opens the unicast socket on the interface that `config` selects.
     pub fn new(config: &UdpConfig) -> io::Result<Udp> {
         let (device, address) = choose(&config.interface, config.family)?;
         let family = Family::of(address);
@@ -181,7 +183,7 @@ impl Udp {
             0 => 1500,
             mtu => mtu,
         };
-        // 65 535 is what the length field of an IP packet can say.
+        // The length field of an IP packet holds at most 65 535.
         let fits = mtu.min(65_535).saturating_sub(family.headers());
         let datagram_max = config
             .datagram
@@ -260,7 +262,7 @@ impl Udp {
             let (gso, gro) = (udp.gso, udp.gro);
             udp.notify(Notice::NoOffload { gso, gro });
         }
-        // The kernel doubles what it is asked for, to make up for its own overhead.
+        // The kernel doubles the size that it is asked for, to make up for its own overhead.
         let granted = udp.caps.receive_buffer / 2;
         if granted < config.receive_buffer {
             udp.notify(Notice::ReceiveBuffer {
@@ -271,27 +273,27 @@ impl Udp {
         Ok(udp)
     }
 
-    /// Where this node receives unicasts, and what its datagrams come from.
+    /// The address at which this node receives unicasts and from which its datagrams come.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The interface in use, as it was at the start.
+    /// The interface in use, as it was when the transport was opened.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Something that ends `wait` from another thread.
+    /// What ends a `wait` from another thread.
     pub fn waker(&self) -> Waker {
         Waker(self.waker.clone())
     }
 
-    /// What has been noticed since the last call, oldest first; not an error, but worth telling.
+    /// The oldest notice that was not read yet. It is no error, but worth telling a user.
     pub fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Counters since the start. Asks the kernel, so not for every datagram.
+    /// Counters since the start. Queries the kernel, so do not call it for every datagram.
     pub fn counters(&self) -> UdpCounters {
         let mut counters = self.counters;
         counters.dropped_by_kernel = self.drops_past;
@@ -305,9 +307,9 @@ impl Udp {
         counters
     }
 
-    /// Somebody says that `node` is at `address`. Nothing goes there but one question of
-    /// `hearsay::LEN` bytes, until it has been answered from there; what comes from there is
-    /// taken as with [`Transport::peer`].
+    /// Takes note that another node says that `node` is at `address`. Until `address` has answered,
+    /// only one question of `hearsay::LEN` bytes goes there. Datagrams from there are accepted as
+    /// with [`Transport::peer`].
     pub fn hearsay(&mut self, node: NodeId, address: SocketAddr) {
         let address = scoped(address, self.device.index);
         let ip = address.ip();
@@ -321,24 +323,24 @@ impl Udp {
         }
     }
 
-    /// Those known from hearsay that have been asked where they are and have not answered.
+    /// The nodes known from hearsay that were asked, or must be, and have not answered.
     pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.hearsay.silent()
     }
 
-    /// Asks one of them once more. Whoever calls this has a reason no smaller than the question.
+    /// Asks `node` once more. The caller must have a reason no smaller than the question.
     pub fn ask_again(&mut self, node: NodeId) {
         self.hearsay.again(node);
         self.speak();
     }
 
-    /// Sends questions and answers, and believes those who have answered.
+    /// Sends questions and answers, and registers the nodes that have answered as peers.
     fn speak(&mut self) {
         if self.hearsay.is_idle() {
             return;
         }
         for (to, bytes) in self.hearsay.outgoing() {
-            // It may be lost like any other.
+            // The datagram may be lost like any other, so an error is ignored.
             if self.socket.send_to(&bytes, &to.into()).is_ok() {
                 self.counters.datagrams_sent += 1;
                 self.counters.bytes_sent += bytes.len() as u64;
@@ -355,7 +357,7 @@ impl Udp {
         }
     }
 
-    /// Whether multicasts also go to receivers on this very host, this node itself among them: see
+    /// Sets whether multicasts also go to receivers on this host, this node itself among them: see
     /// [`UdpConfig::loopback`].
     pub fn set_loopback(&self, on: bool) -> io::Result<()> {
         let (set, what) = match self.family {
@@ -366,7 +368,7 @@ impl Udp {
         set.map_err(|e| because(e, format!("cannot set {what} for interface {name}")))
     }
 
-    /// Options of the socket that all sending goes through.
+    /// Sets the options of the socket that sends everything.
     fn set_up_sending(&self, config: &UdpConfig) -> io::Result<()> {
         let name = &self.device.name;
         let fails = |what: &'static str| {
@@ -408,7 +410,7 @@ impl Udp {
         Ok(())
     }
 
-    /// A socket that hears `address` and nothing else.
+    /// Opens a socket that receives `address` and nothing else.
     fn listen(&mut self, address: SocketAddr) -> io::Result<Input> {
         let name = &self.device.name;
         let index = self.device.index;
@@ -586,8 +588,9 @@ impl Transport for Udp {
         for (at, entry) in self.poll[1..].iter().enumerate() {
             self.empty |= bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
         }
-        // An error that waits at a socket would wake us for ever: fetch it. It is about a datagram
-        // that is lost (a peer's port was closed, say), which nobody needs to be told.
+        // An error that is pending at a socket would end every wait at once, so fetch it. It
+        // concerns a datagram that is lost (for example, a peer's port was closed), and needs no
+        // report.
         let sockets = [&self.socket]
             .into_iter()
             .chain(self.inputs.iter().map(|i| &i.socket));
@@ -601,7 +604,7 @@ impl Transport for Udp {
     }
 }
 
-/// A socket's bit among those that are empty; none for what lies beyond.
+/// The bit of a socket in `Udp::empty`; none for sockets beyond its 64 bits.
 fn bit(at: usize) -> u64 {
     1u64.checked_shl(at as u32).unwrap_or(0)
 }
@@ -615,9 +618,9 @@ impl Destination {
         }
     }
 
-    /// Whether something that came from `from` is its own. A peer sends from the socket at which it
-    /// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6
-    /// address is our own interface's number.)
+    /// Whether a datagram from `from` is from this destination. A peer sends from the socket at
+    /// which it receives, which is bound to one address and port, multicasts too. (The scope of an
+    /// IPv6 address is this host's number of the interface, so it is not compared.)
     fn is(&self, from: Option<SocketAddr>) -> bool {
         let whole = |a: SocketAddr| (a.ip(), a.port());
         from.is_some() && self.address.as_socket().map(whole) == from.map(whole)

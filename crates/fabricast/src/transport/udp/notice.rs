@@ -1,4 +1,4 @@
-//! What is worth telling a person, and what is counted.
+//! What the transport reports to users, and what it counts.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::Family;
 use crate::setting::DATAGRAM;
 
-/// Something that a user may want to know or mend; the transfer goes on without.
+/// Something that a user may want to know or fix; the transfer continues without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The kernel granted a smaller receive buffer than was asked for.
@@ -16,41 +16,42 @@ pub enum Notice {
         /// Bytes granted, on the same scale (the kernel's doubling taken off).
         granted: usize,
     },
-    /// This kernel does not cut or does not join datagrams; they are handled one by one.
+    /// The kernel does not segment or does not join datagrams, so they are handled one by one.
     NoOffload {
-        /// Whether it cuts them.
+        /// Whether the kernel segments them.
         gso: bool,
-        /// Whether it joins them.
+        /// Whether the kernel joins them.
         gro: bool,
     },
-    /// The kernel would not cut messages on the way to this address: now they are sent one by one.
+    /// The kernel refused to segment messages to this address, so datagrams are now sent one by
+    /// one.
     GsoRefused {
-        /// To whom.
-        to: SocketAddr,
-        /// Its error number.
-        errno: i32,
-    },
-    /// Datagrams of this length do not fit the interface or the route, and are never cut up: they
-    /// are lost. (That a link further on is narrower nobody tells.)
-    TooLarge {
-        /// To whom.
-        to: SocketAddr,
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// The host itself will not let datagrams out to this address: they are lost.
-    Blocked {
-        /// To whom.
-        to: SocketAddr,
-    },
-    /// There is no way to this address: datagrams to it are lost.
-    Unreachable {
-        /// To whom.
+        /// The destination.
         to: SocketAddr,
         /// The kernel's error number.
         errno: i32,
     },
-    /// A peer's address is not of the family in use: nothing is sent to it.
+    /// Datagrams of this length do not fit the interface or the route, are never fragmented, and
+    /// are lost. (If a link further on is narrower, nothing reports it.)
+    TooLarge {
+        /// The destination.
+        to: SocketAddr,
+        /// The datagram's length, in bytes.
+        len: usize,
+    },
+    /// The host itself does not let datagrams out to this address: they are lost.
+    Blocked {
+        /// The destination.
+        to: SocketAddr,
+    },
+    /// There is no route to this address: datagrams to it are lost.
+    Unreachable {
+        /// The destination.
+        to: SocketAddr,
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// A peer's address is not of the family in use, so nothing is sent to it.
     OtherFamily {
         /// The peer's address.
         address: SocketAddr,
@@ -60,7 +61,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// A bit for those that are about one destination, so that each is told once.
+    /// A bit for each kind of notice that concerns one destination, so that each is reported once.
     pub(super) fn bit(&self) -> u8 {
         match self {
             Notice::GsoRefused { .. } => 1,
@@ -126,35 +127,36 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a [`Udp`](super::Udp) has done since it was made.
+/// Counters of a [`Udp`](super::Udp), since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UdpCounters {
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted.
     pub datagrams_sent: u64,
-    /// Their bytes, UDP and IP headers not counted.
+    /// Bytes of the datagrams sent, without UDP and IP headers.
     pub bytes_sent: u64,
-    /// Messages in which they were handed over: fewer, where the kernel cuts them (GSO).
+    /// Messages in which datagrams went to the kernel: fewer than datagrams where it segments
+    /// (GSO).
     pub messages_sent: u64,
-    /// Datagrams counted as sent though the kernel would not have them (too large, blocked, no
-    /// way there); a [`Notice`] says why.
+    /// Datagrams counted as sent although the kernel refused them (too large, blocked, no route). A
+    /// [`Notice`] says why.
     pub lost_at_send: u64,
-    /// Datagrams for a node or group that was not known, counted as sent and dropped.
+    /// Datagrams for an unknown node or group, counted as sent and dropped.
     pub unknown: u64,
     /// Datagrams handed up.
     pub datagrams_received: u64,
-    /// Their bytes.
+    /// Bytes of the datagrams handed up.
     pub bytes_received: u64,
-    /// Messages in which the kernel gave them: fewer, where it joins them (GRO).
+    /// Messages in which datagrams came from the kernel: fewer than datagrams where it joins (GRO).
     pub messages_received: u64,
-    /// Datagrams of our own that came back and were dropped.
+    /// This node's own datagrams that came back and were dropped.
     pub own: u64,
-    /// Datagrams dropped because the node that they claim to come from has another address, or
-    /// none that is known here.
+    /// Datagrams dropped because the node that they claim to come from has another address, or no
+    /// address that is known here.
     pub foreign: u64,
     /// Messages dropped because they were longer than a buffer.
     pub truncated: u64,
-    /// Packets that the kernel dropped at our sockets, mostly because the receive buffer was full;
-    /// joined datagrams count as one.
+    /// Packets that the kernel dropped at this transport's sockets, mostly because the receive
+    /// buffer was full. Joined datagrams count as one.
     pub dropped_by_kernel: u64,
     /// Bytes that wait in the receive buffers now, on the scale of
     /// [`Caps::receive_buffer`](crate::transport::Caps::receive_buffer).
@@ -165,11 +167,11 @@ pub struct UdpCounters {
     pub receive_calls: u64,
     /// Calls of `wait`.
     pub wait_calls: u64,
-    /// Errors that a datagram sent earlier had brought back (a closed port), and that were ignored.
+    /// Errors that an earlier datagram had brought back (a closed port), and that were ignored.
     pub errors_ignored: u64,
-    /// How often the interfaces were listed, to see whether ours is well.
+    /// How often the interfaces were listed to check that the one in use is well.
     pub interface_checks: u64,
-    /// Whether the kernel cuts datagrams, apart from single destinations where it refused.
+    /// Whether the kernel segments datagrams, except to single destinations for which it refused.
     pub gso: bool,
     /// Whether the kernel joins datagrams.
     pub gro: bool,

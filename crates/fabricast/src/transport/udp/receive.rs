@@ -1,4 +1,4 @@
-//! Taking what has arrived.
+//! Receives datagrams that wait at the sockets.
 
 use std::io;
 use std::mem;
@@ -9,29 +9,29 @@ use fabricast_proto::Time;
 use super::interface::because;
 use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, bit, hearsay, sys};
 
-/// A call ends with the socket at which it has handed up this many datagrams.
+/// Number of datagrams after which a call reads no further socket.
 const ENOUGH: usize = 64;
-/// How often a call looks again when all it got was our own datagrams. After that it answers zero
-/// although more may wait: `wait` sees it.
+/// How often a call receives again when all it got was the node's own datagrams. After that it
+/// returns zero although more may wait; the next `wait` notices them.
 const ROUNDS: usize = 8;
 
-/// In so many calls the node's own socket may have to wait for the groups': more than their buffers
-/// hold.
+/// Number of calls in which the node's own socket may have to wait for the groups' sockets: more
+/// than their buffers hold.
 const PASSED_MAX: u32 = 64;
-/// The node's own socket.
+/// Index of the node's own socket.
 const OWN: usize = 0;
 
-/// So many calls rely on what the last `wait`, or the last read, said of a socket: that it is
-/// empty.
+/// Number of calls that may rely on the last `wait`, or the last read, having found a socket empty.
 const RELIED_MAX: u32 = 4;
 
 impl Udp {
-    /// Hands up what waits at the sockets and says how many datagrams. Bounded: one `recvmmsg` per
-    /// socket, and no further socket after [`ENOUGH`] datagrams. Sockets that were empty a moment
-    /// ago are passed over: a system call costs as much as some datagrams.
+    /// Hands up the datagrams that wait at the sockets, and returns their number. The work is
+    /// bounded: one `recvmmsg` per socket, and no further socket after [`ENOUGH`] datagrams.
+    /// Sockets that were empty a moment ago are skipped, because a system call costs as much as
+    /// some datagrams.
     ///
-    /// The groups' sockets come first, each in its turn, and the node's own one when they are
-    /// empty: for a question must not overtake the data that it asks about, or all of these would
+    /// The groups' sockets come first, each in its turn, and the node's own socket when they are
+    /// empty. A probe must not overtake the data that it asks about, or all of these data would
     /// seem lost.
     pub(super) fn receive(
         &mut self,
@@ -45,8 +45,9 @@ impl Udp {
         let mut fresh = mem::take(&mut self.fresh);
         for _ in 0..ROUNDS {
             let own = self.empty & bit(OWN) == 0;
-            // What has come to a group since its socket was empty came before what waits at our
-            // own; unless all of them were looked at just now.
+            // Datagrams that came to a group after its socket was empty may have come before those
+            // at the node's own socket, so read it again, unless the last wait looked at all
+            // sockets just now.
             let trusted = !own || mem::take(&mut fresh);
             let but = if trusted { self.empty } else { 0 };
             let (mut taken, mut given) = self.receive_groups(now, but, sink)?;
@@ -70,7 +71,8 @@ impl Udp {
         !(1..=self.inputs.len()).all(empty)
     }
 
-    /// One `recvmmsg` at each group's socket that is not in `but`, until there is [`ENOUGH`].
+    /// One `recvmmsg` at each group's socket that is not in `but`, until there are [`ENOUGH`]
+    /// datagrams.
     fn receive_groups(
         &mut self,
         now: Time,
@@ -87,7 +89,7 @@ impl Udp {
             let (n, datagrams) = self.receive_at(at, now, sink)?;
             (taken, given) = (taken + n, given + datagrams);
             if given >= ENOUGH {
-                // Whoever had to wait is the first one next time.
+                // The socket that had to wait comes first next time.
                 self.turn = at % groups;
                 break;
             }
@@ -95,7 +97,7 @@ impl Udp {
         Ok((taken, given))
     }
 
-    /// One `recvmmsg`: how many messages it took, and how many datagrams of them went up.
+    /// One `recvmmsg`. Returns how many messages it took, and how many of their datagrams went up.
     fn receive_at(
         &mut self,
         at: usize,
@@ -116,12 +118,13 @@ impl Udp {
                         Ok((0, 0))
                     }
                     Some(libc::EINTR) => Ok((0, 0)),
-                    // Fatal for the program, not news from the network.
+                    // An error of the program, not of the network.
                     Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EFAULT) => {
                         let name = &self.device.name;
                         Err(because(e, format!("cannot receive on interface {name}")))
                     }
-                    // About a datagram sent earlier (a closed port), or no memory just now.
+                    // The error concerns an earlier datagram (a closed port), or memory that is
+                    // lacking just now.
                     _ => {
                         self.counters.errors_ignored += 1;
                         Ok((0, 0))
@@ -146,12 +149,12 @@ impl Udp {
                 self.counters.truncated += 1;
                 continue;
             }
-            // It may have come after `now`, while this process was about to read: cut to `now`, it
-            // would look faster than the network is.
+            // The stamp may be later than `now`, if the datagram came while this process was about
+            // to read. Cut to `now`, it would make the network look faster than it is.
             let arrived = message.stamp.map_or(now, |s| self.days.time(s));
-            // Those that go no further are counted as received, too.
+            // Questions and answers of `hearsay` go no further, but count as received, too.
             let (mut known, mut known_bytes, mut quiet) = (0, 0, 0);
-            // All datagrams of a message have one sender, and as a rule say so.
+            // All datagrams of a message have one sender, and as a rule name it.
             let mut sender = None;
             let (nodes, hearsay) = (&self.nodes, &mut self.hearsay);
             let datagrams = split(&message, &mut |bytes| {
@@ -184,13 +187,13 @@ impl Udp {
     }
 }
 
-/// How many messages like these, which were `taken`, `recvmmsg` is to take at once.
+/// How many messages like the last `taken` ones the next `recvmmsg` should take.
 fn appetite(bytes: usize, taken: usize) -> usize {
     let each = (bytes / taken.max(1)).max(1);
     (RECEIVE_AT_ONCE / each).clamp(RECEIVE_MESSAGES_MIN, RECEIVE_MESSAGES)
 }
 
-/// Hands the datagrams in `message` to `sink`, and says how many.
+/// Hands the datagrams in `message` to `sink`, and returns their number.
 fn split(message: &sys::Received<'_>, sink: &mut dyn FnMut(&[u8])) -> u64 {
     match message.segment {
         Some(segment) if message.bytes.len() > segment => {

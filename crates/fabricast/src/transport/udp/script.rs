@@ -1,21 +1,21 @@
-//! Errors that tests put in the kernel's place.
+//! Errors that tests inject in place of the kernel's.
 
 use std::collections::VecDeque;
 use std::io;
 
 use super::sys::Message;
 
-/// Errors that tests put in the kernel's place.
+/// Errors that tests inject in place of the kernel's.
 #[derive(Default)]
 pub struct Script {
-    /// Answers to the next calls; `0` lets one through.
+    /// Error numbers for the next calls; `0` lets a call through.
     pub next: VecDeque<i32>,
-    /// Answer to every message that is to be cut.
+    /// Error number for every message that the kernel would have to segment.
     pub cut: Option<i32>,
 }
 
 impl Script {
-    /// How many of `messages` the kernel may have.
+    /// How many of `messages` the kernel may get.
     pub fn lets_through(&mut self, messages: &[Message]) -> io::Result<usize> {
         let errno = self.next.pop_front().unwrap_or(0);
         if errno != 0 {

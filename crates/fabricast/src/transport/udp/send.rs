@@ -1,9 +1,9 @@
-//! Handing datagrams to the kernel, many at a time.
+//! Hands datagrams to the kernel, many at a time.
 //!
-//! A batch is planned into *messages*: a run of datagrams to one destination, equally long (the
-//! last may be shorter), is one message that the kernel cuts (GSO). Several messages are one
-//! `sendmmsg`. When the kernel refuses to cut, the destination is marked and the rest of the batch
-//! planned anew: so that there is one way to send, not two.
+//! A batch is planned into *messages*. A run of equally long datagrams to one destination (the last
+//! may be shorter) is one message that the kernel segments (GSO). One `sendmmsg` sends several
+//! messages. When the kernel refuses to segment, the destination is marked and the rest of the
+//! batch is planned anew, so that there is one way to send, not two.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,31 +16,33 @@ use super::sys::Message;
 use super::{Blocked, Destination, Notice, STANDING, Udp};
 use crate::transport::Outgoing;
 
-/// Datagrams in one message: the kernel's limit since GSO exists (newer ones allow 128).
+/// Largest number of datagrams in one message: the kernel's limit since GSO exists (newer kernels
+/// allow 128).
 const SEGMENTS_MAX: usize = 64;
-/// Bytes in one message: what the length fields of IP and UDP can say.
+/// Largest length of a message, in bytes: what the length fields of IP and UDP can hold.
 const MESSAGE_BYTES_MAX: usize = 65_507;
-/// Messages in one `sendmmsg`.
+/// Largest number of messages in one `sendmmsg`.
 const MESSAGES_MAX: usize = 64;
-/// Datagrams in one `sendmmsg`, so that what is planned anew after a refusal is bounded.
+/// Largest number of datagrams in one `sendmmsg`, which bounds what is planned anew after a
+/// refusal.
 const DATAGRAMS_MAX: usize = 512;
-/// How often in a row a send is tried again after an error that was about an earlier datagram.
+/// How often in a row a send is tried again after an error that concerned an earlier datagram.
 const RETRIES: u32 = 8;
 
-/// What to do about a message that the kernel did not take.
+/// What to do about a message that the kernel did not accept.
 enum Next {
-    /// Try it again.
+    /// Try the message again.
     Again,
-    /// Plan what is left, from this message on.
+    /// Plan what is left anew, from this message on.
     Replan,
-    /// It is lost; go on with the next one.
+    /// The message is lost; continue with the next one.
     Skip,
-    /// Enough for now.
+    /// Send nothing more now.
     Stop,
 }
 
 impl Udp {
-    /// Sends from the front of `batch` what the kernel takes, and says how many datagrams.
+    /// Sends what the kernel accepts, from the front of `batch`. Returns the number of datagrams.
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         self.blocked = Blocked::No;
         let mut done = 0;
@@ -56,8 +58,8 @@ impl Udp {
                 Ok(_) => (),
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => {
-                    // Tell first what was sent. The error comes back with the next call, for which
-                    // nobody has to wait: the socket is not full.
+                    // First report what was sent. The next call gets the error again, and `wait`
+                    // returns at once, because the socket is not full.
                     self.blocked = Blocked::Full;
                     break;
                 }
@@ -66,7 +68,7 @@ impl Udp {
         Ok(done)
     }
 
-    /// Hands over the planned messages: how many of them are done with, and what then.
+    /// Hands over the planned messages. Returns how many of them are done, and what to do next.
     fn hand_over_all(&mut self, batch: &[Outgoing<'_>]) -> (usize, io::Result<Next>) {
         let mut taken = 0;
         let mut retries = 0;
@@ -99,7 +101,7 @@ impl Udp {
         (taken, Ok(Next::Replan))
     }
 
-    /// Fills `messages` from `batch[start..]`; says where it stopped.
+    /// Fills `messages` from `batch[start..]`. Returns the index at which it stopped.
     fn plan(&mut self, batch: &[Outgoing<'_>], start: usize) -> usize {
         self.messages.clear();
         let longest_gso = self.device.mtu.saturating_sub(self.family.headers());
@@ -146,7 +148,7 @@ impl Udp {
         at
     }
 
-    /// One `sendmmsg` of the planned messages from number `from` on.
+    /// Hands over the planned messages from number `from` on with one `sendmmsg`.
     fn hand_over(&mut self, from: usize, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         self.counters.send_calls += 1;
         #[cfg(test)]
@@ -157,13 +159,13 @@ impl Udp {
         self.sending.send(fd, &self.messages[from..to], batch)
     }
 
-    /// The next messages are refused, as if the interface were gone.
+    /// Makes the next messages fail, as if the interface were gone.
     #[cfg(test)]
     pub fn fail_send(&mut self) {
         self.script.next.push_back(libc::ENETDOWN);
     }
 
-    /// What an error at message number `at` means.
+    /// Decides what to do about an error at message number `at`.
     fn refused(&mut self, error: io::Error, at: usize, batch: &[Outgoing<'_>]) -> io::Result<Next> {
         let message = &self.messages[at];
         let first = batch[message.first];
@@ -180,7 +182,7 @@ impl Udp {
                 Ok(Next::Stop)
             }
             libc::EINTR => Ok(Next::Again),
-            // What an earlier datagram brought back; fetching it has cleared it.
+            // The error concerns an earlier datagram; fetching the error has cleared it.
             libc::ECONNREFUSED | libc::ECONNRESET | libc::EPROTO | libc::EHOSTDOWN => {
                 self.counters.errors_ignored += 1;
                 Ok(Next::Again)
@@ -203,8 +205,8 @@ impl Udp {
                 self.notify_about(first.to, Notice::Blocked { to });
                 Ok(Next::Skip)
             }
-            // One peer or group cannot be reached, while the interface is as it should be. (A host
-            // without a multicast route is served by unicast like one behind a firewall.)
+            // One peer or group cannot be reached, while the interface is well. (A host without a
+            // multicast route is served by unicast, like one behind a firewall.)
             libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EADDRNOTAVAIL
                 if self.still_there() =>
             {
@@ -215,7 +217,7 @@ impl Udp {
         }
     }
 
-    /// The error that ends it, with where it happened and what may help.
+    /// The error that ends sending, with the place where it happened and what may help.
     fn explained(&mut self, error: io::Error, to: SocketAddr) -> io::Error {
         self.stood_at = None;
         let there = self.still_there();
@@ -232,9 +234,9 @@ impl Udp {
         )
     }
 
-    /// Whether the interface is up and has our address. Asked only when something went wrong; to
-    /// list all interfaces is slow, and a peer that cannot be reached goes wrong with every
-    /// datagram, so a yes is believed for a while. (A no ends it.)
+    /// Whether the interface is up and still has this node's address. The transport asks only after
+    /// an error. To list all interfaces is slow, and a peer that cannot be reached causes an error
+    /// with every datagram, so a yes counts for [`STANDING`]. (A no ends sending.)
     fn still_there(&mut self) -> bool {
         let recent = |at: Time| self.now >= at && self.now.since(at) < STANDING;
         if self.stood_at.is_some_and(recent) {
@@ -252,7 +254,7 @@ impl Udp {
         there
     }
 
-    /// Tells `notice`, once per destination.
+    /// Reports `notice`, once per destination.
     fn notify_about(&mut self, to: Dest, notice: Notice) {
         let bit = notice.bit();
         let fresh = self.destination_mut(to).is_some_and(|destination| {

@@ -13,33 +13,34 @@ use rustix::io::Errno;
 use super::interface::because;
 use super::{Blocked, STARVED, Udp, bit, sharpen_timers, sys};
 
-/// Sockets that one sleep reports; further ones are reported by the next.
+/// Largest number of sockets that one sleep reports. The next sleep reports further ones.
 const READY_MAX: usize = 16;
-/// What stands for a sleeper's waker, where sockets have their descriptors.
+/// Epoll data of a sleeper's waker. The data of a socket is its descriptor.
 const BELL: u64 = u64::MAX;
-/// What stands for the socket that sends.
+/// Epoll data of the socket that sends.
 const SENDER: u64 = u64::MAX - 1;
-/// What stands for something else that a thread waits for.
+/// Epoll data of another descriptor that a thread waits for.
 const OTHER: u64 = u64::MAX - 2;
-/// What stands for the descriptor of the runtime above.
+/// Epoll data of the runtime's descriptor.
 const RUNTIME: u64 = u64::MAX - 3;
 
-/// Sleeps until datagrams wait. Any number of threads may, each with one of its own.
+/// Sleeps until datagrams wait. Any number of threads may sleep, each with a sleeper of its own.
 pub struct Sleeper {
-    /// All sockets at which datagrams arrive, the one that sends, and the waker.
+    /// Epoll descriptor of all sockets at which datagrams arrive, the one that sends, and the
+    /// waker.
     watched: Arc<OwnedFd>,
     sender: OwnedFd,
     waker: Arc<sys::Waker>,
 }
 
-/// What a [`Sleeper`] waits for beside datagrams.
+/// What a [`Sleeper`] waits for in addition to datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sending {
-    /// Nothing.
+    /// Nothing else.
     Idle,
     /// Room in the send buffer.
     Full,
-    /// Memory in the kernel, which does not tell when it has some: only time helps.
+    /// Memory in the kernel. The kernel does not tell when it has some, so only time helps.
     Starved,
 }
 
@@ -48,16 +49,16 @@ pub enum Sending {
 pub struct Ready {
     sockets: [RawFd; READY_MAX],
     count: usize,
-    /// What [`Sleeper::also`] added can be read.
+    /// The descriptor that [`Sleeper::also`] added is readable.
     pub other: bool,
-    /// The descriptor of [`Sleeper::heed_runtime`] can be read.
+    /// The descriptor of [`Sleeper::heed_runtime`] is readable.
     pub runtime: bool,
     /// The waker was rung.
     pub rung: bool,
 }
 
 impl Ready {
-    /// Whether anything has come at all.
+    /// Whether any datagram has arrived, or the descriptor of [`Sleeper::also`] is readable.
     pub fn is_news(&self) -> bool {
         self.count > 0 || self.other
     }
@@ -68,7 +69,7 @@ impl Ready {
 }
 
 impl Udp {
-    /// A sleeper of its own for one thread.
+    /// Makes a sleeper for one thread.
     pub fn sleeper(&mut self) -> io::Result<Sleeper> {
         let watched = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| because(e.into(), "cannot make an epoll descriptor"))?;
@@ -97,14 +98,14 @@ impl Udp {
         Ok(sleeper)
     }
 
-    /// From now on datagrams at this socket end the sleepers' sleep, until it is closed.
+    /// From now on, datagrams at this socket end the sleepers' sleep, until the socket is closed.
     pub(super) fn watch(&self, socket: &impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         let mut sleepers = self.sleepers.iter();
         sleepers.try_for_each(|s| watch(s, socket, socket.as_raw_fd() as u64, EventFlags::IN))
     }
 
-    /// What a sleep has seen: for some calls only these sockets are read.
+    /// Takes note of what a sleep has seen: for some calls only these sockets are read.
     pub fn heed(&mut self, ready: &Ready) {
         let groups = self.inputs.iter().map(|i| i.socket.as_fd());
         let sockets = [self.socket.as_fd()].into_iter().chain(groups);
@@ -131,19 +132,19 @@ fn watch(sleeper: &OwnedFd, fd: BorrowedFd<'_>, name: u64, flags: EventFlags) ->
 }
 
 impl Sleeper {
-    /// From now on, that `other` can be read ends the sleep, too.
+    /// From now on, the sleep also ends when `other` is readable.
     pub fn also(&self, other: BorrowedFd<'_>) -> io::Result<()> {
         watch(&self.watched, other, OTHER, EventFlags::IN)
     }
 
-    /// From now on, the sleep also ends when the runtime above has something to do: when
-    /// `descriptor` can be read. Sleepers never read it.
+    /// From now on, the sleep also ends when the runtime above has something to do, that is, when
+    /// `descriptor` is readable. Sleepers never read it.
     pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         watch(&self.watched, descriptor, RUNTIME, EventFlags::IN)
     }
 
-    /// Blocks until a datagram waits, sending may go on, [`super::Waker::wake`] was called on this
-    /// sleeper's waker, or `timeout` has passed.
+    /// Blocks until a datagram waits, sending may continue, [`super::Waker::wake`] was called on
+    /// this sleeper's waker, or `timeout` has passed.
     pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Ready> {
         sharpen_timers();
         let timeout = match sending {
@@ -160,17 +161,17 @@ impl Sleeper {
         Ok(ready?.unwrap_or_default())
     }
 
-    /// Looks once, without sleeping; `None`: there is nothing.
+    /// Looks once, without sleeping. `None`: nothing has arrived.
     pub fn look(&self) -> io::Result<Option<Ready>> {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// `None`: nothing has come.
+    /// Waits at most `timeout`. `None`: nothing has arrived.
     fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
         let limit = timeout.and_then(|t| Timespec::try_from(t).ok());
         let mut room = [MaybeUninit::<Event>::uninit(); READY_MAX];
         let waited = match epoll::wait(&*self.watched, &mut room, limit.as_ref()) {
-            // Linux before 5.11 counts in milliseconds.
+            // Linux before 5.11 lacks this call and waits in milliseconds.
             Err(Errno::NOSYS) => {
                 let limit = timeout.map(|t| Duration::from_millis(t.as_millis() as u64 + 1));
                 let limit = limit.and_then(|t| Timespec::try_from(t).ok());
@@ -205,15 +206,15 @@ impl Sleeper {
         Ok(Some(ready))
     }
 
-    /// Whether room in the send buffer ends the sleep.
+    /// Sets whether room in the send buffer ends the sleep.
     fn heed_sender(&self, flags: EventFlags) -> io::Result<()> {
         let name = EventData::new_u64(SENDER);
         epoll::modify(&*self.watched, &self.sender, name, flags)
             .map_err(|e| because(e.into(), "cannot watch a socket"))
     }
 
-    /// Blocks until this sleeper's waker was rung, or `timeout` has passed, whatever arrives.
-    /// Whether it was rung.
+    /// Blocks until this sleeper's waker was rung or `timeout` has passed, whatever arrives.
+    /// Returns whether the waker was rung.
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
         sharpen_timers();
         let mut set = [libc::pollfd {

@@ -1,4 +1,4 @@
-//! Sockets of the transport, and the options that each of them has.
+//! The transport's sockets, and the options that each of them has.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::interface::because;
 use super::sys;
 
-/// An IPv6 address that means something else on every interface, made to mean this one.
+/// The address with this interface's scope, if it is an IPv6 address whose meaning depends on the
+/// interface.
 pub fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(mut a)
@@ -22,7 +23,7 @@ pub fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
     }
 }
 
-/// A non-blocking datagram socket bound to `address`; a group's may be shared with other processes.
+/// Opens a non-blocking datagram socket bound to `address`. Other processes may share a group's.
 pub fn open(address: SocketAddr, what: &str) -> io::Result<Socket> {
     let open = || {
         let kind = Type::DGRAM.nonblocking().cloexec();
@@ -48,7 +49,8 @@ pub fn open(address: SocketAddr, what: &str) -> io::Result<Socket> {
     })
 }
 
-/// Asks for a receive buffer, by privilege if we have it, and says what `getsockopt` then answers.
+/// Asks for a receive buffer, with privilege if this process has it. Returns the size that
+/// `getsockopt` then reports.
 pub fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
     let asked = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
     let forced = sys::set_int(
@@ -65,14 +67,14 @@ pub fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
     size.map_err(|e| because(e, "cannot read SO_RCVBUF back"))
 }
 
-/// Asks for the time at which the kernel took each datagram from the network, so that a receiver
-/// that was not running does not look like a queue in the network. Without it the time of reading
+/// Asks for the time at which the kernel took each datagram from the network. With it, a receiver
+/// that was not running does not look like a queue in the network. Without it, the time of reading
 /// must do.
 pub fn set_stamps(socket: &Socket) {
     let _ = sys::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
 }
 
-/// Has the kernel join datagrams that it hands up.
+/// Makes the kernel join datagrams that it hands up.
 pub fn set_gro(socket: &Socket) -> io::Result<()> {
     sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
 }

@@ -1,25 +1,26 @@
-//! The kernel's stamps of arrival.
+//! The kernel's time stamps of arrival.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fabricast_proto::Time;
 
-/// A clock that is set, or that drifts, is noticed after one to two of these.
+/// Period of the clock comparison. A clock that is set, or that drifts, is noticed after one to two
+/// periods.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Translates the kernel's stamps, which are times of day, into the driver's time.
 ///
-/// The two are read one after the other, and a process that is interrupted in between sees them
-/// further apart than they are: so the smallest distance of the last seconds is taken for true.
+/// The two clocks are read one after the other. A process that is interrupted in between sees them
+/// further apart than they are, so the smallest distance of the last seconds counts.
 #[derive(Default)]
 pub struct Days {
-    /// Smallest distance in ns, in this period and in the last.
+    /// Smallest distance of the two clocks in ns, in this period and in the last.
     distance: [Option<u64>; 2],
     since: Time,
 }
 
 impl Days {
-    /// Compares the clocks, `now` by the driver's.
+    /// Compares the clocks; `now` is the time by the driver's clock.
     pub fn see(&mut self, now: Time) {
         let Ok(today) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return;
@@ -33,7 +34,7 @@ impl Days {
         self.distance[0] = Some(least);
     }
 
-    /// When that was, by the driver's clock.
+    /// The time of a kernel stamp, by the driver's clock.
     pub fn time(&self, stamp: Duration) -> Time {
         let least = self.distance.iter().flatten().min().copied();
         Time((stamp.as_nanos() as u64).saturating_sub(least.unwrap_or(0)))

@@ -1,8 +1,8 @@
-//! The system calls that the standard library has no name for, each behind a safe function.
+//! The system calls that the standard library does not offer, each behind a safe function.
 //!
-//! All unsafe code of this crate is here. The buffers of [`Sending`] keep their capacity between
-//! calls, but every header that a call reads is written anew by that same call. Those of
-//! [`Receiving`] are [`Fixed`], and only the headers that a call has used are written anew.
+//! All unsafe code of this transport is here. The buffers of [`Sending`] keep their capacity
+//! between calls, but each call writes anew every header that it reads. The headers of
+//! [`Receiving`] are [`Fixed`], and only those that a call has used are written anew.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -34,9 +34,9 @@ const _: () = assert!(
 );
 const _: () = assert!(align_of::<Control>() >= align_of::<cmsghdr>());
 
-/// Bytes between two receive buffers that nothing is written into. Buffers of 64 KiB one after the
-/// other would have datagrams, which fill only the front of each, compete for the same few sets of
-/// a cache.
+/// Bytes between two receive buffers that nothing is written into. Datagrams fill only the front of
+/// each buffer. In buffers of 64 KiB one after the other, they would compete for the same few sets
+/// of a cache.
 const APART: usize = 9 << 10;
 
 fn check(answer: c_int) -> io::Result<c_int> {
@@ -70,8 +70,8 @@ pub(super) struct Sending {
 unsafe impl Send for Sending {}
 
 impl Sending {
-    /// Hands `messages`, made of datagrams of `batch`, to the kernel; says how many it took. An
-    /// error is the first message's.
+    /// Hands `messages`, which consist of datagrams of `batch`, to the kernel. Returns how many it
+    /// took. An error is the first message's.
     pub fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -81,7 +81,7 @@ impl Sending {
         self.pieces.clear();
         self.controls.clear();
         self.headers.clear();
-        // Room first: nothing below may move what a header points to.
+        // Reserve first: nothing below may move what a header points to.
         let datagrams: usize = messages.iter().map(|m| m.count).sum();
         self.pieces.reserve(2 * datagrams);
         self.controls.reserve(messages.len());
@@ -104,7 +104,7 @@ impl Sending {
             header.msg_hdr.msg_namelen = message.to.len();
             header.msg_hdr.msg_iovlen = (self.pieces.len() - first) as _;
             // SAFETY: `first <= len <= capacity`; `pieces` does not grow beyond what is reserved,
-            // so that the pointer stays good.
+            // so the pointer stays valid.
             header.msg_hdr.msg_iov = unsafe { self.pieces.as_mut_ptr().add(first) };
             if let Some(segment) = message.segment {
                 self.controls.push(Control([0; CONTROL]));
@@ -123,9 +123,10 @@ impl Sending {
             }
             self.headers.push(header);
         }
-        // SAFETY: the headers' pointers are good: names in `messages`, payload in `batch`, both
-        // borrowed until we return; the rest in vectors that have not moved since. The kernel only
-        // reads what they point to (`msg_len` in the headers apart, which are ours).
+        // SAFETY: the headers' pointers are valid. They point to names in `messages` and payload in
+        // `batch`, both borrowed until this call returns, and otherwise into vectors that have not
+        // moved since. The kernel only reads what they point to (except `msg_len` in the headers,
+        // which this value owns).
         check(unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -144,17 +145,17 @@ pub(super) struct Received<'a> {
     pub bytes: &'a [u8],
     /// Length of a datagram if the kernel has joined several.
     pub segment: Option<usize>,
-    /// When the kernel took it from the network, since 1970; `None` if it does not say.
+    /// When the kernel took the message from the network, since 1970; `None` if it does not say.
     pub stamp: Option<Duration>,
-    /// Who sent it.
+    /// The sender's address.
     pub from: Option<SocketAddr>,
-    /// The end is missing: it was longer than a buffer.
+    /// Whether the end is missing because the message was longer than a buffer.
     pub truncated: bool,
 }
 
-/// Elements whose places the kernel is told, and keeps between calls: they never move, and are
-/// reached by the one pointer that the kernel's were derived from. A reference to all of them would
-/// end what that pointer may be used for.
+/// Elements to which the kernel gets pointers that it keeps between calls. They never move, and all
+/// access goes through the one pointer from which the kernel's were derived. A reference to all of
+/// them would invalidate that pointer.
 struct Fixed<T> {
     base: NonNull<T>,
     count: usize,
@@ -169,10 +170,10 @@ impl<T: Copy> Fixed<T> {
         }
     }
 
-    /// Where `count` elements from `first` are.
+    /// A pointer to `count` elements from `first`.
     fn at(&self, first: usize, count: usize) -> *mut T {
         assert!(first <= self.count && count <= self.count - first);
-        // SAFETY: it is within what `base` leads to, or at its end.
+        // SAFETY: the result is within what `base` points to, or at its end.
         unsafe { self.base.as_ptr().add(first) }
     }
 }
@@ -180,16 +181,16 @@ impl<T: Copy> Fixed<T> {
 impl<T> Drop for Fixed<T> {
     fn drop(&mut self) {
         let all = ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.count);
-        // SAFETY: it is what `new` has leaked, and nothing else leads there any more.
+        // SAFETY: `all` is what `new` has leaked, and nothing else points to it any more.
         drop(unsafe { Box::from_raw(all) });
     }
 }
 
-/// Buffers for `recvmmsg`, made once, and headers that lead to them.
+/// Buffers for `recvmmsg`, made once, and headers that point to them.
 pub(super) struct Receiving {
     each: usize,
     count: usize,
-    /// From one buffer to the next.
+    /// Bytes from the start of one buffer to the start of the next.
     stride: usize,
     bytes: Fixed<u8>,
     names: Fixed<sockaddr_storage>,
@@ -197,15 +198,15 @@ pub(super) struct Receiving {
     pieces: Fixed<iovec>,
     headers: Fixed<mmsghdr>,
     filled: usize,
-    /// So many headers, from the front, are not as a call needs them.
+    /// Number of headers, from the front, that must be reset before the next call.
     used: usize,
 }
 
-// SAFETY: the pointers in it lead to what it owns itself, which does not move, wherever it goes.
+// SAFETY: the pointers in it point to what it owns itself, which does not move with it.
 unsafe impl Send for Receiving {}
 
 impl Receiving {
-    /// `count` buffers of `each` bytes.
+    /// Makes `count` buffers of `each` bytes.
     pub fn new(count: usize, each: usize) -> Receiving {
         let stride = each + APART;
         // SAFETY: all-zero is a valid value of all three plain C structs.
@@ -224,13 +225,13 @@ impl Receiving {
         }
     }
 
-    /// Takes waiting messages, one per buffer and at most `most`; says how many. Never blocks: none
-    /// is `WouldBlock`.
+    /// Takes waiting messages, one per buffer and at most `most`. Returns their number. Never
+    /// blocks: if none waits, the error is `WouldBlock`.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         self.filled = 0;
         for i in 0..self.used {
             let piece = self.pieces.at(i, 1);
-            // SAFETY: both are elements that are ours alone, of which no reference exists.
+            // SAFETY: both elements belong to this value alone, and no reference to them exists.
             let (piece, header) = unsafe { (&mut *piece, &mut (*self.headers.at(i, 1)).msg_hdr) };
             piece.iov_base = self.bytes.at(i * self.stride, self.each).cast();
             piece.iov_len = self.each;
@@ -242,12 +243,13 @@ impl Receiving {
             header.msg_controllen = CONTROL as _;
             header.msg_flags = 0;
         }
-        // Until it is known how many, all may be: the kernel writes into those that it fills alone.
+        // Until the number is known, all headers may be used. The kernel writes only into those it
+        // fills.
         let count = self.count;
         self.used = count;
-        // SAFETY: every pointer leads to a distinct element of memory that belongs to us, does not
-        // move, and is reached by no reference during the call; the lengths, which the kernel
-        // overwrites, were set anew where it has used them.
+        // SAFETY: every pointer points to a distinct element of memory that this value owns, that
+        // does not move, and to which no reference exists during the call. The lengths, which the
+        // kernel overwrites, were set anew where it has used them.
         let answer = check(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -258,14 +260,14 @@ impl Receiving {
             )
         });
         self.filled = answer.as_ref().map_or(0, |&n| n as usize);
-        // The one after them it has looked at.
+        // The kernel has looked at the header after them.
         self.used = count.min(self.filled + 1);
         answer.map(|_| self.filled)
     }
 
     /// Bytes of all messages that the last [`Receiving::receive`] took.
     pub fn filled_bytes(&self) -> usize {
-        // SAFETY: they are initialized, and nobody writes there while `self` is borrowed.
+        // SAFETY: they are initialized, and nothing writes there while `self` is borrowed.
         let lengths =
             (0..self.filled).map(|i| unsafe { (*self.headers.at(i, 1)).msg_len as usize });
         lengths.sum()
@@ -274,12 +276,12 @@ impl Receiving {
     /// Message `i` of those that the last [`Receiving::receive`] took.
     pub fn message(&self, i: usize) -> Received<'_> {
         assert!(i < self.filled, "message {i} of {}", self.filled);
-        // SAFETY: they are initialized, and nobody writes there while `self` is borrowed.
+        // SAFETY: they are initialized, and nothing writes there while `self` is borrowed.
         let (header, name) = unsafe { (&*self.headers.at(i, 1), &*self.names.at(i, 1)) };
         let (mut segment, mut stamp) = (None, None);
         // SAFETY: the kernel has filled `msg_control` up to `msg_controllen`, both still as the
-        // call left them; the CMSG functions stay within that, and the length is checked before
-        // the integer is read.
+        // call left them. The CMSG functions stay within that, and the length is checked before the
+        // integer is read.
         unsafe {
             let mut cmsg = libc::CMSG_FIRSTHDR(&header.msg_hdr);
             while let Some(c) = cmsg.as_ref() {
@@ -304,7 +306,8 @@ impl Receiving {
         }
         let start = i * self.stride;
         let length = (header.msg_len as usize).min(self.each);
-        // SAFETY: likewise, for as long as `self` is borrowed.
+        // SAFETY: the bytes are initialized, too, and nothing writes there while `self` is
+        // borrowed.
         let bytes = unsafe { slice::from_raw_parts(self.bytes.at(start, length), length) };
         Received {
             bytes,
@@ -316,7 +319,7 @@ impl Receiving {
     }
 }
 
-/// The internet address in `name`, if it is one.
+/// The IP address in `name`, if it is one.
 fn address(name: &sockaddr_storage, length: socklen_t) -> Option<SocketAddr> {
     let length = length as usize;
     match c_int::from(name.ss_family) {
@@ -358,12 +361,12 @@ pub(super) fn set_int(
     .map(drop)
 }
 
-/// Nothing of this socket, of any kind, goes to addresses that only a router reaches.
+/// Makes the socket send nothing, of any kind, to addresses that only a router reaches.
 pub fn stay_on_link(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::SOL_SOCKET, libc::SO_DONTROUTE, 1)
 }
 
-/// IPv4 multicasts of this socket leave by the interface with this index.
+/// Makes IPv4 multicasts of this socket leave by the interface with this index.
 pub(super) fn set_multicast_interface_v4(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let request = libc::ip_mreqn {
         imr_multiaddr: libc::in_addr { s_addr: 0 },
@@ -383,7 +386,7 @@ pub(super) fn set_multicast_interface_v4(socket: BorrowedFd<'_>, index: u32) -> 
     .map(drop)
 }
 
-/// What a socket's buffers hold just now.
+/// What a socket's buffers hold now.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     /// Bytes in the receive queue, as the kernel charges them (overhead included).
@@ -392,7 +395,7 @@ pub(super) struct Memory {
     pub drops: u32,
 }
 
-/// Asks for [`Memory`]; zeros where the kernel does not know the option (before Linux 4.12).
+/// Reads [`Memory`]; zeros where the kernel does not know the option (before Linux 4.12).
 pub(super) fn memory(socket: BorrowedFd<'_>) -> Memory {
     // SK_MEMINFO_RMEM_ALLOC, …, SK_MEMINFO_DROPS: <linux/sock_diag.h>.
     let mut values = [0u32; 9];
@@ -416,26 +419,27 @@ pub(super) fn memory(socket: BorrowedFd<'_>) -> Memory {
     }
 }
 
-/// A counter that one thread rings and another waits for.
+/// An eventfd that one thread rings and another waits for.
 pub(super) struct Waker(OwnedFd);
 
 impl Waker {
     pub fn new() -> io::Result<Waker> {
-        // SAFETY: no pointers; the answer, if not an error, is a new descriptor that is ours.
+        // SAFETY: no pointers; the result, if not an error, is a new descriptor that this process
+        // owns.
         unsafe {
             let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
             Ok(Waker(OwnedFd::from_raw_fd(fd)))
         }
     }
 
-    /// Rings. It can only fail when it has been rung 2^64 times unheard: then it rings already.
+    /// Rings. It can fail only after 2^64 rings that were not cleared: then it rings already.
     pub fn ring(&self) {
         let one = 1u64;
         // SAFETY: eight bytes are read from `one`.
         let _ = unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
     }
 
-    /// Forgets all rings so far.
+    /// Clears all rings so far.
     pub fn hush(&self) {
         let mut count = 0u64;
         // SAFETY: eight bytes are written to `count`; without a ring the call fails at once.
@@ -451,7 +455,7 @@ impl Waker {
     }
 }
 
-/// Waits for one of `set`; says how many are ready. A signal ends it like a time-out.
+/// Waits for one of `set`. Returns how many are ready. A signal ends the wait like a time-out.
 pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let limit = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(i32::MAX as u64) as libc::time_t,
@@ -478,13 +482,13 @@ pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     }
 }
 
-/// From now on this thread is woken when its time-outs pass, not up to 50 µs later.
+/// Makes this thread wake when its time-outs pass, and not up to 50 µs later.
 pub(super) fn sharpen_timers() {
     // SAFETY: the option takes one number and touches no memory. Failure leaves things as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-/// One address of one interface, as the kernel lists them; an interface without address is one
+/// One address of one interface, as the kernel lists them. An interface without an address is one
 /// entry without.
 pub(super) struct Entry {
     pub name: String,
@@ -496,8 +500,8 @@ pub(super) struct Entry {
 /// All interfaces with their addresses.
 pub(super) fn interfaces() -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
-    // SAFETY: getifaddrs gives a list that stays ours until freeifaddrs; each node's name is a C
-    // string and its address null or a socket address of the family that it names, of which only
+    // SAFETY: getifaddrs gives a list that this function owns until freeifaddrs. Each node's name
+    // is a C string. Its address is null or a socket address of the family that it names, and only
     // that family's struct is read.
     unsafe {
         let mut list = ptr::null_mut();
@@ -531,9 +535,9 @@ pub(super) fn interfaces() -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The largest packet, IP header included, that an interface carries. `socket` may be any.
+/// The largest packet that an interface carries, IP header included, in bytes. Any `socket` serves.
 pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
-    // SAFETY: all-zero is a valid ifreq. The name is cut so that a NUL remains behind it; the
+    // SAFETY: all-zero is a valid ifreq. The name is cut so that a NUL remains behind it. The
     // kernel reads it and writes the MTU into the union, of which that member is then read.
     unsafe {
         let mut request: libc::ifreq = zeroed();
@@ -550,7 +554,7 @@ pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
     }
 }
 
-/// Gives the calling thread a network of its own, with nothing in it but a loopback that is down.
+/// Gives the calling thread a network of its own, which contains only a loopback that is down.
 #[cfg(test)]
 pub(super) fn own_network() -> io::Result<()> {
     // SAFETY: no memory is involved; only this thread is affected.

@@ -1,11 +1,11 @@
-//! Who may speak for a node: whoever has its address, and nobody else.
+//! Only datagrams from a node's address count as that node's.
 
 use fabricast_proto::wire::{self, Header, Sync};
 use fabricast_proto::{Seq, Session};
 
 use super::*;
 
-/// A datagram that says it is from `source`; `next` tells it from others.
+/// A datagram that claims to be from `source`; `next` distinguishes it from others.
 fn says(source: u32, next: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = Header {
@@ -36,7 +36,7 @@ fn pair(root: &UdpConfig, end: &UdpConfig) -> (Udp, Udp, SocketAddr) {
     (root, end, g)
 }
 
-/// By multicast and by unicast, the root is heard.
+/// Checks that the receiver gets the root's datagrams, by multicast and by unicast.
 fn heard(root: &mut Udp, end: &mut Udp) {
     for (to, n) in [(Dest::Group(G), 1), (Dest::Node(NodeId(1)), 2)] {
         let bytes = says(0, n);
@@ -66,7 +66,7 @@ fn what_another_socket_says_in_a_peers_name_is_dropped() {
     send_all(&mut end, &[datagram(Dest::Node(NodeId(0)), &bytes, b"")]);
     only(&mut root, &bytes);
     assert_eq!(root.counters().foreign, 2);
-    // Who has been forgotten is unknown; what says nothing is not ours to judge.
+    // A forgotten node is unknown. A datagram without a claim is not for the transport to judge.
     end.forget(NodeId(0));
     let late = says(0, 4);
     send_all(&mut root, &[datagram(Dest::Group(G), &late, b"")]);
@@ -77,7 +77,7 @@ fn what_another_socket_says_in_a_peers_name_is_dropped() {
 
 #[test]
 fn a_run_joined_by_the_kernel_is_judged_datagram_by_datagram() {
-    // Whatever a run begins with.
+    // The result does not depend on the datagram with which a run begins.
     for (run, lies) in [(&[0, 5, 0, 0][..], 1), (&[5, 5, 0], 2)] {
         let (mut root, mut end, _) = pair(&v4(), &v4());
         let bytes: Vec<_> = run.iter().map(|&s| says(s, 1)).collect();
@@ -103,7 +103,7 @@ fn a_host_with_several_addresses_is_known_by_the_one_it_was_given() {
         ip("addr add 10.99.0.7/24 dev wire");
         ip("addr add fd99::7/64 dev wire nodad");
         ip("addr add fe80::7/64 dev wire nodad");
-        // As for the others, the kernel takes its time to make them reachable.
+        // As for the other addresses, the kernel takes time to make them reachable.
         let there = "for i in $(seq 1000); do \
                      [ $(ip -6 route show table local | grep -cE '(fd99|fe80)::7 ') = 2 ] && exit; \
                      done; exit 1";
@@ -133,7 +133,7 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     let (mut a, mut b) = (open_one(&v4()), open_one(&v4()));
     a.screen(wire::source);
     b.screen(wire::source);
-    // One that is nobody's peer gets one question, whatever is to go there, and more on demand.
+    // An address of no peer gets one question, whatever is to go there, and another one on demand.
     let third = outsider("127.0.0.1:0");
     a.hearsay(NodeId(9), third.local_addr().unwrap());
     let bytes = says(0, 1);
@@ -150,7 +150,8 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     }
     marker.send_to(b"end", third.local_addr().unwrap()).unwrap();
     assert_eq!(third.recv_from(&mut room).unwrap().0, 3);
-    // A wrong answer, the right one from elsewhere, and a question from an unknown node do nothing.
+    // A wrong answer, a right answer from elsewhere, and a question from an unknown node do
+    // nothing.
     let mut answer = question;
     answer[1] = 2;
     marker.send_to(&answer, a.local_addr()).unwrap();
@@ -161,7 +162,7 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     only(&mut a, b"end");
     assert_eq!(a.unanswered().count(), 1);
 
-    // Two that have heard of each other: each asks once, and then all arrives.
+    // Two nodes that have heard of each other: each asks once, and then all datagrams arrive.
     a.hearsay(NodeId(1), b.local_addr());
     b.hearsay(NodeId(0), a.local_addr());
     let question = |udp: &mut Udp| {
@@ -176,7 +177,7 @@ fn an_address_from_hearsay_gets_nothing_before_it_has_answered() {
     assert_eq!(a.unanswered().count(), 1);
 }
 
-/// A false sender could say that everybody is at one host.
+/// A false sender could say that all receivers are on one host.
 #[test]
 fn of_one_host_few_are_asked_before_one_answers() {
     const ALL: usize = 9;
@@ -210,11 +211,11 @@ fn of_one_host_few_are_asked_before_one_answers() {
     }
     let questions = asked(0);
     assert_eq!(lens(&questions), [10, 10, 10, 10, 0, 0, 0, 0, 0]);
-    // The others wait to be asked, and one is, once it is asked for.
+    // The other nodes wait to be asked. One of them is asked when the test demands it.
     assert_eq!(a.unanswered().count(), ALL);
     a.ask_again(NodeId(8));
     assert_eq!(lens(&asked(4)), [0, 0, 0, 10, 0]);
-    // Each answer lets one more be asked.
+    // Each answer lets the transport ask one more node.
     let mut answer = questions[1].clone();
     answer[1] = 2;
     hosts[1].send_to(&answer, a.local_addr()).unwrap();

@@ -1,4 +1,4 @@
-//! On the loopback, and in networks made for one test where that is allowed.
+//! Tests on the loopback, and in networks made for one test where that is allowed.
 
 mod foreign;
 mod sending;
@@ -19,7 +19,7 @@ const NOW: Time = Time::ZERO;
 fn at(address: IpAddr) -> UdpConfig {
     UdpConfig {
         interface: Interface::Address(address),
-        receive_buffer: 212_992, // what Linux allows everybody unless told otherwise
+        receive_buffer: 212_992, // Linux allows this to every user unless configured otherwise.
         ..UdpConfig::default()
     }
 }
@@ -32,7 +32,7 @@ fn open_one(config: &UdpConfig) -> Udp {
     Udp::new(config).unwrap()
 }
 
-/// A socket that is none of ours, and does not wait for ever.
+/// A socket that does not belong to a `Udp`, with a read time-out.
 fn outsider(address: &str) -> UdpSocket {
     let socket = UdpSocket::bind(address).unwrap();
     socket
@@ -41,7 +41,7 @@ fn outsider(address: &str) -> UdpSocket {
     socket
 }
 
-/// A group address that no other test uses: the port is free, for it is `udp`'s own.
+/// A group address that no other test uses: its port is `udp`'s own, so it is free.
 fn group(udp: &Udp, last: u8) -> SocketAddr {
     let ip: IpAddr = match udp.family {
         Family::V4 => Ipv4Addr::new(239, 255, 77, last).into(),
@@ -54,7 +54,7 @@ fn datagram<'a>(to: Dest, head: &'a [u8], body: &'a [u8]) -> Outgoing<'a> {
     Outgoing { to, head, body }
 }
 
-/// Sends all of `batch`, waiting where the network wants it.
+/// Sends all of `batch`, and waits while the network does not take more.
 fn send_all(udp: &mut Udp, batch: &[Outgoing<'_>]) {
     let mut sent = 0;
     while sent < batch.len() {
@@ -65,14 +65,14 @@ fn send_all(udp: &mut Udp, batch: &[Outgoing<'_>]) {
     }
 }
 
-/// Waits for something that is certain to come.
+/// Waits for something that is certain to arrive.
 fn wakes(udp: &mut Udp) {
     let (before, limit) = (Instant::now(), Duration::from_secs(5));
     udp.wait(Some(limit)).unwrap();
     assert!(before.elapsed() < limit, "nothing ended the wait");
 }
 
-/// What arrives, until it is `count` datagrams or none comes for two seconds.
+/// Receives until there are `count` datagrams or none comes for two seconds.
 fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     while got.len() < count {
@@ -87,23 +87,23 @@ fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     got
 }
 
-/// That nothing but `marker` is there. It comes on the same way behind what must not arrive, so
-/// that no time-out decides.
+/// Checks that only `marker` arrives. It takes the same way, behind what must not arrive, so that
+/// no time-out decides.
 fn only(udp: &mut Udp, marker: &[u8]) {
     let got = receive(udp, 1);
     assert_eq!(got, [marker]);
     assert_eq!(udp.recv(NOW, &mut |_, _| ()).unwrap(), 0);
 }
 
-/// Runs `test` with interface `wire` (MTU 1500, IPv4 10.99.0.1, IPv6 fd99::1) and a loopback that
-/// multicasts, in a network that nobody else sees; says why if that cannot be had.
+/// Runs `test` in a network that nothing else sees, with interface `wire` (MTU 1500, IPv4
+/// 10.99.0.1, IPv6 fd99::1) and a loopback that multicasts. If that cannot be had, it says why.
 fn in_own_network(test: impl FnOnce() + Send + 'static) {
     let body = move || {
         if let Err(e) = sys::own_network() {
             eprintln!("skipped: no network namespace to be had ({e})");
             return;
         }
-        // The kernel makes an IPv6 address reachable a little after it has been added.
+        // The kernel makes an IPv6 address reachable a little after it was added.
         let setup = "ip link set lo up && ip link add wire type veth peer name far \
                      && ip link set far mtu 1500 up && ip link set wire mtu 1500 up \
                      && ip addr add 10.99.0.1/24 dev wire && ip addr add fd99::1/64 dev wire nodad \
@@ -126,7 +126,7 @@ fn ip(arguments: &str) {
     assert!(done.success(), "ip {arguments}");
 }
 
-/// Two groups on one port, a sender that also listens, and unicast back.
+/// Exchanges datagrams: two groups on one port, a sender that also listens, and unicast back.
 fn exchange(config: &UdpConfig) {
     let mut root = open_one(config);
     let (mut a, mut b) = (open_one(config), open_one(config));
@@ -146,13 +146,13 @@ fn exchange(config: &UdpConfig) {
     a.peer(NodeId(0), root.local_addr());
     root.peer(NodeId(1), a.local_addr());
     send_all(&mut a, &[datagram(Dest::Node(NodeId(0)), b"up", b"")]);
-    // The root has joined its own group: its multicast is there, and is not handed up.
+    // The root has joined its own group: its multicast arrives, and is not handed up.
     only(&mut root, b"up");
     assert_eq!(root.counters().own, 1);
     send_all(&mut root, &[datagram(Dest::Node(NodeId(1)), b"", b"down")]);
     only(&mut a, b"down");
 
-    // Another node's multicasts are heard, and no more after leaving.
+    // A receives another node's multicasts, and no longer does after it has left.
     a.join(G, g, true).unwrap();
     send_all(&mut a, &[datagram(Dest::Group(G), b"from a", b"")]);
     only(&mut root, b"from a");
@@ -245,7 +245,7 @@ fn groups_may_share_an_address() {
     only(&mut a, b"still");
     a.leave(H);
     assert!(a.inputs.is_empty());
-    // Joined twice is joined once.
+    // Two joins count as one.
     let h = group(&root, 2);
     for (address, receive) in [(g, true), (g, true), (h, true), (h, false)] {
         a.join(G, address, receive).unwrap();
@@ -263,7 +263,7 @@ fn wait_ends_by_waker_time_and_datagram() {
     let other = std::thread::spawn(move || waker.clone().wake());
     wakes(&mut udp);
     other.join().unwrap();
-    // One ring ends one wait, even if it came before.
+    // One ring ends one wait, even if it came before the wait.
     udp.waker().wake();
     udp.waker().wake();
     wakes(&mut udp);
@@ -339,7 +339,7 @@ fn no_socket_starves() {
     }
 }
 
-/// One that listens to the group and one that only sends to it, a datagram a message.
+/// A transport that listens to the group and one that only sends to it, one datagram per message.
 fn listener_and_sender() -> (Udp, Udp) {
     let plain = UdpConfig {
         offload: false,
@@ -352,8 +352,8 @@ fn listener_and_sender() -> (Udp, Udp) {
     (udp, other)
 }
 
-/// A question to this node alone comes after what the group was sent before it, however much that
-/// is; but a flood to the group does not hide it for ever.
+/// A question to this node alone comes after everything that the group was sent before it. But a
+/// flood to the group does not hide it for ever.
 #[test]
 fn what_came_first_to_a_group_is_read_first() {
     let (mut udp, mut other) = listener_and_sender();
@@ -452,7 +452,7 @@ fn what_is_wrong_is_said() {
         ..v4()
     });
     assert!(large.contains("65507") && large.contains("lo"), "{large}");
-    // What is too small for a head would make everybody's arithmetic fail.
+    // A datagram too small for a head would make the arithmetic of all nodes fail.
     for small in [0, 1, 31, 32, 443] {
         let small = error(UdpConfig {
             datagram: Some(small),

@@ -1,10 +1,10 @@
-//! What becomes of a batch: cut, refused, lost, held back.
+//! What becomes of a batch: segmented, refused, lost, held back.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use super::*;
 
-/// Numbered datagrams of many lengths to three destinations, in runs and alone.
+/// Sends numbered datagrams of many lengths to three destinations, in runs and alone.
 fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp)) -> UdpCounters {
     let mut root = open_one(send);
     let mut ends: Vec<Udp> = (0..2).map(|_| open_one(receive_with)).collect();
@@ -82,7 +82,7 @@ fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp
             "other bytes or boundaries"
         );
     }
-    // Falling back would hide a message that the kernel cannot cut.
+    // Falling back would hide a message that the kernel cannot segment.
     assert!(root.script.cut.is_some() || root.notices.is_empty());
     let counters = root.counters();
     assert_eq!(counters.unknown, 1);
@@ -134,7 +134,7 @@ fn batches_arrive_whole_when_the_kernel_will_not_cut() {
             notices += 1;
         }
         assert_eq!(notices, 1, "told once");
-        // Refused once, then four each in one call.
+        // The kernel refuses once, and then takes four datagrams in each call.
         assert_eq!(udp.counters().send_calls, 4);
     }
 }
@@ -161,7 +161,7 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         let text = told[1].to_string();
         assert!(text.contains("EMSGSIZE") && text.contains("NetOptions::datagram"));
         assert!(refused && large && told.len() == 2, "{told:?}");
-        // A multicast of full size leaves by the interface that was chosen, and is not cut up.
+        // A multicast of full size leaves by the interface that was chosen, and is not fragmented.
         udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
         let full = [3; 1472];
         let over = [3; 1473];
@@ -208,7 +208,7 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
         ip(&format!("link set far netns {task}"));
         moved.send(()).unwrap();
         let (_, address) = told.recv().unwrap();
-        // (The wire would carry what the kernel has still to cut, however long.)
+        // (The wire would carry a message that the kernel has still to segment, however long.)
         let mut udp = open_one(&UdpConfig {
             offload: false,
             ..at("10.99.0.1".parse().unwrap())
@@ -217,7 +217,7 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
         udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
         let (large, small) = ([1; 1472], [2; 1272]);
         let (g, n) = (Dest::Group(G), Dest::Node(NodeId(1)));
-        // A wire loses what it is given before both its ends have noticed that they are up.
+        // A wire loses datagrams until both its ends have noticed that they are up.
         while told.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
             send_all(&mut udp, &[datagram(n, b"ready?", b"")]);
         }
@@ -228,7 +228,7 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
         let mut got = far_end.join().unwrap();
         got.sort();
         assert_eq!(got, [&small[..], &small, b"end"]);
-        // Only a proof can find that out: the kernel took them all, and had nothing to say.
+        // Only a probe can find that out: the kernel took all datagrams, and reported nothing.
         assert_eq!(udp.counters().lost_at_send, 0);
         assert_eq!(udp.notice(), None);
     });
@@ -272,14 +272,14 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
         let notice = udp.notice().unwrap().to_string();
         assert!(notice.contains("172.30.0.1"), "{notice}");
         assert_eq!(udp.notice(), None);
-        // Listing the interfaces is slow: it is not done for each datagram.
+        // Listing the interfaces is slow, so it is not done for each datagram.
         assert_eq!(udp.counters().interface_checks, 1);
         for ms in 0..300 {
             let now = NOW + Duration::from_millis(ms);
             assert_eq!(udp.send(now, &batch).unwrap(), 3);
         }
         assert_eq!(udp.counters().interface_checks, 3);
-        // And yet soon enough to find out that it is gone.
+        // Yet the next check is soon enough to find out that the interface is gone.
         ip("link set wire down");
         let later = NOW + Duration::from_millis(400);
         let error = udp.send(later, &batch).unwrap_err().to_string();
@@ -303,11 +303,11 @@ fn a_closed_port_breaks_nothing() {
         assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
         assert_eq!(udp.recv(NOW, &mut |_, _| panic!("from whom?")).unwrap(), 0);
     }
-    // The same where the kernel does report it.
+    // The same where the kernel does report the closed port.
     udp.script.next = [libc::ECONNREFUSED, libc::ECONNREFUSED].into();
     send_all(&mut udp, &[datagram(Dest::Node(NodeId(2)), b"x", b"")]);
     assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
-    // And where it does so for ever: lost, but no endless loop.
+    // If the kernel reports it for ever, the datagram is lost, but there is no endless loop.
     udp.script.next = vec![libc::ECONNREFUSED; 9].into();
     send_all(&mut udp, &[datagram(Dest::Node(NodeId(2)), b"x", b"")]);
     let counters = udp.counters();
@@ -340,12 +340,12 @@ fn back_pressure_is_told_and_waited_for() {
     let batch = [b"ab", b"cd"].map(|d| datagram(Dest::Node(NodeId(1)), d, b""));
     udp.script.next = [libc::EAGAIN, 0, libc::ENOBUFS, 0].into();
     assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
-    wakes(&mut udp); // returns, for the socket can take more
+    wakes(&mut udp); // returns, because the socket can take more
     assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
     assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
-    wakes(&mut udp); // returns after a while, for nobody would tell
+    wakes(&mut udp); // returns after a while, because the kernel would not tell
     assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
-    // What was taken is told before the error that ended it.
+    // The datagrams that were taken are reported before the error that ended the call.
     udp.gso = false;
     let one = [datagram(Dest::Node(NodeId(1)), b"a", b"")];
     udp.script.next = [libc::ENODEV].into();
@@ -361,7 +361,7 @@ fn back_pressure_is_told_and_waited_for() {
 #[test]
 fn a_full_send_buffer_holds_back() {
     in_own_network(|| {
-        // A token bucket that hardly lets anything through keeps what is sent in the buffer.
+        // A token bucket that hardly lets anything through keeps datagrams in the send buffer.
         let bucket = "tc qdisc add dev wire root tbf rate 8kbit burst 2000 limit 10000000";
         let set = Command::new("sh").args(["-c", bucket]).status();
         if !set.is_ok_and(|s| s.success()) {
