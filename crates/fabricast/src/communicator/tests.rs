@@ -288,7 +288,7 @@ fn whoever_ends_anothers_operation_wakes_it() {
             context.wait(second, &mut || ()).unwrap();
             listen();
         } else {
-            // A barrier that ends before its caller sleeps wakes nobody.
+            // A barrier that ends before its caller sleeps wakes no thread.
             ranks.allgather(&[]).unwrap();
             context.wait(enter(&groups[0]), &mut || ()).unwrap();
             ranks.allgather(&[]).unwrap();

@@ -96,7 +96,7 @@ pub(super) struct Outbox {
     refused: bool,
     /// Buffers for computed payloads, to be used again.
     spare: Vec<Vec<u8>>,
-    /// Operations whose failure has been reported.
+    /// Operations with a failure that was reported.
     failed: BTreeSet<OpId>,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Engine<O: Divisible> {
     /// Barriers in which this process, as leader, holds its local ranks until the leaders have met:
     /// their group, and the algorithm of the leaders' barrier.
     held: BTreeMap<OpId, (GroupId, Barrier)>,
-    /// The leaders' barriers that belong to held ones.
+    /// The leaders' barriers that belong to `held`.
     meetings: BTreeMap<OpId, GroupId>,
     /// Copies that others still lack and no caller waits for, and their bytes.
     copies: BTreeMap<Op, (GroupId, u64)>,

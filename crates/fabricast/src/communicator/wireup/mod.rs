@@ -320,8 +320,8 @@ mod tests {
         assert!(matches!(scheme("fast"), Err(Error::Scheme(_))));
     }
 
-    /// The session stands in every datagram. No one must be able to derive from it the numbers with
-    /// which a node probes others.
+    /// Every datagram contains the session. It must not reveal the numbers with which a node probes
+    /// others.
     #[test]
     fn what_a_node_asks_with_does_not_follow_from_the_session() {
         let options = Options {

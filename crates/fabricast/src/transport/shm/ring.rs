@@ -269,8 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every written datagram, however it is cut in two, is read in order by those for whom it
-        /// is.
+        /// Every written datagram, however it is cut in two, is read in order by its destination.
         #[test]
         fn what_is_written_is_read(
             datagrams in prop::collection::vec(
