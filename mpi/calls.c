@@ -1,16 +1,16 @@
 /* The entry points of C: MPI_Bcast, MPI_Barrier, and calls that make communicators.
  *
- * Preloaded into the ranks of a job, this library stands before the MPI library. Where it can serve
- * a call it does; everything else it hands on. What it decides depends only on what is equal on all
- * ranks: the communicator, the root, the number of bytes.
+ * The shim is preloaded into the ranks of a job, so its functions hide those of the MPI library.
+ * The shim serves the calls that it can and passes all others on. Its decision depends only on
+ * values that are equal on all ranks: the communicator, the root, the number of bytes.
  */
 #include "shim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A tool stands before MPI_Init and has called PMPI_Init itself: all ranks do without, and one of
- * them says so. */
+/* Reports a tool that replaces MPI_Init and calls PMPI_Init itself, past the shim. Then no rank
+ * uses Fabricast; rank 0 says so. */
 static void say_passed_by(void) {
     const char *wanted = getenv("FABRICAST");
     int initialized = 0;
@@ -22,7 +22,7 @@ static void say_passed_by(void) {
         say("leaves everything to the MPI library: a tool has called PMPI_Init past it");
 }
 
-/* Whether anything can be served at all. */
+/* Whether the shim can serve any call now. */
 static int is_on(MPI_Comm comm) {
     static pthread_once_t passed_by = PTHREAD_ONCE_INIT;
     if (!has_begun() && !inside)
@@ -36,7 +36,7 @@ static int is_inter(MPI_Comm comm) {
     return inter;
 }
 
-/* Elements that do not lie in memory as they are sent. */
+/* Broadcasts elements whose order in memory is not the order in which MPI sends them. */
 static int bcast_packed(struct comm_state *state, void *buffer, MPI_Count count, MPI_Datatype type,
                         MPI_Count size, int root) {
     uint64_t bytes = (uint64_t)size * (uint64_t)count;
@@ -68,18 +68,18 @@ int serve_bcast(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_
                 int *status) {
     if (!is_on(comm))
         return 0;
-    /* Before anything is agreed on: one rank alone may be wrong, and is to be told so at once. (The
-     * root of an inter-communicator may be negative.) */
+    /* Checked before the ranks agree on anything: if one rank alone is wrong, its call must fail at
+     * once. (The root of an inter-communicator may be negative.) */
     MPI_Count size = 0;
     if (count < 0 || root < 0 || buffer == MPI_IN_PLACE || type == MPI_DATATYPE_NULL ||
         !datatype_is_usable(type) || PMPI_Type_size_x(type, &size) != MPI_SUCCESS) {
         statistics_handed(NULL, comm, root < 0 && is_inter(comm) ? INTER : INVALID);
         return 0;
     }
-    /* One of no bytes is served like others: it may be of some at another rank, which is to learn
-     * of that. */
+    /* Fabricast serves a broadcast of no bytes like others: another rank may expect bytes, and must
+     * learn of the difference. */
     int empty = count == 0 || size <= 0, plain = empty || datatype_is_contiguous(type, size);
-    /* Of other types the addresses may be in the type, and this is MPI_BOTTOM. */
+    /* With types that are not contiguous, NULL may be MPI_BOTTOM: the type holds the addresses. */
     if (plain && !empty && !buffer) {
         statistics_handed(NULL, comm, INVALID);
         return 0;
@@ -168,7 +168,7 @@ ENTRY int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Com
     return status;
 }
 
-/* A call of all ranks of COMM that makes communicators of parts of it. */
+/* A call of all ranks of COMM that makes communicators of parts of COMM. */
 #define PARTS(name, takes, gives)                                                                  \
     ENTRY int name takes {                                                                         \
         static int(*library) takes;                                                                \

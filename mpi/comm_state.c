@@ -1,17 +1,17 @@
-/* What is known of a communicator is found out at its first use, when all its ranks are there to
- * agree: on a group of ours, or that there is none. From then on it depends on nothing else which
- * of the two serves it.
+/* The state of communicators. All ranks of a communicator create its state together at its first
+ * use: they agree on a group, or that there is none. From then on the state alone decides whether
+ * Fabricast or the MPI library serves it.
  *
- * Of a duplicate nothing is left to agree on, if the original was used before: the processes are
- * the same, and the number of its group follows from the original's number and from how many
- * duplicates there were, which all ranks make in the same order. Its group is made while it is
- * duplicated. MPI libraries copy attributes before they agree on a duplicate themselves, so when a
- * rank has the duplicate the others have its group.
+ * A duplicate needs no agreement if the original was used before: the processes are the same. The
+ * number of its group follows from the original's number and from how many duplicates there were,
+ * which all ranks make in the same order. The group is created during the duplication. MPI
+ * libraries copy attributes before they agree on a duplicate themselves, so when one rank has the
+ * duplicate, the other ranks have its group.
  *
- * The number of a part (MPI_Comm_split and the like) follows likewise from that of the whole. It is
- * only proposed: calls that are not seen here may make parts, too, on one rank and not on another.
- * At the part's first use its ranks tell each other what they propose, and whether they have a
- * group.
+ * The number of a part (MPI_Comm_split and the like) follows likewise from the number of the whole.
+ * It is only a proposal: calls that the shim does not see may make parts too, on one rank and not
+ * on another. At the part's first use its ranks tell each other what they propose, and whether they
+ * have created a group.
  */
 #include "shim.h"
 
@@ -19,20 +19,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of groups that are agreed on at once: one for the communicator, the others for what is
- * made of it. When half of all numbers are gone there are no others. MPI_COMM_WORLD, which is the
- * first, has a quarter of all. */
+/* How many group numbers ranks agree on at once: one for the communicator, the others for
+ * communicators made of it. Once half of all numbers are used, each communicator gets one number
+ * only. MPI_COMM_WORLD comes first and has a quarter of all. */
 enum { NUMBERS = 4096, WORLD = 1 };
 static const uint64_t NUMBERS_OF_WORLD = 1u << 30;
-/* Of those that are left a duplicate gets this part, for itself and what is made of it. */
+/* A duplicate gets one part in 64 of the numbers that are left, for itself and communicators made
+ * of it. */
 enum { DUPLICATES_PART = 64 };
-/* Of those that are left for parts one call that makes parts takes this part, as many for each rank
- * of the whole: it may become a part by itself. When fewer are left than it has ranks, nothing is
- * proposed any more. A communicator of 8 ranks that MPI_COMM_WORLD was duplicated or split into can
- * be split some thousand times. */
+/* A call that makes parts takes one part in 256 of the numbers left for parts, and divides them
+ * equally among the ranks of the whole, because each rank may become a part by itself. When fewer
+ * numbers are left than ranks, nothing is proposed any more. A communicator of 8 ranks that was
+ * duplicated or split from MPI_COMM_WORLD can be split some thousand times. */
 enum { PARTS_PART = 256 };
 
-/* Numbers in a row. */
+/* Consecutive group numbers. */
 struct numbers {
     uint64_t first, count;
 };
@@ -41,20 +42,22 @@ static uint64_t numbers_from(uint64_t id) {
     return id == WORLD ? NUMBERS_OF_WORLD : id < UINT32_MAX / 2 ? NUMBERS : 1;
 }
 
-/* The first number is the communicator's; of the others half are for duplicates, half for parts. */
+/* Divides the numbers: the first is the communicator's, half of the others are for duplicates, half
+ * for parts. */
 static void own(struct comm_state *state, struct numbers all) {
     state->next = all.first + 1;
     state->end = state->parts = all.first + (all.count + 1) / 2;
     state->parts_end = all.first + all.count;
 }
 
-/* Numbers that all ranks give; the largest of each comes back. */
+/* Numbers that ranks compare in one allreduce, which returns the largest of each. */
 struct vote {
-    uint64_t no; /* counted from the last rank where the first who says no is to be known */
-    uint64_t set, not_set; /* equal numbers are told by the largest of both */
+    uint64_t no; /* nonzero: an objection; `size - rank` where the first objector must be known */
+    /* A value and its complement: the two maxima show whether all ranks gave the same value. */
+    uint64_t set, not_set;
     uint64_t next, full;
-    uint64_t not_next,
-        failed; /* equal numbers likewise; whether a group could not be made of them */
+    /* The complement of `next`, and whether a rank could not create the group. */
+    uint64_t not_next, failed;
 };
 
 static void agree(MPI_Comm comm, struct vote *vote) {
@@ -62,7 +65,7 @@ static void agree(MPI_Comm comm, struct vote *vote) {
                    comm);
 }
 
-/* Numbers that no other thread has. */
+/* Takes numbers that no other thread has. */
 static struct numbers take_numbers(void) {
     pthread_mutex_lock(&shim.lock);
     struct numbers all = {shim.next, numbers_from(shim.next)};
@@ -71,8 +74,9 @@ static struct numbers take_numbers(void) {
     return all;
 }
 
-/* Numbers that all ranks of this communicator propose, if they made it together as part of another
- * one; otherwise numbers that no other thread has, with many threads not the same on all ranks. */
+/* The numbers that all ranks propose for this communicator, if they made it together as part of
+ * another one. Otherwise numbers that no other thread has; with many threads these differ between
+ * ranks. */
 static struct numbers propose(MPI_Comm comm) {
     struct numbers *proposal;
     int found;
@@ -81,7 +85,7 @@ static struct numbers propose(MPI_Comm comm) {
     return take_numbers();
 }
 
-/* A number that all have claimed: another thread may be about to take one. */
+/* Numbers that all ranks have claimed. Repeats while another thread takes one on any rank. */
 static struct numbers claim(MPI_Comm comm, uint64_t next) {
     struct vote vote = {.next = next};
     uint64_t id;
@@ -98,7 +102,7 @@ static struct numbers claim(MPI_Comm comm, uint64_t next) {
     return (struct numbers){id, numbers_from(id)};
 }
 
-/* This rank's part of the group. Whether it came about. */
+/* Creates this rank's part of the group. Returns whether that worked. */
 static int make(struct comm_state *state, struct process_set *set, struct numbers all) {
     own(state, all);
     return all.first < UINT32_MAX &&
@@ -106,7 +110,7 @@ static int make(struct comm_state *state, struct process_set *set, struct number
                                   (size_t)state->size, &state->group) == FABRICAST_OK;
 }
 
-/* The group, on all ranks or on none. */
+/* Creates the group, on all ranks or on none. */
 static void create(MPI_Comm comm, struct comm_state *state, struct numbers all) {
     int failed = !make(state, state->set, all);
     uint64_t mine = failed ? (uint64_t)(state->size - state->rank) : 0;
@@ -121,15 +125,15 @@ static void create(MPI_Comm comm, struct comm_state *state, struct numbers all) 
     }
 }
 
-/* A group for the communicator, if all its ranks can have one. */
+/* Creates a group for the communicator, if all its ranks can have one. */
 static void settle(MPI_Comm comm, struct comm_state *state) {
     MPI_Group group;
     PMPI_Comm_group(comm, &group);
     int *members = malloc(sizeof *members * (size_t)state->size);
     state->members = (uint32_t *)members;
     struct process_set *set = members ? process_set_find(group, state->size, members) : NULL;
-    /* Mostly all ranks have made as many groups: then each knows the number, and it is enough that
-     * all say so. */
+    /* Usually all ranks have made equally many groups and propose the same number. Then one
+     * agreement is enough. */
     struct numbers guess = propose(comm);
     int fullest, failed = set && process_set_hosts(set, members, state->size, &fullest) > 1 &&
                           !make(state, set, guess);
@@ -179,7 +183,7 @@ static void settle(MPI_Comm comm, struct comm_state *state) {
     PMPI_Group_free(&group);
 }
 
-/* Into the list. */
+/* Inserts the state into the list. */
 static void enter(struct comm_state *state) {
     pthread_mutex_lock(&shim.lock);
     state->next_state = shim.states;
@@ -193,7 +197,7 @@ static void enter(struct comm_state *state) {
 static struct comm_state *place_new(void) {
     struct comm_state *state = calloc(1, sizeof *state);
     if (!state) {
-        /* Alone in not taking part, this rank would leave the others waiting. */
+        /* The other ranks would wait for this one: the job ends instead. */
         say("no memory for a communicator");
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -236,7 +240,7 @@ int comm_state_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *c
     struct comm_state *old = value, *state;
     *copied = 0;
     if (!shim.on || creates_group || (old->group && old->next == old->end))
-        return MPI_SUCCESS; /* it is found out at its first use */
+        return MPI_SUCCESS; /* the ranks agree at its first use */
     state = place_new();
     state->comm = MPI_COMM_NULL;
     state->why = old->why;
@@ -273,7 +277,7 @@ void comm_state_of_part(MPI_Comm comm, MPI_Comm made) {
         return;
     if (PMPI_Comm_get_attr(comm, shim.keyval, &whole, &found) != MPI_SUCCESS || !found)
         return;
-    /* All ranks take numbers for all parts that there can be, so that they all take the same. */
+    /* All ranks take numbers for all possible parts, so that they all take the same. */
     uint64_t size = (uint64_t)whole->size, left = whole->parts_end - whole->parts;
     if (!whole->group || left < size)
         return;
@@ -283,7 +287,7 @@ void comm_state_of_part(MPI_Comm comm, MPI_Comm made) {
     struct numbers *proposal = made == MPI_COMM_NULL ? NULL : malloc(sizeof *proposal);
     if (!proposal)
         return;
-    /* No two parts have the same first member. */
+    /* The first member identifies the part: no two parts have the same. */
     MPI_Group all, part;
     int leader = 0, there;
     PMPI_Comm_group(comm, &all);
@@ -311,14 +315,14 @@ struct comm_state *comm_state_of(MPI_Comm comm) {
     return found ? state : place_create(comm);
 }
 
-/* Out of the list, and out of its group. With the lock. */
+/* Removes the state from the list and leaves its group. The caller holds the lock. */
 static void leave(struct comm_state *state) {
     statistics_place(state);
     *state->before = state->next_state;
     if (state->next_state)
         state->next_state->before = state->before;
     state->before = NULL;
-    /* A duplicate that this rank has not used nobody has. */
+    /* If this rank has not used a duplicate, no rank has: a collective call needs them all. */
     if (state->comm == MPI_COMM_NULL)
         fabricast_group_abandon(state->group);
     else

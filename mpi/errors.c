@@ -1,4 +1,4 @@
-/* What is said on standard error, and the error codes that a failed call returns. */
+/* Lines on standard error, and the error codes that a failed call returns. */
 #include "shim.h"
 
 #include <stdarg.h>
@@ -15,12 +15,12 @@ void say(const char *format, ...) {
     fprintf(stderr, "fabricast: rank %d: %s\n", shim.rank, text);
 }
 
-/* An error code whose text, by MPI_Error_string, is that of the first loss. */
+/* An error code whose text (MPI_Error_string) describes the first loss. */
 static int code_of_loss = MPI_ERR_OTHER;
 
 static void heed_first_loss(void) {
-    /* The first rank that aborts ends the others. Before that, each of them names the lost rank:
-     * in its own call, or in its watchdog's next two looks. */
+    /* The first rank that aborts ends the others. This pause lets each of them name the lost rank
+     * before that: in its own call, or in the next two intervals of its watchdog. */
     nanosleep(&(struct timespec){.tv_nsec = 2 * WATCHDOG_INTERVAL_MS * 1000000L}, NULL);
     char text[MPI_MAX_ERROR_STRING], known[MPI_MAX_ERROR_STRING];
     int code, class, len;
@@ -28,7 +28,7 @@ static void heed_first_loss(void) {
     if (PMPI_Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS ||
         PMPI_Add_error_string(code, text) != MPI_SUCCESS)
         return;
-    /* MPICH takes such codes for others, unless their class is new as well. */
+    /* MPICH returns the text of another code for such a code, unless its class is new as well. */
     PMPI_Error_class(code, &class);
     PMPI_Error_string(code, known, &len);
     if (class == MPI_ERR_OTHER && strcmp(text, known) == 0)
@@ -54,7 +54,7 @@ int fail(MPI_Comm comm, int status) {
         pthread_once(&lost, heed_first_loss);
         code = code_of_loss;
     } else if (status == FABRICAST_ERR_ARGUMENT) {
-        code = MPI_ERR_TRUNCATE; /* what the library answers to another length than the root's */
+        code = MPI_ERR_TRUNCATE; /* as MPI libraries do if a length differs from the root's */
     }
     PMPI_Comm_call_errhandler(comm, code);
     return code;

@@ -1,12 +1,12 @@
 /* The same calls from Fortran.
  *
- * What a library's Fortran binding calls itself differs: Open MPI's goes to PMPI_Bcast straight,
- * past whoever stands before MPI_Bcast, so that its names are served here, in every spelling that a
- * Fortran compiler may give them. MPICH's goes to MPI_Bcast (also from mpi_f08, whose array
- * descriptors it reads there), and only some entries of mpi_f08 go past us.
+ * The Fortran bindings of the MPI libraries differ. Open MPI's calls PMPI_Bcast directly, past any
+ * library that replaces MPI_Bcast. So the shim replaces the Fortran names themselves, in every
+ * spelling that a Fortran compiler may use. MPICH's binding calls MPI_Bcast (also from mpi_f08,
+ * whose array descriptors it reads there); only some entries of mpi_f08 go past the shim.
  *
- * Arguments are pointers to integers; that of the error is null if the caller of mpi_f08 left it
- * out.
+ * Arguments are pointers to integers. The pointer to the error is null if the caller of mpi_f08
+ * omitted it.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -25,14 +25,15 @@ typedef void barrier_entry(const MPI_Fint *, MPI_Fint *);
 typedef void bcast_entry(void *, const MPI_Fint *, const MPI_Fint *, const MPI_Fint *,
                          const MPI_Fint *, MPI_Fint *);
 
-/* The library's entry of this name. A module that was loaded privately, as Python does, may keep it
- * to itself: then what it would call is called. */
+/* The MPI library's entry of this name. If a module was loaded privately, as Python does, dlsym may
+ * not find it: then the caller uses the C function that the entry would call. */
 #define LIBRARY(type, name)                                                                        \
     static type *library;                                                                          \
     if (!library)                                                                                  \
     library = (type *)dlsym(RTLD_NEXT, #name)
 
-/* MPI_Init or MPI_Finalize: ELSE stands for the library's entry, THEN follows. */
+/* MPI_Init or MPI_Finalize. ELSE replaces the MPI library's entry if it is not found; THEN runs
+ * afterwards. */
 #define WHOLE(name, ELSE, THEN)                                                                    \
     ENTRY void name(MPI_Fint *error) {                                                             \
         LIBRARY(whole_entry, name);                                                                \
@@ -103,11 +104,12 @@ static void begin_after(MPI_Fint status) {
 
 #ifdef OPEN_MPI
 
-/* Calls that make windows: all their arguments are addresses, the last but one is the window's. */
+/* Calls that make windows. All arguments are addresses; the last but one is the window's. */
 typedef void window_entry(void *, void *, void *, void *, void *, MPI_Fint *, MPI_Fint *);
 typedef void dynamic_entry(const MPI_Fint *, const MPI_Fint *, MPI_Fint *, MPI_Fint *);
 
-/* The library's entry; the C call of the same name where a module has it to itself. */
+/* Calls the MPI library's entry, or the C function of the same name if dlsym did not find the
+ * entry. */
 #define WINDOW(name, takes, type, passes, ELSE)                                                    \
     ENTRY void name takes {                                                                        \
         LIBRARY(type, name);                                                                       \
@@ -166,8 +168,8 @@ typedef void create_group_entry(const MPI_Fint *, const MPI_Fint *, const MPI_Fi
         answer(error, status);                                                                     \
     }
 
-/* MPI_BOTTOM is the address of a common block in Fortran, whose name is spelled as the compiler
- * does. */
+/* MPI_BOTTOM is the address of a Fortran common block. Each compiler spells the name of the block
+ * differently. */
 static void *address(void *buffer) {
     static const char *const bottoms[] = {"mpi_fortran_bottom_", "mpi_fortran_bottom__",
                                           "mpi_fortran_bottom", "MPI_FORTRAN_BOTTOM"};
@@ -228,7 +230,7 @@ WIN_ALLOCATE(mpi_win_allocate_, PMPI_Win_allocate)
 WIN_ALLOCATE(mpi_win_allocate__, PMPI_Win_allocate)
 WIN_ALLOCATE(MPI_WIN_ALLOCATE, PMPI_Win_allocate)
 WIN_ALLOCATE(mpi_win_allocate_f08_, PMPI_Win_allocate)
-/* What `use mpi` names it for an address of type(c_ptr). */
+/* The name that `use mpi` gives it for an address of type(c_ptr). */
 WIN_ALLOCATE(mpi_win_allocate_cptr, PMPI_Win_allocate)
 WIN_ALLOCATE(mpi_win_allocate_cptr_, PMPI_Win_allocate)
 WIN_ALLOCATE(mpi_win_allocate_cptr__, PMPI_Win_allocate)

@@ -1,8 +1,8 @@
 /* MPI_Init and MPI_Finalize: how serving begins and how it ends.
  *
- *   MPI_Init       makes one context for MPI_COMM_WORLD, and its group
+ *   MPI_Init       creates one context for MPI_COMM_WORLD, and its group
  *   first use      of a communicator: all its ranks agree on a group, or that there is none
- *   MPI_Finalize   begins by deleting the attributes of MPI_COMM_SELF: then everything is flushed
+ *   MPI_Finalize   deletes MPI_COMM_SELF's attributes first: `finalize` flushes everything
  */
 #include "shim.h"
 
@@ -20,7 +20,7 @@ int has_begun(void) {
     return begun;
 }
 
-/* Between two looks, the first time: each time it becomes longer. */
+/* First pause between two tests of a request, in nanoseconds. Each further pause is longer. */
 static const long first_pause_ns = 20000;
 
 static void sleep_longer(long *pause_ns) {
@@ -45,8 +45,8 @@ static int meet(void) {
     return await(&request);
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, the last one set first, while MPI
- * still works. */
+/* Runs first in MPI_Finalize, which deletes the attributes of MPI_COMM_SELF while MPI still works,
+ * the last one set first. */
 static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     (void)comm, (void)keyval, (void)value, (void)extra;
     if (!shim.on)
@@ -57,8 +57,8 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     shim.on = 0;
     pthread_mutex_unlock(&shim.lock);
     comm_states_leave();
-    /* The watch goes on when a process is lost, for what the library does from here on may wait for
-     * it. */
+    /* If a process is lost, the watchdog stays on: the MPI library may wait for that process from
+     * here on. */
     if (!process_sets_flush() || !meet())
         return fail(MPI_COMM_WORLD,
                     process_sets_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
@@ -74,7 +74,7 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* No other thread changes the lists while the process forks. */
+/* Keeps other threads from changing the lists while the process forks. */
 static void before_fork(void) {
     pthread_mutex_lock(&shim.lock);
 }
@@ -83,7 +83,7 @@ static void forked(void) {
     pthread_mutex_unlock(&shim.lock);
 }
 
-/* The child has none of our threads, and may not use MPI. */
+/* Switches the shim off in the child, which has none of the shim's threads and may not use MPI. */
 static void forked_child(void) {
     shim.on = 0;
     process_sets_forked();
@@ -103,8 +103,8 @@ static int is_set(const char *variable) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* The first thing that all ranks agree on. One that runs without this library never comes: whoever
- * waits for it says so, and does not wait for ever. */
+/* Agrees on values with all ranks: the first such step. A rank without the shim never takes part,
+ * so the others report that after a while and end the job instead of waiting for ever. */
 static void agree(int *choice, int count) {
     enum { SAYS_S = 10, ENDS_S = 60 };
     const char *wanted = getenv("FABRICAST_INIT_TIMEOUT");
@@ -131,7 +131,7 @@ static void agree(int *choice, int count) {
         if (waited >= ends) {
             say("ends the job: not all ranks have come to MPI_Init with Fabricast within %.0f s",
                 ends);
-            /* A launcher drops what it has not read yet of a job that is aborted. */
+            /* The launcher discards output of an aborted job that it has not read yet. */
             nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
             PMPI_Abort(MPI_COMM_WORLD, 1);
         }
@@ -143,7 +143,8 @@ static void agree(int *choice, int count) {
 
 extern char **environ;
 
-/* A variable that nobody reads is perhaps a slip: rank 0 tells of each in its environment. */
+/* Reports variables that begin with FABRICAST_ but mean nothing: the name may be misspelt. Rank 0
+ * checks its own environment. */
 static void tell_unknown(void) {
     static const char *const known[] = {"STATS", "INTERFACE", "INJECT_LOSS",  "SCHEME",
                                         "TUNE",  "CACHE",     "INIT_TIMEOUT", "MPI",
@@ -161,11 +162,12 @@ static void tell_unknown(void) {
     }
 }
 
-/* What is done for the first time takes milliseconds: memory, threads that have never run, the
- * library's messages between our calls. It is not the program's and not counted. Rank 0 tells with
- * each broadcast whether there is time for another round. Whatever fails here fails again in the
- * program's first call, which says so; those who wait for a lost process in the library's barrier
- * are ended by watchdog.c. */
+/* Runs a few broadcasts and barriers before the program does. The first ones take milliseconds: for
+ * memory, for threads that have never run, for the MPI library's messages between calls of
+ * Fabricast. The program does not pay for that, and the statistics exclude it. With each broadcast
+ * rank 0 tells whether there is time for another round. A failure here repeats in the program's
+ * first call, which reports it. The watchdog ends ranks that wait for a lost process in the MPI
+ * library's barrier. */
 static void rehearse(const struct comm_state *state) {
     enum { ROUNDS = 8 };
     const double most_s = 0.01;
@@ -195,7 +197,7 @@ void shim_begin(void) {
     int known = !strcmp(wanted, "on") || !strcmp(wanted, "off") || !strcmp(wanted, "verbose");
     if (!known && shim.rank == 0)
         say("FABRICAST is on, off or verbose, not '%s': off", wanted);
-    /* The environment of one rank may be another's, what is decided may not. */
+    /* Ranks may have different environments, but must decide the same. */
     int choice[] = {!known || !strcmp(wanted, "off"), !strcmp(wanted, "verbose"),
                     is_set("FABRICAST_STATS")};
     int off = choice[0];
@@ -231,7 +233,8 @@ void shim_begin(void) {
     windows_begin(has_local_ranks(size));
     watchdog_begin();
     tune_begin();
-    /* All ranks are here, so agree now on what nearly every program uses first. */
+    /* All ranks are here, so they agree now on the communicator that nearly every program uses
+     * first. */
     struct comm_state *world = comm_state_of(MPI_COMM_WORLD);
     rehearse(world);
     if (world)

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The program's MPI library, if it is not the one for which this was built: then nothing here means
- * the same. */
+/* The program's MPI library, if the shim was not built for it. The types and constants differ, so
+ * the shim does nothing then. */
 static void *other_library;
 
 static const char *library_of(int open_mpi) {
     return open_mpi ? "Open MPI" : "MPICH";
 }
 
-/* Of the libraries that are loaded, those that are called as MPI libraries are. */
+/* The loaded libraries whose file names are those of MPI libraries. */
 struct libraries {
     int count;
     char *paths[8];
@@ -43,8 +43,8 @@ static void look_for_other_library(void) {
     for (int i = 0; i < all.count; i++) {
         void *library = all.paths[i] ? dlopen(all.paths[i], RTLD_LAZY | RTLD_NOLOAD) : NULL;
         int is_other = library && (dlsym(library, "ompi_mpi_comm_world") != NULL) != OURS;
-        /* The program may have both, or load one privately, as Python does: which one it calls
-         * cannot be told. */
+        /* The program may use both, or load one privately, as Python does. Which one it calls is
+         * unknown. */
         if (is_other && dlsym(library, "PMPI_Init") == dlsym(RTLD_NEXT, "PMPI_Init"))
             other_library = library;
         else if (is_other)

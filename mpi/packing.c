@@ -1,14 +1,16 @@
-/* Elements of any datatype as a row of bytes, in the order in which MPI sends them. */
+/* Converts elements of any datatype to a row of bytes, in the order in which MPI sends them, and
+ * back. */
 #include "shim.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
-/* So much is packed at a time, for MPI_Pack counts bytes in an int. */
+/* Bytes packed by one call, because MPI_Pack counts bytes in an int; bytes of one block of
+ * `row`. */
 enum { PART = 1 << 30, BLOCK = 1 << 20 };
 
-/* How a type was made, and how many arguments that took: in the width in which the library counts,
- * for that of a type made with large counts may be asked in no other. */
+/* The constructor of a type and the number of its arguments. With MPI 4 the shim asks for large
+ * counts: only these calls accept a type that was made with large counts. */
 #if MPI_VERSION >= 4
 struct made {
     MPI_Count integers, addresses, counts, types;
@@ -53,8 +55,8 @@ static MPI_Datatype made_from(MPI_Datatype type, struct made m) {
 int datatype_is_usable(MPI_Datatype type) {
     char none[1];
     int at = 0, size;
-    /* Asked first: what takes no communicator would call the error handler of MPI_COMM_WORLD or
-     * MPI_COMM_SELF. */
+    /* Comes first because it takes a communicator. A call without one would call the error handler
+     * of MPI_COMM_WORLD or MPI_COMM_SELF. */
     if (PMPI_Pack_size(0, type, shim.self, &size) != MPI_SUCCESS)
         return 0;
     return made(type).combiner == MPI_COMBINER_NAMED ||
@@ -77,7 +79,7 @@ int datatype_is_contiguous(MPI_Datatype type, MPI_Count size) {
     return plain;
 }
 
-/* A type that is so many bytes, more than an int counts among them. */
+/* A type of this many bytes, which may be more than an int counts. */
 static MPI_Datatype row(MPI_Count bytes) {
     MPI_Datatype block, row;
     PMPI_Type_contiguous(BLOCK, MPI_BYTE, &block);
@@ -90,11 +92,11 @@ static MPI_Datatype row(MPI_Count bytes) {
     return row;
 }
 
-/* What MPI_Pack does not do, a message to ourselves does: elements longer than an int counts, and,
- * with MPICH, those at MPI_BOTTOM. */
+/* Packs or unpacks by a message from this rank to itself, where MPI_Pack fails: for elements longer
+ * than an int counts and, with MPICH, for elements at MPI_BOTTOM. */
 static int by_message(int pack, void *elements, int n, MPI_Datatype type, void *bytes,
                       MPI_Count size, MPI_Comm self) {
-    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* or threads take each other's */
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* one thread at a time */
     MPI_Datatype whole = row(n * size);
     pthread_mutex_lock(&one);
     int status = pack ? PMPI_Sendrecv(elements, n, type, 0, 1, bytes, 1, whole, 0, 1, self,

@@ -1,6 +1,6 @@
-/* Contexts. MPI_COMM_WORLD has one. Processes that meet later, those of a spawn or of two jobs that
- * connected, make one more at the first use of a communicator of theirs. It ends with the last
- * communicator in it, as soon as no other process may still ask for something that it has sent.
+/* Contexts. MPI_COMM_WORLD has one. Processes that meet later, by a spawn or because two jobs
+ * connect, create another one at the first use of a communicator of theirs. It is destroyed with
+ * its last communicator, once no other process may still request data that this one has sent.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Contexts beside MPI_COMM_WORLD's. Each costs two threads and a few sockets. */
+/* The most contexts beside MPI_COMM_WORLD's. Each costs two threads and a few sockets. */
 enum { LATER_MAX = 16 };
 
 static int allgather(void *comm, const void *mine, void *all, size_t bytes) {
@@ -26,15 +26,15 @@ void progress(void *unused) {
     int flag;
     sockets_heed();
     inside++;
-    /* Of all ranks: MPICH does not look at the network for a communicator of one. */
+    /* Probes a communicator of all ranks: MPICH ignores the network for a communicator of one. */
     PMPI_Iprobe(MPI_ANY_SOURCE, 0, shim.world, &flag, MPI_STATUS_IGNORE);
     inside--;
 }
 
-/* The same number on all processes of a host, and another elsewhere. It is of the host's name and
- * of when it started, for names are not always different; and of the network namespace, which the
- * library's shared memory does not leave. The library is given this number, so that both always
- * mean the same by a host.
+/* A number that is the same for all processes of a host and different elsewhere: a hash of the
+ * host's name, of its boot ID (names are not always unique), and of the network namespace (the MPI
+ * library's shared memory does not leave it). Fabricast gets this number, so that Fabricast and the
+ * shim always mean the same by a host.
  */
 static uint64_t this_host(void) {
     char text[256] = "";
@@ -72,13 +72,13 @@ int process_set_hosts(const struct process_set *set, const int *members, int siz
     return count;
 }
 
-/* An empty variable is none. */
+/* The variable's value, or NULL if it is unset or empty. */
 static const char *set_by(const char *variable) {
     const char *value = getenv(variable);
     return value && *value ? value : NULL;
 }
 
-/* Of all datagrams. What is no number at all is taken for no share, and refused as one. */
+/* A share of all datagrams. A value that is no number becomes NAN, which Fabricast refuses. */
 double loss_on_purpose(void) {
     const char *loss = set_by("FABRICAST_INJECT_LOSS");
     if (!loss)
@@ -113,7 +113,8 @@ struct process_set *process_set_create(MPI_Comm comm) {
     if (set)
         set->hosts = calloc((size_t)size, sizeof *set->hosts);
     int made = fabricast_context_create(&options, &context) == FABRICAST_OK && set && set->hosts;
-    /* What only one lacks, a thread for instance, the others do not know. */
+    /* One process alone may fail, for instance to create a thread. The others learn of that
+     * here. */
     int mine = made ? size : rank, first;
     PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
     if (first < size) {
@@ -210,7 +211,7 @@ int process_set_room(void) {
     return count <= LATER_MAX;
 }
 
-/* Whether all others have what they need from here. */
+/* Whether all other processes have what they need from this one. */
 static int is_over(struct process_set *set) {
     fabricast_statistics now = {.struct_size = sizeof now};
     fabricast_context_statistics(set->context, &now);
@@ -244,7 +245,8 @@ int process_sets_flush(void) {
     for (struct process_set *s = shim.sets; s; s = s->next)
         if (fabricast_flush(s->context) != FABRICAST_OK || fabricast_lost(s->context) >= 0)
             return 0;
-    /* MPI_COMM_WORLD's ends with a barrier of the library; nothing else does it for the others. */
+    /* The shim ends MPI_COMM_WORLD's set with a barrier of the MPI library. The other sets have no
+     * such barrier. */
     struct process_set *lists[] = {shim.world_set ? shim.world_set->next : shim.sets, shim.retired};
     for (int i = 0; i < 2; i++)
         for (struct process_set *s = lists[i]; s; s = s->next)

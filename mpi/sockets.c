@@ -1,15 +1,15 @@
 /* The MPI library's connections.
  *
- * A rank that waits in a call of ours sleeps until something arrives for us. Other ranks may need
- * its MPI library meanwhile: it is the target of one-sided operations, has started a non-blocking
- * collective, or holds a message that its receiver has come for. MPI libraries do such work only
- * when they are called. So what arrives at one of their TCP connections ends the sleep, and the
- * library is driven as long as more arrives.
+ * A rank that waits in a call of the shim sleeps until something arrives for Fabricast. Meanwhile
+ * other ranks may need its MPI library: the rank is the target of one-sided operations, has started
+ * a non-blocking collective, or holds a message that its receiver now wants. MPI libraries do such
+ * work only when they are called. So data on one of their TCP connections ends the sleep, and the
+ * rank drives the MPI library as long as more arrives.
  *
- * The library opens its connections when it first needs them and tells nobody, so /proc/self/fd is
- * searched for them from time to time. All TCP sockets of the process count, ours and the
- * program's, too: an edge-triggered event costs one call of the library, and of these sockets there
- * is little to tell.
+ * The MPI library opens a connection when it first needs it and reports that to nobody, so this
+ * file searches /proc/self/fd from time to time. All TCP sockets of the process are watched, also
+ * Fabricast's and the program's: one cannot tell them apart, and an edge-triggered event costs only
+ * one call of the MPI library.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -21,15 +21,15 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* Between two searches: so long after one that has found something, and doubled after each that has
- * not, up to the second. */
+/* Pauses between two searches, in nanoseconds: `soon_ns` after a search that found a socket,
+ * doubled after each search that found none, at most `late_ns`. */
 static const int64_t soon_ns = 5000000, late_ns = 100000000;
 
 static struct {
-    pthread_mutex_t lock; /* of what follows */
-    int begun;            /* epoll and bell have been made, or could not be */
-    int epoll;            /* -1: there is none */
-    int bell;             /* -1, or an eventfd in it, rung while the library is always driven */
+    pthread_mutex_t lock; /* guards the fields below */
+    int begun;            /* whether epoll and bell were created, or creation failed */
+    int epoll;            /* -1 if there is none */
+    int bell;             /* -1, or an eventfd in epoll, set while the library is always driven */
     int64_t due_ns, pause_ns;
 } sockets = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll = -1, .bell = -1};
 
@@ -49,7 +49,7 @@ static int is_tcp(int fd) {
            (value == AF_INET || value == AF_INET6);
 }
 
-/* Whether there is one that was not known. */
+/* Adds new TCP sockets to epoll. Returns whether there were any. */
 static int search(void) {
     DIR *all = opendir("/proc/self/fd");
     int found = 0;
@@ -61,7 +61,7 @@ static int search(void) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
         if (end == entry->d_name || *end || fd == dirfd(all) || !is_tcp((int)fd))
             continue;
-        /* EEXIST: it is known. One that is closed goes by itself. */
+        /* EEXIST: the socket is known. The kernel removes closed sockets. */
         found |= epoll_ctl(sockets.epoll, EPOLL_CTL_ADD, (int)fd, &event) == 0;
     }
     closedir(all);

@@ -1,6 +1,7 @@
-/* What was served, and what not and why: told once, at the end, by rank 0 for all.
+/* What was served, and what was not and why: rank 0 prints it once, at the end, for all ranks.
  *
- * A communicator is counted by its rank 0 alone; those of one name and size are one row.
+ * Rank 0 of each communicator counts for the communicator. Communicators with the same name and
+ * size are one row.
  */
 #include "shim.h"
 
@@ -15,7 +16,7 @@ struct row {
     uint64_t size, hosts, communicators, bcasts, bytes, barriers, handed;
 };
 
-/* Of this process; those that find no row are added to the last. */
+/* Rows of this process. If there is no free row, the last one collects the rest. */
 static struct row rows[ROWS];
 
 static const char *const reasons[REASONS] = {
@@ -49,7 +50,7 @@ static void add(const struct row *more) {
     row->handed += more->handed;
 }
 
-/* Whether the call is to be told as well: once for each reason, a bit. */
+/* Counts the call. Returns whether to report it as well: once for each reason, marked by a bit. */
 static int count_handed(struct comm_state *state, enum reason why, unsigned bit) {
     __atomic_fetch_add(&shim.handed[why], 1, __ATOMIC_RELAXED);
     if (!state)
@@ -72,7 +73,7 @@ void statistics_handed(struct comm_state *state, MPI_Comm comm, enum reason why)
 void statistics_faster(struct comm_state *state, const struct measured *by) {
     int at = 0;
     while (at < state->choice.points && state->choice.of[at].by != by)
-        at++; /* behind the last: the barrier */
+        at++; /* the index behind the last point means the barrier */
     if (state->rank != 0 || !count_handed(state, FASTER, 1u << (REASONS + at)))
         return;
     char what[64] = "barriers";
@@ -98,7 +99,7 @@ void statistics_place(const struct comm_state *state) {
     add(&row);
 }
 
-/* Behind the size, statistics are a row of numbers. */
+/* Number of counters: the statistics are a size, followed by a row of numbers. */
 enum { COUNTERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t) };
 
 static uint64_t *counters(fabricast_statistics *statistics) {
@@ -120,7 +121,8 @@ void statistics_measuring(int begins) {
     count_context(shim.world_set->context, begins ? 1 : -1);
 }
 
-/* What its datagrams go by; of communicators of one name that lie differently, the most of it. */
+/* The way that the row's datagrams take. If communicators of one name are placed differently on
+ * hosts, the row names all the ways that any of them may need. */
 static const char *served_by(const struct row *r) {
     if (!r->bcasts && !r->barriers)
         return "the MPI library";

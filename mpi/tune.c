@@ -1,14 +1,14 @@
-/* Whose broadcast and whose barrier is the faster one, and which barrier is the fastest of ours, is
- * measured (P2.4), once for each shape of a job, and kept in a file (tuning_table.c). Nobody waits
- * for that when a communicator is made.
+/* Measures whether Fabricast or the MPI library is faster at broadcasts and barriers, and which of
+ * Fabricast's barriers is fastest (P2.4). That happens once for each shape of a job; a file keeps
+ * the results (tuning_table.c). Creating a communicator never waits for a measurement.
  *
- *   MPI_Init      rank 0 reads what an earlier job of this shape has found; all others have it
- *                 from rank 0
- *   first use     of a communicator: what follows for as many ranks as it has
- *   MPI_Finalize  of a job that found nothing, and made use of us: measures, for later jobs
+ *   MPI_Init      rank 0 reads what an earlier job of this shape has measured, and gives it to the
+ *                 others
+ *   first use     of a communicator: takes the results for the nearest number of ranks
+ *   MPI_Finalize  of a job that found no results and used Fabricast: measures, for later jobs
  *
- * With FABRICAST_TUNE=now MPI_Init measures. What counts is the slowest rank's time; that of every
- * sample all ranks know, and so agree on how many there are and when it has been enough.
+ * With FABRICAST_TUNE=now MPI_Init measures. The time of the slowest rank counts. All ranks know it
+ * for every sample, so they agree on the number of samples and on when to stop.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -21,34 +21,35 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of a job: its calls of ours; fewer are not worth the measuring. */
+/* Fewest calls of Fabricast in a job for which measuring pays. */
 enum { WORTH_CALLS = 48 };
-/* What may be spent on it at the end of a job, and at its beginning, where somebody has asked for
- * it. */
+/* Time limits of a measurement in nanoseconds: at the end of a job, and at its beginning, where the
+ * user asked for it. */
 static const uint64_t end_ns = 3000000000, now_ns = 6000000000;
-/* Ours is warmed up for this part of that; then medians of so many samples, each of this part, or
- * of so many operations. What follows a pause is slower for a while, and not with all alike: this
- * part of a sample more goes before what counts. */
+/* WARM_PART: warming up Fabricast takes 1/12 of the time limit. SAMPLES: the median of three
+ * samples counts. SAMPLE_PART, OPERATIONS_MAX: a sample takes 1/200 of the limit or 2000
+ * operations, whichever is less. BEFORE_PART: 1/4 of a sample runs uncounted before it, because
+ * operations after a pause are slower for a while, some more than others. */
 enum { WARM_PART = 12, SAMPLES = 3, SAMPLE_PART = 200, OPERATIONS_MAX = 2000, BEFORE_PART = 4 };
 
 static const uint32_t sizes[] = {4, 1 << 10, 8 << 10, 64 << 10, 1 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1 << 20 };
 
-/* For so long MPI_Init waits for the end of groups in which it has measured. */
+/* How long MPI_Init waits for the end of the groups in which it measured, in nanoseconds. */
 enum { GONE_NS = 1000000000 };
 
 enum when { NEVER, AT_THE_END, AT_ONCE };
 
-/* As rank 0 has it. */
+/* Rank 0's decision and table, which all other ranks get. */
 static struct {
     uint64_t when;
-    uint64_t kept; /* read from a file */
+    uint64_t kept; /* whether the table was read from a file */
     struct tuning_table table;
 } tune;
-/* Rank 0's. */
+/* Set on rank 0 alone. */
 static char shape[SHAPE_MAX], path[PATH_MAX];
 
-/* --- What there is to go by ----------------------------------------------------------------- */
+/* --- The decision of rank 0 ----------------------------------------------------------------- */
 
 static long number_of(const char *interface, const char *what) {
     char name[128];
@@ -63,13 +64,13 @@ static long number_of(const char *interface, const char *what) {
     return number;
 }
 
-/* All that decides what is measured, as far as it is known. */
+/* Writes the shape: everything known that decides the results. */
 static void describe(int size, int hosts, int fullest) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING], interface[64] = "";
     int len;
     PMPI_Get_library_version(library, &len);
     library[strcspn(library, ",\n")] = '\0';
-    char *colon = strstr(library, ":\t"); /* MPICH's */
+    char *colon = strstr(library, ":\t"); /* MPICH separates name and version by it */
     if (colon) {
         memmove(colon, colon + 1, strlen(colon));
         *colon = ' ';
@@ -84,7 +85,7 @@ static void describe(int size, int hosts, int fullest) {
              scheme ? scheme : "");
 }
 
-/* Rank 0 alone. */
+/* Decides whether and when to measure, and reads the table. Rank 0 alone calls this. */
 static void decide(void) {
     const char *wanted = getenv("FABRICAST_TUNE");
     wanted = wanted && *wanted ? wanted : "on";
@@ -113,7 +114,8 @@ static void decide(void) {
 
 /* --- Measuring ------------------------------------------------------------------------------ */
 
-/* Some of the ranks, the first ones, in a communicator and a group of their own. */
+/* The first ranks of the job, in a communicator and a group of their own, and what they
+ * measured. */
 struct field {
     MPI_Comm comm;
     struct comm_state *state;
@@ -123,10 +125,10 @@ struct field {
 
 enum { ENTRANTS_MAX = 8 };
 
-/* Of those that are compared. */
+/* One of the implementations that are compared. */
 struct entrant {
     int ours;
-    const char *schedule; /* of our barrier */
+    const char *schedule; /* of Fabricast's barrier */
     uint64_t ns;
 };
 
@@ -146,10 +148,11 @@ static int once(const struct field *f, const struct entrant *e, uint32_t bytes) 
                   : fabricast_barrier(f->state->group)) == FABRICAST_OK;
 }
 
-/* Nanoseconds for each of COUNT operations, back to back, at this rank. 0: one has failed. */
+/* Nanoseconds per operation at this rank, for COUNT operations back to back. 0: an operation
+ * failed. */
 static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t bytes,
                        uint64_t count) {
-    /* What is still on its way belongs to the one before. */
+    /* Packets still under way belong to the previous sample. */
     int good = fabricast_flush(f->state->set->context) == FABRICAST_OK;
     if (e->schedule)
         good &= fabricast_group_set_barrier(f->state->group, e->schedule) == FABRICAST_OK;
@@ -163,8 +166,8 @@ static uint64_t sample(const struct field *f, const struct entrant *e, uint32_t 
     return good ? (now() - begun) / count + 1 : 0;
 }
 
-/* A sample of each, so that what disturbs one disturbs the others as well: of the slowest rank.
- * Whether to go on, the same on all ranks. */
+/* Takes one sample of each implementation, so that a disturbance hits all of them. `ns` becomes the
+ * slowest rank's times. Returns whether to go on, which is the same on all ranks. */
 static int turn(struct field *f, const struct entrant *entrants, int count, uint32_t bytes,
                 uint64_t operations, uint64_t *ns) {
     uint64_t numbers[ENTRANTS_MAX + 2] = {0};
@@ -184,7 +187,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Measures all of them. Whether there was time for it. */
+/* Measures all implementations. Returns 0 if the time limit does not allow it. */
 static int compete(struct field *f, struct entrant *entrants, int count, uint32_t bytes) {
     uint64_t slowest = 1, sum = 0, ns[SAMPLES][ENTRANTS_MAX];
     for (uint64_t warm = 1; warm <= 2; warm++)
@@ -225,7 +228,7 @@ static void add(struct field *f, const struct entrant *ours, const struct entran
         strcpy(row->schedule, ours->schedule);
 }
 
-/* A barrier of ours for so many ranks or more. */
+/* Fabricast's barriers, each with the smallest number of ranks that it is measured for. */
 static const struct {
     int ranks;
     const char *schedule;
@@ -245,7 +248,7 @@ static void measure_in(struct field *f) {
     if (compete(f, entrants, count, 0))
         for (int e = 1; e < count; e++)
             add(f, &entrants[e], &entrants[0], 0);
-    /* A pace begins slowly, and is found while it is made use of. */
+    /* The pacer's rate begins low and rises only while Fabricast sends. */
     struct entrant ours = {.ours = 1};
     uint64_t until = f->spent + f->budget / WARM_PART, unused;
     while (f->spent < until && turn(f, &ours, 1, LARGEST, 4, &unused))
@@ -257,7 +260,7 @@ static void measure_in(struct field *f) {
     }
 }
 
-/* For how many ranks, from all of them down to two. */
+/* The next smaller number of ranks to measure: the powers of two below the job's, down to two. */
 static int fewer(int ranks) {
     int power = 1;
     while (2 * power < ranks)
@@ -267,8 +270,8 @@ static int fewer(int ranks) {
 
 static int kept_for_later;
 
-/* Then all have what was found, unless a process was lost. What it takes is not the program's and
- * not counted. */
+/* Measures, and gives all ranks the results unless a process was lost. The statistics exclude this
+ * traffic. */
 static void measure(uint64_t budget) {
     enum { FIELDS_MAX = 33 };
     static struct tuning_table found;
@@ -303,14 +306,14 @@ static void measure(uint64_t budget) {
     if (shim.verbose)
         say("measured in %d ms who is faster in jobs of this shape: %s", (int)(f.spent / 1000000),
             *path ? path : "it is not to be kept");
-    /* Each job pays for it again, so that it is said without being asked for. */
+    /* Said without --verbose, because each job measures again. */
     if (why)
         say("who is faster cannot be kept in %s: %s; another FABRICAST_CACHE can, and "
             "FABRICAST_TUNE=off does not measure",
             path, why);
 }
 
-/* --- What the others call ------------------------------------------------------------------- */
+/* --- Called by other files ------------------------------------------------------------------- */
 
 void tune_begin(void) {
     int size, fullest;
@@ -326,8 +329,8 @@ void tune_begin(void) {
     if (tune.when != AT_ONCE)
         return;
     measure(now_ns);
-    /* Groups end a moment after they were left; until then all that comes is looked at for them,
-     * too. */
+    /* Groups end a moment after ranks leave them. Until then each arriving datagram is checked for
+     * them too. */
     fabricast_statistics s = {.struct_size = sizeof s};
     uint64_t until = now() + GONE_NS;
     do {
@@ -349,12 +352,13 @@ void tune_end(void) {
 }
 
 void tune_choose(struct comm_state *state) {
-    /* Others may have measured something else, or nothing: where it began all know the same. */
+    /* Processes outside MPI_COMM_WORLD may have another table or none. Within MPI_COMM_WORLD all
+     * have the same. */
     if (state->set != shim.world_set)
         return;
     tuning_table_choose(&tune.table, (uint32_t)state->size, &state->choice);
     const struct measured *barrier = state->choice.barrier;
-    /* One that there is not is refused on all ranks. */
+    /* An unknown schedule is refused on all ranks alike. */
     if (barrier)
         fabricast_group_set_barrier(state->group, barrier->schedule);
 }

@@ -1,4 +1,4 @@
-/* A table is kept as text, in a file for each shape of jobs:
+/* The format: text, in one file for each shape of jobs.
  *
  *     fabricast verdict 1
  *     shape MPICH 4.0.2, 8 ranks on 8 hosts, ...
@@ -7,8 +7,8 @@
  *     bcast 8 65536 560000 967000
  *     end
  *
- * A size between two that were measured goes by the nearer one, as a ratio: 1 KB and 8 KB are
- * equally near to 2.8 KB.
+ * A size between two measured sizes uses the nearer one, as a ratio: 1 KB and 8 KB are equally near
+ * to 2.8 KB.
  */
 #define _GNU_SOURCE
 #include "tuning_table.h"
@@ -24,24 +24,26 @@
 
 static const char first_line[] = "fabricast verdict 1";
 
-/* Ours stays where it is slower by no more than this. */
+/* Fabricast serves calls in which it is slower by no more than this percentage. */
 enum { NOISE_PERCENT = 10 };
 
-/* What the library takes for ever loses to; and sums and products of it fit 64 bits. */
+/* Upper limit of a time in a table: 1000 s, longer than any operation takes. Sums and products of
+ * it fit 64 bits. */
 static const uint64_t ns_max = 1000ull * 1000 * 1000 * 1000;
 
 int tuning_table_is_lost(const struct measured *by) {
     return by->library_ns * (100 + NOISE_PERCENT) < by->ours_ns * 100;
 }
 
-/* Of two numbers, the one to which N has the smaller ratio; 0 is none. */
+/* Of two numbers, the one whose ratio to N is smaller. 0 means that there is no number. */
 static uint64_t nearer(uint64_t below, uint64_t n, uint64_t above) {
     if (!below || !above)
         return below ? below : above;
     return n * n < below * above ? below : above;
 }
 
-/* For how many ranks barriers or broadcasts were measured, nearest to this. 0: for none. */
+/* The measured number of ranks that is nearest to RANKS, for barriers or for broadcasts. 0: none
+ * was measured. */
 static uint32_t nearest_ranks(const struct tuning_table *table, int barriers, uint32_t ranks) {
     uint32_t below = 0, above = 0;
     for (uint64_t i = 0; i < table->count; i++) {
@@ -56,7 +58,7 @@ static uint32_t nearest_ranks(const struct tuning_table *table, int barriers, ui
     return (uint32_t)nearer(below, ranks, above);
 }
 
-/* The largest number that is nearer to BELOW. */
+/* The largest number that is nearer to BELOW than to ABOVE. */
 static uint64_t border(uint64_t below, uint64_t above) {
     uint64_t low = below, high = above;
     while (high - low > 1) {
@@ -120,7 +122,8 @@ int tuning_table_path(const char *shape, char *path, size_t room) {
     return 0;
 }
 
-/* A line's row. Whole numbers: how a fraction is written depends on the program's locale. */
+/* Parses one row. Returns 0 if it is damaged. All numbers are whole: how a fraction is written
+ * depends on the program's locale. */
 static int read_row(const char *line, struct measured *row) {
     uint64_t bytes = 0;
     int end = 0;
@@ -151,7 +154,7 @@ static const char *read_all(FILE *file, const char *shape, struct tuning_table *
     int number = 0, ended = 0;
     while (fgets(line, sizeof line, file)) {
         size_t len = strlen(line);
-        /* A line that begins with NUL has no length: a power failure leaves files of zeros. */
+        /* A line that begins with NUL has length 0. A power failure can leave files of zeros. */
         if (ended || len == 0 || line[len - 1] != '\n')
             return damaged;
         line[len - 1] = '\0';
@@ -216,8 +219,8 @@ const char *tuning_table_save(const char *path, const char *shape,
         fprintf(file, " %" PRIu64 " %" PRIu64 "\n", m->ours_ns, m->library_ns);
     }
     fprintf(file, "end\n");
-    /* On the disk before it has its name: after a power failure the name is of all of it, or of
-     * none. */
+    /* The data is on the disk before the file gets its name: after a power failure the file is
+     * complete or absent. */
     int failed = fflush(file) != 0 || ferror(file) || fsync(fd) != 0;
     failed |= fclose(file) != 0;
     if (failed || rename(whole, path) != 0) {

@@ -1,4 +1,4 @@
-/* What was measured in jobs of one shape, and what follows from it. Nothing here knows MPI. */
+/* Results of measurements in jobs of one shape, and the choices that follow. Independent of MPI. */
 #ifndef FABRICAST_TUNING_TABLE_H
 #define FABRICAST_TUNING_TABLE_H
 
@@ -6,17 +6,17 @@
 #include <stdint.h>
 
 enum {
-    ROWS_MAX = 128,    /* of a table */
-    POINTS_MAX = 8,    /* sizes of broadcasts for one number of ranks */
-    SCHEDULE_MAX = 24, /* bytes of a barrier's name */
+    ROWS_MAX = 128,    /* rows of a table */
+    POINTS_MAX = 8,    /* measured sizes of broadcasts per number of ranks */
+    SCHEDULE_MAX = 24, /* bytes of the name of a barrier's schedule */
     SHAPE_MAX = 200,   /* bytes of a shape, which is a file's name as well */
 };
 
-/* What one operation takes, back to back, until the slowest rank is through. */
+/* Times of one operation in a series back to back, at the slowest rank. */
 struct measured {
     uint32_t ranks;
-    uint32_t bytes;              /* of a broadcast; 0 is a barrier */
-    char schedule[SCHEDULE_MAX]; /* of a barrier: how ours is made */
+    uint32_t bytes;              /* size of a broadcast; 0 means a barrier */
+    char schedule[SCHEDULE_MAX]; /* of Fabricast's barrier; empty for a broadcast */
     uint64_t ours_ns, library_ns;
 };
 
@@ -25,22 +25,22 @@ struct tuning_table {
     struct measured rows[ROWS_MAX];
 };
 
-/* What a table says of communicators of one size. */
+/* The part of a table that applies to communicators of one size. */
 struct choice {
     int points;
     struct point {
-        uint64_t up_to; /* broadcasts of so many bytes, unless an earlier one is for them */
+        uint64_t up_to; /* the largest broadcast, in bytes, that this point covers */
         const struct measured *by;
     } of[POINTS_MAX];
-    const struct measured *barrier; /* the fastest of ours, if any was measured */
+    const struct measured *barrier; /* Fabricast's fastest; NULL if none was measured */
 };
 
-/* Whether the library is faster by more than noise. */
+/* Whether the MPI library is faster by more than noise. */
 int tuning_table_is_lost(const struct measured *by);
-/* What follows for so many ranks; it points into the table. Whole numbers alone: all ranks come
- * to the same. */
+/* Fills `choice` for communicators of RANKS ranks; it points into the table. Uses integers only, so
+ * that all ranks get the same result. */
 void tuning_table_choose(const struct tuning_table *table, uint32_t ranks, struct choice *choice);
-/* By what a broadcast of so many bytes is judged, or NULL. */
+/* The row that decides about a broadcast of this many bytes, or NULL. */
 static inline const struct measured *choice_bcast(const struct choice *choice, uint64_t bytes) {
     for (int i = 0; i < choice->points; i++)
         if (bytes <= choice->of[i].up_to)
@@ -48,15 +48,15 @@ static inline const struct measured *choice_bcast(const struct choice *choice, u
     return NULL;
 }
 
-/* The file for jobs of this shape. 0: nothing is to be kept (FABRICAST_CACHE=off), or there is no
- * state for it. */
+/* Writes the path of the file for jobs of this shape. Returns 0 if FABRICAST_CACHE=off, or if no
+ * directory is known. */
 int tuning_table_path(const char *shape, char *path, size_t room);
-/* NULL, or why there is no table. */
+/* Reads a table. Returns NULL, or why there is none. */
 const char *tuning_table_load(const char *path, const char *shape, struct tuning_table *table);
-/* Whether that is because of what is in the file. */
+/* Whether the reason is that the file's content is damaged. */
 int tuning_table_is_damage(const char *why);
-/* Another job may do the same at this moment: the file is always that of one. NULL, or why it was
- * not written. */
+/* Writes a table. If several jobs write at once, the file is complete and from one of them. Returns
+ * NULL, or why it failed. */
 const char *tuning_table_save(const char *path, const char *shape,
                               const struct tuning_table *table);
 

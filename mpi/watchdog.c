@@ -1,11 +1,12 @@
-/* Who waits inside a call of ours learns there that a process is lost. This thread is for those who
- * do not: they compute, or wait inside the MPI library for a message that never comes.
+/* A thread for ranks that are not in a call of the shim. A rank in such a call learns there that a
+ * process is lost. Others do not: they compute, or wait in the MPI library for a message that never
+ * comes.
  *
- * Where errors are fatal, as MPI has it by default, the job has failed with the process, and who
- * has not come to a call of ours for a while ends here. Where a program has set another error
- * handler for MPI_COMM_WORLD it goes on, and its next call of ours that needs the lost process
- * answers with an error, until it calls MPI_Finalize, in which the library may wait for the lost
- * one for ever.
+ * If errors are fatal, as is MPI's default, the job has failed with the process. Then this thread
+ * ends a rank that makes no call of the shim for a while. If the program has set another error
+ * handler for MPI_COMM_WORLD, the rank goes on. Its next call of the shim that needs the lost
+ * process returns an error. But in MPI_Finalize the library may wait for the lost process for ever,
+ * so the thread ends the rank there.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -24,12 +25,12 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     int runs, over;
-    atomic_int finalizes; /* this rank is in MPI_Finalize */
-    atomic_int waited_ms; /* since one was lost, or since then if that was before */
+    atomic_int finalizes; /* whether this rank is in MPI_Finalize */
+    atomic_int waited_ms; /* since the loss, or since MPI_Finalize began if that is later */
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Asked when the job has failed already: what the program might do to its handler at this moment is
- * no worse. */
+/* Reads the error handler, when the job has already failed. A concurrent change by the program does
+ * no harm then. */
 static int errors_are_fatal(void) {
     MPI_Errhandler handler;
     if (PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler) != MPI_SUCCESS)
@@ -53,7 +54,7 @@ static void *run(void *unused) {
         process_sets_sweep();
         if (process_sets_lost() < 0)
             continue;
-        /* At once: another rank may end this one soon (MPI_Abort). */
+        /* Reported at once: another rank may soon end this one (MPI_Abort). */
         if (watch.waited_ms == 0)
             say_why();
         watch.waited_ms += WATCHDOG_INTERVAL_MS;
@@ -69,13 +70,13 @@ static void *run(void *unused) {
 }
 
 void watchdog_begin(void) {
-    /* Whoever sets the date does not change how soon it looks. */
+    /* The monotonic clock: setting the date does not change the interval. */
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&watch.rung, &clock);
     pthread_condattr_destroy(&clock);
-    /* The program's signals are for its own threads. */
+    /* Blocks all signals in the new thread: the program's signals are for the program's threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -85,7 +86,7 @@ void watchdog_begin(void) {
         say("no thread to watch for lost processes: a rank that waits elsewhere may wait for ever");
 }
 
-/* Without the lock, with which the thread may wait for the MPI library. */
+/* Does not take the lock: the thread may hold it while it waits for the MPI library. */
 void watchdog_finalize(void) {
     watch.waited_ms = 0;
     watch.finalizes = 1;

@@ -1,7 +1,7 @@
-/* Windows of one-sided communication. Ranks of one host reach each other's through memory, and
- * nothing but the MPI library sees what they want of it. While this rank has a window and shares
- * its host with others, a wait of ours therefore drives the library all the time, as a wait of the
- * library's does.
+/* Windows of one-sided communication. Ranks of one host access each other's windows through memory,
+ * and only the MPI library sees such requests. So while this rank has a window and shares its host
+ * with others, a wait in the shim drives the MPI library continuously, as a wait in the MPI library
+ * does.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -10,7 +10,7 @@
 
 static int keyval = MPI_KEYVAL_INVALID;
 static int count;
-/* The bell says whether there are windows: it changes together with their number. */
+/* Guards `count` and the bell, which change together: the bell is set while there are windows. */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
 static void counts(int more) {
@@ -45,7 +45,8 @@ void window_comes(int status, MPI_Win win) {
         counts(1);
 }
 
-/* Every call that makes one: what it takes, and how these are passed on. The last is the window. */
+/* Defines a call that makes a window. TAKES: its parameters, the last one is the window. PASSES:
+ * the arguments. */
 #define MAKES(name, takes, passes)                                                                 \
     ENTRY int name takes {                                                                         \
         static int(*library) takes;                                                                \
