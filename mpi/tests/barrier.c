@@ -1,7 +1,7 @@
 /*
- * A barrier is one: nobody leaves it before everybody has entered it. And no receiver has a
- * broadcast's bytes before its root came. Entries are counted in memory that all ranks share
- * (--shared), not by clocks.
+ * A barrier holds: no rank leaves it before every rank has entered it. And no receiver has a
+ * broadcast's bytes before the root has entered the broadcast. Entries are counted in memory that
+ * all ranks share (--shared), not by clocks.
  */
 #include "check.h"
 
@@ -10,7 +10,7 @@
 
 typedef volatile _Atomic uint32_t word;
 
-/* The end of a case, for those, too, who took no part in it. */
+/* Ends a case, also for ranks that took no part in it. */
 static void stand_by(const char *name) {
     ok("barrier: %s", name);
 }
@@ -27,7 +27,7 @@ static void barriers(MPI_Comm comm, word *entered, uint32_t count, const char *n
         takes_part[members_are[m]] = 1;
     free(members_are);
     for (uint32_t i = 1; i <= count; i++) {
-        /* One is late; which one, changes. */
+        /* One rank is late, each time another one. */
         if (i % 8 == 0 && me == (int)draw(i, (uint32_t)members))
             pause_us(draw(i, 3000));
         atomic_store(&entered[rank], i);
@@ -50,8 +50,8 @@ static void after_broadcasts(word *entered, uint32_t count) {
         if (i % 8 == 0 && rank == root)
             pause_us(draw(i, 3000));
         atomic_store(&entered[rank], i);
-        broadcast(MPI_COMM_WORLD, root, 1 + draw(i, 5000),
-                  i); /* of nothing, nobody waits for the root */
+        /* At least one byte: with none, a receiver would not wait for the root. */
+        broadcast(MPI_COMM_WORLD, root, 1 + draw(i, 5000), i);
         uint32_t seen = atomic_load(&entered[root]);
         CHECK(seen >= i, "broadcast %u is here, its root %d has entered %u only", i, root, seen);
         if (i % 3 == 0) {

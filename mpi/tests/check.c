@@ -59,7 +59,7 @@ void start(int argc, char **argv) {
             }
         }
     } else if (wanted("past")) {
-        PMPI_Init(&argc, &argv); /* as a tool does that stands before it */
+        PMPI_Init(&argc, &argv); /* as a tool does that replaces MPI_Init */
     } else {
         MPI_Init(&argc, &argv);
     }
@@ -81,7 +81,7 @@ void fail(const char *file, int line, const char *format, ...) {
 }
 
 void ok(const char *name, ...) {
-    /* Not by what is being tested. */
+    /* PMPI: the check must not depend on the calls under test. */
     int one = 1, all = 0;
     MPI(PMPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
     CHECK(all == ranks, "%d of %d ranks came to the end of a case", all, ranks);
@@ -103,7 +103,7 @@ void skipped(const char *name, const char *why) {
     }
 }
 
-/* splitmix64, Steele, Lea, Flood 2014: every bit of the result depends on every bit of X. */
+/* splitmix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit of X. */
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -131,7 +131,7 @@ ptrdiff_t differs(const void *buffer, size_t len, uint64_t seed) {
         uint64_t word = mix(base + i);
         size_t n = len - i < 8 ? len - i : 8;
         if (memcmp(at + i, &word, n) != 0)
-            return (ptrdiff_t)i; /* within the eight bytes from here */
+            return (ptrdiff_t)i; /* the first difference is within the eight bytes from here */
     }
     return -1;
 }
@@ -192,7 +192,7 @@ volatile uint32_t *shared_words(const char *name, size_t count) {
     size_t size = count * sizeof(uint32_t);
     snprintf(path, sizeof path, "%s/%s", shared_directory, name);
     int file = -1;
-    /* Made by one and then opened by all, for what an earlier run left is not to be read. */
+    /* Rank 0 creates the file, then all open it: nobody may read what an earlier run left. */
     if (rank == 0) {
         unlink(path);
         file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

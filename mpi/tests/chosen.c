@@ -1,8 +1,8 @@
 /*
- * Broadcasts of many sizes from all roots, and barriers, on communicators of several sizes: whoever
- * serves them, all bytes are right. How many there are, the test that starts this knows. With "few"
- * there are hardly any.
- * "past": as if a tool had taken MPI_Init.
+ * Broadcasts of many sizes from all roots, and barriers, on communicators of several sizes. All
+ * bytes must be right, whether Fabricast or the MPI library serves a call. The test that starts
+ * this program knows the number of calls. With "few" there are hardly any. With "past" the program
+ * calls PMPI_Init, as a tool does that replaces MPI_Init.
  */
 #include "check.h"
 

@@ -1,11 +1,11 @@
-/* Communicators of every making; on each, broadcasts from all roots and a barrier. */
+/* Communicators made in every way: on each of them, broadcasts from all roots and a barrier. */
 #include "check.h"
 
 #include <stdlib.h>
 
 static uint64_t seed = 1;
 
-/* Sizes on both sides of a datagram; the seed is the same on all ranks of MPI_COMM_WORLD. */
+/* Sizes below and above one datagram. The seed is the same on all ranks of MPI_COMM_WORLD. */
 static void use(MPI_Comm comm) {
     static const size_t sizes[] = {1, 300, 5000, 70000};
     int members;
@@ -29,7 +29,7 @@ static void duplicates(void) {
     MPI_Comm dup, of_dup;
     MPI(MPI_Comm_dup(MPI_COMM_WORLD, &dup));
     MPI(MPI_Comm_dup(dup, &of_dup));
-    /* The first goes before its copy. */
+    /* The original is freed before its copy. */
     use(dup);
     MPI(MPI_Comm_free(&dup));
     use_and_free(of_dup, "dup of a dup");
@@ -74,7 +74,7 @@ static void by_groups(void) {
     MPI(MPI_Comm_create(MPI_COMM_WORLD, some, &comm));
     use_and_free(comm, "create, every second rank");
     comm = MPI_COMM_NULL;
-    if (rank % 2 == 0) /* only its members call it */
+    if (rank % 2 == 0) /* only members call it */
         MPI(MPI_Comm_create_group(MPI_COMM_WORLD, some, 7, &comm));
     use_and_free(comm, "create_group");
     MPI(MPI_Group_free(&some));
@@ -134,7 +134,7 @@ static int on_copy(MPI_Comm comm, int key, void *extra, void *value, void *out, 
     return MPI_SUCCESS;
 }
 
-/* A program's own callback may use the communicator that is going. */
+/* A program's own callback may use the communicator that is being freed. */
 static int on_delete(MPI_Comm comm, int key, void *value, void *extra) {
     (void)key, (void)value, (void)extra;
     use(comm);
@@ -161,7 +161,7 @@ static void attributes(void) {
     ok("communicators: the program's own attributes, whose callbacks broadcast");
 }
 
-/* Overlapping communicators in turn: what belongs to one is never taken for another's. */
+/* Uses overlapping communicators in turn: packets of one must never reach another. */
 static void overlapping(void) {
     MPI_Comm even_odd, halves, dup;
     MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &even_odd));

@@ -1,8 +1,8 @@
 /*
- * Programs that hang unless whoever blocks in a collective call keeps the library's own progress
- * going:
- * A has started something with B that cannot end without A, and blocks in a broadcast or a barrier;
- * B waits for it to end and only then enters. All are legal MPI.
+ * Programs that hang unless a rank that blocks in a collective call keeps the MPI library's
+ * progress going. A starts an operation with B that cannot end without A, and blocks in a broadcast
+ * or a barrier. B waits for the operation to end and only then enters the collective. All are legal
+ * MPI.
  */
 #include "check.h"
 
@@ -10,7 +10,7 @@
 
 enum { RENDEZVOUS = 4 << 20, SMALL = 8 };
 
-/* What A starts, and what B does to end it. */
+/* The operation that A starts, and what B does to end it. */
 struct deal {
     const char *name;
     void (*start)(int with, MPI_Request *request);
@@ -51,7 +51,7 @@ static const struct deal deals[] = {
 };
 enum { DEALS = sizeof deals / sizeof *deals };
 
-/* B is the root, or another than A who enters the barrier last. */
+/* B is the root of a broadcast, or the last rank to enter a barrier. */
 static void broadcast_after(const struct deal *deal, int a, int b, size_t len, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == a)
@@ -72,7 +72,7 @@ static void barrier_after(const struct deal *deal, int a, int b) {
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-/* The root blocks with bytes of its own on their way to a receiver that wants them first. */
+/* The root blocks while a message from it is on its way to a receiver that wants it first. */
 static void from_the_root(int root, int b, size_t len, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == root)
@@ -83,7 +83,7 @@ static void from_the_root(int root, int b, size_t len, uint64_t seed) {
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-/* Everybody sends to the root, who takes all of it before it broadcasts. */
+/* All send to the root, which receives every message before it broadcasts. */
 static void from_everybody(int root, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank != root)
@@ -96,7 +96,7 @@ static void from_everybody(int root, uint64_t seed) {
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-/* A's message goes to C, who then tells B, the root: B itself has nothing open with A. */
+/* A's message goes to C, which then notifies B, the root. B itself has no operation open with A. */
 static void round_a_corner(int a, int b, int c, uint64_t seed) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (rank == a)
@@ -111,7 +111,7 @@ static void round_a_corner(int a, int b, int c, uint64_t seed) {
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
-/* A collective operation of the library's is open when a broadcast blocks, on the same
+/* A broadcast blocks while a collective operation of the MPI library is open on the same
  * communicator. */
 static void nonblocking_collective(int root, uint64_t seed) {
     int a = (root + 1) % ranks;
@@ -129,7 +129,8 @@ static void nonblocking_collective(int root, uint64_t seed) {
     give_back(bytes, RENDEZVOUS, "MPI_Ibcast");
 }
 
-/* The root writes into A's window and waits until it is there, while A is in the broadcast. */
+/* The root writes into A's window and waits until the data is there, while A is in the
+ * broadcast. */
 static void one_sided(int root, uint64_t seed) {
     int a = (root + 1) % ranks;
     unsigned char *memory;

@@ -1,6 +1,6 @@
 /*
- * Datatypes: what a rank's own layout selects is overwritten and nothing else, whatever the layout
- * is and although ranks may describe the same values differently.
+ * Datatypes: a broadcast overwrites what a rank's own layout selects and nothing else, for every
+ * layout, and although ranks may describe the same values differently.
  */
 #include "check.h"
 
@@ -15,9 +15,9 @@ struct layout {
     const char *name;
     MPI_Datatype type;
     int count;
-    int first; /* where the buffer that MPI is given begins within the span */
+    int first; /* where the buffer given to MPI begins within the span */
     int span;
-    int *place; /* of each value within the span */
+    int *place; /* where each value is within the span */
 };
 
 static struct layout make(const char *name, MPI_Datatype type, int count, int first, int span) {
@@ -55,7 +55,7 @@ static struct layout vector(void) {
 }
 
 static struct layout resized(void) {
-    /* One int every seven, repeated by the count alone. */
+    /* One int in seven, repeated by the count alone. */
     MPI_Datatype type;
     MPI(MPI_Type_create_resized(MPI_INT, 0, 7 * sizeof(int), &type));
     struct layout l = make("resized", type, VALUES, 0, VALUES * 7);
@@ -151,8 +151,8 @@ static void empty(void) {
         MPI(MPI_Bcast(&untouched, 5, nothing, root, MPI_COMM_WORLD));
         MPI(MPI_Bcast(&untouched, 0, MPI_INT, root, MPI_COMM_WORLD));
         MPI(MPI_Bcast(NULL, 0, MPI_INT, root, MPI_COMM_WORLD));
-        /* Not mixed: Open MPI 4.1 by itself hangs if one rank has a count of none and another a
-         * type of nothing. */
+        /* All ranks use the same: Open MPI 4.1 by itself hangs if one rank has a count of 0 and
+         * another an empty type. */
     }
     CHECK(untouched == UNTOUCHED, "a broadcast of nothing wrote");
     MPI(MPI_Type_free(&nothing));
@@ -160,7 +160,7 @@ static void empty(void) {
 }
 
 static void absolute(void) {
-    /* MPI_BOTTOM with the addresses of two variables. */
+    /* MPI_BOTTOM, with the addresses of two variables in the type. */
     int here = rank == 0 ? 12345 : UNTOUCHED;
     double there = rank == 0 ? 2.5 : 0;
     int lengths[2] = {1, 1};

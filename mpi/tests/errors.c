@@ -1,5 +1,5 @@
-/* Invalid calls: the library's own error, in the communicator's own handler, and no harm to what
- * follows. */
+/* Invalid calls: the MPI library's own error reaches the communicator's own handler, and later
+ * calls work. */
 #include "check.h"
 
 static int handled, last_class;
@@ -49,9 +49,9 @@ static void invalid(MPI_Comm comm, const char *how) {
         {"negative count", buffer, -1, MPI_INT, 0},
         {"no datatype", buffer, 4, MPI_DATATYPE_NULL, 0},
         {"datatype not committed", buffer, 1, uncommitted, 0},
-#ifdef OPEN_MPI /* MPICH 4.0 does not look, and reads it */
+#ifdef OPEN_MPI /* MPICH 4.0 does not check for it, and reads it */
         {"MPI_IN_PLACE", MPI_IN_PLACE, 4, MPI_INT, 0},
-#else /* Open MPI does not look at these, and writes to it or takes it for an address */
+#else /* Open MPI does not check: it writes to NULL and takes the number for an address */
         {"no buffer", NULL, 4, MPI_INT, 0},
         {"a number that is no datatype", buffer, 4, (MPI_Datatype)0x12345678, 0},
 #endif
@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     invalid(comm, "a handler of the program's");
     CHECK(handled == 1, "the program's handler was not called");
     MPI(MPI_Comm_free(&comm));
-    /* Of no communicator: the handler is that of the world, or of MPI_COMM_SELF. */
+    /* MPI_COMM_NULL: the handler is that of MPI_COMM_WORLD, or of MPI_COMM_SELF. */
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
     const struct call none = {"no communicator", buffer, 4, MPI_INT, 0};

@@ -1,7 +1,7 @@
-/* The first broadcasts of a job, right after MPI_Init, one from every root. With --progress, where
- * the shim is to be shown, the others come only when the root has returned, which it cannot if
- * there is still something to be agreed on. The statistics tell whether anything was lost because
- * it was sent before the switch forwarded. */
+/* The first broadcasts of a job, right after MPI_Init, one from every root. With --progress, given
+ * when the shim is tested, the other ranks come only when the root has returned. The root cannot
+ * return if the ranks still have to agree on something. The statistics tell whether anything was
+ * lost because a root sent it before the switch forwarded. */
 #include "check.h"
 
 int main(int argc, char **argv) {

@@ -1,7 +1,7 @@
 /*
- * Broadcasts and barriers of a job in whose ranks' names somebody else sends datagrams (forged,
- * beside this file): all of them come to their end, with the right bytes. No broadcast has as few
- * bytes as what is forged.
+ * Broadcasts and barriers of a job, while another host sends datagrams in the names of its ranks
+ * (`forged`, beside this file). All calls must complete with the right bytes. No broadcast is as
+ * short as the forged ones.
  */
 #include "check.h"
 

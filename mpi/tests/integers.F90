@@ -1,7 +1,7 @@
-! The bindings whose handles are integers, mpif.h (-DMPIF_H) and `use mpi`: broadcasts of several
-! types from every root, of arrays, a row of a matrix and a derived type, barriers, communicators,
-! windows, and the error code of a bad root.
-! Names are spelled in lower, upper and mixed case, as programs do.
+! The bindings whose handles are integers: mpif.h (-DMPIF_H) and `use mpi`. Broadcasts of several
+! types from every root, of arrays, a row of a matrix and a derived type; barriers, communicators,
+! windows, and the error code of a bad root. Names are spelled in lower, upper and mixed case, as
+! programs spell them.
 program integers
 #ifndef MPIF_H
   use mpi
@@ -67,7 +67,7 @@ contains
     call check(ierr == MPI_SUCCESS, 'barrier')
   end subroutine
 
-  ! Two dimensions, many datagrams; then nothing at all.
+  ! Two dimensions, many datagrams; then an empty array.
   subroutine field
     integer, parameter :: n = 20000
     integer :: i
@@ -137,7 +137,7 @@ contains
     call mpi_comm_free(other, ierr)
   end subroutine
 
-  ! A window over memory of one's own, and one over memory that the library gives, by its address.
+  ! A window over the program's own memory, and one over memory that the MPI library allocates.
   subroutine windows
 #ifndef MPIF_H
     use, intrinsic :: iso_c_binding, only: c_ptr, c_f_pointer
@@ -162,7 +162,7 @@ contains
 #endif
   end subroutine
 
-  ! Each rank puts a number into the next one's memory.
+  ! Each rank writes a number into the next rank's memory.
   subroutine put(window)
     integer, intent(in) :: window
     integer(kind=MPI_ADDRESS_KIND), parameter :: at = 0

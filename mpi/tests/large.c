@@ -1,7 +1,7 @@
 /*
- * Large counts: MPI_Bcast_c where the library has it, and with `heavy` more than 2 GiB in one
- * message. A rank's 2 GiB are a few MiB of memory mapped again and again, but for the last part,
- * which is its own.
+ * Large counts: MPI_Bcast_c where the MPI library has it, and with `heavy` more than 2 GiB in one
+ * message. A rank's two GiB are a few MiB of memory mapped again and again; only the last part has
+ * memory of its own.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -13,7 +13,7 @@
 
 enum { PIECE = 16 << 20, PIECES = 129 }; /* 2 GiB and 16 MiB */
 
-/* PIECES - 1 times the same PIECE, then one more that is not, and TAIL bytes. */
+/* The same PIECE mapped PIECES - 1 times, then one PIECE and TAIL bytes of their own. */
 static unsigned char *fold(size_t tail) {
     size_t size = (size_t)PIECES * PIECE + tail;
     int file = memfd_create("piece", MFD_CLOEXEC);
@@ -69,7 +69,7 @@ static void by_large_count(void) {
             CHECK(differs(buffer, sizes[i], i) < 0, "MPI_Bcast_c of %zu bytes from %d is wrong",
                   sizes[i], root);
             give_back(buffer, sizes[i], "MPI_Bcast_c");
-            /* Large on some ranks and small on others is one broadcast. */
+            /* Some ranks use a large count, others a small one, in the same broadcast. */
             buffer = take(sizes[i]);
             if (rank == root)
                 fill(buffer, sizes[i], i + 100);

@@ -1,12 +1,12 @@
 /*
- * A root that has broadcast and computes, without any call of MPI, while receivers may have lost
- * packets: they get their bytes all the same. The root computes until every receiver has told it so
- * in shared memory (--shared), at the end for seconds more, and calls it a failure after a minute.
- * Small messages only: of a large one the root's call may wait for receivers.
+ * A root that has broadcast and then computes, without any call of MPI, while receivers may have
+ * lost packets: they get their bytes all the same. The root computes until every receiver has
+ * reported its bytes in shared memory (--shared), at the end for some seconds more, and fails after
+ * a minute. Messages are small: with a large one the root's call may wait for receivers.
  *
- * A library without a progress thread does not promise this. Single small messages it has sent when
- * the call returns; bursts it may not have, so they are tried with --progress only, where the shim
- * is to be shown.
+ * A library without a progress thread does not promise this. It has sent a single small message
+ * when the call returns, but perhaps not all of a burst. So bursts are tried with --progress only,
+ * given when the shim is tested.
  */
 #include "check.h"
 
@@ -35,7 +35,7 @@ static void computes_for(double s) {
         ;
 }
 
-/* TURNS broadcasts; after each the root computes until all have it. */
+/* Runs TURNS broadcasts. After each one the root computes until all receivers have it. */
 static void root_computes(word *done, int root, size_t len, uint32_t turns) {
     static uint32_t turn;
     for (uint32_t i = 0; i < turns; i++) {
@@ -47,8 +47,8 @@ static void root_computes(word *done, int root, size_t len, uint32_t turns) {
     }
 }
 
-/* A burst of broadcasts, then the root computes: the end of a burst is where losses are noticed
- * last. */
+/* A burst of broadcasts, then the root computes. Receivers notice a loss last at the end of a
+ * burst. */
 static void root_computes_after_burst(word *done, int root, size_t len) {
     enum { BURST = 20 };
     static uint32_t turn = 1u << 20;
@@ -57,7 +57,7 @@ static void root_computes_after_burst(word *done, int root, size_t len) {
     atomic_store(&done[rank], turn);
     if (rank == root) {
         computes_until(done, turn);
-        /* The others wait in the next broadcast by now. */
+        /* The others already wait in the next broadcast. */
         computes_for(2);
     }
 }
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
             root_computes_after_burst(done, root, 3000);
         ok("late: the root computes after a burst");
     }
-    /* The last receiver enters when the root is long gone computing. */
+    /* The last receiver enters when the root has been computing for long. */
     for (int root = 0; root < ranks; root++) {
         static uint32_t turn = 1u << 30;
         turn++;

@@ -1,8 +1,8 @@
 /*
- * Ranks that mean different lengths by one broadcast. With MPI_ERRORS_RETURN each of them whose
- * length is not the root's gets MPI_ERR_TRUNCATE, and each other one an error in that call or in
- * its next on the communicator; nobody waits for ever, and other communicators go on. With `fatal`
- * errors are fatal, and the job must end.
+ * Ranks whose lengths for one broadcast differ. With MPI_ERRORS_RETURN each rank whose length is
+ * not the root's gets MPI_ERR_TRUNCATE. Each other rank gets an error in that call or in its next
+ * one on the communicator. No rank waits for ever, and other communicators work. With `fatal`,
+ * errors are fatal and the job must end.
  */
 #include "check.h"
 
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         fail(__FILE__, __LINE__, "no error");
     }
-    /* Bytes in one packet and in many, and in as many segments, copied or not. */
+    /* One packet and many, one segment and many, copied by the sender or not. */
     static const size_t lens[][2] = {{4, 8},
                                      {8, 4},
                                      {0, 9},
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
         for (int root = 0; root < ranks; root++)
             differs_at(root, (root + 1 + (int)i % (ranks - 1)) % ranks, lens[i][0], lens[i][1]);
-        /* The root is the odd one. */
+        /* The root is the only rank with another length. */
         differs_at((int)i % ranks, (int)i % ranks, lens[i][0], lens[i][1]);
         broadcast_twice(MPI_COMM_WORLD, (int)i % ranks, 4000, i);
         ok("lengths: %zu and %zu bytes", lens[i][0], lens[i][1]);

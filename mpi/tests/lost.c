@@ -1,10 +1,10 @@
 /*
- * A process that is lost, while the others are in different places. `lost DIRECTORY VICTIM
- * kill|fork|wait|return|finalize|measure`: each rank writes to DIRECTORY/RANK, which is there when
- * its host is cut off, too. The victim kills itself (kill), and leaves a child behind (fork), or
- * waits for what is done to it (wait). The others must end, or with MPI_ERRORS_RETURN (return)
- * learn of it and go on without it; those that call MPI_Finalize then (finalize), or are in it,
- * measuring who is faster (measure), must end, too.
+ * A process is lost while the others are in different places. Usage: `lost DIRECTORY VICTIM
+ * kill|fork|wait|return|finalize|measure`. Each rank writes to DIRECTORY/RANK, which exists also
+ * when its host is cut off. The victim kills itself (kill), also leaving a child behind (fork), or
+ * waits for the test to act (wait). The others must end, or with MPI_ERRORS_RETURN (return) get an
+ * error and go on without the victim. Ranks must also end if they then call MPI_Finalize
+ * (finalize), or if they are measuring in MPI_Finalize (measure).
  */
 #include <mpi.h>
 #include <signal.h>
@@ -20,8 +20,7 @@ static void compute(void) {
         sum += 1;
 }
 
-/* The error names the victim, for as long as one asks, and those that are left can still
- * broadcast. */
+/* Every error names the victim, also later ones, and the remaining ranks can still broadcast. */
 static void goes_on(MPI_Comm left, int victim) {
     char text[MPI_MAX_ERROR_STRING];
     int class, len, word = 0, me;
@@ -39,12 +38,12 @@ static void goes_on(MPI_Comm left, int victim) {
     MPI_Barrier(left);
     if (word == 4711 + victim)
         fprintf(stderr, "goes on\n");
-    /* MPI_Finalize would wait for the dead. */
+    /* MPI_Finalize would wait for the lost process. */
     sleep(2);
     _exit(0);
 }
 
-/* Calls of ours that are worth it, and then MPI_Finalize measures for seconds. */
+/* Makes enough calls of Fabricast for MPI_Finalize to measure, which takes seconds. */
 static int measures(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < 100; i++)
@@ -55,7 +54,7 @@ static int measures(void) {
     return 0;
 }
 
-/* Has whatever its parent had, and does not end with it. */
+/* Holds all descriptors of its parent, and does not end with it. */
 static void leave_child(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -101,13 +100,13 @@ int main(int argc, char **argv) {
         goes_on(left, victim);
     if (finalizes) {
         fprintf(stderr, "barrier: %s\n", MPI_Barrier(MPI_COMM_WORLD) ? "an error" : "no error");
-        /* The watch has seen by now that errors return. */
+        /* By now the watchdog has seen that errors return. */
         sleep(3);
         MPI_Finalize();
         fprintf(stderr, "finalized\n");
         return 0;
     }
-    /* In a call of Fabricast's, in one of the library's own, in none. */
+    /* One rank in a call of Fabricast, one in a call of the MPI library, one in none. */
     int place = (rank - victim + ranks) % ranks % 3;
     if (place == 1)
         MPI_Barrier(MPI_COMM_WORLD);

@@ -1,7 +1,6 @@
 /*
- * Communicators by the thousand, made, used and freed in one job: 2000 by default,
- * --communicators=N.
- * Neither descriptors nor memory nor memberships of IP groups may grow with their number.
+ * Thousands of communicators made, used and freed in one job: 2000 by default, --communicators=N.
+ * Descriptors, memory and memberships in IP groups must not grow with their number.
  */
 #include "check.h"
 
@@ -29,7 +28,7 @@ static long resident_kib(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Groups of IPv4 that this host has joined, by whichever process. */
+/* The IPv4 groups that this host has joined, by all its processes. */
 static int ip_groups(void) {
     char line[256];
     int n = 0;
@@ -53,7 +52,7 @@ static void use(MPI_Comm comm, uint64_t seed) {
         groups_most = ip_groups();
 }
 
-/* The Nth communicator: a dup, halves, all but one rank, or neighbours. */
+/* The Nth communicator: a duplicate, halves, all ranks but one, or neighbours. */
 static MPI_Comm make(uint64_t n) {
     MPI_Comm comm;
     switch (n % 4) {
@@ -87,7 +86,7 @@ static void at_once(uint64_t from) {
         for (int i = 0; i < HELD; i++)
             if (held[i] != MPI_COMM_NULL)
                 use(held[i], from + (uint64_t)i);
-    /* In another order than they were made in. */
+    /* Frees them in another order than they were made in. */
     for (int i = HELD - 1; i >= 0; i--)
         if (held[i] != MPI_COMM_NULL)
             MPI(MPI_Comm_free(&held[i]));
@@ -106,7 +105,8 @@ int main(int argc, char **argv) {
     long kib = resident_kib();
     at_once(count / 4);
     one_by_one(count / 4, count);
-    /* A group that ends is left a moment later: an IP group may be one more or one less. */
+    /* The host leaves a group a moment after the group ends: one IP group more or less is
+     * possible. */
     CHECK(descriptors() <= fds + 8, "%d descriptors, %d after the first quarter", descriptors(),
           fds);
     long grown = resident_kib() - kib;

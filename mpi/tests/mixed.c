@@ -1,7 +1,7 @@
 /*
- * Broadcasts among everything else: back to back from changing roots, between point-to-point
- * messages, probes and other collectives. Whatever the shim itself sends and asks must stay out of
- * the program's sight.
+ * Broadcasts mixed with other calls: back to back from changing roots, between point-to-point
+ * messages, probes and other collectives. The program must not see any message or request of the
+ * shim itself.
  */
 #include "check.h"
 
@@ -15,7 +15,7 @@ static void back_to_back(void) {
     ok("mixed: %d broadcasts back to back, roots and sizes at random", ROUNDS);
 }
 
-/* A root that runs ahead of all others for as long as it likes. */
+/* A root that runs ahead of all others without limit. */
 static void one_root_ahead(void) {
     enum { ROUNDS = 2000 };
     for (int root = 0; root < ranks; root += ranks - 1) {
@@ -23,7 +23,7 @@ static void one_root_ahead(void) {
             uint32_t word = rank == root ? i ^ 0xabcd : 0;
             MPI(MPI_Bcast(&word, 1, MPI_UINT32_T, root, MPI_COMM_WORLD));
             CHECK(word == (i ^ 0xabcd), "broadcast %u brought %u", i, word ^ 0xabcd);
-            /* One is late now and then, so that the others are far ahead of it. */
+            /* One rank is late now and then, so that the others are far ahead of it. */
             if (i % 500 == 0 && rank == (int)(1 + i / 500) % ranks)
                 pause_us(20000);
         }
@@ -31,7 +31,7 @@ static void one_root_ahead(void) {
     ok("mixed: %d words from one root, a receiver late now and then", ROUNDS);
 }
 
-/* The root writes over its buffer as soon as its call has returned. */
+/* The root overwrites its buffer as soon as its call has returned. */
 static void buffer_used_again(void) {
     static unsigned char buffer[9000];
     for (uint64_t i = 0; i < 200; i++) {

@@ -1,10 +1,10 @@
 /*
- * Ranks that wait in MPI_Barrier or MPI_Bcast while others need them: as targets of passive
- * one-sided operations, in non-blocking collectives, and as receivers or senders of messages too
- * long to be sent before they are received. The MPI library promises progress in every call of its
- * own, and a program that waits in ours must have it as well.
+ * Ranks wait in MPI_Barrier or MPI_Bcast while others need them: as targets of passive one-sided
+ * operations, in non-blocking collectives, and as receivers or senders of messages too long to be
+ * sent before they are received. The MPI library promises progress in every call of its own. A
+ * program that waits in a call of Fabricast must get the same.
  *
- * --loops=N is how often each case is tried; each says how long that took.
+ * --loops=N sets how often each case is tried. Each case prints how long it took.
  */
 #include "check.h"
 
@@ -21,7 +21,8 @@ static void done(const char *what, double began) {
     ok("onesided: %s (%.3f s)", what, took);
 }
 
-/* Each adds to the counter of every rank by compare and swap, and meets the others each time. */
+/* Each rank adds to every rank's counter by compare and swap, except where it is the
+ * target. Then all enter a barrier, or a broadcast and a barrier. */
 static void locks(int wait_by_broadcast) {
     int *counter;
     MPI_Win win;
@@ -34,7 +35,8 @@ static void locks(int wait_by_broadcast) {
     double began = MPI_Wtime();
     for (uint64_t i = 0; i < loops; i++) {
         int target = (int)(i % (uint64_t)ranks), before, after;
-        /* All but the target take part: it is in the barrier or the broadcast at once. */
+        /* All ranks but the target take part. The target is in the barrier or the broadcast at
+         * once. */
         for (int seen = (int)(i / (uint64_t)ranks) * (ranks - 1); rank != target;) {
             after = seen + 1;
             MPI(MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win));
@@ -56,7 +58,7 @@ static void locks(int wait_by_broadcast) {
     MPI(MPI_Win_free(&win));
 }
 
-/* A rank that other ranks' trees go through waits in a barrier of another communicator. */
+/* A rank waits in a barrier of another communicator while other ranks' trees lead through it. */
 static void ibcasts(MPI_Comm other) {
     unsigned char *buffer = take(LONG);
     double began = MPI_Wtime();
@@ -77,13 +79,14 @@ static void ibcasts(MPI_Comm other) {
     give_back(buffer, LONG, "MPI_Ibcast");
 }
 
-/* The one who sends waits in a barrier until the receiver has come; then the other way round. */
+/* The sender waits in a barrier until the receiver has come; then the receiver waits for the
+ * sender. */
 static void messages(void) {
     unsigned char *out = take(LONG), *in = take(LONG);
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     double began = MPI_Wtime();
     for (uint64_t i = 0; i < loops; i++) {
-        /* In turns one rank waits for its message before the barrier. */
+        /* The ranks take turns: one rank waits for its message before the barrier. */
         int waits = (int)(i % (uint64_t)ranks), sends = (waits + ranks - 1) % ranks;
         MPI_Request send, receive;
         fill(out, LONG, i << 8 | (uint64_t)rank);

@@ -1,6 +1,7 @@
 /*
- * What a process does beside MPI: children by fork, timers that interrupt system calls, broadcasts
- * in callbacks at the end, and an end right after a broadcast whose receivers come late.
+ * What a process does beside MPI: it forks children, timers interrupt its system calls, it
+ * broadcasts in callbacks at the end, and it ends right after a broadcast whose receivers come
+ * late.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -30,8 +31,7 @@ static void ends_well(pid_t child, const char *what) {
 static void children(void) {
     for (int i = 0; i < 3; i++) {
         loop(20);
-        /* One that leaves at once, one that runs the exit handlers, one that becomes another
-         * program. */
+        /* One child leaves at once, one runs the exit handlers, one becomes another program. */
         pid_t child = fork();
         if (child == 0)
             _exit(0);
@@ -55,7 +55,7 @@ static void on_alarm(int number) {
 }
 
 static void signals(void) {
-    /* Without SA_RESTART: every system call may end with EINTR. */
+    /* No SA_RESTART: every system call may end with EINTR. */
     struct sigaction action = {.sa_handler = on_alarm}, old;
     struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
     sigemptyset(&action.sa_mask);
@@ -68,7 +68,8 @@ static void signals(void) {
     ok("process: a timer that interrupts");
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, when MPI still works. */
+/* Called by MPI_Finalize, which deletes the attributes of MPI_COMM_SELF first, while MPI still
+ * works. */
 static int at_the_end(MPI_Comm comm, int key, void *value, void *extra) {
     (void)comm, (void)key, (void)value, (void)extra;
     loop(10);
@@ -82,7 +83,7 @@ int main(int argc, char **argv) {
     int key;
     MPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_the_end, &key, NULL));
     MPI(MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL));
-    /* The root is in MPI_Finalize long before the others ask for its last message. */
+    /* The root is in MPI_Finalize long before the others enter its last broadcast. */
     if (rank != 0)
         pause_us(500000);
     broadcast(MPI_COMM_WORLD, 0, 6000, 99);

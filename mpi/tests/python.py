@@ -1,5 +1,5 @@
-"""mpi4py: objects, buffers of every size round the edges from every root, derived types,
-communicators, threads."""
+"""mpi4py: objects, buffers of all edge sizes from every root, derived types, communicators,
+threads."""
 import array
 import sys
 import threading
@@ -48,7 +48,7 @@ def objects():
 
 
 def types():
-    # Every second double, from a root whose own are next to each other.
+    # Every second double, from a root whose own doubles are adjacent.
     n = 1000
     spread = MPI.DOUBLE.Create_vector(n, 1, 2).Commit()
     values = [i * 0.5 for i in range(n)]

@@ -1,5 +1,5 @@
-/* Every size around the edges of words, datagrams and chunks, from every root. At an MTU of 1500 a
- * payload size is 1440 bytes. */
+/* Every size around the edges of words, datagrams and payload sizes, from every root. At an MTU of
+ * 1500 the payload size is 1440 bytes. */
 #include "check.h"
 
 static const size_t small[] = {
@@ -8,7 +8,8 @@ static const size_t small[] = {
     1401, 1431, 1432, 1433, 1439, 1440, 1441, 1471, 1472, 1473, 1499, 1500, 1501, 2047,  2048, 2049,
     2799, 2800, 2801, 2879, 2880, 2881, 4096, 8191, 8192, 8193, 8959, 8960, 8961, 16384,
 };
-/* A run of 64 chunks; what is copied at its root, and what is not; a window of 2048 chunks. */
+/* Around 64 payloads, around the limit up to which the root copies, and around a window of 2048
+ * payloads. */
 static const size_t medium[] = {32767, 32768, 32769, 65507,  65535,  65536,  65537,
                                 92159, 92160, 92161, 131072, 262143, 262144, 262145};
 static const size_t large[] = {(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 2949119,

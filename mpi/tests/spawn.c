@@ -1,8 +1,8 @@
 /*
  * Communicators that appear at run time: two halves of the job connect and merge, and the job
- * starts two more ranks (MPI_Comm_spawn) and merges with them. Each is skipped where the library or
- * its launcher cannot.
- * Open MPI's launcher needs --oversubscribe for the new ranks.
+ * starts two more ranks (MPI_Comm_spawn) and merges with them. A case is skipped where the MPI
+ * library or its launcher cannot do that. Open MPI's launcher needs --oversubscribe for the new
+ * ranks.
  */
 #include "check.h"
 
@@ -20,7 +20,8 @@ static void use(MPI_Comm comm) {
         MPI(MPI_Barrier(comm));
 }
 
-/* Of an inter-communicator the library itself has care; of what is merged from it, we. */
+/* The MPI library serves the inter-communicator. Fabricast serves the communicator merged from
+ * it. */
 static void use_between(MPI_Comm inter, int high) {
     int word = high ? 0 : 4711, me;
     MPI(MPI_Comm_rank(inter, &me));
@@ -73,8 +74,8 @@ static void spawned(char *program) {
     MPI_Comm inter;
     int codes[MORE];
     char *arguments[] = {"child", NULL};
-    /* Both on the first rank's host: spread over several, Open MPI 4.1's new ranks do not find each
-     * other. */
+    /* Both on the first rank's host: Open MPI 4.1's new ranks do not find each other on different
+     * hosts. */
     char host[MPI_MAX_PROCESSOR_NAME];
     int len;
     MPI_Info info;

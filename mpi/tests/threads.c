@@ -1,6 +1,7 @@
 /*
- * Threads as each level allows: others compute (funneled), take turns (serialized), or all call MPI
- * at once (multiple), each on a communicator of its own, with messages between threads beside them.
+ * Threads as each level allows: they only compute (funneled), take turns (serialized), or all call
+ * MPI at once (multiple), each on a communicator of its own, while other messages pass between
+ * threads.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -102,7 +103,7 @@ static void *messages_or_broadcasts(void *arg) {
     return NULL;
 }
 
-/* One thread is in a broadcast whose root waits for a message from another thread of the same
+/* One thread is in a broadcast. Its root waits for a message from another thread of the same
  * rank. */
 static void *crosses(void *arg) {
     int sends = arg != NULL;
@@ -110,7 +111,7 @@ static void *crosses(void *arg) {
         int a = (root + 1) % ranks;
         if (sends) {
             if (rank == a) {
-                pause_us(2000); /* the other thread is in the broadcast by now */
+                pause_us(2000); /* by now the other thread is in the broadcast */
                 MPI(MPI_Ssend(&root, 1, MPI_INT, root, root, comms[1]));
             }
         } else {
@@ -134,8 +135,8 @@ static void crossing(void) {
     ok("threads: a broadcast waits for a message of another thread");
 }
 
-/* Whoever stands between us and the library agrees by reductions; the library's own are none of
- * these. Counted are those of the communicator that this thread has made. */
+/* Counts the shim's agreements: the shim reduces by PMPI_Allreduce, the MPI library's own calls do
+ * not come here. Only those of the communicator that this thread has made count. */
 static atomic_int reductions;
 static __thread MPI_Comm made = MPI_COMM_NULL;
 
@@ -149,7 +150,7 @@ int PMPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_
     return library(in, out, count, type, op, comm);
 }
 
-/* Communicators made and freed by threads that know nothing of each other. */
+/* Threads make and free communicators independently of each other. */
 enum { MADE = 10 };
 
 static void *duplicates_and_frees(void *arg) {
@@ -165,7 +166,7 @@ static void *duplicates_and_frees(void *arg) {
 static void *splits_and_frees(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     for (uint64_t i = 0; i < MADE; i++) {
-        /* Every second time the last rank is alone. */
+        /* In every second turn the last rank is in a part of its own. */
         MPI(MPI_Comm_split(comms[t], i % 2 && rank == ranks - 1, -rank, &made));
         int size;
         MPI(MPI_Comm_size(made, &size));

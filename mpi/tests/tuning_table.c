@@ -1,6 +1,6 @@
 /*
- * What is kept of measurements, and what follows from it, without MPI: ../tuning_table.c. Works in
- * the directory that is its argument.
+ * ../tuning_table.c without MPI: what a table keeps, and which choices follow. Works in the
+ * directory that is its argument.
  */
 #define _GNU_SOURCE
 #include "../tuning_table.h"
@@ -51,7 +51,8 @@ static char *read_text(void) {
     return text;
 }
 
-/* The text with one part replaced is refused, for a reason in which there are these words. */
+/* Checks that the text with one part replaced is refused, for a reason that contains these
+ * words. */
 static void refused(const char *good, const char *part, const char *other, const char *words) {
     char text[1 << 14];
     const char *at = strstr(good, part);
@@ -64,7 +65,7 @@ static void refused(const char *good, const char *part, const char *other, const
     CHECK(why && strstr(why, words) && v.count == 0);
 }
 
-/* The linker puts these before the system's (--wrap). */
+/* The linker calls these in place of the C library's (--wrap). */
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __real_rename(const char *from, const char *to);
@@ -112,7 +113,7 @@ static void files(void) {
         strcat(many, "bcast 8 4 1 1\n");
     refused(good, "end\n", strcat(many, "end\n"), "damaged");
     free(many);
-    /* What a power failure leaves. */
+    /* A file that a power failure may leave. */
     char zeros[100] = {0};
     for (size_t len = 1; len <= sizeof zeros; len++) {
         zeros[len - 1] = '\n';
@@ -125,7 +126,7 @@ static void files(void) {
     printf("ok table: files\n");
 }
 
-/* Two jobs measure at the same time: a third one finds what one or the other has written, whole. */
+/* Two jobs save at the same time: a third job finds the complete table of one of them. */
 static void writers(void) {
     struct tuning_table loaded, wrote[2] = {some(1000), some(2000)};
     CHECK(tuning_table_save(path, shape, &wrote[0]) == NULL);
@@ -167,22 +168,23 @@ static void choices(void) {
     /* 10 % is noise, 15 % is not. */
     CHECK(bcast_is_lost(&v, 8, 4) && !bcast_is_lost(&v, 8, 1024) && bcast_is_lost(&v, 8, 8192) &&
           !bcast_is_lost(&v, 8, 65536));
-    /* Between 4 and 1024 lies 64, between 1024 and 8192 the root of their product, 2896. */
+    /* 64 is the border between 4 and 1024; the root of their product, 2896, between 1024 and
+     * 8192. */
     CHECK(bcast_is_lost(&v, 8, 1) && bcast_is_lost(&v, 8, 63) && !bcast_is_lost(&v, 8, 64));
     CHECK(!bcast_is_lost(&v, 8, 2896) && bcast_is_lost(&v, 8, 2897));
     CHECK(bcast_is_lost(&v, 8, 23170) && !bcast_is_lost(&v, 8, 23171) &&
           !bcast_is_lost(&v, 8, 1ull << 40));
-    /* Ranks likewise: 4 lies between 2 and 8. */
+    /* Numbers of ranks likewise: 4 is the border between 2 and 8. */
     CHECK(bcast_is_lost(&v, 1000, 4) && bcast_is_lost(&v, 5, 4) && bcast_is_lost(&v, 4, 4) &&
           !bcast_is_lost(&v, 3, 4));
-    /* The fastest of ours against the library's. */
+    /* Fabricast's fastest barrier is compared with the library's. */
     tuning_table_choose(&v, 9, &choice);
     CHECK(strcmp(choice.barrier->schedule, "dissemination(3)") == 0 &&
           !tuning_table_is_lost(choice.barrier));
     tuning_table_choose(&v, 2, &choice);
     CHECK(strcmp(choice.barrier->schedule, "release(32)") == 0 &&
           tuning_table_is_lost(choice.barrier));
-    /* In whatever order they were written, and however many there are. */
+    /* Rows may come in any order and any number. */
     struct tuning_table other = {.count = ROWS_MAX};
     for (uint32_t i = 0; i < ROWS_MAX; i++)
         other.rows[i] = (struct measured){8, ROWS_MAX - i, "", 1000, 1000};
@@ -214,7 +216,7 @@ static void places(void) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    /* Directories that there are not yet are made. */
+    /* `tuning_table_save` creates missing directories. */
     snprintf(path, sizeof path, "%s/a/b/table", argv[1]);
     files();
     writers();

@@ -1,6 +1,6 @@
 ! use mpi_f08: broadcasts from every root, with and without ierror, on handles of the new types, and
-! barriers; where the library takes arrays by descriptor (-DDESCRIPTORS), of strided sections and of
-! arrays of assumed type, too.
+! barriers. Where the MPI library takes arrays by descriptor (-DDESCRIPTORS), also strided sections
+! and arrays of assumed type.
 program use_mpi_f08
   use mpi_f08
   implicit none
@@ -64,8 +64,8 @@ contains
     call MPI_Bcast(wide(1:3 * n:3), n, MPI_INTEGER, root, MPI_COMM_WORLD)
     call check(all(wide(1:3 * n:3) == [(i + root, i = 1, n)]) .and. all(wide(2:3 * n:3) == -1), &
                'array section')
-    ! In two dimensions, whose type is not known where MPI is called; the others receive them
-    ! contiguous.
+    ! A section in two dimensions whose type the calling code does not know. The other ranks receive
+    ! it contiguously.
     table = -1
     part = -1
     if (rank == root) table(1::3, ::3) = reshape([(i * 5 + root, i = 1, size(part))], shape(part))
