@@ -1,4 +1,4 @@
-//! The command line, as people see it with `--help`.
+//! The command line. The doc comments of options are their `--help` texts.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -16,108 +16,123 @@ use fabricast_console::units;
 
 const EXAMPLES: &str = "\
 Examples:
-  fabricast send image.iso                 offer a file; prints what to run on the receivers
-  fabricast recv . --from 10.0.0.5         receive it there, on as many hosts as you like
-  fabricast demo                           see it work on this machine alone: no root, no network
-  fabricast run -- mpirun -n 8 ./program   an MPI program's broadcasts and barriers
+  fabricast send image.iso                 offer a file; prints the command for the receivers
+  fabricast recv . --from 10.0.0.5         receive it on another host; works on many at once
+  fabricast demo                           try it on this machine alone: no root, no network
+  fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers
 
 Exit codes:
-  0 every receiver has verified the file    6 the data are not those that were sent
+  0 every receiver has verified the file    6 the data differ from those that were sent
   1 a local file or socket failed           7 no space for the file, or too long
   2 wrong usage                             8 the other end is gone
   3 no receiver, or too few, came           9 refused: too late, too slow, another version
-  4 some receivers failed, others did not  10 the source changed while it was sent
+  4 some or all receivers failed           10 the source changed while it was sent
   5 something took too long               130 interrupted";
 
 const SEND_LONG: &str = "\
 Send one file to many receivers at once.
 
-Receivers connect to the TCP port of this sender (--port), where all that proves the data is said; \
-the data themselves go out once, by UDP multicast, at the speed that the slowest receiver takes. A \
-receiver that multicast does not reach is served by unicast.
+Receivers connect to the sender's TCP port (--port) and stay connected. The sender sends the data \
+once, by UDP multicast, at the speed of the slowest receiver. It serves a receiver that multicast \
+does not reach by unicast. The hashes that prove the data go over the TCP connections.
 
-When it starts: on a terminal, when you press Enter, unless one of the start options is given. \
-Otherwise as soon as --min-receivers are connected and --min-wait has passed since the first of \
-them came; or when --max-wait has passed since then, however many there are; or when there are \
---max-receivers. If nothing has started it after --start-timeout, it gives up.";
+When the transfer starts: on a terminal, when you press Enter. In a script, or with any of \
+--min-receivers, --max-receivers, --min-wait and --max-wait, it starts as soon as one of these \
+holds:
+  - --min-receivers (or one) are connected, and --min-wait has passed since the first came
+  - --max-wait has passed since the first receiver came, however many are connected
+  - --max-receivers are connected
+If nothing has started it within --start-timeout, the sender gives up.";
 
 const SEND_EXAMPLES: &str = "\
 Examples:
   fabricast send image.iso --min-receivers 8
-      wait for eight receivers, then send
+      start when eight receivers are connected
   fabricast send image.iso --min-receivers 8 --max-wait 2m --slow drop
-      begin after two minutes with those who are there; go on without one that stalls
+      start after two minutes even with fewer; drop a receiver that stalls
   fabricast send image.iso --interface eth1 --rate 500Mbit
-      by this interface, at this fixed rate (without --rate it finds the pace itself)
+      use this interface and this fixed rate (without --rate the sender finds the rate itself)
   fabricast send image.iso --min-receivers 8 --json | jq .
-      one event per line, for programs";
+      print one event per line, for programs
+
+Values:
+  TIME   500ms, 10s, 2m or 1h; a bare number means seconds
+  BYTES  1472, 64K, 256M or 1G (powers of 1024), or 1GB (powers of 1000)
+  RATE   500Mbit or 60MB/s; a bare 500M means bits per second
+  PCT    1 or 1%, at most 90";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
   fabricast recv . --from 10.0.0.5         into this directory, under the sender's name for it
-  fabricast recv disk.img                  find the sender, ask, receive under this name
-  fabricast recv . --name 'image-*.iso'    in scripts: a file of such a name, from whoever offers it
-  fabricast recv . --any                   or whatever the only sender on this network offers
+  fabricast recv disk.img                  find a sender, ask you, receive under this name
+  fabricast recv . --name 'image-*.iso'    in scripts: a file with such a name, from any sender
+  fabricast recv . --any                   in scripts: any file, from the only sender
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
 
-Without --from a receiver listens for senders that announce themselves on this network, which \
-anybody there can do. On a terminal it asks before it takes a file. Elsewhere --name or --any says \
-what may be taken; while several senders offer such a file, or when one fails before the start, \
-the receiver goes on listening. A file from a sender that was found so is not executable.
+Values:
+  TIME   500ms, 10s, 2m or 1h; a bare number means seconds
+  BYTES  1472, 64K, 256M or 1G (powers of 1024), or 1GB (powers of 1000)
+  PCT    1 or 1%, at most 90
 
-The file appears under its name only when every byte has been proven by its hash and is on the \
-disk; until then it has no name, or, where the file system needs one, NAME.XXXXXX.partial.";
+Without --from the receiver listens for senders that announce themselves. Any host on this \
+network can announce a file. On a terminal the receiver asks before it takes one. In scripts, give \
+--name or --any. While several senders offer such a file, or if one fails before the start, the \
+receiver goes on listening. A file from a sender found this way is never executable.
+
+The file gets its name when its hashes have proven every byte and it is on the disk. Until then it \
+has no name, or NAME.XXXXXX.partial where the file system needs one.";
 
 const DEMO_LONG: &str = "\
-Send a file from one sender to several receivers on this machine, by multicast and then by \
+Send a file from one sender to several receivers on this machine, first by multicast, then by \
 unicast, and compare.
 
-All are real processes that talk by UDP and TCP over the loopback. The loopback copies packets at \
-the speed of memory; so that time shows what a network would, the sender's packets go by an \
-emulated link (--link): a token bucket charges each packet that the sender sends. By multicast, \
-one packet serves all receivers, since a switch makes the copies; by unicast, each receiver's copy \
-is sent and charged.";
+Sender and receivers are real processes. They use UDP and TCP over the loopback, which copies \
+packets at the speed of memory. To show the times of a network, the sender's packets pass an \
+emulated link (--link): a token bucket that charges each packet the sender sends. A multicast \
+packet is charged once for all receivers, since a switch makes the copies. By unicast each \
+receiver's copy is charged.";
 
 const RUN_LONG: &str = "\
-Start an MPI program whose MPI_Bcast and MPI_Barrier are Fabricast's. The program is not changed, \
-whether it is C, Fortran or Python (mpi4py).
+Start an MPI program so that Fabricast serves its MPI_Bcast and MPI_Barrier. The program stays \
+unchanged, in C, Fortran or Python (mpi4py).
 
-Behind -- comes the launcher's command as it would be without Fabricast: mpirun, mpiexec or srun, \
-of Open MPI or MPICH. Each rank is made to preload a library, which `mpi/build` builds for every \
-MPI that is here: it is looked for beside this program and in ../lib, on all hosts at the same \
-path. Every variable whose name begins with FABRICAST goes to the ranks, too.
+After -- comes the launcher's command as without Fabricast: mpirun, mpiexec or srun, of Open MPI \
+or MPICH. Each rank preloads a library, which `mpi/build` builds for each installed MPI. The \
+library must be at the same path on all hosts: beside this program, or in ../lib. The ranks also \
+get every variable whose name begins with FABRICAST.
 
-What Fabricast cannot serve (inter-communicators, a communicator that all ranks cannot agree on) \
-the MPI library does as ever, and also what it does faster: the first job of so many ranks on so \
-many hosts measures that when it ends, for later jobs of the same shape.";
+The MPI library still serves what Fabricast cannot (inter-communicators, a communicator on which \
+not all ranks can agree), and what the library does faster. The first job with a given number of \
+ranks and hosts measures that at its end, for later jobs of the same shape.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   fabricast run -- mpirun -n 8 ./program
-      as `mpirun -n 8 ./program`, with Fabricast
+      run `mpirun -n 8 ./program` with Fabricast
   fabricast run --stats -- mpiexec -n 8 python3 train.py
-      and tell at the end what was served: communicators, bytes, losses, repairs
+      report at the end what was served: communicators, bytes, losses, repairs
   fabricast run --tune -- mpirun -n 8 ./program
-      and measure first which broadcasts and barriers the MPI library does faster: those are \
-left to it
+      measure first which broadcasts and barriers the MPI library does faster, and leave those \
+to it
   fabricast run --interface eth1 --verbose -- mpirun -n 8 --hostfile hosts ./program
-      by this interface of every host, and say what is left to the MPI library
+      use eth1 on every host, and report what is left to the MPI library
   FABRICAST_MPI=openmpi fabricast run -- srun -n 64 ./program
-      Slurm starts programs of any MPI, so say which
+      Slurm starts programs of any MPI, so tell which
   fabricast run --dry-run -- mpirun -n 8 ./program
-      print the command that would be started
+      print the command without starting it
 
 Environment:
-  FABRICAST=on|off|verbose      on by default; off: the MPI library does everything
+  FABRICAST=on|off|verbose      default on; off: as --off; verbose: as --verbose
   FABRICAST_STATS=1             as --stats
   FABRICAST_INTERFACE=IF|ADDR   as --interface
-  FABRICAST_TUNE=on|off|now     when it is measured who is faster; now: as --tune
-  FABRICAST_CACHE=DIR|off       where that is kept [default: fabricast in the user's cache \
+  FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
+  FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]
-  FABRICAST_MPI=openmpi|mpich   whose launcher it is, if that cannot be seen
-  FABRICAST_LIB=DIRECTORY       where the libraries are";
+  FABRICAST_MPI=openmpi|mpich   the launcher's MPI, if its name and version do not show it
+  FABRICAST_LIB=DIRECTORY       where the libraries to preload are";
 
-/// Sends a file from one host to many, once, on the multicast that the network already has.
+/// Reliable multicast for clusters: sends a file to many hosts at once, and serves the broadcasts
+/// of MPI programs
 #[derive(Parser, Debug)]
 #[command(name = "fabricast", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Args {
@@ -133,19 +148,22 @@ pub enum Command {
     /// Receive the file that a sender offers
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
-    /// Show multicast beside unicast on this machine, over an emulated link: one sender, seven
-    /// receivers, lost packets; no root, no network
+    /// Compare multicast with unicast on this machine: one sender, seven receivers, an emulated
+    /// link, lost packets; no root, no network
     #[command(long_about = DEMO_LONG)]
     Demo(Demo),
-    /// Start an MPI program whose broadcasts and barriers are Fabricast's
+    /// Start an MPI program and serve its broadcasts and barriers
     #[command(long_about = RUN_LONG, after_help = RUN_EXAMPLES)]
     Run(Run),
 }
 
-/// Options of both sides.
+/// Options that `send` and `recv` share.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Net {
-    /// Interface for the data: its name or its address [default: the one receivers connect by]
+    /// Interface for the data, by name or address [default: the one of the control connection]
+    ///
+    /// On the sender it also selects where receivers can connect. Give it on hosts with several
+    /// networks.
     #[arg(
         long,
         value_name = "IF|ADDR",
@@ -154,12 +172,17 @@ pub struct Net {
     )]
     pub interface: Interface,
     /// Largest datagram in bytes, 512 to 65507 [default: what the interfaces' MTU allows]
+    ///
+    /// Give it (for example 1472) if a link on the way has a smaller MTU than the interfaces.
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub datagram: Option<u64>,
-    /// Do not let the kernel cut and join datagrams (GSO, GRO)
+    /// Do not let the kernel split and join datagrams (GSO, GRO)
+    ///
+    /// Offload saves CPU time, so this is for tests and comparisons.
     #[arg(long)]
     pub no_offload: bool,
-    /// Drop this share of datagrams on purpose, both ways, to see the repair at work
+    /// Drop this percentage of datagrams on purpose, both sent and received, to see repairs at work
+    /// [default: 0]
     #[arg(
         long,
         value_name = "PCT",
@@ -168,7 +191,7 @@ pub struct Net {
         value_parser = units::percent,
     )]
     pub inject_loss: f64,
-    /// Change a bit in this share of the datagrams that come in
+    /// Change a bit in this percentage of the received datagrams
     #[arg(
         long,
         value_name = "PCT",
@@ -177,13 +200,15 @@ pub struct Net {
         value_parser = units::percent,
     )]
     pub inject_corruption: f64,
-    /// Send by an emulated link of this rate
+    /// Send over an emulated link of this rate
     #[arg(long, value_name = "RATE", hide = true, value_parser = units::rate)]
     pub emulate_link: Option<u64>,
-    /// Tell events as JSON, one per line, on standard output
+    /// Print events as JSON on standard output, one per line, for scripts
+    ///
+    /// The lines for people are not printed, and nothing is asked.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Print nothing but errors; nothing is asked
     #[arg(short, long)]
     pub quiet: bool,
     /// Tell on standard error how receivers are reached and who comes and goes (-vv: also what is
@@ -195,28 +220,28 @@ pub struct Net {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Slow {
-    /// Wait for it
+    /// Wait for it, and print a notice
     Wait,
-    /// Wait for it while it gets on at times: for at most six times --patience, and three times if
-    /// it is silent or has not joined
+    /// Wait for it while it makes progress at times. Drop it after six times --patience without
+    /// progress, or after three times if it is silent or has not joined
     Alive,
-    /// Go on without it
+    /// Drop it at once, and go on without it
     Drop,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Reach {
-    /// Multicast, and unicast for those that it does not reach
+    /// Multicast, and unicast for receivers that multicast does not reach
     Auto,
-    /// Unicast for all
+    /// Unicast for all receivers
     Unicast,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Checksum {
-    /// What the network checks by itself
+    /// None; the network has its own checks
     None,
-    /// The sum of its words
+    /// The sum of the datagram's words
     Additive,
     /// CRC-32C
     Crc32c,
@@ -226,19 +251,22 @@ pub enum Checksum {
 pub struct Send {
     /// The file to send
     pub source: PathBuf,
-    /// TCP port at which receivers connect; 0: any free one
+    /// TCP port where receivers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT)]
     pub port: u16,
-    /// Multicast address [default: one of local scope, at random] and UDP port [default: 7641]
+    /// Multicast address [default: a random one of local scope] and UDP port [default: 7641]
+    ///
+    /// Give it if routers or firewalls let only certain groups pass.
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = group)]
     pub group: Option<(IpAddr, Option<u16>)>,
-    /// Routers that multicasts may pass, plus one
+    /// Hop limit of multicasts: 1 stays in the sender's network, N passes N-1 routers
     #[arg(long, default_value_t = 1)]
     pub ttl: u8,
-    /// How to reach receivers
+    /// How to send to receivers
     #[arg(long, value_enum, default_value = "auto")]
     pub reach: Reach,
-    /// Start when so many receivers are connected [default: 1; on a terminal: Enter]
+    /// Start when this many receivers are connected [default: 1; on a terminal: when you press
+    /// Enter]
     #[arg(
         long,
         value_name = "N",
@@ -246,7 +274,7 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub min_receivers: Option<u32>,
-    /// Start at once when so many are connected, and admit no more
+    /// Start at once when this many receivers are connected, and admit no more [default: no limit]
     #[arg(
         long,
         value_name = "N",
@@ -254,13 +282,15 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub max_receivers: Option<u32>,
-    /// Even with --min-receivers, wait so long since the first came
+    /// Earliest start: this long after the first receiver came, even with --min-receivers [default:
+    /// 0]
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
     pub min_wait: Option<Duration>,
-    /// Start with fewer than --min-receivers, so long after the first came
+    /// Latest start: this long after the first receiver came, even with fewer than --min-receivers
+    /// [default: wait for --min-receivers]
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Start")]
     pub max_wait: Option<Duration>,
-    /// Give up if it has not started by then
+    /// Give up if the transfer has not started by then
     #[arg(
         long,
         value_name = "TIME",
@@ -278,16 +308,23 @@ pub struct Send {
         long_help = schemes_help(),
     )]
     pub scheme: String,
-    /// What each datagram carries to prove that memory and network cards left it as it was; the
-    /// file is proven by its hashes in any case, and with this only what was damaged comes again
+    /// Checksum in each datagram, against damage by memory or network cards
+    ///
+    /// The file's hashes prove it in any case. With a checksum only the damaged datagrams are sent
+    /// again, without it whole blocks.
     #[arg(long, value_enum, default_value = "none")]
     pub checksum: Checksum,
-    /// Send everything at this fixed rate, e.g. 500Mbit, whatever is lost; faster than the link it
-    /// only causes losses [default: as fast as the slowest receiver takes it]
+    /// Fixed rate for everything sent, data and repairs [default: as fast as the slowest receiver
+    /// can take]
+    ///
+    /// Give it to leave the rest of a link to others. A rate above the slowest link's only causes
+    /// losses.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub rate: Option<u64>,
-    /// Admit so many receivers from one address (with IPv6: from one /64, unless it is the link of
-    /// the sender, whose hosts share it)
+    /// Admit at most this many receivers from one address
+    ///
+    /// With IPv6 the addresses of one /64 count as one, unless the sender has an address in it: the
+    /// hosts of its link share the prefix.
     #[arg(
         long,
         value_name = "N",
@@ -296,18 +333,20 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub per_host: u32,
-    /// Refuse receivers whose datagrams are smaller, for everybody's packets are as small as the
-    /// smallest receiver's [default: 1200, or --datagram if that is less]
+    /// Refuse receivers whose largest datagram is smaller [default: 1200, or --datagram if that is
+    /// less]
+    ///
+    /// All packets are as small as the smallest receiver's, so one such receiver slows all others.
     #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
     pub datagram_min: Option<u64>,
-    /// What to do about a receiver that keeps the others waiting [default: wait if standard error
-    /// is a terminal, else alive]
+    /// What to do about a slow receiver, which makes the others wait for --patience [default: wait
+    /// if standard error is a terminal, else alive]
     #[arg(long, value_enum)]
     pub slow: Option<Slow>,
-    /// How long a receiver may keep the others waiting
+    /// How long a receiver may make the others wait before it counts as slow
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     pub patience: Duration,
-    /// Do not announce the transfer; receivers need --from
+    /// Do not announce the transfer on the network; receivers then need --from
     #[arg(long)]
     pub no_announce: bool,
     #[command(flatten)]
@@ -318,40 +357,47 @@ pub struct Send {
 pub struct Recv {
     /// Where the file goes: a file name, or an existing directory
     pub dest: PathBuf,
-    /// The sender [default: on a terminal, listen for senders on this network and ask]
+    /// The sender, by name or address [default: on a terminal, listen for senders and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,
-    /// Find a sender on this network that offers a file of such a name (*, ?, [a-z]), and do not
-    /// ask
+    /// Take a file whose name matches PATTERN (*, ?, [a-z]) from any sender on this network,
+    /// without asking
+    ///
+    /// For scripts. Quote the pattern. Any host on the network can offer such a file; only --from
+    /// names a host.
     #[arg(long, value_name = "PATTERN", conflicts_with = "from")]
     pub name: Option<Pattern>,
-    /// Find the only sender on this network, and take whatever it offers without asking
+    /// Take any file from the only sender on this network, without asking
+    ///
+    /// For scripts. Any host on the network can offer a file; only --from names a host.
     #[arg(long, conflicts_with_all = ["from", "name"])]
     pub any: bool,
-    /// Take part by this scheme alone [default: by any with --from, else by any in which receivers
-    /// send to the sender alone]
+    /// Refuse a sender that uses another scheme [default: with --from any scheme, else schemes in
+    /// which receivers send to the sender alone]
     #[arg(long, value_name = "NAME", value_parser = scheme)]
     pub scheme: Option<String>,
     /// Replace the destination if it exists
     #[arg(short, long)]
     pub force: bool,
-    /// Refuse a file that is longer than this
+    /// Refuse a file longer than this [default: no limit but the free space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub max_size: Option<u64>,
-    /// How much stays free on the file system [default: 1 % of it, and at least 64M]
+    /// Free space that must remain on the file system [default: 1 % of it, and at least 64M]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub reserve: Option<u64>,
     /// Do not wait until the file is on the disk (fsync)
+    ///
+    /// Faster, but a power failure may then lose a file that was reported as received.
     #[arg(long)]
     pub no_sync: bool,
-    /// What to be called in the sender's table [default: host and destination; without --from, host
-    /// and process]
+    /// This receiver's name in the sender's table [default: host and destination; without --from,
+    /// host and process]
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
     /// Give up if the transfer has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
     pub start_timeout: Duration,
-    /// Give up if nothing has arrived for so long; 0: never
+    /// Give up if no data has arrived for this long; 0 waits for ever
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
     pub receive_timeout: Duration,
     /// Damage every n-th block after it has arrived
@@ -363,29 +409,36 @@ pub struct Recv {
 
 #[derive(clap::Args, Debug)]
 pub struct Run {
-    /// Let the MPI library do everything, as without Fabricast
+    /// Do not use Fabricast: the MPI library serves everything
+    ///
+    /// For comparison, or for programs with buffers in a GPU's memory.
     #[arg(long, conflicts_with = "verbose")]
     pub off: bool,
-    /// Say what is left to the MPI library, and why
+    /// Report which calls are left to the MPI library, and why
     #[arg(long)]
     pub verbose: bool,
-    /// Tell at the end what was served, and what that took
+    /// Report at the end what was served: broadcasts, barriers, packets, losses
     #[arg(long)]
     pub stats: bool,
-    /// Measure at the start who is faster, Fabricast or the MPI library, even if an earlier job has
+    /// Measure at the start whether Fabricast or the MPI library is faster, even if an earlier job
+    /// has
+    ///
+    /// Takes at most six seconds. Give it when the network has changed. Without it the first job of
+    /// a shape measures at its end.
     #[arg(long, conflicts_with = "off")]
     pub tune: bool,
-    /// Interface for the data, on every host: its name or its address [default: that by which the
-    /// host sends multicasts]
+    /// Interface for the data on every host, by name or address [default: the one for the host's
+    /// multicasts]
     #[arg(long, value_name = "IF|ADDR")]
     pub interface: Option<OsString>,
-    /// Drop this share of datagrams on purpose, both ways, to see the repair at work
+    /// Drop this percentage of datagrams on purpose, both sent and received, to see repairs at work
+    /// [default: 0]
     #[arg(long, value_name = "PCT", value_parser = units::percent)]
     pub inject_loss: Option<f64>,
-    /// Print the command instead of starting it
+    /// Print the launcher's command instead of starting it
     #[arg(long)]
     pub dry_run: bool,
-    /// The launcher's command
+    /// The launcher's command: mpirun, mpiexec or srun, with its arguments and the program
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -397,7 +450,7 @@ pub struct Run {
 
 #[derive(clap::Args, Debug)]
 pub struct Demo {
-    /// How many receivers
+    /// Number of receivers, 1 to 64
     #[arg(
         long,
         value_name = "N",
@@ -405,27 +458,27 @@ pub struct Demo {
         value_parser = clap::value_parser!(u32).range(1..=64),
     )]
     pub receivers: u32,
-    /// Rate of the emulated link that the sender sends by, or off: as fast as this machine can
+    /// Rate of the emulated link behind the sender; off: no link, as fast as this machine can
     #[arg(long, value_name = "RATE|off", default_value = "500Mbit", value_parser = units::link)]
     pub link: units::Link,
     /// Length of the file [default: 64M, or less if there is less space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub size: Option<u64>,
-    /// Share of datagrams that are dropped at each end
+    /// Percentage of datagrams that each process drops, sent and received
     #[arg(long, value_name = "PCT", default_value = "1%", value_parser = units::percent)]
     pub loss: f64,
-    /// Where to work [default: the system's temporary directory]
+    /// Directory for the source and the copies [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
-/// `239.1.2.3`, `239.1.2.3:5000`, `ff15::1`, `[ff15::1]:5000`.
+/// Parses `239.1.2.3`, `239.1.2.3:5000`, `ff15::1` or `[ff15::1]:5000`.
 fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (ip, port) = match s.parse::<std::net::SocketAddr>() {
         Ok(address) => (address.ip(), Some(address.port())),
         Err(_) => match s.parse::<IpAddr>() {
             Ok(ip) => (ip, None),
-            Err(_) => return Err("not an address, nor an address and a port".into()),
+            Err(_) => return Err("neither an address nor ADDR:PORT".into()),
         },
     };
     if !ip.is_multicast() {
@@ -434,12 +487,12 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
         ));
     }
     match port {
-        Some(0) => Err("port 0 is no port to send to".into()),
+        Some(0) => Err("port 0 cannot be sent to: choose 1 to 65535".into()),
         port => Ok((ip, port)),
     }
 }
 
-/// What `--scheme` takes.
+/// The long help of `--scheme`, which lists all schemes.
 fn schemes_help() -> String {
     let mut text = String::from(
         "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One \
@@ -452,7 +505,7 @@ fn schemes_help() -> String {
     text
 }
 
-/// A scheme's name, if it means one.
+/// Checks a scheme's name.
 fn scheme(name: &str) -> Result<String, UnknownScheme> {
     name.parse::<Scheme>().map(|_| name.to_string())
 }

@@ -1,9 +1,8 @@
-//! `fabricast demo`: one sender and some receivers as real processes on the loopback, twice: by
-//! multicast and by unicast. What they say of themselves is not believed; the files are compared
-//! here.
+//! `fabricast demo`: a sender and several receivers as real processes on the loopback, first by
+//! multicast, then by unicast. The demo does not trust their reports: it compares the files itself.
 //!
-//! The loopback has no link that copies would share, so the sender emulates one
-//! ([`fabricast::transport::link`]): time and bytes both show what a network would.
+//! The loopback has no link whose capacity copies would share, so the sender emulates one
+//! ([`fabricast::transport::link`]). So time and bytes both show what a network would.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -25,18 +24,18 @@ use serde_json::Value;
 use crate::args;
 use crate::settings::with_options;
 
-/// Length of the file if there is space. A copy of it takes about a second on the default link,
-/// which is what is seen as long as two cores serve seven receivers at that rate.
+/// Length of the file in bytes, if there is space. A copy takes about a second on the default link,
+/// as long as two cores can serve seven receivers at that rate.
 const SIZE: u64 = 64 << 20;
-/// One round takes no longer than this, or it has failed; and four times as long as the link needs
-/// for a copy to each receiver.
+/// Time limit of one round, beside four times the time that the link needs for a copy to each
+/// receiver.
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
-/// Runs it; the exit code.
+/// Runs `fabricast demo`. Returns the exit code.
 pub fn run(args: &args::Demo, interrupt: Arc<AtomicBool>) -> u8 {
     match demo(args, &interrupt) {
         Ok(()) => exit::OK,
-        // Whoever reads has gone away and has read enough.
+        // The reader has gone away, so nobody needs the rest.
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             eprintln!("fabricast: {}", with_options(&error.to_string()));
@@ -45,7 +44,7 @@ pub fn run(args: &args::Demo, interrupt: Arc<AtomicBool>) -> u8 {
     }
 }
 
-/// What one round has come to.
+/// Results of one round.
 struct Round {
     way: &'static str,
     seconds: f64,
@@ -124,7 +123,7 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
     say(&format!("{}{}", table(&head, &rows), verdict(&rounds, n)))
 }
 
-/// The two rounds compared, in words.
+/// Compares the two rounds in words.
 fn verdict(rounds: &[Round], receivers: usize) -> String {
     let [multicast, unicast] = rounds else {
         return String::new();
@@ -146,7 +145,7 @@ fn say(text: &str) -> Result<(), Error> {
     said.map_err(|e| Error::io("writing to standard output", e))
 }
 
-/// A directory that is gone when the demo ends, however it ends.
+/// A directory that is removed when the demo ends, also after an error.
 struct Place(PathBuf);
 
 impl Place {
@@ -165,7 +164,8 @@ impl Drop for Place {
     }
 }
 
-/// The source and a copy for each receiver, and as much again left over.
+/// A length for which the file system can hold the source, a copy for each receiver, and the same
+/// again.
 fn fitting(dir: &Path, receivers: usize) -> Result<u64, Error> {
     let fs = rustix::fs::statvfs(dir)
         .map_err(|e| Error::io(format!("looking at {}", dir.display()), e))?;
@@ -203,7 +203,7 @@ fn copy_of(dir: &Path, i: usize) -> PathBuf {
     dir.join(format!("copy-{i}"))
 }
 
-/// Hashes every copy, and removes it.
+/// Compares the hash of each copy with the source's, and removes the copy.
 fn compare(dir: &Path, receivers: usize, hash: &blake3::Hash) -> Result<(), Error> {
     let mut block = vec![0; 1 << 20];
     for i in 1..=receivers {
@@ -226,7 +226,7 @@ fn compare(dir: &Path, receivers: usize, hash: &blake3::Hash) -> Result<(), Erro
     Ok(())
 }
 
-/// A process that does not outlive the demo.
+/// A child process that ends with the demo.
 struct Process(Child);
 
 impl Drop for Process {
@@ -236,7 +236,7 @@ impl Drop for Process {
     }
 }
 
-/// A progress bar that is gone when the round ends, however it ends.
+/// A progress bar that is removed when the round ends, also after an error.
 struct Bar(ProgressBar);
 
 impl Drop for Bar {
@@ -245,7 +245,7 @@ impl Drop for Bar {
     }
 }
 
-/// The processes of one round.
+/// The processes of one round, and the sender's events.
 struct Transfer<'a> {
     way: &'static str,
     interrupt: &'a AtomicBool,
@@ -292,7 +292,7 @@ impl<'a> Transfer<'a> {
             command.args(["--emulate-link", &format!("{rate}B/s")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // Ctrl-C is for the demo, which ends the others and says so once.
+        // Ctrl-C goes to the demo alone, which ends the others and reports it once.
         command.process_group(0);
         let mut child = command.spawn().map_err(starting)?;
         let output = child.stdout.take().expect("it was asked for");
@@ -339,7 +339,7 @@ impl<'a> Transfer<'a> {
         Ok(transfer)
     }
 
-    /// What the sender tells next.
+    /// Waits for the sender's next event.
     fn next(&mut self) -> Result<Value, Error> {
         loop {
             if self.interrupt.load(Ordering::Relaxed) {

@@ -1,8 +1,9 @@
-//! The `fabricast` command: options in, one transfer, words and an exit code out.
+//! The `fabricast` command. It reads options, runs one transfer, prints messages, and returns an
+//! exit code.
 //!
-//! `args` reads the command line, `send` and `recv` run one transfer each and tell it through
-//! `output` (words for people, JSON lines for programs), `demo` runs both many times as processes
-//! of their own. `settings` names the options in the library's messages. `run` becomes an MPI
+//! `args` reads the command line. `send` and `recv` run one transfer each and report it through
+//! `output`: text for people, JSON lines for programs. `demo` runs `send` and `recv` as processes
+//! of their own. `settings` puts options into the library's messages. `run` becomes an MPI
 //! launcher.
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
         args::Command::Send(a) => logged(a.net.verbose, |interrupt| send::run(&a, interrupt)),
         args::Command::Recv(a) => logged(a.net.verbose, |interrupt| recv::run(&a, interrupt)),
         args::Command::Demo(a) => prepared(|interrupt| demo::run(&a, interrupt)),
-        // A launcher is to find this process as it was started.
+        // Not prepared: the launcher must inherit this process's signal handling and limits
+        // unchanged.
         args::Command::Run(a) => run::run(&a),
     })
 }
@@ -52,7 +54,8 @@ fn logged(verbose: u8, run: impl FnOnce(Arc<AtomicBool>) -> u8) -> u8 {
     prepared(run)
 }
 
-/// Runs what a signal ends in order and what needs many descriptors; the exit code.
+/// Runs a command that ends in order on a signal and that needs many descriptors. Returns its exit
+/// code.
 fn prepared(run: impl FnOnce(Arc<AtomicBool>) -> u8) -> u8 {
     let interrupt = match watch_signals(true) {
         Ok(interrupt) => interrupt,
@@ -65,7 +68,8 @@ fn prepared(run: impl FnOnce(Arc<AtomicBool>) -> u8) -> u8 {
     run(interrupt)
 }
 
-/// Each receiver is one connection at the sender; many systems allow 1024 unless asked.
+/// Raises the limit of open files: each receiver is one connection at the sender, and many systems
+/// allow only 1024 by default.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

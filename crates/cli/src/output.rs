@@ -1,5 +1,5 @@
-//! What is told, to people or to programs, and where: results go to standard output, everything
-//! that happens on the way to standard error, and JSON lines all to standard output.
+//! Prints results and events. For people, results go to standard output and everything else to
+//! standard error. JSON lines all go to standard output.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use crate::args::Net;
 use crate::settings::with_options;
 
-/// How to tell.
+/// Where and how to print.
 pub struct Output {
     json: bool,
     quiet: bool,
     bar: Option<ProgressBar>,
-    /// Why standard output does not take everything.
+    /// The last error of writing to standard output.
     lost: Cell<Option<io::Error>>,
 }
 
 impl Output {
-    /// As the options say.
+    /// Takes the options of the command line.
     pub fn new(net: &Net) -> Output {
         Output {
             json: net.json,
@@ -33,7 +33,8 @@ impl Output {
         }
     }
 
-    /// The exit code of a transfer that ends with `code`: what could not be told is a failure too.
+    /// The exit code of a transfer that ends with `code`. A result that could not be written turns
+    /// success into failure.
     pub fn code(&mut self, code: u8) -> u8 {
         match self.lost.take() {
             Some(e) if code == exit::OK => self.error(&Error::io("writing to standard output", e)),
@@ -43,13 +44,13 @@ impl Output {
 
     fn written(&self, result: io::Result<()>) {
         match result {
-            // Whoever reads may have gone away; the transfer goes on.
+            // The reader may have gone away; the transfer goes on.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => self.lost.set(Some(e)),
             _ => {}
         }
     }
 
-    /// A JSON line, if those are wanted.
+    /// Prints an event as a JSON line, if `--json` is set.
     pub fn event(&self, event: &impl serde::Serialize) {
         if self.json
             && let Ok(line) = serde_json::to_string(event)
@@ -60,7 +61,7 @@ impl Output {
         }
     }
 
-    /// A result as a JSON line: an event of this name with the fields of `value`.
+    /// Prints a result as a JSON line: an event with the name `name` and the fields of `value`.
     pub fn result(&self, name: &str, value: &impl serde::Serialize) {
         if let Ok(Value::Object(mut fields)) = serde_json::to_value(value) {
             fields.insert("event".into(), json!(name));
@@ -68,7 +69,7 @@ impl Output {
         }
     }
 
-    /// A line for people, on the way.
+    /// Prints a line for people during a transfer, to standard error.
     pub fn say(&self, line: &str) {
         if self.quiet {
             return;
@@ -80,7 +81,7 @@ impl Output {
         }
     }
 
-    /// A result for people.
+    /// Prints a result for people, to standard output.
     pub fn print(&self, text: &str) {
         if !self.quiet {
             let mut out = std::io::stdout().lock();
@@ -88,7 +89,7 @@ impl Output {
         }
     }
 
-    /// Progress, on a terminal.
+    /// Shows progress, if standard error is a terminal.
     pub fn progress(&mut self, done: u64, len: u64, text: String) {
         if self.quiet || !std::io::stderr().is_terminal() {
             return;
@@ -98,14 +99,14 @@ impl Output {
         bar.set_message(text);
     }
 
-    /// No more progress.
+    /// Removes the progress bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    /// Says what went wrong; returns the exit code.
+    /// Prints an error. Returns its exit code.
     pub fn error(&mut self, error: &Error) -> u8 {
         self.finish();
         let (code, text) = (error.exit_code(), with_options(&error.to_string()));
@@ -117,13 +118,13 @@ impl Output {
     }
 }
 
-/// A JSON line in which escapes stand for what could do something to a terminal: it says the same.
+/// Escapes characters of a JSON line that could affect a terminal. The line means the same.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     for c in line.chars() {
         match harmless(c) {
             true => out.push(c),
-            // Beyond U+FFFF JSON has two escapes for a character.
+            // Above U+FFFF JSON needs two escapes for one character.
             false => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     out.push_str(&format!("\\u{unit:04x}"));
@@ -134,8 +135,8 @@ fn plain(line: &str) -> String {
     out
 }
 
-/// Whether somebody at a terminal can be asked: standard input is one, and is not another job's.
-/// The kernel stops a process that was started in the background (`&`) when it reads.
+/// Whether the user can be asked at a terminal: standard input is one, and belongs to this job. The
+/// kernel stops a process that was started in the background (`&`) when it reads.
 pub fn reads_terminal() -> bool {
     let stdin = std::io::stdin();
     let others = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|g| g != rustix::process::getpgrp());

@@ -18,7 +18,7 @@ use crate::output::{Output, reads_terminal};
 use crate::send::net_options;
 use crate::settings::with_options;
 
-/// Runs it; the exit code.
+/// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.net);
     if args.dest.as_os_str() == "-" {
@@ -70,7 +70,8 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
     }
 }
 
-/// Which announced sender may be taken: what the options say, or somebody at the terminal.
+/// Which announced sender the receiver may take: as the options tell, or as the user answers at the
+/// terminal.
 fn accept(args: &args::Recv) -> Result<Accept, Error> {
     let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let talks = !args.net.json && !args.net.quiet;
@@ -98,7 +99,8 @@ fn accept(args: &args::Recv) -> Result<Accept, Error> {
     }
 }
 
-/// Asks at the terminal. A thread of its own reads the answer, so that a signal can end the wait.
+/// Asks the user at the terminal. A thread of its own reads the answer, so that a signal can end
+/// the wait.
 fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
     let (tell, answer) = channel();
     let count = offers.len();
@@ -153,18 +155,18 @@ fn question(offers: &[Offer], to_directory: bool) -> String {
     )
 }
 
-/// What somebody answers to the question.
+/// The user's answer to the question.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Answer {
-    /// This offer.
+    /// Take the offer with this index.
     Take(usize),
-    /// None.
+    /// Take no offer.
     No,
-    /// Perhaps a slip.
+    /// Not understood, perhaps mistyped: ask once again.
     Unclear,
 }
 
-/// The line that is typed next.
+/// Reads the next line that the user types.
 fn typed(count: usize) -> Answer {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
@@ -173,7 +175,7 @@ fn typed(count: usize) -> Answer {
     }
 }
 
-/// Which of so many offers an answer means.
+/// The meaning of an answer when `count` offers were listed.
 fn chosen(line: &str, count: usize) -> Answer {
     let line = line.trim();
     let is = |words: &[&str]| words.iter().any(|word| line.eq_ignore_ascii_case(word));

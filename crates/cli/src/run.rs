@@ -1,7 +1,8 @@
-//! `fabricast run`: an MPI launcher's command, with the library that its ranks preload.
+//! `fabricast run`: starts an MPI launcher's command with variables that make its ranks preload the
+//! shim.
 //!
-//! Which MPI a launcher belongs to decides which library that is and how a variable gets to the
-//! ranks; what is put into the command says only that. Then this process becomes the launcher.
+//! The launcher's MPI decides which shim that is and how a variable reaches the ranks. Only these
+//! variables are added to the command. Then this process becomes the launcher.
 
 mod line;
 
@@ -17,7 +18,7 @@ use fabricast::error::exit;
 use self::line::{Export, Line, PRELOAD};
 use crate::args;
 
-/// The MPI libraries for which there is one to preload.
+/// The MPI libraries that have a shim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mpi {
     Open,
@@ -43,7 +44,8 @@ pub fn run(args: &args::Run) -> u8 {
     }
 }
 
-/// The launcher's command with all that the ranks need, or an exit code and why there is none.
+/// Builds the launcher's command with everything that the ranks need. Otherwise returns an exit
+/// code and the reason.
 fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     let launcher = &args.command[0];
     if launcher.as_encoded_bytes().starts_with(b"-") {
@@ -81,13 +83,13 @@ fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     Ok(line.with(&args.command, runs))
 }
 
-/// Whether this is the path of a program.
+/// Whether this is the path of an executable file.
 fn runs(path: &OsStr) -> bool {
     let metadata = Path::new(path).metadata();
     metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Where the shell would find it.
+/// Finds the launcher as the shell would, in `PATH`.
 fn find(launcher: &OsStr) -> Option<PathBuf> {
     let given = Path::new(launcher);
     if given.components().count() > 1 {
@@ -98,8 +100,8 @@ fn find(launcher: &OsStr) -> Option<PathBuf> {
     places.find(|place| place.is_file())
 }
 
-/// Which MPI the launcher belongs to: by `named` if somebody says so, by what the file is called
-/// that the name leads to, by what it says of itself.
+/// Finds the launcher's MPI: from `named` (FABRICAST_MPI) if set, else from the launcher's file
+/// name, before and after symbolic links, else from what its `--version` prints.
 fn identify(
     launcher: &Path,
     named: Option<&str>,
@@ -130,7 +132,7 @@ fn identify(
                     .into(),
             );
         }
-        // A program in the launcher's place would run if it were asked for its version.
+        // A program given by mistake would run if it were asked for its version.
         None if !any(&["mpirun", "mpiexec", "orterun", "prterun", "hydra"]) => {
             return Err(format!(
                 "{0} is no launcher that is known: put `mpirun -n RANKS` before a program; if it \
@@ -165,7 +167,7 @@ fn identify(
     Ok((mpi, export))
 }
 
-/// What the launcher says of itself.
+/// The output of the launcher's `--version`.
 fn version(launcher: &Path) -> String {
     let mut command = Command::new(launcher);
     command.arg("--version").stdin(Stdio::null());
@@ -175,7 +177,8 @@ fn version(launcher: &Path) -> String {
     })
 }
 
-/// The library for this MPI: beside this program, in `../lib`, or where FABRICAST_LIB says.
+/// Finds the shim for this MPI: in the directory FABRICAST_LIB, or beside this program or in
+/// `../lib`.
 fn library(mpi: Mpi) -> Result<PathBuf, String> {
     let (name, compiler) = match mpi {
         Mpi::Open => ("libfabricast-mpi-openmpi.so", "mpicc.openmpi"),
@@ -203,8 +206,8 @@ fn library(mpi: Mpi) -> Result<PathBuf, String> {
     })
 }
 
-/// What the ranks are told: all variables of this environment that are ours, and the options, which
-/// go before them.
+/// The variables for the ranks: those of this environment that begin with FABRICAST, and the
+/// options. An option overrides the variable.
 fn variables(
     args: &args::Run,
     environment: impl Iterator<Item = (OsString, OsString)>,

@@ -20,7 +20,7 @@ use crate::args;
 use crate::output::{Output, reads_terminal};
 use crate::settings::with_options;
 
-/// Runs it; the exit code.
+/// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.net);
     if args.source.as_os_str() == "-" {
@@ -76,7 +76,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     }
 }
 
-/// Tells what has become of each receiver.
+/// Prints the state of each receiver, and the summary.
 fn results(out: &mut Output, report: &mut SendReport, code: u8) {
     out.finish();
     for receiver in report.receivers.iter_mut().chain(&mut report.refused) {
@@ -130,7 +130,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             Some(args::Slow::Wait) => Slow::Wait,
             Some(args::Slow::Alive) => Slow::Alive,
             Some(args::Slow::Drop) => Slow::Drop,
-            // Somebody who watches can decide.
+            // A user at a terminal can watch and decide.
             None if std::io::stderr().is_terminal() && !args.net.quiet => Slow::Wait,
             None => Slow::Alive,
         },
@@ -144,7 +144,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
     }
 }
 
-/// Options of both sides.
+/// Converts the options that `send` and `recv` share.
 pub fn net_options(net: &args::Net) -> NetOptions {
     NetOptions {
         interface: net.interface.clone(),
@@ -157,11 +157,11 @@ pub fn net_options(net: &args::Net) -> NetOptions {
     }
 }
 
-/// Somebody at the terminal says when.
+/// Waits for the user to press Enter, on a thread of its own.
 fn await_enter(pressed: Arc<AtomicBool>) {
     thread::spawn(move || {
         let mut line = String::new();
-        // Also if it was pressed too early.
+        // Reads on, because Enter before the start may come too early.
         while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
             pressed.store(true, Ordering::Relaxed);
         }
@@ -242,8 +242,8 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
     }
 }
 
-/// Says what is offered, and how a receiver takes it: the sender's address, the file's name and
-/// length, and whether it is announced.
+/// Prints what is offered and how a receiver takes it. The tuple holds the sender's address, the
+/// file's name and length, and whether the sender announces it.
 fn say_offer(
     out: &mut Output,
     args: &args::Send,
@@ -255,7 +255,7 @@ fn say_offer(
         escaped(name),
         units::bytes(len)
     ));
-    // What a name like this one does in a directory, a receiver does not let it do.
+    // A receiver refuses an unsafe name in a directory (`safe_name`), so the user must choose one.
     let dest = match safe_name(name) {
         Some(_) => ".",
         None => "FILE",
@@ -279,7 +279,7 @@ fn say_offer(
     }
 }
 
-/// Shows how far the receivers are, in the line that is written over.
+/// Shows the receivers' progress in the progress bar.
 fn show_progress(out: &mut Output, event: &SendEvent) {
     let SendEvent::Progress {
         slowest,
@@ -311,7 +311,7 @@ fn show_progress(out: &mut Output, event: &SendEvent) {
     out.progress(*slowest, *len, text);
 }
 
-/// The option by which receivers find this sender.
+/// The `--from` option with which receivers reach this sender.
 fn from(address: SocketAddr, interface: &Interface) -> String {
     let mut ip = address.ip();
     if ip.is_unspecified() {
@@ -361,7 +361,7 @@ fn summary(report: &SendReport, code: u8) -> serde_json::Value {
 fn describe(report: &SendReport) -> String {
     let refused = report.refused.len() as u64 + report.refused_more;
     if report.receivers.is_empty() && refused == 0 {
-        return String::new(); // nobody came
+        return String::new(); // no receiver came
     }
     let rows: Vec<Vec<String>> = report
         .receivers

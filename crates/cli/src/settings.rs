@@ -1,8 +1,8 @@
-//! How the library's settings are called on the command line.
+//! Translates the library's names of settings into options of the command line.
 
 use fabricast::setting;
 
-/// The library's name of a setting, and the option that sets it.
+/// The library's name of each setting, and the option that sets it.
 const OPTIONS: [(&str, &str); 21] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
@@ -27,7 +27,7 @@ const OPTIONS: [(&str, &str); 21] = [
     (setting::START_TIMEOUT, "--start-timeout"),
 ];
 
-/// A message of the library, with options in place of its names of settings.
+/// Returns a message of the library with each name of a setting replaced by its option.
 pub fn with_options(message: &str) -> String {
     let mut message = message.to_string();
     for (name, option) in OPTIONS {

@@ -1,4 +1,4 @@
-//! A launcher's command line in, one with our variables out; nothing else in it changes.
+//! Adds variables to a launcher's command line and leaves the rest as it is.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// How a launcher hands a variable to all ranks.
+/// How a launcher passes a variable to all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Export {
-    /// `-x NAME=VALUE`: Open MPI's.
+    /// `-x NAME=VALUE`, of Open MPI.
     X,
-    /// `-genv NAME VALUE`: MPICH's.
+    /// `-genv NAME VALUE`, of MPICH.
     Genv,
-    /// `--export=ALL,NAME=VALUE,...`: Slurm's.
+    /// `--export=ALL,NAME=VALUE,...`, of Slurm.
     Slurm,
 }
 
-/// What is put into a command line.
+/// The additions to a command line.
 pub struct Line {
     pub export: Export,
     pub variables: Vec<(OsString, OsString)>,
-    /// The library that the ranks are to preload.
+    /// The shim that the ranks preload; `None` with `--off`.
     pub preload: Option<PathBuf>,
-    /// What would be preloaded without us.
+    /// The `LD_PRELOAD` of this environment.
     pub inherited: Option<OsString>,
 }
 
 impl Line {
-    /// `given` with our variables right behind the launcher, so that what it says itself comes
-    /// later and counts; and with our library behind whatever else it preloads. `runs` says whether
-    /// a path is that of a program.
+    /// Returns `given` with the variables right behind the launcher, so that flags of the command
+    /// line come later and override them. The shim goes behind other libraries that the command
+    /// line preloads. `runs` tells whether a path is that of an executable file.
     pub fn with(&self, given: &[OsString], runs: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
         let ours = self.ours();
         let mut command = vec![given[0].clone()];
@@ -38,12 +38,12 @@ impl Line {
             if i > 0 {
                 command.push(":".into());
             }
-            // Behind a colon another program has flags of its own, but for MPICH's global ones.
+            // The program behind a colon has flags of its own, but MPICH's -genv is global.
             if i == 0 || self.export != Export::Genv {
                 command.extend_from_slice(&ours);
             }
             let (flags, program) = match self.export {
-                // Programs have flags called `--export`, too.
+                // The program may have a flag `--export` itself.
                 Export::Slurm => part.split_at(flags(part, &runs)),
                 Export::X | Export::Genv => (part, &[][..]),
             };
@@ -53,7 +53,7 @@ impl Line {
         command
     }
 
-    /// Adds words to a command, with our library in what they preload.
+    /// Appends `words` to `command`, with the shim added to what they preload.
     fn change(&self, words: &[OsString], command: &mut Vec<OsString>) {
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -83,7 +83,7 @@ impl Line {
         }
     }
 
-    /// Variables and library.
+    /// The variables, and `LD_PRELOAD` with the shim.
     fn all(&self) -> Vec<(OsString, OsString)> {
         let mut all = self.variables.clone();
         if self.preload.is_some() {
@@ -92,7 +92,7 @@ impl Line {
         all
     }
 
-    /// The words that hand them on.
+    /// The flags that pass all variables to the ranks.
     fn ours(&self) -> Vec<OsString> {
         let all = self.all();
         match self.export {
@@ -113,7 +113,7 @@ impl Line {
         }
     }
 
-    /// As Slurm takes them.
+    /// All variables, as Slurm's `--export` lists them.
     fn list(&self) -> OsString {
         let all = self.all();
         let all: Vec<OsString> = all
@@ -123,14 +123,15 @@ impl Line {
         all.join(OsStr::new(","))
     }
 
-    /// Our library behind what else is preloaded.
+    /// Appends the shim to the value of an `LD_PRELOAD`.
     fn behind(&self, value: Option<&OsStr>) -> OsString {
         let library = self.preload.as_deref().map(Path::as_os_str);
         let both: Vec<&OsStr> = value.into_iter().chain(library).collect();
         both.join(OsStr::new(":"))
     }
 
-    /// The same in `NAME=VALUE`, or in a name alone, whose value is then what the environment has.
+    /// Appends the shim to `LD_PRELOAD=VALUE`, or to the name alone, which stands for the
+    /// environment's value.
     fn behind_assigned(&self, word: &OsStr) -> OsString {
         let value = word.as_bytes().strip_prefix(b"LD_PRELOAD=");
         match value.map(OsStr::from_bytes) {
@@ -144,8 +145,8 @@ impl Line {
     }
 }
 
-/// How many words are the launcher's flags and their values. A word right behind a flag is its
-/// value, unless that has one behind a `=`, or the word is the path of a program.
+/// The number of words that are the launcher's flags and their values. A word right behind a flag
+/// is its value, unless the flag contains `=`, or the word is the path of an executable file.
 fn flags(words: &[OsString], runs: impl Fn(&OsStr) -> bool) -> usize {
     let mut may_have_value = false;
     let program = words.iter().position(|word| {
@@ -157,7 +158,7 @@ fn flags(words: &[OsString], runs: impl Fn(&OsStr) -> bool) -> usize {
     program.unwrap_or(words.len())
 }
 
-/// Launchers take their flags with one dash or two.
+/// Whether a word is this flag. Launchers accept one dash or two.
 fn is(word: &OsStr, flag: &str) -> bool {
     word == flag || word.as_bytes().strip_prefix(b"-") == Some(flag.as_bytes())
 }
@@ -166,7 +167,7 @@ fn assigned(name: &OsStr, value: &OsStr) -> OsString {
     [name, value].join(OsStr::new("="))
 }
 
-/// Slurm's flag for what is exported already, with more.
+/// Slurm's `--export` flag for an exported list, with more variables.
 fn exported(list: &OsStr, more: &OsStr) -> OsString {
     let mut flag = OsString::from("--export=");
     if list != "NONE" && list != "NIL" {
@@ -177,7 +178,7 @@ fn exported(list: &OsStr, more: &OsStr) -> OsString {
     flag
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell, if needed.
 pub fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%^".contains(c);
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// One command line becomes the other.
+    /// Checks that one command line becomes the other.
     fn becomes(line: &Line, given: &str, expected: &str) {
         let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
         let runs = |path: &OsStr| path == "./a";
