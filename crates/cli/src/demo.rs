@@ -27,8 +27,8 @@ use crate::settings::with_options;
 /// Length of the file in bytes, if there is space. A copy takes about a second on the default link,
 /// as long as two cores can serve seven receivers at that rate.
 const SIZE: u64 = 64 << 20;
-/// Time limit of one round, beside four times the time that the link needs for a copy to each
-/// receiver.
+/// Time limit of one round, to which is added four times the time that the link needs for a copy
+/// to each receiver.
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
 /// Runs `fabricast demo`. Returns the exit code.
@@ -62,10 +62,9 @@ fn demo(args: &args::Demo, interrupt: &AtomicBool) -> Result<(), Error> {
     };
     let link = match args.link.0 {
         Some(rate) => format!(
-            "The sender's packets go by an emulated link of {}: a token bucket, because the \
-             loopback \
-             has no link.\nA multicast is charged to it once, since a switch would make the \
-             copies; unicast once for each receiver.",
+            "The sender's packets pass an emulated link of {}: a token bucket, because the \
+             loopback has no link.\nA multicast packet is charged to it once, since a switch \
+             would make the copies; by unicast each receiver's copy is charged.",
             units::bits(rate as f64)
         ),
         None => {
@@ -218,7 +217,7 @@ fn compare(dir: &Path, receivers: usize, hash: &blake3::Hash) -> Result<(), Erro
             };
         }
         if hasher.finalize() != *hash {
-            let text = format!("receiver {i} says that it has the file, and has another one");
+            let text = format!("receiver {i} reports success, but its file differs");
             return Err(Error::Integrity(text));
         }
         std::fs::remove_file(&path).map_err(reading)?;
@@ -354,7 +353,7 @@ impl<'a> Transfer<'a> {
                     return Err(Error::Timeout(text));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::PeerLost("the sender has ended early".into()));
+                    return Err(Error::PeerLost("the sender ended too early".into()));
                 }
             }
         }

@@ -86,14 +86,14 @@ fn accept(args: &args::Recv) -> Result<Accept, Error> {
         )))),
         None => {
             let why = match (terminal, talks) {
-                (false, _) => "on a terminal this would be a question",
+                (false, _) => "without a terminal nothing can be asked",
                 (true, false) => "with --quiet or --json nothing is asked",
                 (true, true) => "in the background nothing can be asked",
             };
             Err(Error::Usage(format!(
-                "from whom? Name the sender with --from HOST, or take a file by its name with \
-                 --name PATTERN, or whatever the only sender on this network offers with --any; \
-                 {why}"
+                "no sender is named, and {why}: name it with --from HOST, or take a file by its \
+                 name with --name PATTERN, or any file from the only sender on this network with \
+                 --any"
             )))
         }
     }
@@ -131,8 +131,8 @@ fn question(offers: &[Offer], to_directory: bool) -> String {
     for offer in offers {
         if to_directory && safe_name(&offer.name).is_none() {
             text += &format!(
-                "{} is no name that a file gets in a directory here: to receive it, let DEST \
-                 name a file.\n",
+                "{} is not used as a file name in a directory: to receive it, run this again \
+                 with a DEST that names a file.\n",
                 escaped(&offer.name)
             );
         }

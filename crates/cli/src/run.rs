@@ -50,15 +50,15 @@ fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
     let launcher = &args.command[0];
     if launcher.as_encoded_bytes().starts_with(b"-") {
         let why = format!(
-            "run has no option {}: see 'fabricast run --help'; after '--' comes the launcher's \
-             command",
+            "run has no option {}: 'fabricast run --help' lists the options; the launcher's \
+             command comes after '--'",
             launcher.display()
         );
         return Err((exit::USAGE, why));
     }
     let found = find(launcher).ok_or_else(|| {
         let here = match Path::new(launcher).is_file() {
-            true => format!("; the file of that name here is ./{}", launcher.display()),
+            true => format!("; to start the file here, write ./{}", launcher.display()),
             false => String::new(),
         };
         let why = format!("{}: there is no such command{here}", launcher.display());
@@ -123,11 +123,13 @@ fn identify(
         Some("openmpi") => Mpi::Open,
         Some("mpich") => Mpi::Mpich,
         Some(other) => {
-            return Err(format!("FABRICAST_MPI is openmpi or mpich, not '{other}'"));
+            return Err(format!(
+                "FABRICAST_MPI must be openmpi or mpich, not '{other}'"
+            ));
         }
         None if slurm => {
             return Err(
-                "srun starts programs of any MPI: say which by FABRICAST_MPI=openmpi or \
+                "srun starts programs of any MPI: to tell which, set FABRICAST_MPI=openmpi or \
                  FABRICAST_MPI=mpich"
                     .into(),
             );
@@ -135,9 +137,8 @@ fn identify(
         // A program given by mistake would run if it were asked for its version.
         None if !any(&["mpirun", "mpiexec", "orterun", "prterun", "hydra"]) => {
             return Err(format!(
-                "{0} is no launcher that is known: put `mpirun -n RANKS` before a program; if it \
-                 starts \
-                 programs by itself, say whose by FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
+                "{0} is not a known launcher: put `mpirun -n RANKS` before a program; if it is a \
+                 launcher, set FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich to tell whose",
                 launcher.display()
             ));
         }
@@ -150,9 +151,8 @@ fn identify(
                 () if said.contains("HYDRA") || said.contains("MPICH") => Mpi::Mpich,
                 () => {
                     return Err(format!(
-                        "{} is neither Open MPI's launcher nor MPICH's, as far as can be seen; if \
-                         it \
-                         is, say so by FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
+                        "`{} --version` names neither Open MPI nor MPICH: to tell whose launcher \
+                         it is, set FABRICAST_MPI=openmpi or FABRICAST_MPI=mpich",
                         launcher.display()
                     ));
                 }
@@ -198,9 +198,8 @@ fn library(mpi: Mpi) -> Result<PathBuf, String> {
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
         format!(
-            "{name} is not in {}. Build it with `mpi/build` (needs {compiler}), or say where it \
-             is by \
-             FABRICAST_LIB=DIRECTORY",
+            "{name} is not in {}: build it with `mpi/build` (needs {compiler}), or set \
+             FABRICAST_LIB to its directory",
             places.join(" or ")
         )
     })

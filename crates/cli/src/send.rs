@@ -52,7 +52,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
                 code => {
                     if let Some(how) = &report.changed {
                         eprintln!(
-                            "fabricast: {how}; {} of {} receivers have it as it was before that",
+                            "fabricast: {how}; {} of {} receivers have the file as it was before",
                             report.verified(),
                             report.receivers.len()
                         );
@@ -212,14 +212,14 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
         } => {
             let group = group.map_or("unicast".into(), |g| g.to_string());
             out.say(&format!(
-                "Starting with {receivers} by {group} on {interface}, {payload_size} bytes a packet"
+                "Starting: {receivers} connected, {group} on {interface}, {payload_size} B a packet"
             ));
         }
         SendEvent::Path { receiver, reach } if *reach == "unicast" => {
             if !matches!(args.reach, args::Reach::Unicast) {
                 out.say(&format!(
-                    "! multicast does not reach {receiver}: it is served by unicast (a firewall, \
-                     or a switch without an IGMP querier?)"
+                    "! multicast does not reach {receiver}: it is served by unicast (is there a \
+                     firewall, or a switch without an IGMP querier?)"
                 ));
             }
         }
@@ -228,9 +228,9 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
         SendEvent::Progress { .. } => show_progress(out, event),
         SendEvent::Slow { receiver } => {
             let what = match options.slow {
-                Slow::Wait => "--slow drop would go on without it",
-                Slow::Alive => "it is left behind if this goes on; --slow wait would wait",
-                Slow::Drop => "it is left behind",
+                Slow::Wait => "with --slow drop the transfer would go on without it",
+                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
+                Slow::Drop => "it is dropped",
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));
         }
@@ -272,7 +272,7 @@ fn say_offer(
     }
     out.say(match dest {
         "." => "'.' is the destination: a directory or a file.",
-        _ => "Replace FILE by a file name: a name like this one has no place in a directory.",
+        _ => "Replace FILE by a file name: receivers do not use this file's own name.",
     });
     if by_hand {
         out.say("Press Enter to start when all are connected.");

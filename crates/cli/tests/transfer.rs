@@ -490,7 +490,7 @@ fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
     let (_send, _) = sender(&source, &[]);
     let mut recv = Terminal::start(asks(&dir, &[]));
     let said = recv.until("rtl\\u{202e}gpj.exe (1 B)");
-    let warned = said.contains("rtl\\u{202e}gpj.exe is no name that a file gets in a directory");
+    let warned = said.contains("rtl\\u{202e}gpj.exe is not used as a file name in a directory");
     assert!(warned && !said.contains('\u{202e}'), "{said}");
     recv.input("maybe\n");
     recv.until("Please answer");
