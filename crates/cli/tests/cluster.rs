@@ -1,5 +1,5 @@
-//! The command on a small cluster of network namespaces: real links, real losses, real cuts.
-//! Needs root; times are not judged, beyond that everything ends.
+//! The command on a small cluster of network namespaces: real links, real losses, real cuts. Needs
+//! root. The tests do not judge times, except that everything ends.
 
 mod common;
 mod net;
@@ -16,7 +16,8 @@ use socket2::SockRef;
 
 const MB: usize = 1_000_000;
 const SLOW: [&str; 2] = ["--rate", "200mbit"];
-/// What shows by a closed connection shows at once, on a machine that may be busy.
+/// Time limit for what a process notices by a closed connection: at once, but the machine may be
+/// busy.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 macro_rules! cluster {
@@ -28,8 +29,9 @@ macro_rules! cluster {
     };
 }
 
-/// One of three transfers sends no more than so many times the file, and none much more: on a
-/// machine with too much to do a receiver can be silent for so long that it is sent things twice.
+/// Repeats a transfer until it sends at most `multiple` times the file's bytes, up to three times;
+/// none may send 1.3 times them. On a busy machine a receiver can be silent for so long that the
+/// sender sends things twice.
 fn frugal(multiple: f64, transfer: impl Fn() -> Done) -> Done {
     let mut tries = 0;
     loop {
@@ -56,11 +58,11 @@ fn eight_receivers_that_lose_five_percent() {
     let done = Transfer::start(&cluster, 8, 30 * MB, &[]).end(&[]);
     assert_eq!(done.reached_by("multicast").len(), 8);
     assert!(done.multiple <= 1.6, "{}", done.describe());
-    // Otherwise nothing was lost.
+    // With less, no packet would have been lost.
     assert!(done.multiple > 1.1, "{}", done.describe());
 }
 
-/// Every scheme of the papers, and combinations: a file with losses reaches everybody.
+/// Every scheme of the papers, and combinations: all receivers get a file despite losses.
 #[test]
 fn every_scheme_brings_the_file() {
     let cluster = cluster!(5, &SLOW);
@@ -85,7 +87,7 @@ fn every_scheme_brings_the_file() {
     }
 }
 
-/// Where receivers repair and answer for others, one that is killed takes nobody with it.
+/// Receivers repair and answer for others. If one of them is killed, the others still finish.
 #[test]
 fn a_collector_that_is_killed_is_replaced() {
     let cluster = cluster!(5, &SLOW);
@@ -93,7 +95,7 @@ fn a_collector_that_is_killed_is_replaced() {
     for (scheme, host) in [("coroot(2)", "h4"), ("coroot(2)", "h6"), ("tree(2)", "h2")] {
         let options = ["--scheme", scheme];
         let mut transfer = Transfer::start(&cluster, 5, 20 * MB, &options);
-        // By its own account, for the sender does not hear of all of them.
+        // The receiver's own events, because not all receivers report to the sender.
         transfer.receiver(host).until_share(20);
         transfer.receiver(host).signal(Signal::KILL);
         transfer.end(&[host]);
@@ -103,7 +105,7 @@ fn a_collector_that_is_killed_is_replaced() {
 #[test]
 fn over_ipv6() {
     let cluster = cluster!(3, &SLOW);
-    // By the interface's name, and the receivers name its IPv6 address.
+    // The sender gets the interface's name, and the receivers its IPv6 address.
     let done = frugal(1.1, || {
         Transfer::over(6, &cluster, 3, 20 * MB, &[]).end(&[])
     });
@@ -153,7 +155,8 @@ fn multicast_blocked_in_the_middle_for_all() {
     assert_eq!(done.reached_by("unicast"), ["h2", "h3", "h4"]);
 }
 
-/// It falls back to unicast, and returns to the others when multicast does.
+/// A receiver falls back to unicast while multicast is blocked, and returns to multicast
+/// afterwards.
 #[test]
 fn multicast_blocked_for_a_while() {
     let cluster = cluster!(3, &SLOW);
@@ -189,7 +192,7 @@ fn a_receiver_whose_cable_is_pulled_is_given_up() {
     cluster.run(&["link", "h3", "down"]);
     let mut done = transfer.end(&["h3"]);
     assert_eq!(done.sent.result("h3")["state"], "lost");
-    // It notices for itself, too, and leaves nothing.
+    // The receiver notices too, and leaves no file.
     done.others.remove(0).end_within(AT_ONCE).expect(8);
     assert_eq!(done.dir.names(), ["h2", "h4", "source"]);
 }
@@ -226,15 +229,15 @@ fn the_pace_follows_a_link_that_becomes_slow() {
     let cluster = cluster!(3, &["--mtu", "9000", "--rate", "1gbit"]);
     let mut transfer = Transfer::start(&cluster, 3, 120 * MB, &[]);
     transfer.send.until_share(25);
-    // Only this one: of its own link's queue a sender could learn from its socket.
+    // Another host's link: the sender could learn of a queue on its own link from its socket.
     cluster.run(&["rate", "200mbit", "--host", "h3"]);
-    // Of a pace that stays what it was, more than half would be dropped for as long as it lasts.
+    // If the pace did not change, more than half of all packets would be dropped from now on.
     transfer.settle();
     let done = transfer.end(&[]);
     assert!(done.dropped < 0.05, "{}", done.describe());
 }
 
-/// In one group and at one port, on purpose: only the sessions differ.
+/// Both transfers use one group and one port on purpose: only their sessions differ.
 #[test]
 fn two_transfers_at_once() {
     let cluster = cluster!(3, &SLOW);
@@ -243,7 +246,7 @@ fn two_transfers_at_once() {
     let sources = [dir.file("a", 15 * MB), dir.file("b", 16 * MB)];
     let mut runs: Vec<(Run, Vec<Run>)> = Vec::new();
     for (i, source) in sources.iter().enumerate() {
-        // The second sender is on a host that receives from the first.
+        // The second sender runs on a host that receives from the first.
         let host = ["h1", "h2"][i];
         let source = source.to_str().unwrap();
         let group = ["--group", "239.255.1.1:7641", "--min-receivers", "3"];
@@ -274,7 +277,7 @@ fn the_sender_is_found_by_its_announcement() {
     assert_eq!(done.reached_by("multicast").len(), 2);
 }
 
-/// Findings 4 and 12: who announces something on the link may be anybody.
+/// Findings 4 and 12: any host on the link can announce a file.
 #[test]
 fn what_is_announced_is_taken_with_consent_alone() {
     let cluster = cluster!(2, &SLOW);
@@ -288,11 +291,11 @@ fn what_is_announced_is_taken_with_consent_alone() {
         send
     };
 
-    // What was the audit's attack: nobody has agreed to anything.
+    // The audit's attack: the user has agreed to nothing.
     let hidden = offer(&dir.file(".bash_profile", 17));
     let end = cluster.start("h2", &["recv", to]).end().expect(2);
     assert!(end.stderr.contains("--any"), "{}", end.stderr);
-    // A receiver started with --any takes no name that does something by itself.
+    // A receiver with --any refuses a name that does something by itself.
     let any = ["recv", to, "--any", "--start-timeout", "500ms"];
     let end = cluster.start("h2", &any).end().expect(5);
     assert!(end.stderr.contains(".bash_profile"), "{}", end.stderr);
@@ -301,7 +304,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
 
     let source = dir.file("plain", 5000);
     let send = offer(&source);
-    // On a terminal it is a question.
+    // On a terminal the receiver asks.
     let ask = || {
         let mut terminal = Terminal::start(cluster.command("h2", &["recv", to]));
         let said = terminal.until("[y/N] ");
@@ -314,7 +317,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
     let mut no = ask();
     no.input("n\n");
     assert_eq!(no.end(), Some(9));
-    // The exit code tells the user at once that the file which he chose has no place here.
+    // The exit code tells the user at once that the chosen file has no place here.
     std::fs::write(home.join("plain"), "mine").unwrap();
     let mut exists = ask();
     exists.input("y\n");
@@ -325,7 +328,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
     interrupted.signal(Signal::INT);
     assert_eq!(interrupted.end(), Some(130));
     assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
-    // A second sender, and the question is which; with --any none of them, until one remains.
+    // With a second sender the receiver asks which. With --any it takes neither until one remains.
     let second = cluster.start("h3", &["send", source.to_str().unwrap(), "--json"]);
     let mut any = cluster.start("h3", &["recv", to, "--any", "--json"]);
     let trying = any.until("trying", |_| true);
@@ -347,7 +350,7 @@ fn what_is_announced_is_taken_with_consent_alone() {
     second.end().expect(130);
 }
 
-/// What a host of the link can have receivers do that listen for announcements.
+/// Announcements by another host: what they can make a listening receiver do.
 #[test]
 fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
     let cluster = cluster!(2, &SLOW);
@@ -370,8 +373,8 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
             .parse()
             .unwrap()
     };
-    // Announcements every 10 ms name a port where nobody listens: a connection is tried once, and
-    // seldom after that.
+    // Announcements every 10 ms name a port where nobody listens. The receiver tries a connection
+    // once, and seldom after that.
     let mut recv = cluster.start("h2", &any);
     let before = opened();
     let announcing = announce(own.into(), 2500);
@@ -387,7 +390,8 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
     assert!((1..4).contains(&(opened() - before)));
     drop((announcing, recv));
 
-    // A port of a service, and a host that is reached by a router alone, which h3 is.
+    // Announced addresses that are refused: a service's port, and a host reached only through a
+    // router (h3).
     let far = "198.51.100.7";
     let add = format!("{far}/32");
     cluster.program("h3", &["ip", "addr", "add", &add, "dev", "eth0"]);
@@ -408,7 +412,7 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
         drop(announcing);
     }
 
-    // Somebody announces in the sender's name: the question is asked again, about the truth.
+    // Another host announces in the sender's name. The receiver asks again, with the true offer.
     let source = dir.file("true", 5000);
     let mut send = cluster.send(&source, &["--no-announce"]);
     let listening = send.until("listening", |_| true);
@@ -427,7 +431,7 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
     same(&source, &dest);
     std::fs::remove_file(&dest).unwrap();
 
-    // Who keeps the port of announcements for himself silences nobody, at either end.
+    // A process that keeps the port of announcements to itself silences no other, on either side.
     for host in ["h1", "h2"] {
         let keeper = cluster.on(host, || UdpSocket::bind("0.0.0.0:7642").unwrap());
         let mut send = cluster.send(&source, &[]);
@@ -444,7 +448,7 @@ fn receivers_connect_where_a_sender_may_be_and_ask_about_what_it_offers() {
     }
 }
 
-/// What a sender answers to those who ask for it, and what a receiver hears.
+/// Which queries a sender answers, and which announcements a receiver hears.
 #[test]
 fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     let cluster = cluster!(1, &SLOW);
@@ -452,7 +456,7 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     let source = dir.file("source", 5000);
     let mut send = cluster.send(&source, &["--min-receivers", "2"]);
     send.until("listening", |_| true);
-    // h2 has another address that h1 reaches by a router alone, which h2 is.
+    // h2 gets another address, which h1 reaches only through a router, h2.
     let (near, far) = (cluster.address("h2", 4), "198.51.100.7");
     let add = format!("{far}/32");
     cluster.program("h2", &["ip", "addr", "add", &add, "dev", "eth0"]);
@@ -481,12 +485,12 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     };
     assert_eq!(answers(&near, 60), 0);
     assert_eq!(answers(far, 1024), 0);
-    // The queries from afar have used up nothing of what may be answered at once, and what is
-    // earned meanwhile is little.
+    // The queries from the far address have not used up the answers that are allowed at once, and
+    // few more become allowed meanwhile.
     let few = answers(&near, 1024);
     assert!((128..300).contains(&few), "{few}");
 
-    // One that announces on another interface is not heard, though a process listens there.
+    // A receiver does not hear a sender that announces on another interface of its host.
     let mut inside = cluster.start(
         "h2",
         &[
@@ -522,7 +526,7 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
     drop(other);
 }
 
-/// A host of the network that uses the sender's address can neither end a transfer nor stop it.
+/// A host that forges the sender's address can neither end nor stop a transfer.
 #[test]
 fn forged_datagrams_stop_nobody() {
     let cluster = cluster!(4, &SLOW);
@@ -539,8 +543,8 @@ fn forged_datagrams_stop_nobody() {
     }
 }
 
-/// Packets of bursts that never were say nothing of the path, and so do not keep the pace where it
-/// began.
+/// Packets of bursts that never were say nothing about the path, so they do not keep the rate at
+/// its start value.
 #[test]
 fn forged_bursts_do_not_stop_the_pacer() {
     let cluster = cluster!(3, &["--mtu", "9000", "--rate", "1gbit"]);

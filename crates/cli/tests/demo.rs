@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{Scratch, Terminal};
 use rustix::process::Signal;
 
-/// The loopback has no link; without the emulated one multicast would be the slower way.
+/// The loopback has no link. Without the emulated link multicast would be slower than unicast.
 #[test]
 fn the_demo_charges_each_copy_to_its_link() {
     let args = ["demo", "--size", "2M", "--receivers", "3"];
@@ -27,11 +27,11 @@ fn the_demo_charges_each_copy_to_its_link() {
     let (_, once): (_, f64) = row("multicast");
     let (seconds, each): (_, f64) = row("unicast");
     assert!(once < 1.5 && each > 2.9, "{text}");
-    // No faster than the link: three copies of 2 MiB at 50 Mbit/s.
+    // The link's limit: three copies of 2 MiB at 50 Mbit/s.
     assert!(seconds > 0.95, "{text}");
 }
 
-/// Ctrl-C is told once, and a reader that has gone away is no panic.
+/// Ctrl-C is reported once, and a closed standard output causes no panic.
 #[test]
 fn the_demo_ends_quietly() {
     let fabricast = env!("CARGO_BIN_EXE_fabricast");
@@ -40,7 +40,8 @@ fn the_demo_ends_quietly() {
     ))
     .end();
     assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""));
-    // A group of its own, as a terminal would make for it; the last word is the whole group's.
+    // A process group of its own, as a terminal creates one; the last signal goes to the whole
+    // group.
     let dir = Scratch::new();
     let mut command = Command::new(fabricast);
     command.args(["demo", "--link", "1Mbit", "--size", "8M", "--dir"]);

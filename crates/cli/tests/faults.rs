@@ -1,4 +1,4 @@
-//! What goes wrong: each case is an error that says so, in time, with no half file anywhere.
+//! Failures: each case ends in time, with an error that names it, and leaves no incomplete file.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn a_killed_receiver_does_not_stop_the_others() {
     assert_eq!(b.end().code, None);
     same(&source, &dir.path("copy-0"));
     same(&source, &dir.path("copy-2"));
-    // Killed outright it cannot clean up, and need not: the file had no name.
+    // A killed process cannot clean up, and need not: the file had no name.
     let mut nameless = std::fs::File::options();
     nameless
         .write(true)
@@ -126,7 +126,7 @@ fn no_space_is_said_before_anything_is_sent() {
     let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
     let good = receiver(&address, "r0", &dir.path("copy-0"), &[]);
     send.until("connected", |_| true);
-    // This one meets a limit when it asks for the space.
+    // r1 exceeds a limit when it allocates the space.
     let shell = format!(
         "ulimit -f 100; exec {} recv {} --json --from {address} --as r1",
         env!("CARGO_BIN_EXE_fabricast"),
@@ -134,7 +134,7 @@ fn no_space_is_said_before_anything_is_sent() {
     );
     let poor = common::shell(&shell).end().expect(7);
     assert!(poor.stderr.contains("too long"), "{}", poor.stderr);
-    // It never counted: the sender still waits for a second one.
+    // r1 never counted: the sender still waits for a second receiver.
     let other = receiver(&address, "r2", &dir.path("copy-2"), &[]);
     send.end().expect(0);
     good.end().expect(0);
@@ -149,7 +149,7 @@ fn a_disk_that_fills_up_fails_that_receiver_alone() {
     let (mut send, address) = sender(&source, &steady("2"));
     let good = receiver(&address, "r0", &dir.path("copy-0"), &[]);
     let mut full = receiver(&address, "r1", &dir.path("copy-1"), &[]);
-    full.until("connected", |_| true); // it has its space, and loses it now
+    full.until("connected", |_| true); // r1 has its space, and loses it now
     limit_file_size(&full, SIZE as u64 / 2);
     let end = full.end().expect(7);
     assert!(end.stderr.contains("too long"), "{}", end.stderr);
@@ -193,7 +193,7 @@ fn foreign_traffic_on_every_port_does_no_harm() {
     let group: SocketAddr = starting["group"].as_str().unwrap().parse().unwrap();
     let root: SocketAddr = starting["root"].as_str().unwrap().parse().unwrap();
 
-    // While it flows: noise, and well-formed packets of other sessions, groups and members.
+    // During the transfer: noise, and well-formed packets of other sessions, groups and members.
     send.until_share(5);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&socket)
@@ -280,7 +280,7 @@ fn an_interrupted_receiver_cleans_up() {
 fn a_stopped_receiver_is_dropped_if_that_is_the_rule() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
-    // Stopped before the start, and in the middle.
+    // Stopped before the start, and during the transfer.
     for early in [true, false] {
         let mut args = steady("2");
         args.extend(["--slow", "drop", "--patience", "1s"]);

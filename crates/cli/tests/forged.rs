@@ -1,4 +1,4 @@
-//! Control connections that no receiver of ours would make.
+//! Control connections that no real receiver or sender makes.
 
 mod common;
 
@@ -12,9 +12,9 @@ use common::{ANNOUNCED, Announcing, BOUND, Flush, Run, Scratch, receiver, same, 
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-/// A key that chooses what a receiver proves its file by.
+/// The key that selects the pieces by which a receiver proves its file.
 const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// BLAKE3 of no bytes: proves a file without bytes.
+/// BLAKE3 of no bytes, which proves a file without bytes.
 const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
 #[test]
@@ -22,20 +22,20 @@ fn what_cannot_be_true_is_refused() {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
     let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
-    // Somebody else's address.
+    // An address other than the connection's.
     let elsewhere = json!({"udp_address": "127.0.0.9"});
     Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
     Peer::hello(&address, "x", json!({"udp_port": 0})).refused("below 1024");
     Peer::hello(&address, "x", json!({"udp_port": 53})).refused("below 1024");
-    // What would make the packets, or the window, of all others small.
+    // Values that would make all receivers' packets, or the window, small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");
-    // Its own address, said in so many words, is fine; a second time it is another's.
+    // Naming its own address is fine. A second receiver with the same address and port is refused.
     let itself = json!({"udp_address": "127.0.0.1"});
     let mut first = Peer::hello(&address, "first", itself);
     assert_eq!(first.hear()["say"], "welcome");
     Peer::hello(&address, "second", json!({})).refused("another receiver");
-    // Out of turn.
+    // Messages out of turn.
     for word in ["ready", "working", "need"] {
         let mut peer = Peer::hello(&address, "x", json!({"udp_port": 4001}));
         assert_eq!(peer.hear()["say"], "welcome");
@@ -106,7 +106,8 @@ fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
     let copy = dir.path("copy");
     let recv = receiver(&address, "r0", &copy, &["--receive-timeout", "1s"]);
     let mut peer = Peer::accept(&listener);
-    // A file without bytes: only its list can be wrong, and it is asked for again.
+    // A file without bytes: only its list of hashes can be wrong, and the receiver requests that
+    // again.
     peer.offer();
     peer.start("127.0.0.1:9");
     peer.until("ready");
@@ -170,7 +171,7 @@ fn what_a_sender_says_does_nothing_to_the_terminal() {
     assert!(!end.stderr.contains(control), "{:?}", end.stderr);
 }
 
-/// Finding 11: a false offer filled the disks of all who listened.
+/// Finding 11: a false offer filled the disks of all receivers that listened.
 #[test]
 fn an_offer_takes_no_disk_space() {
     attacks::files::offered_space(&Loopback);
@@ -208,8 +209,8 @@ fn what_is_too_long_is_refused_with_the_figures() {
     }
 }
 
-/// Some file systems say that they have no blocks (FUSE does where its server does not know; ramfs
-/// always). What is as long as 64 bits can say ended the process on them.
+/// Some file systems report that they have no blocks (FUSE if its server does not know, ramfs
+/// always). There an offer of nearly 2^64 bytes crashed the process.
 #[test]
 fn a_file_system_that_knows_no_space_is_no_way_to_end_the_process() {
     let dir = Scratch::new();
@@ -272,7 +273,7 @@ fn a_name_that_is_no_plain_one_needs_a_destination_that_the_user_names() {
         );
         let shown = |c| end.stderr.contains(c);
         assert!(!shown('\u{202e}') && !shown('\u{200b}'), "{}", end.stderr);
-        // With one it is received.
+        // With a destination that names the file, the receiver accepts the offer.
         let mut recv = receiver(&address, "r0", &to.join("named"), &[]);
         let mut peer = Peer::accept(&listener);
         peer.welcome(name, 0);
@@ -298,7 +299,7 @@ fn a_name_is_given_once_and_an_address_has_few_seats() {
     attacks::seats::few_seats(&Loopback);
 }
 
-/// The first to come chose the family for all: one client by IPv6 kept everybody out.
+/// The first receiver chose the family for all: one IPv6 client kept all others out.
 #[test]
 fn one_client_does_not_choose_the_family() {
     let dir = Scratch::new();
@@ -372,7 +373,7 @@ fn no_file_name_does_anything_to_a_terminal() {
     let words = missing.end().expect(1).stderr;
     assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
 
-    // To programs JSON lines say the same.
+    // JSON lines carry the same name, escaped.
     let mut offer_json = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     let output = offer_json.args(&offer).arg("--json").output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
@@ -388,7 +389,8 @@ fn no_file_name_does_anything_to_a_terminal() {
     send.end().expect(0);
 }
 
-/// A host that lets no datagram in holds up all, and is named long before patience ends.
+/// A host whose firewall drops all datagrams holds up all receivers. The sender names it long
+/// before patience ends.
 #[test]
 fn who_answers_no_datagram_is_named_while_all_wait() {
     let dir = Scratch::new();
@@ -413,7 +415,7 @@ fn who_answers_no_datagram_is_named_while_all_wait() {
     assert_eq!(sent.result("mute")["state"], "dropped");
 }
 
-/// A receiver on the loopback that takes a file of this name from whoever announces one.
+/// A receiver on the loopback that takes a file with this name from any sender.
 fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
     let dest = dest.to_str().unwrap();
     let fixed = [
@@ -428,7 +430,7 @@ fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
     Run::start(fixed.iter().chain(args))
 }
 
-/// A sender by hand: its address, what listens there, and what announces it.
+/// A hand-made sender: its address, its listening socket, and its announcements.
 fn false_sender(name: &str) -> (String, TcpListener, Announcing) {
     let listener = TcpListener::bind("127.0.0.77:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -437,7 +439,7 @@ fn false_sender(name: &str) -> (String, TcpListener, Announcing) {
     (address.to_string(), listener, announcing)
 }
 
-/// One announcement, by a host that then says no, ended every receiver without --from.
+/// One announcement, by a host that then refuses, ended every receiver without --from.
 #[test]
 fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
     let dir = Scratch::new();
@@ -468,7 +470,7 @@ fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
     ];
     for (act, why) in cases {
         let (address, listener, announcing) = false_sender(&name);
-        // To the first one both come.
+        // Both receivers come to the first false sender.
         for _ in 0..1 + late.iter().count() {
             let mut peer = Peer::accept(&listener);
             let hello = peer.until("hello");
@@ -498,7 +500,7 @@ fn what_a_found_sender_does_before_the_start_ends_no_receiver() {
     same(&source, &to.join(name));
 }
 
-/// One announcement of another length in the sender's name, and the receiver refused the sender.
+/// One announcement of another length in the sender's name made the receiver refuse the sender.
 #[test]
 fn who_announces_in_a_senders_name_does_not_keep_receivers_from_it() {
     let dir = Scratch::new();
@@ -515,7 +517,7 @@ fn who_announces_in_a_senders_name_does_not_keep_receivers_from_it() {
     same(&source, &dir.path("copy"));
 }
 
-/// It took the sender's place, and nobody said that there were two.
+/// A second host with the sender's session took its place, and nobody noticed that there were two.
 #[test]
 fn who_repeats_a_senders_session_is_a_second_sender() {
     let dir = Scratch::new();
@@ -541,7 +543,7 @@ fn who_repeats_a_senders_session_is_a_second_sender() {
     socket2::SockRef::from(&liar)
         .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)
         .unwrap();
-    // Both are heard as often, however busy the machine is.
+    // The receiver hears both equally often, however busy the machine is.
     let honest = UdpSocket::bind("127.0.0.1:0").unwrap();
     let by = socket2::SockRef::from(&honest).set_multicast_if_v4(&Ipv4Addr::LOCALHOST);
     by.unwrap();

@@ -1,4 +1,4 @@
-//! Admitted receivers that lie in their feedback: they keep nobody else from the file.
+//! Admitted receivers that lie in their feedback: the others still get the file.
 
 mod common;
 

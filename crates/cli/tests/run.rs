@@ -1,4 +1,4 @@
-//! `fabricast run` with a launcher that says what it was given.
+//! `fabricast run` with a launcher that prints its arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ mod common;
 
 use common::Scratch;
 
-/// A script that prints its arguments and what it was to be preloaded with, and ends with 7.
+/// A script that prints its process ID and arguments, and exits with 7.
 fn launcher(dir: &Scratch, name: &str) -> PathBuf {
     let script = "#!/bin/sh\n\
                   [ \"$1\" = --version ] && { echo 'mpirun (Open MPI) 4.1.4'; exit 0; }\n\
@@ -76,7 +76,7 @@ fn it_becomes_the_launcher() {
             library.display()
         )
     );
-    // The same, told and not done.
+    // --dry-run prints the same command and does not start it.
     let mut dry = vec!["--dry-run"];
     dry.extend(words);
     let output = fabricast(lib, &dry).output().unwrap();
@@ -118,7 +118,7 @@ fn without_a_library_it_says_how_to_build_one() {
         why.contains("mpi/build") && why.contains("nowhere"),
         "{why}"
     );
-    // Turned off, it needs none.
+    // With --off it needs no library.
     let output = fabricast(&nowhere, &["--off", "--", mpirun, "./program"])
         .output()
         .unwrap();

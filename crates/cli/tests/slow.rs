@@ -1,5 +1,5 @@
-//! Receivers that say nothing any more in the phases in which only control messages are awaited.
-//! A receiver in this process stops where its callback does, which no signal could hit so exactly.
+//! Receivers that fall silent in phases in which only control messages are awaited. A receiver in
+//! this process stops in its callback, at a point that no signal could hit so exactly.
 
 mod common;
 
@@ -12,7 +12,7 @@ use fabricast::config::RecvOptions;
 use fabricast::error::Error;
 use fabricast::transfer::{self, RecvEvent, RecvReport};
 
-/// A receiver that stops when it has everything and has not said so yet.
+/// A receiver that stops when it has everything, before it reports that.
 struct Stopped {
     go_on: Sender<()>,
     end: JoinHandle<Result<RecvReport, Error>>,
@@ -28,7 +28,7 @@ fn stops_when_complete(from: &str, dest: PathBuf) -> Stopped {
     let end = thread::spawn(move || {
         transfer::recv(&options, &mut |event| {
             if event == RecvEvent::Storing {
-                let _ = told.recv(); // also when the test has failed
+                let _ = told.recv(); // returns also when the test has failed
             }
         })
     });
@@ -50,7 +50,7 @@ fn one_that_stops_when_it_has_all_is_dropped_if_that_is_the_rule() {
         assert_eq!(sent.result("stopped")["state"], "dropped", "{len}");
         assert_eq!(sent.result("good")["state"], "verified");
         stopped.go_on.send(()).unwrap();
-        // What it has proven without the sender it keeps.
+        // The receiver keeps a file that it has proven without the sender.
         stopped.end.join().unwrap().unwrap();
         same(&source, &dir.path("copy-0"));
     }
@@ -92,7 +92,7 @@ fn a_source_that_all_have_is_let_go() {
     );
     let stopped = stops_when_complete(&address, dir.path("copy"));
     send.until("streaming", |_| true);
-    // It has everything by then, and says nothing.
+    // By then the receiver has everything, and is silent.
     send.until("slow", |_| true);
     let left = threads(&send);
     assert!(

@@ -82,7 +82,7 @@ fn who_comes_late_is_told() {
     recv.end().expect(0);
 }
 
-/// A receiver that came and cannot take part is in the table, also if nobody else came.
+/// A receiver that comes and cannot take part is in the table, also if no other comes.
 #[test]
 fn refused_receivers_are_told_of_when_none_is_left() {
     let dir = Scratch::new();
@@ -143,7 +143,7 @@ fn an_interrupted_receiver_was_not_refused_and_an_interrupted_sender_tells_who_h
     assert_eq!(end.result("stays")["state"], "failed");
 }
 
-/// Who was refused does not count in the exit code, and is in the last line.
+/// A refused receiver does not count in the exit code; the last line counts it.
 #[test]
 fn the_last_line_counts_who_was_refused() {
     let dir = Scratch::new();

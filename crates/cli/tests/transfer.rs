@@ -1,4 +1,4 @@
-//! Transfers that go well, between real processes on the loopback.
+//! Transfers that succeed, between real processes on the loopback.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Run, Scratch, Terminal, receiver, same, sender};
 
 const QUIET: &str = "--no-announce";
 
-/// Sends `source` to `n` receivers; checks that all have it and that nothing else is left.
+/// Sends `source` to `n` receivers. Checks that all have it and that no other file is left.
 fn transfer(
     dir: &Scratch,
     source: &Path,
@@ -138,7 +138,7 @@ fn damaged_blocks_come_again() {
     assert_eq!(sent.result("r0")["tally"]["mended"], 4); // blocks 0, 3, 6 and 9 of 11
     let statistics = &received[1].one("done")["tally"];
     assert_eq!(statistics["mended"], 4);
-    // Of each the hashes of its 64 pieces, and the piece that is wrong.
+    // For each block, the hashes of its 64 pieces, and the piece that is wrong.
     let bytes = 4 * (64 * 32 + 16384);
     assert_eq!(statistics["mended_bytes"], bytes);
 }
@@ -164,7 +164,7 @@ fn over_ipv6() {
     same(&source, &copy);
 }
 
-/// A sender on the loopback interface, by name, and its port.
+/// A sender on the loopback interface, given by name, and its port.
 fn by_name(source: &Path, args: &[&str]) -> (Run, u64) {
     let path = source.to_str().unwrap();
     let fixed = ["send", path, "--json", "--port", "0", "--interface", "lo"];
@@ -193,7 +193,7 @@ fn a_named_interface_is_listened_at_by_both_families() {
         let (send, port) = by_name(&source, &args);
         let copy = dir.path("copy");
         if group.is_some() {
-            // Who comes by the other family finds nobody, and hears what to look at.
+            // A receiver of the other family does not reach the sender, and prints what to check.
             let from = format!("127.0.0.1:{port}");
             let end = receiver(&from, "r1", &copy, &["--start-timeout", "300ms"]).end();
             let end = end.expect(5);
@@ -205,8 +205,8 @@ fn a_named_interface_is_listened_at_by_both_families() {
         same(&source, &copy);
         std::fs::remove_file(&copy).unwrap();
     }
-    // Both at once would need two groups: the sender does not count receivers that come by the
-    // family of fewer hosts, and refuses them at the start.
+    // Both families at once would need two groups. The sender does not count receivers of the
+    // family with fewer hosts, and refuses them at the start.
     let (mut send, port) = by_name(&source, &[QUIET, "--min-receivers", "2"]);
     let from = |host: &str| format!("{host}:{port}");
     let first = receiver(&from("127.0.0.1"), "r0", &dir.path("a"), &[]);
@@ -298,7 +298,7 @@ fn an_existing_file_is_replaced_only_by_force() {
     let source = dir.file("source", 100_000);
     let copy = dir.path("copy");
     std::fs::write(&copy, "mine").unwrap();
-    // Without it, nobody is even asked.
+    // Without --force the receiver does not even connect.
     let end = receiver("127.0.0.1:9", "r0", &copy, &[]).end().expect(1);
     assert!(end.stderr.contains("--force"), "{}", end.stderr);
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
@@ -310,8 +310,8 @@ fn an_existing_file_is_replaced_only_by_force() {
     same(&source, &copy);
 }
 
-/// A receiver that finds its sender by the name of the file. Other tests may announce something on
-/// this loopback, too.
+/// A receiver that finds its sender by the name of the file: other tests may announce something on
+/// this loopback too.
 fn finder(pattern: &str, dest: &Path, args: &[&str]) -> Run {
     let dest = dest.to_str().unwrap();
     let fixed = ["recv", dest, "--json", "--interface", "127.0.0.1", "--name"];
@@ -333,7 +333,7 @@ fn the_sender_is_found_without_its_address() {
     recv.end().expect(0);
     let copy = dir.path("to").join(name);
     same(&source, &copy);
-    // Who was found by an announcement may be anybody: nothing of theirs can be run.
+    // Any host can announce a file, so a file found that way must not be executable.
     let mode = copy.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o711, 0o600, "{mode:o}");
 }
@@ -371,7 +371,7 @@ fn of_several_senders_none_is_taken_until_one_remains() {
 fn a_receiver_may_be_there_first() {
     let dir = Scratch::new();
     let source = dir.file("source", 100_000);
-    // A port that is free now and, most likely, still in a moment.
+    // A port that is free now, and most likely still in a moment.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     let number = port.local_addr().unwrap().port().to_string();
@@ -424,7 +424,7 @@ fn one_too_many_is_turned_away() {
     let (mut send, address) = sender(&source, &args);
     let first = receiver(&address, "r0", &dir.path("copy-0"), &[]);
     send.until("connected", |_| true);
-    // The second makes it start at once, although five seconds have not passed.
+    // The second receiver makes it start at once, although five seconds have not passed.
     let second = receiver(&address, "r1", &dir.path("copy-1"), &["--inject-loss", "1"]);
     send.until("starting", |_| true);
     let third = receiver(&address, "r2", &dir.path("copy-2"), &[]);
@@ -442,20 +442,20 @@ fn a_checksum_finds_what_was_damaged_on_the_way() {
     let loss = ["--inject-loss", "1", "--datagram", "1472"];
     let recv = [&loss[..], &["--inject-corruption", "2"]].concat();
     for checksum in ["additive", "crc32c"] {
-        // The sender receives feedback alone, so little that more of it has to be damaged.
+        // The sender receives only feedback, so few datagrams that more of them must be damaged.
         let send = ["--inject-corruption", "20", "--checksum", checksum];
         let send = [&loss[..], &send].concat();
         let (sent, received) = transfer(&dir, &source, 3, &send, &recv);
         let traffic = &sent.one("summary")["traffic"];
         assert!(traffic["corrupt"].as_u64() > Some(0), "{traffic}");
         for i in 0..received.len() {
-            // Nothing wrong was written: no block had to come again for its hash.
+            // No wrong byte was written: no block had to be sent again because of its hash.
             assert_eq!(sent.result(&format!("r{i}"))["tally"]["mended"], 0);
         }
     }
 }
 
-/// Of a hundred questions and answers one gets through, and nothing goes by TCP for it (P3.9).
+/// One in a hundred questions and answers arrives, and TCP replaces none of them (P3.9).
 #[test]
 fn nine_of_ten_datagrams_may_be_lost_both_ways() {
     let dir = Scratch::new();
@@ -474,7 +474,8 @@ fn nine_of_ten_datagrams_may_be_lost_both_ways() {
     }
 }
 
-/// Into this directory, at a terminal. Other tests may announce something on this loopback, too.
+/// A receiver into this directory, at a terminal. Other tests may announce something on this
+/// loopback too.
 fn asks(dir: &Scratch, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     command.arg("recv").arg(dir.path("to"));
@@ -496,13 +497,13 @@ fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
     recv.until("Please answer");
     recv.input("\n");
     assert_eq!(recv.end(), Some(9));
-    // As a word in an error or a list it is the same one.
+    // An error message escapes the name in the same way.
     let run = finder("rtl?gpj.exe", &dir.path("to"), &["--start-timeout", "2s"]);
     let end = run.end().expect(5);
     assert!(end.stderr.contains("u{202e}"), "{}", end.stderr);
 }
 
-/// Enter that is pressed before anybody is there starts nothing later.
+/// Enter pressed before any receiver is connected starts nothing later.
 #[test]
 fn enter_counts_when_somebody_is_there() {
     let dir = Scratch::new();
@@ -532,7 +533,7 @@ fn nothing_is_asked_quietly_or_in_the_background() {
     let mut quiet = Terminal::start(asks(&dir, &["--quiet"]));
     quiet.until("with --quiet or --json nothing is asked");
     assert_eq!(quiet.end(), Some(2));
-    // The terminal becomes that of a shell with job control, whose job it is not.
+    // The terminal belongs to a shell with job control; the receiver is its background job.
     let mut shell = Command::new("setsid");
     shell.args(["-c", "sh", "-c", "set -m; \"$@\" & wait $!", "sh"]);
     let recv = asks(&dir, &[]);

@@ -153,7 +153,7 @@ fn a_name_that_is_no_utf_8_is_told_of() {
     let text = end.one("notice")["text"].to_string();
     assert!(text.contains("not UTF-8"), "{text}");
 
-    // Nor does a destination of such a name keep anything from programs.
+    // A destination whose name is not UTF-8 works too, and JSON lines show it.
     let source = dir.file("source", 1000);
     let (send, address) = sender(&source, &["--no-announce"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));

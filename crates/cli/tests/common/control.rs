@@ -1,4 +1,4 @@
-//! Control connections by hand: what no sender and no receiver of ours would say.
+//! Hand-made control connections, with messages that no real sender or receiver sends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::BOUND;
 
-/// One end of a control connection, by hand.
+/// One end of a control connection.
 pub struct Peer(pub TcpStream);
 
 impl Peer {
@@ -30,8 +30,8 @@ impl Peer {
         Peer(stream)
     }
 
-    /// A receiver that has said hello to the sender at `address`, with these members instead of the
-    /// usual ones. Its window is 16 MiB.
+    /// A receiver that has sent its hello to the sender at `address`, with `members` replacing the
+    /// usual fields. Its window is 16 MiB.
     pub fn hello(address: &str, name: &str, others: Value) -> Peer {
         let mut hello = json!({
             "say": "hello", "version": 2, "name": name, "udp_port": 4000, "udp_address": null,
@@ -63,7 +63,7 @@ impl Peer {
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// Receives until a message of this name has come.
+    /// Receives messages until one with this name.
     pub fn until(&mut self, say: &str) -> Value {
         loop {
             let message = self.hear();
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Is told that it is refused, and why.
+    /// Expects to be refused, for a reason that contains these words.
     #[track_caller]
     pub fn refused(&mut self, why: &str) {
         let message = self.hear();
@@ -94,7 +94,7 @@ impl Peer {
         self.say_welcome(name, len);
     }
 
-    /// As [`Peer::welcome`], when the hello has been heard.
+    /// Like [`Peer::welcome`], after the hello has been received.
     pub fn say_welcome(&mut self, name: &str, len: u64) {
         self.say(json!({
             "say": "welcome", "version": 2, "session": 7, "node": 1, "name": name, "len": len,
@@ -102,7 +102,7 @@ impl Peer {
         }));
     }
 
-    /// As a sender: starts, with datagrams from `root`.
+    /// As a sender: starts the transfer, with datagrams from `root`.
     pub fn start(&mut self, root: &str) {
         self.say(json!({
             "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,

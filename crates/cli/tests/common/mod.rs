@@ -1,5 +1,5 @@
-//! Real processes of the command, watched through their JSON lines. A test waits for an event, and
-//! every wait has a bound.
+//! Real processes of the command, watched through their JSON lines. A test waits for events, and
+//! every wait has a time limit.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod attacks;
@@ -24,23 +24,24 @@ use socket2::SockRef;
 
 use place::{Loopback, Place};
 
-/// Nothing that a test waits for takes longer.
+/// Longest time that a test waits for anything.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// About 1.6 s for 32 MB: time to meddle.
+/// At this rate 32 MB take about 1.6 s: time to interfere.
 const STEADY: [&str; 3] = ["--no-announce", "--rate", "20MB/s"];
 pub const SIZE: usize = 32_000_000;
-/// What is noticed through a closed connection is noticed at once; a machine may be busy.
+/// Time limit for what a process notices by a closed connection: at once, but the machine may be
+/// busy.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// The arguments of a sender at a steady rate that starts with so many receivers.
+/// The arguments of a sender with a steady rate that starts with this many receivers.
 pub fn steady(count: &'static str) -> Vec<&'static str> {
     let mut args = STEADY.to_vec();
     args.extend(["--min-receivers", count]);
     args
 }
 
-/// A directory that goes away with the test.
+/// A directory that is removed when the test ends.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -57,7 +58,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A file of random bytes.
+    /// Creates a file of random bytes.
     pub fn file(&self, name: &str, len: usize) -> PathBuf {
         let mut rng = Rng::new(len as u64 + 1);
         let mut bytes = vec![0; len];
@@ -69,7 +70,7 @@ impl Scratch {
         path
     }
 
-    /// Names of what is there, sorted, but for hidden ones.
+    /// The names in the directory, sorted, without hidden ones.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name();
@@ -93,24 +94,24 @@ enum Said {
     End(ExitStatus, String),
 }
 
-/// How a process ended.
+/// The end of a process, and everything it printed.
 #[derive(Debug)]
 pub struct End {
-    /// Its exit code; `None` if a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
     /// Every JSON line, in order.
     pub events: Vec<Value>,
-    /// What it said on standard error.
+    /// Everything on standard error.
     pub stderr: String,
 }
 
 impl End {
-    /// All events of a kind.
+    /// All events of this name.
     pub fn all(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.events.iter().filter(move |e| e["event"] == kind)
     }
 
-    /// The only event of a kind.
+    /// The only event of this name.
     pub fn one(&self, kind: &str) -> &Value {
         let all: Vec<&Value> = self.events.iter().filter(|e| e["event"] == kind).collect();
         match all[..] {
@@ -119,7 +120,7 @@ impl End {
         }
     }
 
-    /// The result line of a receiver.
+    /// The result event of a receiver.
     pub fn result(&self, receiver: &str) -> &Value {
         let mut all = self.all("result").filter(|e| e["receiver"] == receiver);
         all.next()
@@ -134,7 +135,7 @@ impl End {
     }
 }
 
-/// A process of the command.
+/// A running process of the command.
 pub struct Run {
     pid: Pid,
     told: Receiver<Said>,
@@ -149,7 +150,7 @@ impl Run {
         Run::spawn(command)
     }
 
-    /// Starts what becomes the command.
+    /// Starts a program that becomes the command.
     pub fn spawn(mut command: Command) -> Run {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -179,7 +180,7 @@ impl Run {
         }
     }
 
-    /// The next thing it tells; false at its end.
+    /// Reads the next event. Returns false at the end of the output.
     fn turn(&mut self, until: Instant, what: &str) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         match self.told.recv_timeout(left) {
@@ -195,7 +196,7 @@ impl Run {
         }
     }
 
-    /// Waits for an event of which `right` is true.
+    /// Waits for an event for which `right` is true.
     pub fn until(&mut self, kind: &str, right: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + BOUND;
         while self.end.is_none() && self.turn(until, kind) {
@@ -207,7 +208,7 @@ impl Run {
         panic!("it ended before {kind}: {:#?} {:?}", self.events, self.end);
     }
 
-    /// Waits for the slowest receiver to have this share of the file.
+    /// Waits until the slowest receiver has this share of the file, in percent.
     pub fn until_share(&mut self, percent: u64) {
         self.until("progress", |e| {
             let key = if e["slowest"].is_u64() {
@@ -227,12 +228,12 @@ impl Run {
         self.pid
     }
 
-    /// Waits for it to end.
+    /// Waits for the process to end.
     pub fn end(self) -> End {
         self.end_within(BOUND)
     }
 
-    /// Waits for it to end, not longer than this.
+    /// Waits for the process to end, at most this long.
     pub fn end_within(mut self, bound: Duration) -> End {
         let until = Instant::now() + bound;
         while self.end.is_none() {
@@ -250,7 +251,7 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         while self.end.is_none() {
-            // Not reaped yet, so the number is still its own.
+            // The process is not reaped yet, so its number is still its own.
             let _ = kill_process(self.pid, Signal::KILL);
             match self.told.recv() {
                 Ok(Said::End(status, words)) => self.end = Some((status, words)),
@@ -261,8 +262,8 @@ impl Drop for Run {
     }
 }
 
-/// Holds back a process when it flushes its file, or lets it fail to flush a directory: a library
-/// that is loaded before the C library.
+/// A library loaded before the C library. It holds a process back when the process flushes its
+/// file, or makes flushing a directory fail.
 pub struct Flush {
     library: PathBuf,
     gate: PathBuf,
@@ -314,13 +315,13 @@ impl Flush {
         Flush { library, gate }
     }
 
-    /// A receiver on host 2 that waits, when it flushes the file, until the test lets it go on.
+    /// A receiver on host 2. When it flushes the file, it waits until the test lets it go on.
     pub fn held(&self, place: &impl Place, from: &str, name: &str, dest: &Path) -> Run {
         let gate = format!("TEST_FLUSH_GATE={}", self.gate.display());
         self.start(place, &[&gate], from, name, dest)
     }
 
-    /// A receiver that cannot flush the directory.
+    /// A receiver that fails to flush the directory.
     pub fn failing(&self, from: &str, name: &str, dest: &Path) -> Run {
         self.start(&Loopback, &[], from, name, dest)
     }
@@ -335,7 +336,8 @@ impl Flush {
         Run::spawn(command)
     }
 
-    /// Waits for the receiver to flush its file; it goes on when what is returned is dropped.
+    /// Waits until the receiver flushes its file. The receiver goes on when the returned value is
+    /// dropped.
     pub fn reached(&self) -> std::fs::File {
         let (tell, told) = channel();
         let gate = self.gate.clone();
@@ -344,7 +346,7 @@ impl Flush {
     }
 }
 
-/// A process at a terminal of its own.
+/// A process with a terminal of its own.
 pub struct Terminal {
     child: Child,
     side: File,
@@ -370,7 +372,7 @@ impl Terminal {
         let (tell, told) = channel();
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // It fails when the last process at the other end has gone.
+            // Reading fails when the last process with the terminal has gone.
             while let Ok(n @ 1..) = reader.read(&mut bytes) {
                 let _ = tell.send(String::from_utf8_lossy(&bytes[..n]).into_owned());
             }
@@ -384,7 +386,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for these words, and returns all that has been said.
+    /// Waits for these words, and returns everything printed so far.
     #[track_caller]
     pub fn until(&mut self, words: &str) -> &str {
         while !self.said.contains(words) {
@@ -396,7 +398,7 @@ impl Terminal {
         &self.said
     }
 
-    /// Types this.
+    /// Types this text.
     pub fn input(&mut self, text: &str) {
         self.side.write_all(text.as_bytes()).unwrap();
     }
@@ -405,15 +407,15 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// As Ctrl-C at its terminal, if it leads a process group.
+    /// Signals the process group, as Ctrl-C at its terminal does. The process must lead the group.
     pub fn signal_group(&self, signal: Signal) {
         kill_process_group(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end; the exit code.
+    /// Waits for the process to end. Returns its exit code.
     pub fn end(mut self) -> Option<i32> {
         let until = Instant::now() + BOUND;
-        // The terminal is closed when the process has ended.
+        // The terminal closes when the process has ended.
         while let Ok(more) = self
             .told
             .recv_timeout(until.saturating_duration_since(Instant::now()))
@@ -439,7 +441,7 @@ pub fn shell(script: &str) -> Run {
     Run::spawn(command)
 }
 
-/// A sender on the loopback that listens, and the address for `--from`.
+/// A listening sender on the loopback, and its address for `--from`.
 pub fn sender(source: &Path, args: &[&str]) -> (Run, String) {
     Loopback.sender(source, args)
 }
@@ -449,10 +451,10 @@ pub fn receiver(from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
     Loopback.receiver(from, name, dest, args)
 }
 
-/// Where senders announce themselves.
+/// The group and port where senders announce themselves.
 pub const ANNOUNCED: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 255, 76, 40), 7642);
 
-/// Announces a file again and again until it is dropped, as a false sender would.
+/// Repeats an announcement until dropped, as a false sender would.
 pub struct Announcing {
     stop: Arc<AtomicBool>,
     said: Receiver<()>,
@@ -460,7 +462,7 @@ pub struct Announcing {
 }
 
 impl Announcing {
-    /// From this address, by the interface that has the address `by`.
+    /// Announces `from` this address, on the interface with the address `by`.
     pub fn start(from: IpAddr, by: Ipv4Addr, port: u16, name: &str, len: u64) -> Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
@@ -470,7 +472,7 @@ impl Announcing {
         Announcing::saying(socket, what.to_string().into_bytes())
     }
 
-    /// With these bytes.
+    /// Announces with these bytes.
     pub fn saying(socket: UdpSocket, bytes: Vec<u8>) -> Announcing {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -486,7 +488,7 @@ impl Announcing {
         Announcing { stop, said, thread }
     }
 
-    /// Waits until it has announced so many times since the start, or since the last wait.
+    /// Waits until this many announcements have been sent since the start, or since the last wait.
     pub fn until(&self, count: usize) {
         for _ in 0..count {
             self.said.recv_timeout(BOUND).unwrap();

@@ -1,4 +1,4 @@
-//! Where an attack takes place: at addresses of the loopback, or on hosts of a cluster.
+//! The place of an attack: addresses of the loopback, or hosts of a cluster.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -11,10 +11,10 @@ pub trait Place: Sync {
     /// The address of this host.
     fn ip(&self, host: usize) -> Ipv4Addr;
 
-    /// Does this in a thread that is on the host: sockets that it opens are there.
+    /// Runs this in a thread on the host, so that its sockets are on the host.
     fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T;
 
-    /// What runs this program on the host, once it has its arguments.
+    /// The command that runs this program on the host, to which its arguments are added.
     fn launch(&self, host: usize, program: &str) -> Command;
 
     /// Starts the command on the host.
@@ -24,7 +24,7 @@ pub trait Place: Sync {
         Run::spawn(command)
     }
 
-    /// A sender on host 1 that listens, and the address for `--from`.
+    /// A listening sender on host 1, and its address for `--from`.
     fn sender(&self, source: &Path, args: &[&str]) -> (Run, String) {
         let (source, ip) = (source.to_str().unwrap(), self.ip(1).to_string());
         let fixed = ["send", source, "--json", "--port", "0", "--interface", &ip];
@@ -42,7 +42,7 @@ pub trait Place: Sync {
     }
 }
 
-/// One machine. The first two hosts share an address.
+/// One machine. Hosts 1 and 2 share an address.
 pub struct Loopback;
 
 impl Place for Loopback {

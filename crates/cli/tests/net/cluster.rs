@@ -1,4 +1,4 @@
-//! Hosts that are network namespaces, for a test. Tests of several crates use this file.
+//! Network namespaces as hosts for one test. Tests of several crates use this file.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,17 +14,17 @@ fn tool(args: &[&str]) -> Output {
     output.expect("the testbed's script runs")
 }
 
-/// Hosts h1, h2 … on one switch. They are gone when it goes, and also when the test is killed.
+/// Hosts h1, h2 … on one switch. They are removed on drop, and also when the test is killed.
 pub struct Cluster {
     name: String,
-    /// Waits for the end of its standard input, which this process alone holds.
+    /// Waits for the end of its standard input, which this process alone holds open.
     keeper: Child,
-    /// Two clusters at once would share the processors.
+    /// Held while the cluster exists: two clusters at once would compete for the processors.
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Cluster {
-    /// One sender and so many receivers; `None`, with the reason, where no cluster can run.
+    /// One sender and this many receivers. `None`, with a printed reason, where no cluster can run.
     pub fn up(receivers: usize, options: &[&str]) -> Option<Cluster> {
         static TURN: Mutex<()> = Mutex::new(());
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -57,7 +57,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// A command of the testbed; what it prints.
+    /// Runs a command of the testbed. Returns its output.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> String {
         let output = tool(&[&["--name", &self.name], args].concat());
@@ -65,7 +65,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What runs this program on a host, once it has its arguments.
+    /// The command that runs this program on a host, to which its arguments are added.
     pub fn exec(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new(TOOL);
         command.args(["--name", &self.name, "exec", host, "--", program]);
@@ -77,7 +77,7 @@ impl Cluster {
         format!("/run/netns/fc-{}-{host}", self.name).into()
     }
 
-    /// A host's address of this family (4 or 6).
+    /// A host's address in this family (4 or 6).
     pub fn address(&self, host: &str, family: u8) -> String {
         let hosts: Value = serde_json::from_str(&self.run(&["hosts", "--json"])).unwrap();
         let ip = &hosts[host][format!("ip{family}")];

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams in
-the name of who sends them, with its address and port.
+"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams with
+the address and port of their sender.
 
 usage: forge.py mismatch|sync|burst|job GROUP PORT INTERFACE
 
 mismatch   a data packet of another length
 sync       a sync that announces packets far behind the end
-burst      data packets, repeated ones and some behind the window, of bursts that never were, until
-           it is terminated
-job        of all ranks of an MPI job, until it is terminated: data packets of another length, of
-           the broadcasts that come next, and words that say that there are no more barriers
+burst      data packets of bursts that never were, repeated ones and some behind the window, until
+           terminated
+job        in the names of all ranks of an MPI job, until terminated: data packets of another
+           length for the next broadcasts, and words that say that there are no more barriers
 
-Tells what it does by JSON lines: "hears" when it has joined, "forged" at the end.
+Prints JSON lines: "hears" when it has joined, "forged" at the end.
 """
 
 import json
@@ -24,7 +24,7 @@ import time
 FORGED = 5
 DATA, WORD = 1, 7
 LAST, ENDED = 8, 4
-# Of no broadcast of the job.
+# Bytes of a forged payload; no broadcast of the job has this length.
 LENGTH = 17
 
 
@@ -33,7 +33,7 @@ def tell(**event):
 
 
 def listen(group, port, interface):
-    """A socket that hears the group."""
+    """A socket that receives the group's datagrams."""
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((group, port))
@@ -43,7 +43,7 @@ def listen(group, port, interface):
 
 
 def data(s):
-    """Header and numbers of the next data packet, and where it came from."""
+    """Header and numbers of the next data packet, and its source address."""
     while True:
         packet, source = s.recvfrom(65536)
         if len(packet) > 32 and packet[16] == 1:
@@ -60,7 +60,7 @@ def forge(kind, header, group, op, seq):
 
 
 def send(raw, source, to, payload):
-    """Sends a UDP datagram with another's source address; the kernel fills in the sums of IP."""
+    """Sends a UDP datagram with a forged source address; the kernel fills in the sums of IP."""
     udp = struct.pack(">HHHH", source[1], to[1], 8 + len(payload), 0)
     length = 20 + len(udp) + len(payload)
     ip = struct.pack(">BBHHHBBH", 0x45, 0, length, 0, 0, 1, socket.IPPROTO_UDP, 0)
@@ -78,7 +78,7 @@ def frames(packet):
 
 
 def forge_job(raw, s, to):
-    """In the names of all who are heard; says how many data packets and words, and of how many
+    """Forges in the names of all ranks that it hears. Returns the numbers of data packets, words and
     ranks."""
     forged, names, word = [0, 0], {}, None
     signal.signal(signal.SIGTERM, lambda *_: s.close())
@@ -90,7 +90,7 @@ def forge_job(raw, s, to):
             return {"data": forged[0], "words": forged[1], "ranks": len(names)}
         for kind, frame in frames(packet):
             if kind == WORD:
-                # As it came, but for what it says at the end, and to all instead of one.
+                # The word as it came, but with ENDED, and to all ranks instead of one.
                 word = struct.pack(">BBH", WORD, ENDED, 24)
                 word += frame[4:12] + bytes(4) + frame[16:18] + bytes(2) + frame[20:24]
             elif kind == DATA:
@@ -110,8 +110,8 @@ def forge_job(raw, s, to):
 
 
 def forge_bursts(raw, s, to):
-    """Some each 50 ms: a receiver believes a burst's number for 200 ms. Says how many, and in whose
-    name."""
+    """Forges packets every 50 ms: a receiver believes a burst's number for 200 ms. Returns their
+    count, and the address forged."""
     forged, name, due = 0, None, 0.0
     signal.signal(signal.SIGTERM, lambda *_: s.close())
     while True:
@@ -124,7 +124,7 @@ def forge_bursts(raw, s, to):
             burst, group, op, seq = struct.unpack(">H16xIII", packet[2:32])
             head = packet[:2] + struct.pack(">H", (burst + 0x7000) % 2**16)
             send(raw, source, to, head + packet[4:])
-            # Far behind the window: nothing of it can be checked.
+            # Far behind the window, so that the receiver can check nothing of it.
             behind = struct.pack(">BBHIII", DATA, 0, 17, group, op, (seq + 2**20) % 2**32) + b"x"
             send(raw, source, to, head + packet[4:16] + behind)
             forged += 2

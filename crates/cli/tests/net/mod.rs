@@ -1,5 +1,5 @@
-//! A cluster of network namespaces for one test, and the command on its hosts: h1 sends, h2 and
-//! the next ones receive.
+//! A cluster of network namespaces for one test, and the command on its hosts: h1 sends, h2 and the
+//! following hosts receive.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -24,20 +24,20 @@ impl Cluster {
         Run::spawn(self.command(host, args))
     }
 
-    /// What starts the command on a host.
+    /// Builds the command for a host, without starting it.
     pub fn command(&self, host: &str, args: &[&str]) -> Command {
         let mut command = self.exec(host, env!("CARGO_BIN_EXE_fabricast"));
         command.args(args);
         command
     }
 
-    /// Runs another program on a host to its end; what it prints.
+    /// Runs another program on a host to its end. Returns its output.
     #[track_caller]
     pub fn program(&self, host: &str, args: &[&str]) -> String {
         self.run(&[&["exec", host, "--"], args].concat())
     }
 
-    /// Does this in a thread that is on a host: sockets that it opens are there.
+    /// Runs this in a thread on a host, so that its sockets are on the host.
     pub fn on<T: Send>(&self, host: &str, act: impl FnOnce() -> T + Send) -> T {
         let place = File::open(self.namespace(host)).unwrap();
         let enter = || {
@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     /// A host that joins the group and forges datagrams of this kind in the sender's name, as soon
-    /// as it hears it.
+    /// as it hears the sender.
     pub fn forge(&self, host: &str, kind: &str, (group, port): (&str, &str)) -> Run {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/net/forge.py");
         let address = self.address(host, 4);
@@ -70,8 +70,9 @@ impl Cluster {
         self.start("h1", &[&fixed, args].concat())
     }
 
-    /// A receiver on a host, under its name, from `h1` in `family` (4 or 6) or from whoever
-    /// announces something (0). The data are not flushed to the disk: that is not the network's.
+    /// A receiver on a host, with the host's name. It receives from `h1` in `family` (4 or 6), or
+    /// from any announced sender (0). It does not flush the data to the disk, which is no matter of
+    /// the network.
     pub fn recv(&self, host: &str, dest: &Path, family: u8) -> Run {
         let mut args = vec!["recv", dest.to_str().unwrap(), "--json", "--no-sync"];
         args.extend(["--as", host]);
@@ -103,7 +104,7 @@ impl Place for Cluster {
     }
 }
 
-/// What hosts and ports have counted.
+/// Counters of hosts and ports.
 pub struct Stat(Value);
 
 impl Stat {
@@ -120,7 +121,7 @@ impl Stat {
         self.get("h1", "tx_packets")
     }
 
-    /// Packets that queues have dropped on the way from h1 to the host that lost most.
+    /// Packets that queues dropped on the way from h1 to the host with the most losses.
     pub fn worst_drops(&self) -> u64 {
         let hosts = self.0.as_object().unwrap().keys();
         let ports = hosts.map(|h| self.get(h, "port_drops")).max();
@@ -128,7 +129,7 @@ impl Stat {
     }
 }
 
-/// One transfer from h1 to h2 and the next ones, under way.
+/// A running transfer from h1 to h2 and the following hosts.
 pub struct Transfer<'a> {
     pub cluster: &'a Cluster,
     pub dir: Scratch,
@@ -138,17 +139,17 @@ pub struct Transfer<'a> {
     pub hosts: Vec<String>,
     pub recv: Vec<Run>,
     before: Stat,
-    /// What had been dropped and sent when [`Transfer::settle`] had waited.
+    /// The counters when [`Transfer::settle`] had waited.
     settled: Option<Stat>,
 }
 
 impl<'a> Transfer<'a> {
-    /// Over IPv4.
+    /// Starts a transfer over IPv4.
     pub fn start(cluster: &'a Cluster, receivers: usize, len: usize, send: &[&str]) -> Self {
         Transfer::over(4, cluster, receivers, len, send)
     }
 
-    /// `family` as in [`Cluster::recv`].
+    /// Starts a transfer; `family` is as in [`Cluster::recv`].
     pub fn over(
         family: u8,
         cluster: &'a Cluster,
@@ -177,7 +178,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Gives the sender a second of the transfer; drops before that count no more.
+    /// Waits for one second of the transfer. Earlier drops do not count then.
     pub fn settle(&mut self) {
         let since = Instant::now();
         let second = Duration::from_secs(1);
@@ -190,8 +191,8 @@ impl<'a> Transfer<'a> {
         &mut self.recv[at]
     }
 
-    /// Waits for the end; all have the file but `without`, and the sender's exit code says so.
-    /// What the sender told, and how the receivers of `without` ended.
+    /// Waits for the end. Checks that all hosts but `without` have the file, and the sender's exit
+    /// code. Returns the sender's output and the receivers of `without`.
     #[track_caller]
     pub fn end(self, without: &[&str]) -> Done {
         let code = if without.is_empty() { 0 } else { 4 };
@@ -231,22 +232,22 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// A transfer that is over.
+/// A finished transfer.
 pub struct Done {
     pub hosts: Vec<String>,
     pub dir: Scratch,
     pub sent: End,
-    /// Those that were left out; they may still run.
+    /// The receivers of `without`; they may still run.
     pub others: Vec<Run>,
     /// Ethernet bytes that h1 sent for each byte of the file.
     pub multiple: f64,
-    /// Packets that queues dropped for each that h1 sent, since [`Transfer::settle`] if that was
+    /// Packets that queues dropped per packet that h1 sent, since [`Transfer::settle`] if that was
     /// called.
     pub dropped: f64,
 }
 
 impl Done {
-    /// For whoever has to find out why it was too much.
+    /// The figures of the transfer, for the message of a failed test.
     pub fn describe(&self) -> String {
         let sum = self.sent.one("summary");
         let statistics = |key: &str| {
@@ -270,7 +271,7 @@ impl Done {
         )
     }
 
-    /// The hosts that the sender's table says were reached so.
+    /// The hosts that the sender's table lists with this reach.
     pub fn reached_by(&self, reach: &str) -> Vec<&str> {
         let hosts = self.hosts.iter().map(String::as_str);
         hosts
@@ -278,7 +279,7 @@ impl Done {
             .collect()
     }
 
-    /// The hosts of which it was said on the way that they are reached by unicast, sorted.
+    /// The hosts that events named as reached by unicast during the transfer, sorted.
     pub fn told_unicast(&self) -> Vec<&str> {
         let paths = self.sent.all("path").filter(|e| e["reach"] == "unicast");
         let mut hosts: Vec<&str> = paths.map(|e| e["receiver"].as_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What is done to files: space taken by an offer, a source that changes, a sender that goes.
+//! Attacks on files: an offer takes space, a source changes, a sender disappears.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::common::control::Peer;
 use crate::common::place::Place;
 use crate::common::{AT_ONCE, Flush, Scratch, same};
 
-/// Whether the file system of this directory can set space aside, and is no memory.
+/// Whether the directory's file system can allocate space and is not in memory.
 fn allocates(dir: &Scratch) -> bool {
     const TMPFS_MAGIC: i128 = 0x0102_1994;
     let file = std::fs::File::create(dir.path(".space")).unwrap();
@@ -19,13 +19,13 @@ fn allocates(dir: &Scratch) -> bool {
     !memory && fallocate(&file, FallocateFlags::empty(), 0, 1).is_ok()
 }
 
-/// A false offer of a long file.
+/// A sender offers a long file that it does not have.
 pub fn offered_space(place: &impl Place) {
     const LEN: u64 = 50_000_000;
     let dir = Scratch::new();
     let (listener, address) = listener(place);
     let recv = place.receiver(&address, "r0", &dir.path("copy"), &[]);
-    // It may have no name; the receiver has it open.
+    // The file may have no name, but the receiver has it open.
     let space = || {
         let open = format!("/proc/{}/fd", recv.pid().as_raw_nonzero());
         let mut open = std::fs::read_dir(open).unwrap().map(|e| e.unwrap().path());
@@ -39,7 +39,7 @@ pub fn offered_space(place: &impl Place) {
     assert_eq!(space(), (0, 0));
     peer.start(&format!("{}:9", place.ip(1)));
     peer.until("ready");
-    // Where the file system can: some only note the length.
+    // Where the file system can allocate; some only record the length.
     let least = if allocates(&dir) { LEN / 512 } else { 0 };
     let (len, blocks) = space();
     assert!(
@@ -51,9 +51,9 @@ pub fn offered_space(place: &impl Place) {
     assert!(dir.names().is_empty());
 }
 
-/// The source becomes shorter, longer or another one while it is sent.
+/// The source is shortened, extended or replaced while the sender sends it.
 pub fn changed_while_sent(place: &impl Place) {
-    // About 1.6 s at its pace: time to meddle.
+    // At this rate it takes about 1.6 s: time to interfere.
     const SIZE: usize = 32_000_000;
     let steady = ["--no-announce", "--rate", "20MB/s", "--min-receivers", "2"];
     let dir = Scratch::new();
@@ -61,7 +61,7 @@ pub fn changed_while_sent(place: &impl Place) {
     let changes: [(&str, Change); 3] = [
         ("shorter", |f| f.set_len(SIZE as u64 / 2).unwrap()),
         ("longer", |f| f.write_all_at(b"more", SIZE as u64).unwrap()),
-        // At bytes that have been read, and at others that have not.
+        // Changes bytes that the sender has read, and others that it has not.
         ("was written to", |f| {
             f.write_all_at(b"other", 1000).unwrap();
             f.write_all_at(b"other", SIZE as u64 - 1000).unwrap();
@@ -84,7 +84,7 @@ pub fn changed_while_sent(place: &impl Place) {
     }
 }
 
-/// The source changes when the receiver has proven its copy.
+/// The source changes after the receiver has proven its copy.
 pub fn changed_when_proven(place: &impl Place) {
     let dir = Scratch::new();
     let flush = Flush::new(&dir);
@@ -104,7 +104,7 @@ pub fn changed_when_proven(place: &impl Place) {
     assert!(std::fs::read(dir.path("copy")).unwrap() == before);
 }
 
-/// The sender is killed or interrupted when the receiver has proven its copy.
+/// The sender is killed or interrupted after the receiver has proven its copy.
 pub fn sender_gone(place: &impl Place) {
     let dir = Scratch::new();
     let flush = Flush::new(&dir);
@@ -114,7 +114,8 @@ pub fn sender_gone(place: &impl Place) {
         let (mut send, address) = place.sender(&source, &["--no-announce"]);
         let mut recv = flush.held(place, &address, "r0", &copy);
         let held = flush.reached();
-        // It has said that it works, and that was read, or its kernel would tell the sender's so.
+        // The sender has read the receiver's message. Otherwise its kernel would reset the
+        // connection.
         send.until("progress", |e| e["slowest"] == e["len"]);
         send.signal(signal);
         recv.until("notice", |e| {

@@ -1,4 +1,4 @@
-//! Datagrams in somebody else's name.
+//! Datagrams forged in another host's name.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
@@ -8,11 +8,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::common::place::Place;
 use crate::common::{BOUND, Scratch, same};
 
-/// Sends datagrams with any source.
+/// Sends datagrams with any source address.
 struct Forger(Socket);
 
 impl Forger {
-    /// `None`, and a word about it, without the right to do so.
+    /// `None`, with a printed reason, if the process may not open raw sockets.
     fn new(ip: Ipv4Addr) -> Option<Forger> {
         const RAW: i32 = 255; // the sender writes the IP header
         match Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))) {
@@ -42,8 +42,8 @@ impl Forger {
     }
 }
 
-/// Host 3 forges data in the sender's name, of the right length and ahead of the sender: each
-/// packet spoils a block.
+/// Host 3 forges data in the sender's name, of the right length and before the sender sends it.
+/// Each packet spoils a block.
 pub fn forged_data(place: &impl Place) {
     const FORGED: u32 = 12;
     let Some(forger) = place.on(3, || Forger::new(place.ip(3))) else {
@@ -58,7 +58,8 @@ pub fn forged_data(place: &impl Place) {
     let address = |key: &str| starting[key].as_str().unwrap().parse::<SocketAddrV4>();
     let (group, root) = (address("group").unwrap(), address("root").unwrap());
 
-    // It hears the group, as anybody can, and is ahead of the sender with bytes of its own.
+    // The attacker hears the group, as any host can, and sends its own bytes before the sender
+    // does.
     let ear = place.on(3, || Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap());
     ear.set_reuse_address(true).unwrap();
     ear.bind(&group.into()).unwrap();
@@ -78,7 +79,7 @@ pub fn forged_data(place: &impl Place) {
         let Origin::Source(op) = data.origin else {
             continue;
         };
-        // One in each 100 packets: in every block about one.
+        // One in 100 packets, which is about one in every block.
         if data.seq.from(op) < 100 * forged as i32 {
             continue;
         }
@@ -103,7 +104,7 @@ pub fn forged_data(place: &impl Place) {
         };
         let (mended, bytes) = (count("mended"), count("mended_bytes"));
         assert!(mended > 0, "nothing was forged in time: {statistics}");
-        // The hashes of a block's pieces, and the one or two that a packet lies in.
+        // The hashes of a block's pieces, and the one or two pieces in which a forged packet lies.
         let most = mended * 64 * 32 + u64::from(FORGED) * 2 * 16384;
         assert!(bytes <= most, "{statistics}");
         assert_eq!(sent.result(name)["tally"], *statistics);

@@ -1,4 +1,4 @@
-//! Receivers that are admitted and lie.
+//! Receivers that are admitted and then lie.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::common::control::Peer;
 use crate::common::place::Place;
 use crate::common::{Run, Scratch, same};
 
-/// What an admitted receiver tells that has no file.
+/// The lies of an admitted receiver that has no file.
 #[derive(Clone, Copy, PartialEq)]
 enum Lie {
-    /// That it receives ever more, though it places nothing.
+    /// It reports ever more received packets, but places none.
     Counts,
-    /// That it lacks everything, again and again.
+    /// It reports again and again that it lacks everything.
     LacksAll,
-    /// That it is there, and nothing else: it never joins.
+    /// It reports that it is there, but never joins.
     Unready,
-    /// To the other receivers, that it repairs for the sender, with wrong bytes, and that the
-    /// sender has sent far more.
+    /// It pretends to the other receivers that it repairs for the sender. It sends wrong bytes, and
+    /// claims that the sender has sent far more.
     Relays,
 }
 
-/// A receiver by hand that takes part and lies, until it is dropped.
+/// A hand-made receiver that takes part and lies until the sender drops it.
 struct Liar {
     peer: Peer,
     over: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ struct Liar {
 }
 
 impl Liar {
-    /// It is admitted and has prepared; [`Liar::begin`] when all are there.
+    /// Gets admitted and prepares. [`Liar::begin`] follows when all receivers are there.
     fn admitted(address: &str) -> (Peer, UdpSocket, Value) {
         let udp = udp_towards(address);
         let port = udp.local_addr().unwrap().port();
@@ -66,7 +66,7 @@ impl Liar {
     }
 }
 
-/// Hears the group and answers probes, and tells its lie every few milliseconds.
+/// Listens to the group, answers probes, and repeats its lie every few milliseconds.
 fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &AtomicBool) {
     let number = |v: &Value| v.as_u64().unwrap();
     let session = number(&welcome["session"]);
@@ -136,7 +136,7 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
     }
 }
 
-/// Wrong bytes, one packet further each time, and a sync, to the receivers but node `own`.
+/// Sends wrong bytes, one packet further each time, and a sync, to all receivers but node `own`.
 fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, u32), own: usize) {
     let len = start["chunk"].as_u64().unwrap() as usize;
     let (mut wrong, mut sync) = (Vec::new(), Vec::new());
@@ -155,7 +155,7 @@ fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, 
             next,
         },
     );
-    // The addresses are those of nodes 1, 2 and so on.
+    // The addresses are those of nodes 1, 2 and so on, in order.
     let addresses = start["addresses"].as_array().unwrap();
     assert!(addresses.len() > 1, "{start}");
     for (_, to) in (1..).zip(addresses).filter(|(node, _)| *node != own) {
@@ -165,7 +165,7 @@ fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, 
     }
 }
 
-/// A transfer of so many bytes to an honest receiver and one on host 3 that tells this lie.
+/// Starts a transfer of `len` bytes to an honest receiver and to a liar on host 3.
 fn lied_to(
     place: &impl Place,
     dir: &Scratch,
@@ -181,7 +181,7 @@ fn lied_to(
     (send, place.on(3, || Liar::begin(liar, lie)), good)
 }
 
-/// A receiver says that it gets on and places nothing. Its window is 16 MiB: then everybody waits
+/// A receiver reports progress but places nothing. Its window is 16 MiB, so all others must wait
 /// for it.
 pub fn who_only_counts(place: &impl Place) {
     let dir = Scratch::new();
@@ -195,8 +195,8 @@ pub fn who_only_counts(place: &impl Place) {
     same(&dir.path("source"), &dir.path("copy"));
 }
 
-/// A receiver speaks, and the transfer never begins, or never ends. Without `--slow`, and where
-/// nobody watches a terminal.
+/// A receiver keeps sending, but the transfer never begins, or never ends. The default of `--slow`
+/// applies, and standard error is no terminal.
 pub fn who_only_speaks(place: &impl Place) {
     for (lie, why) in [(Lie::Unready, "3 times"), (Lie::Counts, "6 times")] {
         let dir = Scratch::new();
@@ -212,7 +212,7 @@ pub fn who_only_speaks(place: &impl Place) {
     }
 }
 
-/// A receiver repairs for others although nobody chose it to, with wrong bytes.
+/// A receiver that was not chosen to repair for others sends them wrong bytes.
 pub fn who_relays(place: &impl Place) {
     let dir = Scratch::new();
     let fixed = ["--patience", "500ms", "--slow", "drop", "--rate", "20MB/s"];
@@ -228,15 +228,16 @@ pub fn who_relays(place: &impl Place) {
     same(&dir.path("source"), &dir.path("copy"));
 }
 
-/// A receiver says again and again that it lacks everything.
+/// A receiver reports again and again that it lacks everything.
 pub fn who_lacks_everything(place: &impl Place) {
     const MB: u64 = 1_000_000;
     let dir = Scratch::new();
     let fixed = ["--patience", "1s", "--slow", "drop"];
     let args = [&fixed[..], &["--rate", "400Mbit"]].concat();
     let (mut send, liar, good) = lied_to(place, &dir, 40 * MB as usize, Lie::LacksAll, &args);
-    // By bytes, for how fast this machine is does not matter: what the liar was sent by when the
-    // honest receiver had half of the window. It has an eighth of the window in advance.
+    // Counted in bytes, because the machine's speed must not matter: the repairs that the liar got
+    // until the honest receiver had half of the window. The liar may get an eighth of the window in
+    // advance.
     let progress = send.until("progress", |e| e["fastest"].as_u64() >= Some(8 * MB));
     let fastest = progress["fastest"].as_u64().unwrap();
     let repairs = progress["repairs"].as_u64().unwrap() * 1440;

@@ -1,4 +1,4 @@
-//! Silent connections to the port where the ranks of a job greet rank 0.
+//! Silent connections to the port where rank 0 of a job accepts the other ranks.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Barrier, Mutex};
@@ -13,10 +13,11 @@ use serde_json::Value;
 use crate::common::place::Place;
 
 const RANKS: u32 = 2;
-/// One after the other, each would be waited for for two seconds. The ranks have 20 s together.
+/// Rank 0 waits two seconds for each if it takes them one after the other. All ranks together have
+/// 20 s.
 const SILENT: usize = 40;
 
-/// A rank on the host of the next higher number.
+/// Rank `rank`, on host `rank + 1`.
 struct Rank<'a, P> {
     rank: u32,
     place: &'a P,
@@ -53,7 +54,7 @@ impl<P: Place> Bootstrap for Rank<'_, P> {
     }
 }
 
-/// A host connects to rank 0 before the ranks do, and is silent.
+/// A host connects to rank 0 before the ranks do, and stays silent.
 pub fn silent_connections(place: &impl Place) {
     let cards = Mutex::new(vec![Vec::new(); RANKS as usize]);
     let (all, silent) = (Barrier::new(RANKS as usize), Mutex::new(Vec::new()));

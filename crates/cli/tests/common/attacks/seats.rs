@@ -1,4 +1,5 @@
-//! Clients that take seats of a transfer: many, for nothing, or without having the file.
+//! Clients that take seats of a transfer: many seats, seats without taking part, or without having
+//! the file.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -12,7 +13,7 @@ use crate::common::control::Peer;
 use crate::common::place::Place;
 use crate::common::{BOUND, Run, Scratch, same};
 
-/// A host takes another receiver's name, and more seats than an address has.
+/// A host takes another receiver's name, and more seats than one address may have.
 pub fn few_seats(place: &impl Place) {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
@@ -26,7 +27,7 @@ pub fn few_seats(place: &impl Place) {
     first.until("welcome");
     first.say(json!({"say": "prepared"}));
     send.until("connected", |e| e["receiver"] == "first");
-    // Whoever took a name first would keep the true one out.
+    // The first receiver with a name must not keep a later one with the same name out.
     let mut namesake = hello("first", 4001);
     let host = namesake.0.local_addr().unwrap().ip();
     let renamed = format!("first@{host}:4001");
@@ -36,7 +37,7 @@ pub fn few_seats(place: &impl Place) {
     let mut second = hello("second", 4002);
     second.until("welcome");
     hello("third", 4003).refused("--per-host");
-    // A seat that is given back is another's, and who gives it back says why.
+    // A receiver that cannot take part frees its seat for another one, and says why.
     second.say(json!({"say": "failed", "code": 7, "reason": "no space for it"}));
     send.until("refused", |e| e["receiver"] == "second");
     let good = place.receiver(&address, "good", &dir.path("copy"), &[]);
@@ -90,7 +91,7 @@ pub fn descriptors(place: &impl Place) {
         }
     }
     assert!((60..110).contains(&peers.len()), "{}", peers.len());
-    // Those that were refused and do not hang up take no more descriptors than pending connections.
+    // Refused clients that do not hang up hold no more descriptors than pending connections may.
     let open = format!("/proc/{}/fd", send.pid().as_raw_nonzero());
     let open = std::fs::read_dir(open).unwrap().count();
     assert!(
@@ -98,7 +99,7 @@ pub fn descriptors(place: &impl Place) {
         "{open} descriptors with {} refused",
         refused.len()
     );
-    // It can still open what the transfer needs.
+    // The sender can still open what the transfer needs.
     for peer in &mut peers[..40] {
         peer.say(json!({"say": "prepared"}));
     }
@@ -108,7 +109,7 @@ pub fn descriptors(place: &impl Place) {
     assert_eq!(sent.one("summary")["receivers"], 40);
 }
 
-/// A receiver is admitted and says nothing more.
+/// A receiver is admitted and then stays silent.
 pub fn silent_seat(place: &impl Place) {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
@@ -133,7 +134,7 @@ pub fn silent_seat(place: &impl Place) {
     good.end().expect(0);
 }
 
-/// Answers every probe that comes to `socket`, as node `node`.
+/// Answers every probe that arrives at `socket`, as node `node`.
 fn answer_probes(socket: UdpSocket, node: u32) {
     let mut bytes = [0; 65_536];
     while let Ok((n, from)) = socket.recv_from(&mut bytes) {
@@ -156,7 +157,7 @@ fn answer_probes(socket: UdpSocket, node: u32) {
     }
 }
 
-/// A receiver takes part, hears how the file is proven, and has not a byte of it.
+/// A receiver takes part and hears how the file is proven, but has not a byte of it.
 pub fn unproven(place: &impl Place) {
     let dir = Scratch::new();
     let source = dir.file("source", 3_000_000);

@@ -1,4 +1,4 @@
-//! A sender that has its receivers speak to a host which did not ask for it.
+//! A sender that makes its receivers send to a host that did not ask for it.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::common::control::Peer;
 use crate::common::place::Place;
 use crate::common::{BOUND, Scratch};
 
-/// A sender names a third host as a receiver: it gets one small question and nothing else.
+/// A sender names a third host as a receiver. That host gets one small challenge and nothing else.
 pub fn third_host(place: &impl Place) {
     let dir = Scratch::new();
     let (listener, address) = listener(place);
@@ -29,7 +29,7 @@ pub fn third_host(place: &impl Place) {
         "mode": 0o644, "block": 1 << 20,
     }));
     peer.until("prepared");
-    // It is to report to the third host, and is asked to again and again.
+    // The receiver must report to the third host, and the sender requests a report again and again.
     peer.say(json!({
         "say": "start", "group": null, "root": root.local_addr().unwrap(), "chunk": 1000,
         "window": 64, "members": [0, 1, 2], "scheme": "tree(1)",
@@ -55,7 +55,7 @@ pub fn third_host(place: &impl Place) {
         came.extend(third.recv_from(&mut room).map(|(n, _)| n));
     }
     assert_eq!(came, [10]);
-    // A second one costs the sender more than the third host.
+    // A second challenge costs the sender more bytes than the third host receives.
     peer.until("unanswered");
     peer.say(json!({"say": "ask", "node": 1}));
     third.set_read_timeout(Some(BOUND)).unwrap();
@@ -65,7 +65,7 @@ pub fn third_host(place: &impl Place) {
     third.set_nonblocking(true).unwrap();
     assert!(third.recv_from(&mut room).is_err());
 
-    // Nor to one that is said to be many, or at a service's port.
+    // The receiver refuses a host that is named twice, or named with a service's port.
     let (twice, service) = (
         third.local_addr().unwrap().to_string(),
         &format!("{}:53", place.ip(3)),
@@ -83,7 +83,7 @@ pub fn third_host(place: &impl Place) {
         assert!(end.stderr.contains(others[1]), "{}", end.stderr);
     }
 
-    // Nor by a scheme that was not asked for.
+    // The receiver refuses a scheme that it was not started with.
     let recv = place.receiver(&address, "r0", &dir.path("copy"), &["--scheme", "window"]);
     let mut peer = Peer::accept(&listener);
     peer.offer();
