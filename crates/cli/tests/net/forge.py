@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams with
-the address and port of their sender.
+"""Joins a transfer's or a job's group on this host, waits for data packets, and forges datagrams
+with the address and port of their sender.
 
 usage: forge.py mismatch|sync|burst|job GROUP PORT INTERFACE
 
@@ -78,8 +78,8 @@ def frames(packet):
 
 
 def forge_job(raw, s, to):
-    """Forges in the names of all ranks that it hears. Returns the numbers of data packets, words and
-    ranks."""
+    """Forges in the names of all ranks that it hears. Returns the numbers of data packets, words
+    and ranks."""
     forged, names, word = [0, 0], {}, None
     signal.signal(signal.SIGTERM, lambda *_: s.close())
     due = 0.0
