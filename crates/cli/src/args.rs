@@ -128,6 +128,7 @@ Environment:
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]
+  FABRICAST_LOG=FILTER          events on standard error: info, debug, or modules with levels
   FABRICAST_MPI=openmpi|mpich   the launcher's MPI, if its name and version do not show it
   FABRICAST_LIB=DIRECTORY       where the libraries to preload are";
 
@@ -211,9 +212,10 @@ pub struct Net {
     /// Print nothing but errors; nothing is asked
     #[arg(short, long)]
     pub quiet: bool,
-    /// Tell on standard error how receivers are reached and who comes and goes (-vv: also what is
-    /// retransmitted); FABRICAST_LOG=FILTER tells more precisely what, such as
-    /// info,fabricast::driver=debug
+    /// Print path changes and membership on standard error; -vv: also retransmissions
+    ///
+    /// The variable FABRICAST_LOG chooses more precisely and goes before this option: a level (info
+    /// or debug), or modules with levels, such as info,fabricast::driver=debug.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }

@@ -35,7 +35,7 @@ impl<P: Place> Bootstrap for Rank<'_, P> {
         RANKS
     }
 
-    /// Before rank 1 learns where rank 0 listens, host 3 has connected there and says nothing.
+    /// Before rank 1 learns where rank 0 listens, host 3 opens silent connections to that port.
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
         self.cards.lock().unwrap()[self.rank as usize] = mine.to_vec();
         self.all.wait();
