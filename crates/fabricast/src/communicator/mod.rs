@@ -3,15 +3,15 @@
 //!
 //! ```text
 //!   callers ── start, test, wait ──► Engine (driver, ended operations) ◄── progress thread
-//!                                        one lock; whoever has work steps it
+//!                                        one lock; a thread with work steps it
 //! ```
-//! A [`Context`] is one process's end: its sockets, its node, its connection to the process that
-//! watches all of them. A [`Group`] is an ordered set of processes that all name it by one number.
+//! A [`Context`] is one process's end: its sockets, its nodes, its connections to the failure
+//! detector. A [`Group`] is an ordered set of processes, which all name it by one number.
 //!
-//! Each room owns a part of the state, and imports from those before it alone: `networks` (both
-//! drivers), `hierarchy` (processes of one host), `wireup` (how processes come to know each other,
-//! and who is lost), `operations` (the engine), `progress` (callers and the thread). What several
-//! need is in `limits` and `options`.
+//! Each module owns a part of the state and imports only from the modules before it: `networks`
+//! (both drivers), `hierarchy` (processes of one host), `wireup` (endpoint descriptors and the
+//! failure detector), `operations` (the engine), `progress` (callers and the progress thread).
+//! `limits`, `options` and `error` are shared.
 
 mod error;
 mod hierarchy;
@@ -46,10 +46,10 @@ pub use self::options::{Bootstrap, BootstrapError, Options};
 pub use self::progress::callers::Meanwhile;
 pub use self::wireup::descriptor::DESCRIPTOR_LEN;
 
-/// Multicast has so long to reach all hosts before a context is made without.
+/// Longest time that creating a context waits for probes to prove that multicast reaches all hosts.
 const PROVE_MAX: Duration = Duration::from_millis(900);
 
-/// One process's end.
+/// One process's end of a job: its sockets, and the thread that serves others meanwhile.
 pub struct Context<O: Divisible + Send + Sync + 'static> {
     callers: Callers<O>,
 }
@@ -78,8 +78,10 @@ impl<O> From<Started<O>> for Request<O> {
 
 impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// Makes the processes of a job known to each other, opens the network, and waits until
-    /// multicast reaches all hosts, for a second at most. All call it at once, and either all
-    /// succeed or all are told the same reason.
+    /// multicast reaches all hosts, for at most one second. All processes call it at once.
+    ///
+    /// # Errors
+    /// Either all processes succeed, or all return an error with the same reason.
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
         let (setting, peers) = wireup::wire_up(options, bootstrap)?;
         let open = || {
@@ -101,8 +103,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         Ok(context)
     }
 
-    /// Waits until it is known whom this process reaches by multicast, if it is one that
-    /// probes.
+    /// If this process probes the others: waits until it knows which of them its multicasts reach.
     fn prove(&self) -> Result<(), Error> {
         let clock = self.callers.shared.clock;
         let until = clock.now() + PROVE_MAX;
@@ -113,16 +114,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         })
     }
 
-    /// The processes `members` (ranks of this context, in an order that all of them use) as a
-    /// group. All name it by the same number, which none of them uses for another one, now or
-    /// later. There is none with a process that is lost.
+    /// Makes a group of the processes `members`: ranks of this context, in an order that all
+    /// members use. All members give it the same number `id`, and none of them uses the number for
+    /// another group, now or later.
+    ///
+    /// # Errors
+    /// [`Error::RankLost`]: a member is lost. [`Error::GroupEnded`]: another member has ended the
+    /// group already. [`Error::GroupMembers`], [`Error::GroupNumber`]: see there.
     pub fn group(&self, id: u32, members: &[u32]) -> Result<Group, Error> {
         let group = Group {
             id: GroupId(id),
             members: members.iter().copied().map(NodeId).collect(),
         };
         let mut engine = self.callers.shared.lock();
-        // With the lock: whose loss is noticed later ends the group.
+        // Under the lock: a loss that is noticed later ends the group.
         let mut lost = self.callers.peers.all_lost().into_iter();
         if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
             return Err(Error::RankLost { rank, how });
@@ -134,15 +139,16 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         Ok(group)
     }
 
-    /// This process is done with the group: everything that it was to receive has come. What it has
-    /// sent is still brought to the others.
+    /// Leaves the group. This process has received everything that it was to receive. What it has
+    /// sent still goes to the other members.
     pub fn leave(&self, group: Group) {
         let mut engine = self.callers.shared.lock();
         engine.leave(self.callers.shared.clock.now(), group.id);
         self.callers.left(engine);
     }
 
-    /// Removes a group that nobody has used, because not all of its members have it.
+    /// Removes a group in which no member has started an operation, because not all members have
+    /// the group.
     pub fn abandon(&self, group: Group) {
         let now = self.callers.shared.clock.now();
         self.callers.shared.lock().end(now, group.id);
@@ -308,14 +314,14 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         }
     }
 
-    /// Waits until everybody has what this process has sent.
+    /// Waits until all members of all groups have what this process has sent.
     pub fn flush(&self, meanwhile: Meanwhile<'_>) -> Result<(), Error> {
         let any = Cell::new(None);
         self.callers
             .until(&any, meanwhile, |engine| engine.is_flushed().then_some(()))
     }
 
-    /// The first process that was lost, as far as is known here, and how that was noticed.
+    /// Rank of the first process that this process knows to be lost, and how the loss was noticed.
     pub fn lost(&self) -> Option<(u32, String)> {
         self.callers.peers.lost()
     }
@@ -325,15 +331,15 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.shared.lock().udp().device().name.clone()
     }
 
-    /// Why this process shares no memory with others of its host although there are any: then each
-    /// of them counts as a host of its own.
+    /// Why this process shares no memory with other processes of its host. Then each of them counts
+    /// as a host of its own. `None`: it shares memory, or is alone on its host.
     pub fn unshared(&self) -> Option<String> {
         self.callers.shared.lock().unshared().map(String::from)
     }
 
-    /// The connections that tell the others, when they close, that this process has ended: no other
-    /// process may have them, a child after a fork neither. While the context lives they keep their
-    /// numbers.
+    /// Connections whose closing tells the other processes that this process has ended. No other
+    /// process may hold them, and neither may a child after a fork. They keep their descriptor
+    /// numbers while the context lives.
     pub fn connections(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.callers.peers.connections()
     }

@@ -1,5 +1,5 @@
-//! Callers: they step the engine while they block, and leave to the progress thread what is still
-//! to be done when they go.
+//! Callers. A caller steps the engine while it blocks. When it returns, the progress thread does
+//! the work that is left.
 
 use std::cell::Cell;
 use std::io;
@@ -22,30 +22,30 @@ use crate::net::Clock;
 use crate::object::Divisible;
 use crate::transport::udp::{Sending, Waker};
 
-/// A blocked caller looks after the runtime above it so often, sees that a peer is lost, and does
-/// what is due. Where answers come soon as a rule the first time is later: at most 6 ms.
+/// Interval at which a blocked caller drives the runtime above it, checks for lost peers and runs
+/// expired timers. The first interval is longer, at most 6 ms, if answers usually come soon.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Likewise where other processes share this host, once it has waited in vain: runtimes send
-/// messages between them through memory in several steps, each of which waits for the other process
-/// to be driven, and no descriptor tells of it.
+/// The same interval if other processes share this host, once the caller has waited in vain.
+/// Runtimes send messages between these processes through memory in several steps. Each step waits
+/// until the other process drives its runtime, and no descriptor tells of it.
 const LOOK_LOCAL: Duration = Duration::from_micros(250);
 
-/// So long a blocked caller looks for what it waits for instead of sleeping, if its core has
-/// nothing else to do: whoever waits longer hardly notices how long it takes to be woken.
+/// Longest time that a blocked caller spins before it sleeps, if its core has nothing else to do.
+/// After a longer wait, the time to wake up hardly matters.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// So often it lends its core to others and looks again, once a part of what it waits for has come:
-/// of the words of a barrier each would wake it otherwise.
+/// How often a caller yields its core and looks again before it sleeps, once a part of what it
+/// waits for has come. Otherwise each word of a barrier would wake it.
 const LENDS: u32 = 8;
 
-/// Called again and again while a call blocks, so that the runtime above can go on.
+/// A function that a blocking call calls again and again, so that the runtime above makes progress.
 pub type Meanwhile<'a> = &'a mut dyn FnMut();
 
 /// All callers of a context.
 pub(crate) struct Callers<O: Divisible + Send + Sync + 'static> {
     pub shared: Arc<Shared<O>>,
-    /// Callers that block take one each; as many as ever blocked at once.
+    /// Idle waiters. Each blocked caller takes one, so there are as many as ever blocked at once.
     sleepers: Mutex<Vec<Waiter>>,
     runtime: Option<Arc<OwnedFd>>,
     /// The last caller returned while it drove the runtime above. The runtime's descriptor does not
@@ -56,7 +56,7 @@ pub(crate) struct Callers<O: Divisible + Send + Sync + 'static> {
 }
 
 impl<O: Divisible + Send + Sync + 'static> Callers<O> {
-    /// None is inside yet: the progress thread does the work.
+    /// Starts the progress thread. No caller is inside yet.
     pub fn new(
         mut engine: Engine<O>,
         peers: Peers,
@@ -85,8 +85,8 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         })
     }
 
-    /// Drives the engine until it answers, which it may as soon as the operation `awaited` ends
-    /// (none: any).
+    /// Steps the engine until `answer` returns a value, which it may do as soon as the operation
+    /// `awaited` ends (`None`: any operation).
     pub fn until<R>(
         &self,
         awaited: &Cell<Option<Op>>,
@@ -140,7 +140,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
             let spoilt = engine.take_spoilt();
             drop(engine);
             self.tell(spoilt);
-            // Where something has come that was not all, the rest is near.
+            // A part of what the caller waits for has come, so the rest is near.
             let lends = if news { LENDS } else { 0 };
             let woken = if runtime {
                 looked = now;
@@ -163,7 +163,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         }
     }
 
-    /// A caller goes: what is still to be done is the progress thread's.
+    /// Hands the work that is left to the progress thread, when a caller returns.
     pub fn left(&self, mut engine: MutexGuard<'_, Engine<O>>) {
         let now = self.shared.clock.now();
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
@@ -174,7 +174,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
             .copies
             .store(left == Left::Copies, Ordering::SeqCst);
         self.shared.called.store(now.0, Ordering::SeqCst);
-        // The thread must look more often, or look at all.
+        // The progress thread must look more often, or wake up at all.
         let hurry = gathers && !self.shared.hurry.load(Ordering::Acquire);
         if hurry {
             self.shared.hurry.store(true, Ordering::Release);
@@ -184,12 +184,12 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         }
     }
 
-    /// Tells all others, and this process itself, that these groups end.
+    /// Tells all processes, this one included, that these groups end.
     fn tell(&self, spoilt: Vec<GroupId>) {
         spoilt.into_iter().for_each(|group| self.peers.end(group.0));
     }
 
-    /// Gives up what was to be done with those that are lost.
+    /// Ends the groups of lost processes, and the groups that other processes have ended.
     pub fn heed_lost(&self, engine: &mut Engine<O>) {
         if self.peers.any_lost() {
             let now = self.shared.clock.now();
@@ -217,14 +217,14 @@ impl<O: Divisible + Send + Sync + 'static> Drop for Callers<O> {
     }
 }
 
-/// A caller that blocks, for as long as it lives.
+/// A caller that blocks. The value lives as long as the caller blocks.
 struct Inside<'a, O: Divisible + Send + Sync + 'static> {
     callers: &'a Callers<O>,
     since: Time,
-    /// Others share this host, and the runtime above may work for them by memory.
+    /// Whether other processes share this host, so that the runtime above may serve them by memory.
     has_local_ranks: bool,
     look: Duration,
-    /// `None` when it goes.
+    /// `None` after the waiter has gone back to the idle ones.
     sleeper: Option<Waiter>,
     waker: Waker,
 }
@@ -274,7 +274,7 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         }
     }
 
-    /// The runtime above has something to do: drives it, until something is due here.
+    /// Drives the runtime above, which has something to do, until a timer expires here.
     fn serve(
         &self,
         now: Time,
@@ -288,7 +288,7 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
     }
 }
 
-/// What a caller sleeps in.
+/// Makes a waiter for a caller.
 fn callers_sleeper<O: Divisible>(
     engine: &mut Engine<O>,
     runtime: Option<&Arc<OwnedFd>>,
