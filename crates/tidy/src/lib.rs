@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
+mod actors;
 mod architecture;
 mod comments;
 mod exceptions;
@@ -28,7 +29,8 @@ pub use tree::{File, Finding, Tree};
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name, as `exceptions.toml` names them.
-pub const RULES: [(&str, Rule); 9] = [
+pub const RULES: [(&str, Rule); 10] = [
+    ("actors", actors::check),
     ("architecture", architecture::check),
     ("circles", imports::circles),
     ("comments", comments::check),
