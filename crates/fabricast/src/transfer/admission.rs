@@ -1,7 +1,7 @@
-//! The time before the start: receivers come and go, until the start rule has its way.
+//! The sender's admission: receivers connect and leave until the start rule is met.
 //!
-//! Whoever can connect can ask for a seat, so what one host may take is bounded: seats, names of
-//! others, descriptors, and how small it makes everybody's packets.
+//! Anyone that can connect can ask for a seat. So what one host may take is bounded: seats, names
+//! of other receivers, descriptors, and how small it makes everybody's packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,28 +30,30 @@ use crate::text::spoken;
 use crate::transport::Transport;
 use crate::transport::udp::{Family, Interface};
 
-/// How long a receiver may take to make room for the file, and how many may be at it at once.
+/// How long a receiver may take to make room for the file.
 const PREPARE: Duration = Duration::from_secs(10);
+/// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 
-/// What those are told who come after the start.
+/// Reason that the sender gives to receivers that connect after the start.
 pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
                         for another one";
 
-/// What a rendezvous has come to.
+/// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
-    /// Those who are there, in the order in which they came, which is that of their numbers.
+    /// The receivers that are there, in the order of their arrival, which is the order of their
+    /// node numbers.
     pub members: Vec<Member>,
-    /// Connections that made no sense.
+    /// Connections that were given up while they were pending.
     pub pending: u64,
-    /// Those who came and do not take part.
+    /// Receivers that connected and do not take part.
     pub refusals: Refusals,
-    /// The network, opened before the first receiver was admitted, and by which address it was
-    /// meant to be reached.
+    /// The sender's address by which the network was to be reached, and the network. The network is
+    /// opened before the first receiver is admitted.
     net: Option<(IpAddr, Net)>,
-    /// Receivers for which there are descriptors.
+    /// The number of receivers that there are descriptors for.
     seats: usize,
     content: Arc<SourceFile>,
     name: String,
@@ -93,7 +95,7 @@ impl<'a> Admission<'a> {
         let mut announcer = None;
         let mut silent = None;
         if options.announce {
-            // A convenience: where it cannot be had, receivers are told the address.
+            // Announcing is a convenience: without it, the user gives receivers the address.
             match announce(&options.net.interface, &places, &announcement) {
                 Ok(it) => announcer = Some(it),
                 Err(why) => silent = Some(why),
@@ -132,7 +134,7 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Waits until the start rule says so.
+    /// Admits receivers until the start rule says to start or to give up.
     pub fn gather(&mut self, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
         let began = Instant::now();
         let mut first = None;
@@ -167,7 +169,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// How many wait for the start and can take part together.
+    /// Number of receivers that wait for the start and can take part together.
     fn present(&self) -> usize {
         let family = self.family();
         self.joining()
@@ -179,7 +181,8 @@ impl<'a> Admission<'a> {
         self.members.iter().filter(|m| m.stage == Stage::Joining)
     }
 
-    /// The family of the group, or of most hosts that wait: one client alone does not choose it.
+    /// The family of the group, or that of most hosts that wait: one client alone does not choose
+    /// it.
     fn family(&self) -> Option<Family> {
         if let Some(group) = self.options.group {
             return Some(Family::of(group));
@@ -198,8 +201,8 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Receivers that are not prepared are too late, those of the other family cannot take part,
-    /// and nobody else is invited.
+    /// Ends admission: refuses receivers that are not prepared, refuses those of the other family,
+    /// and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
         let late = |m: &mut Member| m.stage != Stage::Joining;
@@ -216,7 +219,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Turns somebody away, and notes it for the table.
+    /// Refuses a receiver, and notes that for the table.
     pub fn refuse(&mut self, member: Member, reason: String, tell: &mut dyn FnMut(SendEvent)) {
         let reason = (self.options.net.wording)(&reason);
         let refused = ToReceiver::Refused {
@@ -227,7 +230,7 @@ impl<'a> Admission<'a> {
         self.note(member, By::Sender, reason, tell);
     }
 
-    /// Notes for the table who decided that somebody does not take part, and why.
+    /// Notes for the table that a receiver does not take part, which side decided that, and why.
     fn note(&mut self, member: Member, by: By, reason: String, tell: &mut dyn FnMut(SendEvent)) {
         self.refusals
             .add(member.hello.name, member.address, by, reason)
@@ -274,10 +277,11 @@ impl<'a> Admission<'a> {
                 hello,
             } => {
                 let member = Member::new(peer, NodeId(self.next), address, local, hello);
-                // Before anybody is admitted, so that receivers cannot take its descriptors.
+                // The network is opened before any receiver is admitted, so that receivers cannot
+                // take its descriptors.
                 let objection = match self.network(local.ip()) {
                     Ok(datagram_max) => self.objection(&member, datagram_max),
-                    // A pending connection may come by an interface that is none of ours to use.
+                    // A pending connection may come by an interface that the sender cannot use.
                     Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
                         Some(format!("the sender cannot serve it: {error}"))
                     }
@@ -293,13 +297,13 @@ impl<'a> Admission<'a> {
                 ToSender::Failed { code, reason } => {
                     if let Some(gone) = self.remove(peer, tell) {
                         self.rendezvous.close(peer);
-                        // Nothing kept one from taking part whose user has ended it.
+                        // If its user interrupted the receiver, nothing kept it from taking part.
                         if code != exit::INTERRUPTED {
                             self.note(gone, By::Receiver, reason, tell);
                         }
                     }
                 }
-                // Nothing else can be said before the start.
+                // A receiver can say nothing else before the start.
                 other => {
                     if let Some(gone) = self.remove(peer, tell) {
                         self.refuse(gone, other.out_of_turn(), tell);
@@ -316,7 +320,8 @@ impl<'a> Admission<'a> {
         Ok(())
     }
 
-    /// Why this receiver cannot take part, if it cannot; the sender's largest datagram.
+    /// Why this receiver cannot take part, if it cannot. `datagram_max`: the sender's largest
+    /// datagram.
     fn objection(&self, member: &Member, datagram_max: usize) -> Option<String> {
         let group = self.options.group.map(Family::of);
         let least = datagram_max.min(self.options.datagram_min);
@@ -329,7 +334,8 @@ impl<'a> Admission<'a> {
             .or_else(|| small_datagrams(member.hello.datagram, least))
     }
 
-    /// Opens the network by which `near` is reached, unless one is open; the largest datagram.
+    /// Opens the network by which `near` is reached, unless one is open. Returns the largest
+    /// datagram.
     fn network(&mut self, near: IpAddr) -> Result<usize, Error> {
         let net = match self.net.take() {
             Some((at, net)) => (at, net),
@@ -345,7 +351,7 @@ impl<'a> Admission<'a> {
         Ok(net.caps().datagram_max)
     }
 
-    /// The network by which most receivers come, and the address at which they do.
+    /// The network by which most receivers come, and the sender's address there.
     pub fn take_network(&mut self) -> Result<(IpAddr, Net), Error> {
         let near = self.near().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         self.net.take_if(|(at, _)| *at != near);
@@ -358,10 +364,11 @@ impl<'a> Admission<'a> {
         members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
     }
 
-    /// Only who is prepared has its seat for certain: of the others the oldest makes room.
+    /// Makes room for one more receiver: refuses the oldest that is not prepared if there are too
+    /// many. Only a prepared receiver has its seat for certain.
     fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         let preparing = self.members.len() - self.joining().count();
-        // Those of the other family take no seat from these.
+        // Receivers of the other family take no seat from these.
         let taken = self.present() + preparing;
         if preparing >= PREPARING || taken >= self.options.start.max_receivers {
             let oldest = self
@@ -375,7 +382,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Who takes too long to prepare gives its seat back.
+    /// Refuses receivers that take too long to prepare, which frees their seats.
     fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
@@ -389,7 +396,8 @@ impl<'a> Admission<'a> {
     fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
         self.next += 1;
         self.make_room(tell);
-        // Names are unique. A client that takes another's name does not keep that one out.
+        // Names are unique. A client that takes another receiver's name does not keep that receiver
+        // out.
         while self.members.iter().any(|m| m.name == member.name) {
             member.name = format!("{}@{}", member.name, member.udp());
         }
@@ -435,7 +443,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// It is gone.
+    /// Removes a receiver that is gone, and tells so if it waited for the start.
     fn remove(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) -> Option<Member> {
         let at = self.members.iter().position(|m| m.peer == peer)?;
         let gone = self.members.remove(at);
@@ -448,8 +456,9 @@ impl<'a> Admission<'a> {
         Some(gone)
     }
 
-    /// Our address as most receivers' hosts see it: datagrams go out there. Hosts count and not
-    /// seats, and clients on this host that connect by the loopback only if there are no others.
+    /// The sender's address as most receivers' hosts see it: datagrams go out there. Hosts count,
+    /// not seats. Clients on this host that connect by the loopback count only if there are no
+    /// others.
     fn near(&self) -> Option<IpAddr> {
         let mut hosts = BTreeMap::<_, BTreeSet<_>>::new();
         for member in &self.members {
@@ -461,14 +470,15 @@ impl<'a> Admission<'a> {
         hosts.iter().max_by_key(most).map(|(ip, _)| *ip)
     }
 
-    /// Tells everybody who is still there that the transfer has failed, `seconds` after its start.
+    /// Tells all receivers that are still there that the transfer has failed, `seconds` after its
+    /// start.
     pub fn abort(&mut self, error: &Error, seconds: f64) {
         let (code, reason) = (
             error.exit_code(),
             (self.options.net.wording)(&error.to_string()),
         );
         self.say_active(&ToReceiver::Aborted { code, reason });
-        // Those who are not prepared were never counted.
+        // Receivers that are not prepared were never counted.
         self.members.retain(|m| m.stage != Stage::Preparing);
         for member in self.members.iter_mut().filter(|m| m.active()) {
             self.rendezvous.close(member.peer);
@@ -488,7 +498,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// How it ended for the receivers of a transfer that sent nothing.
+    /// The report of a transfer that sent nothing.
     pub fn report(&self) -> SendReport {
         let (refused, refused_more) = self.refusals.report();
         SendReport {
@@ -505,7 +515,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Says the same to all who are still there.
+    /// Sends one message to all receivers that are still there.
     pub fn say_active(&self, message: &ToReceiver) {
         let active = self.members.iter().filter(|m| m.active());
         self.rendezvous.say_all(active.map(|m| m.peer), message);
@@ -520,7 +530,7 @@ mod tests {
     use crate::bootstrap::message::Hello;
     use crate::object::testing::scratch;
 
-    /// Lets `act` see a sender that listens and to which nobody has come.
+    /// Calls `act` with a sender that listens and that no receiver has connected to.
     fn admission(mut options: SendOptions, act: impl FnOnce(Admission<'_>)) {
         let dir = scratch();
         std::fs::write(dir.join("f"), "bytes").unwrap();
@@ -533,7 +543,7 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// A receiver that comes from `address` to `local`.
+    /// A receiver that connects from `address` to the sender's address `local`.
     fn receiver(address: &str, local: &str, stage: Stage) -> Member {
         let hello = Hello {
             version: VERSION,
@@ -559,24 +569,24 @@ mod tests {
                 assert_eq!(admission.family(), Some(family));
                 assert_eq!(admission.near(), Some(near.parse().unwrap()));
             };
-            // Clients on the sender's host are many, and count for nothing when another host is
-            // there.
+            // Clients on the sender's host do not count, however many they are, once another host
+            // is there.
             come("127.0.0.1", "127.0.0.1", Family::V4, "127.0.0.1");
             come("127.0.0.2", "127.0.0.1", Family::V4, "127.0.0.1");
             come("10.0.0.2", "10.0.0.1", Family::V4, "10.0.0.1");
-            // Four seats of one host are one voice.
+            // Four seats of one host count once.
             for _ in 0..4 {
                 come("10.1.0.2", "10.1.0.1", Family::V4, "10.1.0.1");
             }
             come("10.0.0.3", "10.0.0.1", Family::V4, "10.0.0.1");
-            // So are the addresses of a /64.
+            // The addresses of a /64 count once, too.
             for ip in ["2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5"] {
                 come(ip, "2001:db8:0:1::1", Family::V4, "10.0.0.1");
             }
         });
     }
 
-    /// Seats of the other family, which cannot take part, fill the transfer for nobody.
+    /// Receivers of the other family cannot take part, so their seats must not fill the transfer.
     #[test]
     fn who_prepares_is_not_put_out_for_the_other_family() {
         let mut options = SendOptions::default();
@@ -589,7 +599,7 @@ mod tests {
             admission.members.push(four(Stage::Preparing));
             admission.make_room(&mut |_| ());
             assert_eq!(admission.members.len(), 5);
-            // With two more of its own, it is the one that makes room.
+            // With two more receivers of its own family, the preparing one makes room.
             let members = [(); 2].map(|()| four(Stage::Joining));
             admission.members.extend(members);
             admission.make_room(&mut |_| ());

@@ -1,11 +1,11 @@
-//! What a receiver asks for again over the control connection (spec 5.4): the hash list, and the
+//! What a receiver requests again over the control connection (spec 5.4): the hash list, and the
 //! pieces of damaged blocks.
 //!
-//! Of a damaged block it asks for the hashes of its pieces first, and then for those pieces that
-//! are not what the hashes say: one forged packet costs a few KiB, not a block. Several blocks are
-//! under way at once. Nothing here reads or writes the connection: [`BlockRepair::ask`] says what
-//! to ask for, and [`BlockRepair::take`] takes the answers, which come in the order of the
-//! requests.
+//! For a damaged block, the receiver first requests the hashes of its pieces. Then it requests the
+//! pieces that do not match these hashes. So one forged packet costs a few KiB, not a block.
+//! Requests for several blocks are under way at once. Nothing here reads or writes the connection:
+//! [`BlockRepair::ask`] returns the next request, and [`BlockRepair::take`] takes the answers,
+//! which come in the order of the requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::bootstrap::message::{Need, ToSender};
 use crate::error::Error;
 use crate::object::{BLOCK, HASH, PartialFile, blocks, pieces};
 
-/// What is asked for, in the order of the requests.
+/// A request to the sender.
 #[derive(Clone, PartialEq, Debug)]
 enum Asked {
     /// The hash list.
@@ -24,32 +24,34 @@ enum Asked {
     Hashes(u64),
     /// Some pieces of a block.
     Pieces(u64, Vec<u32>),
-    /// All pieces of a block, because those that looked wrong were not all.
+    /// All pieces of a block, because more than those that looked wrong were wrong.
     Block(u64),
 }
 
-/// The state of it all.
+/// Requests and repairs whatever does not match the hash list.
 pub struct BlockRepair {
     partial: Arc<PartialFile>,
     /// The hash of the list, in hexadecimal.
     root: String,
-    /// Complete and proven, unless it is asked for.
+    /// The hash list. It is complete and proven, unless it is being requested.
     list: Vec<u8>,
+    /// Requests under way, the oldest first.
     asked: VecDeque<Asked>,
-    /// To be asked for next.
+    /// Requests to be sent next.
     due: VecDeque<Asked>,
     /// The first block that has not been compared with the list.
     next: u64,
-    /// Bytes of the blocks that are not what the list says.
+    /// Bytes of the blocks that do not match the list.
     missing: u64,
-    /// Blocks that were damaged and are right now.
+    /// Blocks that were damaged and have been repaired.
     pub mended: u64,
-    /// Bytes that came for that.
+    /// Bytes that arrived for repairs, hashes included.
     pub bytes: u64,
 }
 
 impl BlockRepair {
-    /// Begins with the `list` that has arrived, of which `root` is the hash if it is right.
+    /// Begins with the hash list that arrived. The list is requested again if its hash is not
+    /// `root`.
     pub fn new(partial: Arc<PartialFile>, list: Vec<u8>, root: &str) -> BlockRepair {
         let mut repair = BlockRepair {
             partial,
@@ -77,7 +79,7 @@ impl BlockRepair {
         blocks(self.partial.len()) as usize * HASH
     }
 
-    /// Whether the list is the one whose hash the sender told.
+    /// Whether the list has the hash that the sender told.
     fn is_proven(&self) -> bool {
         self.list.len() == self.whole() && *blake3::hash(&self.list).to_hex() == *self.root
     }
@@ -86,7 +88,7 @@ impl BlockRepair {
         (self.partial.len() - block * BLOCK as u64).min(BLOCK as u64)
     }
 
-    /// The list is proven: counts what is not what it says.
+    /// Counts the bytes of blocks that do not match the list, which must be proven.
     fn compare(&mut self) {
         let mut from = 0;
         while let Some(block) = self.partial.differing(&self.list, from) {
@@ -100,7 +102,7 @@ impl BlockRepair {
         self.missing == 0 && self.due.is_empty() && self.asked.is_empty()
     }
 
-    /// Bytes of the list and the file that are proven, the list's first.
+    /// Bytes of the list and the file that are proven; the list's bytes count first.
     pub fn done(&self) -> u64 {
         match self.list_is_missing() {
             true => self.list.len() as u64,
@@ -113,7 +115,7 @@ impl BlockRepair {
         self.asked.iter().chain(&self.due).any(list)
     }
 
-    /// What to ask for now, if anything.
+    /// The next request to send, if there is one and fewer than `NEEDS_MAX` are under way.
     pub fn ask(&mut self) -> Option<ToSender> {
         if self.asked.len() >= NEEDS_MAX {
             return None;
@@ -147,7 +149,8 @@ impl BlockRepair {
         Some(ToSender::Need(need))
     }
 
-    /// Takes the answer to the oldest request, or of a list a part; `None`: it was not asked for.
+    /// Takes the answer to the oldest request; a list may come in several parts. `None`: nothing
+    /// was requested.
     pub fn take(&mut self, bytes: &[u8]) -> Option<Result<(), Error>> {
         let asked = self.asked.pop_front()?;
         self.bytes += bytes.len() as u64;
@@ -191,7 +194,7 @@ impl BlockRepair {
         }
         let wrong = self.partial.wrong_pieces(block, bytes);
         match wrong.is_empty() {
-            // What is in the file is right; it was something else that its hash was taken of.
+            // The bytes in the file are right; its hash had been computed over other bytes.
             true => self.take_pieces(block, &[], &[]),
             false => {
                 self.due.push_back(Asked::Pieces(block, wrong));
@@ -224,7 +227,7 @@ mod tests {
     use crate::object::testing::{pattern, scratch};
     use crate::object::{PIECE, SourceFile};
 
-    /// A file that was sent, what was received of it, and what proves it.
+    /// A file that was sent, what a receiver has of it, and the hashes that prove it.
     struct Both {
         dir: std::path::PathBuf,
         bytes: Vec<u8>,
@@ -234,7 +237,8 @@ mod tests {
         root: String,
     }
 
-    /// `spoilt` bytes are others in what was received.
+    /// A file of `len` bytes, and a received copy in which the bytes at the offsets `spoilt`
+    /// differ.
     fn both(len: usize, spoilt: &[usize]) -> Both {
         let dir = scratch();
         let bytes = pattern(len);
@@ -263,7 +267,8 @@ mod tests {
     }
 
     impl Both {
-        /// Answers everything; what was asked for, and the blocks that were mended.
+        /// Answers all requests. Returns the requests, the number of repaired blocks and the bytes
+        /// that came.
         fn run(&self, list: Vec<u8>) -> (Vec<Need>, u64, u64) {
             let mut repair = BlockRepair::new(self.partial.clone(), list, &self.root);
             let (mut asked, mut waiting) = (Vec::new(), VecDeque::new());
@@ -297,7 +302,7 @@ mod tests {
 
     #[test]
     fn only_wrong_pieces_come_again() {
-        // Two in the same piece, two beside each other, one in the short last piece.
+        // Two bytes in the same piece, two in adjacent pieces, one in the short last piece.
         let len = 3 * BLOCK + PIECE + 5;
         let spoilt = [7, 9, 2 * BLOCK + PIECE - 1, 2 * BLOCK + PIECE, len - 1];
         let both = both(len, &spoilt);
@@ -355,7 +360,7 @@ mod tests {
         let mut few = new();
         few.ask().unwrap();
         assert!(few.take(&[0; HASH]).unwrap().is_err());
-        // Hashes that make the wrong piece look right: then the whole block is asked for.
+        // With these hashes the wrong piece looks right, so the whole block is requested.
         let mut lied = new();
         lied.ask().unwrap();
         let hashes = |bytes: &[u8]| -> Vec<u8> {

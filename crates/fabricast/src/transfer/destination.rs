@@ -1,4 +1,4 @@
-//! Where a received file goes: the destination that the receiver's user has named.
+//! The destination of a received file, as the receiver's user has named it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::object::{BLOCK, PartialFile, safe_name};
 use crate::setting::MAX_SIZE;
 
-/// What can be known to be wrong before anybody is asked.
+/// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
     match std::fs::metadata(dest) {
@@ -39,8 +39,9 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
-/// Makes a place for the file, if the receiver's user would have it. A sender that was found by
-/// its announcement may be anybody: what it sends must not run before somebody has said so.
+/// Checks the sender's welcome and creates the partial file, if the receiver's options allow it. A
+/// sender that was `found` by its announcement may be anybody: its file loses its execute
+/// permissions, so that it cannot run before the user allows that.
 pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,

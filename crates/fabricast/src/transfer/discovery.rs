@@ -1,8 +1,8 @@
-//! A receiver finds the sender: by the address that it was told, or by announcements.
+//! How a receiver finds the sender: by the address that it was given, or by announcements.
 //!
 //! A sender that was found by its announcement may be anybody, and the announcement may be forged.
-//! So nothing that such a sender does before the start ends the receiver: the receiver lets that
-//! address alone for a while, tells why, and goes on listening ([`Discovery::give_up`]).
+//! So nothing that this sender does before the start ends the receiver. The receiver ignores its
+//! address for a while, tells why, and continues to listen ([`Discovery::give_up`]).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -23,42 +23,44 @@ use crate::setting::{FROM, START_TIMEOUT};
 use crate::text::spoken;
 use crate::waker::Waker;
 
-/// How soon a sender that does not answer is tried again: after one part in [`RETRY_PART`] of the
-/// time that the receiver has waited for it, so that the pause adds little to the wait, and within
-/// these bounds, since many receivers may wait long.
+/// The pause before a sender that does not answer is tried again, as a part of the time that the
+/// receiver has waited: 1/100, so that the pause adds little to the wait.
 const RETRY_PART: u32 = 100;
+/// The shortest pause between two attempts to connect.
 const RETRY_MIN: Duration = Duration::from_millis(5);
+/// The longest pause between two attempts to connect; many receivers may wait long.
 const RETRY_MAX: Duration = Duration::from_millis(200);
 
-/// How often it is told that a sender is still looked for; the first time sooner.
+/// How often the receiver tells that it is still looking for a sender.
 const TRYING: Duration = Duration::from_secs(5);
+/// When the receiver tells so for the first time.
 const TRYING_FIRST: Duration = Duration::from_secs(2);
-/// What is told at once is told no more often than this: anybody can cause it.
+/// The shortest time between two urgent reports, which anybody on the network can cause.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Looks for the sender, and goes on when what it has found is none.
+/// Looks for the sender, and continues when what it has found is not the sender.
 pub struct Discovery<'a> {
     options: &'a RecvOptions,
     deadline: Instant,
-    /// Listens if no address was told.
+    /// Listens for announcements; `None` if the receiver was given an address.
     ear: Option<Ear>,
     began: Instant,
-    /// When the trouble was told last.
+    /// When a trouble was last told.
     told: Instant,
-    /// When the last urgent trouble was told.
+    /// When an urgent trouble was last told.
     alarmed: Option<Instant>,
     trouble: Trouble,
-    /// The last urgent troubles of each kind that have not been told. They wait here for their
-    /// turn, for meanwhile `trouble` may become another.
+    /// The last urgent trouble of each kind that has not been told yet. They wait here for their
+    /// turn, because `trouble` may change meanwhile.
     urgent: VecDeque<Trouble>,
-    /// Whether it was told that there are several senders. Once is enough.
+    /// Whether the receiver has told that there are several senders; it tells that once.
     several_told: bool,
-    /// The last sender that was given up.
+    /// The sender that was given up last, and why.
     given_up: Option<Trouble>,
 }
 
 impl<'a> Discovery<'a> {
-    /// One that gives up at `deadline`.
+    /// Starts a search that gives up at `deadline`.
     pub fn new(
         options: &'a RecvOptions,
         deadline: Instant,
@@ -96,13 +98,13 @@ impl<'a> Discovery<'a> {
         })
     }
 
-    /// What was chosen.
+    /// The receiver's options.
     pub fn options(&self) -> &'a RecvOptions {
         self.options
     }
 
-    /// Connects to the sender, however long it takes to appear. Without an address, also what it
-    /// has announced.
+    /// Connects to the sender, and waits until it appears or the deadline passes. Without a given
+    /// address, also returns what the sender has announced.
     pub fn find(
         &mut self,
         waker: &Waker,
@@ -144,7 +146,7 @@ impl<'a> Discovery<'a> {
             };
             match (tried, offer) {
                 (Ok(control), offer) => return Ok((control, offer)),
-                // Cut short: it says nothing new.
+                // The deadline cut this attempt short, so its error says nothing new.
                 (Err(_), _) if Instant::now() >= self.deadline => {}
                 (Err(why), None) => self.is(Trouble::Unreachable(why)),
                 (Err(why), Some(offer)) => self.let_alone(offer, why),
@@ -155,8 +157,9 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// Whether what the sender offers over TCP may be taken. It need not be what was announced, for
-    /// anybody can announce something in a sender's name; what was accepted counts.
+    /// Checks that the user accepts what the sender offers over TCP. That may differ from the
+    /// announcement, because anybody can announce something in a sender's name. Then the offer must
+    /// be one that the options accept.
     pub fn check_offer(&mut self, announced: &Offer, welcome: &Welcome) -> Result<(), Error> {
         let offered = Offer {
             address: announced.address,
@@ -178,14 +181,14 @@ impl<'a> Discovery<'a> {
             "it offers {:?} of {} bytes over TCP, which is not what was announced",
             offered.name, welcome.len
         );
-        // Somebody is asked again, about the truth.
+        // The user is asked again, now about what is really offered.
         if let (Accept::Asked(_), Some(ear)) = (&self.options.accept, &mut self.ear) {
             ear.correct(offered);
         }
         Err(Error::Refused(text))
     }
 
-    /// Gives up a sender that was found, because of this error, and goes on listening.
+    /// Gives up a sender that was found, because of this error, and continues to listen.
     pub fn give_up(&mut self, offer: Offer, error: &Error) {
         self.let_alone(offer, error.to_string());
     }
@@ -199,7 +202,7 @@ impl<'a> Discovery<'a> {
         self.is(trouble);
     }
 
-    /// From now on this is the matter.
+    /// Notes the present trouble, and queues it if it is urgent.
     fn is(&mut self, trouble: Trouble) {
         let several = matches!(trouble, Trouble::Several(_));
         if trouble.is_urgent() && !(several && self.several_told) {
@@ -210,7 +213,7 @@ impl<'a> Discovery<'a> {
         self.trouble = trouble;
     }
 
-    /// Tells what is the matter, if it is time to.
+    /// Tells the present trouble, if it is time to.
     fn tell(&mut self, tell: &mut dyn FnMut(RecvEvent)) {
         let pause = match self.began == self.told {
             true => TRYING_FIRST,
@@ -258,7 +261,7 @@ fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
     if from.is_empty() {
         return Err(Error::Usage("the sender's name is empty".into()));
     }
-    // An IPv6 address must not be taken for a host and a port.
+    // An IPv6 address must not be parsed as a host and a port.
     if let Ok(ip) = from.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![(ip, bootstrap::PORT).into()]);
     }
@@ -284,7 +287,7 @@ fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
 mod tests {
     use super::*;
 
-    /// Reasons that `discovery` tells now.
+    /// The reasons that `discovery` tells now.
     fn told(discovery: &mut Discovery<'_>) -> Vec<String> {
         let mut reasons = Vec::new();
         discovery.tell(&mut |event| match event {
@@ -309,7 +312,7 @@ mod tests {
         discovery.give_up(offer.clone(), &Error::Refused("the first".into()));
         let first = told(&mut discovery);
         assert!(first[0].contains("the first"), "{first:?}");
-        // Too soon after the first one.
+        // It is too soon after the first one.
         discovery.give_up(offer.clone(), &Error::Refused("the second".into()));
         assert_eq!(told(&mut discovery).len(), 0);
         discovery.is(Trouble::Several(vec![offer.clone(), offer.clone()]));
@@ -319,7 +322,7 @@ mod tests {
             let told = told(&mut discovery);
             assert!(told[0].contains(why), "{told:?}");
         }
-        // Once is enough.
+        // Several senders are told once.
         discovery.alarmed = Instant::now().checked_sub(AT_ONCE);
         assert_eq!(told(&mut discovery).len(), 0);
     }

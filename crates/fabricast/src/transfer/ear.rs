@@ -1,4 +1,4 @@
-//! A receiver that was told no address listens for senders, and asks its user about them.
+//! How a receiver without a given address listens for senders, and asks its user about them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,39 +17,41 @@ use crate::setting::{FROM, START_TIMEOUT};
 use crate::text::spoken;
 use crate::transport::udp::{self, Interface};
 
-/// How long an address at which a sender was found in vain is let alone: at first, and, as the time
-/// doubles with each further failure, at most.
+/// How long a receiver ignores an address after its first failure there. The time doubles with each
+/// further failure.
 const ALONE_MIN: Duration = Duration::from_secs(2);
+/// How long a receiver ignores an address at most.
 const ALONE_MAX: Duration = Duration::from_secs(30);
-/// Addresses that are let alone, at most. The one whose time ends first goes when there are more.
+/// The number of addresses that are ignored at most. When there are more, the one whose time ends
+/// first is dropped.
 const ALONE: usize = 64;
 
-/// What a moment of listening has brought.
+/// What was heard in one call of [`Ear::offer`].
 pub enum Hears {
-    /// Nobody.
+    /// No sender.
     Nobody,
-    /// Somebody, and there may be others.
+    /// A sender, and there may be others.
     Unsure,
-    /// An offer that may be taken.
+    /// An offer that the options accept.
     Offer(Offer),
-    /// Why none may.
+    /// Why no offer can be taken.
     Trouble(Trouble),
 }
 
-/// A receiver that was told no address listens.
+/// Listens for announcements when the receiver was given no address.
 pub struct Ear {
     listener: Listener,
-    /// What somebody has said yes to.
+    /// The offer that the user has accepted.
     agreed: Option<Offer>,
-    /// What a sender offers over TCP that had announced something else: to be asked about.
+    /// What a sender offers over TCP that announced something else. The user is asked about it
+    /// next.
     corrected: Option<Offer>,
-    /// Where a sender was found in vain: until when the address is let alone, and for how long that
-    /// was.
+    /// Addresses at which a sender failed: until when each is ignored, and how long that pause is.
     alone: BTreeMap<SocketAddr, (Instant, Duration)>,
 }
 
 impl Ear {
-    /// Listens on the interfaces that are chosen.
+    /// Listens on the chosen interfaces.
     pub fn new(options: &RecvOptions) -> Result<Ear, Error> {
         if matches!(options.accept, Accept::Nobody) {
             return Err(Error::Usage(
@@ -64,17 +66,17 @@ impl Ear {
         })
     }
 
-    /// Why announcements are not heard, if they are not.
+    /// Why announcements cannot be heard, if they cannot.
     pub fn deaf(&self) -> Option<&str> {
         self.listener.deaf()
     }
 
-    /// The user is to be asked about this offer next: its sender had announced something else.
+    /// Has the user asked about this offer next, because its sender announced something else.
     pub fn correct(&mut self, offer: Offer) {
         self.corrected = Some(offer);
     }
 
-    /// A sender was found at this address in vain.
+    /// Ignores an address at which a sender failed, unless the user is about to be asked about it.
     pub fn let_alone(&mut self, address: SocketAddr) {
         self.agreed = None;
         if self
@@ -96,7 +98,7 @@ impl Ear {
         self.alone.insert(address, (Instant::now() + pause, pause));
     }
 
-    /// Listens for a moment to what there is to take.
+    /// Listens for at most one tick, and asks the user if the options say so.
     pub fn offer(&mut self, options: &RecvOptions, deadline: Instant) -> Result<Hears, Error> {
         if let Some(corrected) = self.corrected.take() {
             return self.ask(options, deadline, &[corrected]).map(Hears::Offer);
@@ -123,8 +125,8 @@ impl Ear {
         Ok(Hears::Offer(agreed))
     }
 
-    /// Listens for a moment to senders that `accept` may take and that are not let alone; one of
-    /// the offers that are not wanted, too.
+    /// Listens for `moment` to senders that `accept` allows and that are not ignored. Also returns
+    /// one of the offers that are not wanted, if there are any.
     fn listen(
         &mut self,
         moment: Duration,
@@ -150,7 +152,7 @@ impl Ear {
         Ok((found, other.take()))
     }
 
-    /// Asks somebody, and waits for the answer.
+    /// Asks the user, and waits for the answer.
     fn ask(
         &mut self,
         options: &RecvOptions,
@@ -174,7 +176,7 @@ impl Ear {
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::Refused("you have declined the offer".into()));
                 }
-                // What is announced meanwhile is not to wait until it is stale.
+                // Keeps listening, so that announcements do not become stale while the user thinks.
                 Err(RecvTimeoutError::Timeout) => {
                     self.listen(Duration::ZERO, &options.accept)?;
                 }
@@ -220,7 +222,8 @@ mod tests {
 
     use super::*;
 
-    /// An address at which there is no sender is tried ever less often, and few are kept in mind.
+    /// An address without a sender is tried less and less often, and the number of such addresses
+    /// is bounded.
     #[test]
     fn where_a_sender_was_found_in_vain_is_let_alone_ever_longer() {
         let offer = |port: u16| Offer {
@@ -238,7 +241,7 @@ mod tests {
             ear.alone[&first].1.as_secs()
         });
         assert_eq!(pauses.collect::<Vec<_>>(), [2, 4, 8, 16, 30, 30]);
-        // The time of this one ends last.
+        // The pause of the first address ends last.
         for port in 2..200 {
             ear.let_alone(offer(port).address);
         }

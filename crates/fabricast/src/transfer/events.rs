@@ -1,5 +1,5 @@
-//! What a transfer tells while it runs and when it is over. The command line writes
-//! the same as lines of JSON.
+//! What a transfer tells while it runs and when it ends. The command line writes the same as lines
+//! of JSON.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,85 +16,85 @@ use crate::text;
 pub enum SendEvent {
     /// Receivers can connect now.
     Listening {
-        /// Where; the address part may be "everywhere".
+        /// The address that the sender listens at; it may be the unspecified address.
         address: SocketAddr,
         /// Name of the file.
         name: String,
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         len: u64,
-        /// Whether it is announced, so that receivers need no address.
+        /// Whether the sender announces itself, so that receivers need no address.
         announced: bool,
     },
-    /// A receiver is there.
+    /// A receiver has connected and is prepared.
     Connected {
-        /// What it is called.
+        /// Name of the receiver.
         receiver: String,
-        /// Its address.
+        /// Address of the receiver.
         address: SocketAddr,
-        /// How many are there now.
+        /// Number of receivers that are there now.
         receivers: usize,
     },
-    /// A receiver that came was refused, or found that it could not take part.
+    /// A receiver that connected was refused, or found that it could not take part.
     Refused {
-        /// What it is called.
+        /// Name of the receiver.
         receiver: String,
-        /// Its address.
+        /// Address of the receiver.
         address: SocketAddr,
-        /// Who says so.
+        /// Which side decided that.
         by: By,
         /// Why.
         reason: String,
     },
     /// A receiver has left before the start.
     Left {
-        /// What it was called.
+        /// Name of the receiver.
         receiver: String,
-        /// How many are there now.
+        /// Number of receivers that are there now.
         receivers: usize,
     },
     /// No more receivers are admitted.
     Starting {
-        /// How many there are.
+        /// Number of receivers.
         receivers: usize,
-        /// Where multicasts go.
+        /// The group's address and port; `None` without multicast.
         group: Option<SocketAddr>,
-        /// Where the sender's datagrams come from.
+        /// The address that the sender's datagrams come from.
         root: SocketAddr,
-        /// The interface in use.
+        /// Name of the interface in use.
         interface: String,
-        /// Payload of a data packet in bytes.
+        /// Payload size of a data packet in bytes.
         #[serde(rename = "chunk")]
         payload_size: u32,
-        /// Packets that may be under way.
+        /// Number of packets that may be under way.
         window: u32,
     },
-    /// It is known how a receiver is reached, or that has changed.
+    /// The sender has found out how a receiver is reached, or that has changed.
     Path {
-        /// Which receiver.
+        /// Name of the receiver.
         receiver: String,
         /// `multicast` or `unicast`.
         reach: &'static str,
     },
-    /// All paths are known; the data flow.
+    /// All paths are known, and the sender starts to send the file.
     Streaming {
-        /// How many receivers by multicast.
+        /// Number of receivers reached by multicast.
         multicast: usize,
-        /// How many by unicast.
+        /// Number of receivers reached by unicast.
         unicast: usize,
     },
-    /// How far it has come, about ten times a second.
+    /// Progress of the transfer, about ten times a second.
     Progress {
         /// Seconds since the start.
         seconds: f64,
         /// Bytes that the slowest receiver has.
         slowest: u64,
-        /// Bytes that the receiver in the middle has.
+        /// Bytes that the median receiver has.
         median: u64,
         /// Bytes that the fastest receiver has.
         fastest: u64,
-        /// Bytes that there are.
+        /// Length of the file in bytes.
         len: u64,
-        /// The pace in bytes per second, if the core says.
+        /// The sender's rate in bytes per second, if the core tells one.
         rate: Option<u64>,
         /// Data packets sent again so far, each counted once.
         repairs: u64,
@@ -105,105 +105,106 @@ pub enum SendEvent {
     },
     /// A receiver keeps the others waiting.
     Slow {
-        /// Which one.
+        /// Name of the receiver.
         receiver: String,
     },
-    /// A receiver has the file, proven and stored.
+    /// A receiver has proven and stored the file.
     Verified {
-        /// Which one.
+        /// Name of the receiver.
         receiver: String,
         /// Seconds since the start.
         seconds: f64,
     },
     /// A receiver will not have the file.
     Failed {
-        /// Which one.
+        /// Name of the receiver.
         receiver: String,
-        /// Why, as an exit code.
+        /// The reason, as an exit code.
         code: u8,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
-    /// Something worth knowing.
+    /// A message that the user should see.
     Notice {
-        /// What.
+        /// The message.
         text: String,
     },
 }
 
-/// Who says that a receiver does not take part.
+/// The side that decided that a receiver does not take part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
     /// The sender refused it.
     Sender,
-    /// It found itself that it could not.
+    /// The receiver found that it could not take part.
     Receiver,
 }
 
-/// How it ended for a receiver.
+/// How the transfer ended for a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The file is there, proven and stored.
+    /// The receiver has proven and stored the file.
     Verified,
-    /// It said that it could not, or the sender gave up before the receiver had the file.
+    /// The receiver said that it could not go on, or the sender gave up before the receiver had the
+    /// file.
     Failed,
-    /// Its connection closed or broke.
+    /// The receiver's connection closed or broke.
     Lost,
-    /// It was too slow, or no datagram reached it.
+    /// The receiver was too slow, or no datagram reached it.
     Dropped,
-    /// It came, and never took part.
+    /// The receiver connected and never took part.
     Refused,
 }
 
 /// One line of the sender's table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ReceiverReport {
-    /// What it is called.
+    /// Name of the receiver.
     pub receiver: String,
-    /// Its address.
+    /// Address of the receiver.
     pub address: SocketAddr,
-    /// How it ended.
+    /// How the transfer ended for it.
     pub state: State,
-    /// Why it failed, if it did.
+    /// Why the receiver failed, if it did.
     pub reason: Option<String>,
-    /// `multicast` or `unicast`.
+    /// `multicast`, `unicast` or `nothing`.
     pub reach: &'static str,
-    /// Seconds from the start until it ended.
+    /// Seconds from the start until the transfer ended for this receiver.
     pub seconds: f64,
-    /// Data packets sent again that it had asked for, by unicast or because it asked first: each
-    /// repair counts for one receiver, whoever else needed it.
+    /// Data packets sent again for this receiver: by unicast, or because it was the first to
+    /// request them. Each repair counts for one receiver, even if others needed it too.
     pub repairs: u64,
-    /// What it counted itself.
+    /// What the receiver itself counted.
     #[serde(rename = "tally")]
     pub statistics: ReceiverStatistics,
 }
 
-/// What a sender has put on the wire.
+/// What a sender has sent and received.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Traffic {
-    /// Data packets sent once for all.
+    /// Data packets sent for the first time, to all receivers at once.
     pub data: u64,
-    /// Data packets sent to single receivers that multicast does not reach.
+    /// Data packets sent for the first time to single receivers that multicast does not reach.
     pub data_unicast: u64,
-    /// Data packets sent again to all.
+    /// Data packets sent again to all receivers.
     pub repairs_multicast: u64,
-    /// Those of them that were sums of several.
+    /// How many of `repairs_multicast` were XOR repair packets or parity packets.
     pub repairs_coded: u64,
-    /// Data packets sent again to one.
+    /// Data packets sent again to one receiver.
     pub repairs_unicast: u64,
-    /// Feedback frames that came.
+    /// Feedback frames received.
     pub feedback: u64,
-    /// Datagrams sent, of every kind.
+    /// Datagrams sent, of all kinds.
     pub datagrams: u64,
     /// Bytes on the wire, with Ethernet, IP and UDP headers.
     pub wire_bytes: u64,
-    /// Datagrams dropped because they belonged to nothing.
+    /// Received frames dropped because they fit nothing here, and malformed datagrams.
     pub foreign: u64,
-    /// Datagrams dropped because their checksum was wrong.
+    /// Received datagrams dropped because their checksum was wrong.
     pub corrupt: u64,
-    /// Datagrams dropped on purpose.
+    /// Datagrams dropped on purpose, to inject faults.
     pub injected: u64,
 }
 
@@ -212,18 +213,18 @@ pub struct Traffic {
 pub struct SendReport {
     /// Name of the file.
     pub name: String,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub len: u64,
     /// BLAKE3 of the hash list, in hexadecimal; `None` if the file was not read to its end.
     pub root: Option<String>,
-    /// How the source was changed after its bytes had been read, if it was: what the receivers have
-    /// is the file as it was before that.
+    /// How the source was changed after its bytes had been read, if it was. The receivers have the
+    /// file as it was before that change.
     pub changed: Option<String>,
     /// Seconds from the start to the last verified receiver.
     pub seconds: f64,
-    /// What was put on the wire.
+    /// What was sent and received.
     pub traffic: Traffic,
-    /// Connections that made no sense.
+    /// Connections that were given up while they were pending.
     #[serde(rename = "strangers")]
     pub pending: u64,
     /// The receivers that were admitted.
@@ -237,9 +238,9 @@ pub struct SendReport {
 /// A transfer that ended with an error for all receivers at once.
 #[derive(Debug)]
 pub struct SendFailure {
-    /// Why.
+    /// The error that ended the transfer.
     pub error: Error,
-    /// What had become of the receivers by then; `None` if nobody could connect yet.
+    /// How far each receiver had come by then; `None` if no receiver could connect yet.
     pub report: Option<Box<SendReport>>,
 }
 
@@ -253,13 +254,13 @@ impl<E: Into<Error>> From<E> for SendFailure {
 }
 
 impl SendReport {
-    /// Receivers that have the file.
+    /// Number of receivers that have the file.
     pub fn verified(&self) -> usize {
         let verified = |r: &&ReceiverReport| r.state == State::Verified;
         self.receivers.iter().filter(verified).count()
     }
 
-    /// The exit code that says how it ended.
+    /// The exit code for this result.
     pub fn exit_code(&self) -> u8 {
         match self.verified() == self.receivers.len() {
             _ if self.changed.is_some() => exit::SOURCE_CHANGED,
@@ -273,68 +274,68 @@ impl SendReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RecvEvent {
-    /// It looks for the sender.
+    /// The receiver looks for the sender.
     Searching {
-        /// Where; `None`: it listens for announcements.
+        /// The sender's address; `None` if the receiver listens for announcements.
         from: Option<String>,
     },
-    /// It has not found the sender yet; every few seconds.
+    /// The receiver has not found the sender yet; told every few seconds.
     Trying {
-        /// Where; `None`: it listens for announcements.
+        /// The sender's address; `None` if the receiver listens for announcements.
         from: Option<String>,
-        /// Seconds since it began.
+        /// Seconds since the receiver began to look.
         seconds: f64,
-        /// What is the matter, and what may help.
+        /// The present trouble, and what may help.
         reason: String,
     },
-    /// It has found the sender and waits for the start.
+    /// The receiver has found the sender and waits for the start.
     Connected {
-        /// The sender.
+        /// Address of the sender.
         sender: SocketAddr,
         /// Name of the file.
         name: String,
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         len: u64,
-        /// Where it goes.
+        /// Path of the destination file.
         #[serde(serialize_with = "text::told")]
         path: PathBuf,
     },
     /// The transfer has begun.
     Started {
-        /// Where multicasts come from.
+        /// The multicast group; `None` without multicast.
         group: Option<SocketAddr>,
     },
-    /// How far it has come, about ten times a second.
+    /// Progress of the receiver, about ten times a second.
     Progress {
         /// Seconds since the start.
         seconds: f64,
-        /// Bytes that are in the file.
+        /// Bytes that have been written to the file.
         placed: u64,
-        /// Bytes that there are.
+        /// Length of the file in bytes.
         len: u64,
     },
-    /// All bytes are there; they are being proven and stored.
+    /// All bytes have arrived; the receiver proves and stores them.
     Storing,
-    /// Something worth knowing.
+    /// A message that the user should see.
     Notice {
-        /// What.
+        /// The message.
         text: String,
     },
 }
 
-/// What a receiver has.
+/// Result of a receiver.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecvReport {
-    /// The file.
+    /// Path of the file.
     #[serde(serialize_with = "text::told")]
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub len: u64,
     /// BLAKE3 of the hash list, in hexadecimal.
     pub root: String,
     /// Seconds from the start to the end.
     pub seconds: f64,
-    /// What was counted.
+    /// What the receiver counted.
     #[serde(rename = "tally")]
     pub statistics: ReceiverStatistics,
 }

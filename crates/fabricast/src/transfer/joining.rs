@@ -1,4 +1,4 @@
-//! A receiver joins: it says who it is, makes a place for the file and waits for the start.
+//! How a receiver joins: it says hello, creates the partial file and waits for the start.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,10 +18,11 @@ use crate::text::{shown, spoken};
 use crate::transport::Transport;
 use crate::waker::Waker;
 
-/// A sender that was found by its announcement answers `hello` within this, or is none.
+/// How long a sender that was found by its announcement may take to answer `hello`. After that the
+/// receiver gives it up.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What receiver and sender have agreed on until the start.
+/// What receiver and sender have agreed on before the start.
 pub struct Joined {
     pub net: Net,
     pub partial: PartialFile,
@@ -30,8 +31,8 @@ pub struct Joined {
     pub sender: SocketAddr,
 }
 
-/// Registers with the sender and waits for the start. `found` is what it has announced, unless
-/// somebody has named it.
+/// Registers with the sender and waits for the start. `found` is what the sender announced, or
+/// `None` if the user named the sender.
 pub fn join(
     control: &mut Control,
     found: Option<&Offer>,
@@ -87,8 +88,8 @@ pub fn join(
     }
 }
 
-/// What to be called: the host, and what tells two receivers on one host apart. A sender that may
-/// be anybody does not hear where the file goes.
+/// The receiver's default name: the host, and what tells two receivers on one host apart. A sender
+/// that was found by its announcement may be anybody, so the name does not tell it the destination.
 fn own_name(options: &RecvOptions, is_found: bool) -> String {
     let host = rustix::system::uname()
         .nodename()
@@ -101,7 +102,7 @@ fn own_name(options: &RecvOptions, is_found: bool) -> String {
     }
 }
 
-/// Waits for the sender's next message, no longer than `limit`, until `deadline`.
+/// Waits for the sender's next message, for at most `limit` and not after `deadline`.
 fn wait(
     control: &mut Control,
     options: &RecvOptions,

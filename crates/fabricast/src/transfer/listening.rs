@@ -1,4 +1,4 @@
-//! Where the sender listens, and where it announces that.
+//! Where the sender listens, and where it announces itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -6,9 +6,10 @@ use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::error::Error;
 use crate::transport::udp::{self, Family, Interface};
 
-/// Where to listen, the best first; none: everywhere. An interface that is named is listened at
-/// with all its addresses, because receivers may know any of them; with a group, with those of its
-/// family alone, because others could not take part.
+/// The addresses to listen at, the best first; an empty list means all addresses. On a named
+/// interface the sender listens at all its addresses, because receivers may know any of them. With
+/// a group, only addresses of the group's family count, because receivers of the other family could
+/// not take part.
 pub fn places(choice: &Interface, family: Option<Family>) -> Result<Vec<SocketAddr>, Error> {
     let usage = |e: std::io::Error| Error::Usage(e.to_string());
     let (device, address) = match (choice, family) {
@@ -42,7 +43,7 @@ pub fn places(choice: &Interface, family: Option<Family>) -> Result<Vec<SocketAd
     Ok(addresses.into_iter().map(place).collect())
 }
 
-/// Announces where receivers may connect; the error says why that cannot be.
+/// Announces where receivers can connect; the error says why that is impossible.
 pub fn announce(
     choice: &Interface,
     places: &[SocketAddr],

@@ -1,8 +1,8 @@
-//! One file from one host to many, from the rendezvous to the report.
+//! Transfer of one file from one host to many, from admission to the report.
 //!
-//! [`send`] and [`recv`] block; each drives one [`crate::driver::Driver`] on the calling thread and
-//! tells what happens through a callback. Disk and control connections have threads of their own
-//! ([`crate::object`], [`crate::bootstrap`]), which ring when they have something.
+//! [`send`] and [`recv`] block. Each drives one [`crate::driver::Driver`] on the calling thread and
+//! reports events through a callback. Disk and control connections have threads of their own
+//! ([`crate::object`], [`crate::bootstrap`]). These threads use a waker when they have something.
 //!
 //! ```text
 //!   send:  gather ── start ── prove paths ── stream file, then hash list ── all verified
@@ -48,16 +48,16 @@ use crate::net::Net;
 use crate::object::FileObject;
 use crate::transport::Transport;
 
-/// The sender's number.
+/// The sender's node number.
 const ROOT: NodeId = NodeId(0);
-/// The group of all.
+/// The group of all nodes of the transfer.
 const ALL: GroupId = GroupId(0);
-/// How often the loops look at what only time changes.
+/// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
 
 type FileDriver = Driver<Net, FileObject>;
 
-/// What the transport has noticed since it was last asked, in words.
+/// What the transport has noticed since the last call, in words.
 fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
     std::iter::from_fn(|| {
         driver
