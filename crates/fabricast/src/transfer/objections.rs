@@ -1,4 +1,4 @@
-//! Why a receiver cannot take part, by what it says of itself.
+//! Objections: why a receiver cannot take part, by what it says of itself.
 
 use std::net::SocketAddr;
 
@@ -8,13 +8,15 @@ use crate::config::DATAGRAM_MIN;
 use crate::setting::{ADMITTED_DATAGRAM, FROM};
 use crate::transport::udp::Family;
 
-/// The window of all is as large as the smallest receiver's; with less than this it would hold
-/// them back where links are fast. (Our receivers have [`crate::object::WINDOW_BYTES`].)
+/// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
+/// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of
+/// this version offer [`crate::object::WINDOW_BYTES`].)
 pub const WINDOW_BYTES_MIN: u64 = 16 << 20;
 const _: () = assert!(WINDOW_BYTES_MIN <= crate::object::WINDOW_BYTES);
 const _: () = assert!(WINDOW_BYTES_MIN >= 64 * fabricast_proto::limits::PAYLOAD_MAX as u64);
 
-/// What this receiver says that cannot be; `group`: the family of the group, if one is chosen.
+/// What this receiver says that cannot be true or cannot work, if anything. `group`: the family of
+/// the group, if a group is chosen.
 pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) -> Option<String> {
     if hello.version != VERSION {
         return Some(format!(
@@ -34,7 +36,7 @@ pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) 
     if let Some(family) = group.filter(|f| *f != its) {
         return Some(wrong_family(its, family));
     }
-    // Whoever may connect could otherwise have the data sent to anybody.
+    // Otherwise anyone that can connect could have the data sent to a third host.
     let control = address.ip().to_canonical();
     if let Some(ip) = hello.udp_address
         && ip.to_canonical() != control
@@ -44,7 +46,7 @@ pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) 
              interface that the data are to take ({FROM} names the sender's address there)"
         ));
     }
-    // Others are told of it, and ask there: it is to be no service's.
+    // Other receivers are told of this port and send to it, so it must not be a service's.
     (hello.udp_port < PORT_MIN).then(|| {
         format!(
             "its port for datagrams is {}, below {PORT_MIN}",
@@ -53,8 +55,8 @@ pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) 
     })
 }
 
-/// Why a receiver whose datagrams have at most `its` bytes cannot take part, if the sender admits
-/// no less than `least`.
+/// Why a receiver whose largest datagram has `its` bytes cannot take part, if the sender admits
+/// none below `least`.
 pub fn small_datagrams(its: u32, least: usize) -> Option<String> {
     ((its as usize) < least).then(|| {
         format!(

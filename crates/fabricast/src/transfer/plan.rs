@@ -1,4 +1,4 @@
-//! What sender and receivers agree on when it starts: addresses, packet size, window.
+//! What sender and receivers agree on at the start: addresses, payload size, window.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,19 +16,19 @@ use crate::object::SourceFile;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
-/// What has been agreed.
+/// The plan that sender and receivers have agreed on.
 pub struct Plan {
-    /// What the receivers are told.
+    /// The start message for the receivers.
     pub start: Start,
-    /// What a data packet adds to its payload, in bytes.
+    /// Bytes that a data packet adds to its payload.
     pub overhead: u32,
-    /// The interface in use.
+    /// Name of the interface in use.
     pub interface: String,
     /// Length of the file in bytes.
     pub len: u64,
 }
 
-/// Opens the network as suits the receivers that are there.
+/// Opens the network for the receivers that are there, and creates the driver and the plan.
 pub fn open(
     admission: &mut Admission<'_>,
     content: &SourceFile,
@@ -51,7 +51,7 @@ pub fn open(
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
     let overhead = scheme.data_overhead() as u32;
     let payload_size = (datagram - overhead).min(limits::PAYLOAD_MAX);
-    // Who is told by receivers, or repairs for them, must know where they are.
+    // Receivers that report to other receivers, or repair for them, must know their addresses.
     let addresses = match scheme.topology {
         FeedbackTopology::Direct => Vec::new(),
         FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => {
@@ -62,10 +62,10 @@ pub fn open(
     let window = window(bytes.unwrap_or(u64::MAX), payload_size);
     let mut root = net.inner().local_addr();
     if let SocketAddr::V6(v6) = &mut root {
-        v6.set_scope_id(0); // the receiver has a number of its own for that link
+        v6.set_scope_id(0); // the receiver has its own number for that link
     }
     let group = match options.reach {
-        // Who is alone needs no multicast: the core sends to that one.
+        // A single receiver needs no multicast: the core sends to it by unicast.
         ReachRule::Auto if members.len() > 1 => Some(group_address(options, near, session)?),
         ReachRule::Auto | ReachRule::Unicast => None,
     };
@@ -115,16 +115,16 @@ pub fn open(
     ))
 }
 
-/// Packets that may be under way: the core has windows of powers of two, and what all receivers
-/// can hold must not be exceeded.
+/// Number of packets that may be under way, for receivers that can hold `bytes`. The core's windows
+/// are powers of two, and the result must not exceed what any receiver can hold.
 fn window(bytes: u64, payload_size: u32) -> u32 {
     let most = u64::from(Scheme::auto().window);
     let fits = (bytes / u64::from(payload_size)).clamp(1, most) as u32;
     1 << fits.ilog2()
 }
 
-/// The group's address: at random in the range of local scope, so that two transfers hardly ever
-/// share one (if they do, the session tells them apart).
+/// The group's address. Unless it is chosen, it is at random in the range of local scope, so that
+/// two transfers hardly ever share one. (If they do, the session tells them apart.)
 fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<SocketAddr, Error> {
     let [a, b, c, d, ..] = session.to_be_bytes();
     let ip = match (options.group, near) {

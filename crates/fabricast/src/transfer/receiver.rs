@@ -43,7 +43,7 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
         );
         let result = match (joined, found) {
             (Ok(joined), _) => take_part(&mut control, joined, options, &waker, tell),
-            // Whoever was found may be no sender, or no honest one: the true one may be there, too.
+            // What was found may be no sender, or no honest one. The true one may be there, too.
             (Err(error), Some(offer)) if !is_ours(&error, &options.accept) => {
                 discovery.give_up(offer, &error);
                 say_why(&mut control, &error, is_found, options.net.wording);
@@ -82,7 +82,7 @@ fn take_part(
     receiving.run()
 }
 
-/// Removes the partial file unless it has become the file.
+/// Removes the partial file when dropped, unless it has become the destination file.
 struct Discard(Arc<PartialFile>);
 
 impl Drop for Discard {

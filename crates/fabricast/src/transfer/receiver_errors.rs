@@ -1,5 +1,5 @@
 //! Errors of a receiver: what the sender's messages mean, what ends the receiver, and what the
-//! sender is told of it.
+//! sender is told about that.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::config::Accept;
 use crate::error::{Error, exit};
 use crate::setting::Wording;
 
-/// What answers is no sender that this receiver could talk to.
+/// The error for a peer that is no sender of this version.
 pub fn strange() -> Error {
     Error::PeerLost("what answers there is not a fabricast sender of this version".into())
 }
 
-/// What a message that ends the transfer means.
+/// The error for a message of the sender that ends the transfer.
 pub fn surprise(message: ToReceiver) -> Error {
     match message {
         ToReceiver::Refused { reason } => Error::Refused(format!("the sender refused: {reason}")),
@@ -31,7 +31,8 @@ pub fn surprise(message: ToReceiver) -> Error {
     }
 }
 
-/// Whether no other sender could help, or somebody wants this very file, which has no place here.
+/// Whether the error is final: no other sender could help, or the user has chosen this very file
+/// and it has no place here.
 pub fn is_ours(error: &Error, accept: &Accept) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
@@ -49,8 +50,8 @@ pub fn is_ours(error: &Error, accept: &Accept) -> bool {
     }
 }
 
-/// Tells the sender why this receiver gives up. The sender may know already, or be gone. One that
-/// nobody has named, and that may be anybody, does not hear what files are called here.
+/// Tells the sender why this receiver gives up. The sender may know already, or be gone. A sender
+/// that the user has not named may be anybody, so it is not told the names of files here.
 pub fn say_why(control: &mut Control, error: &Error, is_found: bool, wording: Wording) {
     let code = error.exit_code();
     let reason = match error {
@@ -64,7 +65,7 @@ pub fn say_why(control: &mut Control, error: &Error, is_found: bool, wording: Wo
     let _ = control.say(&ToSender::Failed { code, reason });
 }
 
-/// The error that the writing thread met, for the caller.
+/// Copies the writing thread's error, for the caller.
 pub fn copy(error: &Error, path: &Path) -> Error {
     match error {
         Error::NoSpace { path, detail } => Error::NoSpace {

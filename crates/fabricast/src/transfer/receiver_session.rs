@@ -1,4 +1,4 @@
-//! A receiver's transfer: from the start to the sender's farewell.
+//! A receiver's transfer: from the start until the sender closes it with `Bye`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,42 +25,47 @@ use crate::text::spoken;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
-/// How often the sender is told that we are at work.
+/// How often the receiver tells the sender that it is at work.
 const WORKING: Duration = Duration::from_secs(1);
-/// After the file is safe, the sender's farewell is waited for no longer than this.
+/// How long the receiver waits for the sender's `Bye` after the file is stored.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// While data come, datagrams are gathered for so long before they are read: many at one wake-up
-/// cost far less than one by one.
+/// How long the receiver lets datagrams gather before it reads them, while data come. Many at one
+/// wake-up cost far less than one by one.
 const GATHER: Duration = Duration::from_micros(500);
-/// The same while more than [`AMID_BYTES`] are still to come, so that nobody waits for any of them.
+/// The pause as in [`GATHER`], while more than [`AMID_BYTES`] are still to come. Nothing waits for
+/// any one of these datagrams, so the pause may be longer.
 const GATHER_AMID: Duration = Duration::from_millis(1);
+/// The number of missing bytes above which [`GATHER_AMID`] applies.
 const AMID_BYTES: u64 = 16 << 20;
 
-/// How soon, and how seldom, a receiver that does not answer is asked again, and how many at once.
+/// The first pause before the receiver reports again that another receiver does not answer. The
+/// pause doubles with each report.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
+/// The longest pause between two such reports.
 const AGAIN_MAX: Duration = Duration::from_secs(3);
+/// The number of receivers that are reported in one tick at most.
 const UNANSWERED: usize = 16;
 
-/// What the receiver does now.
+/// Phase of the receiver.
 enum Phase {
-    /// Bytes come.
+    /// Bytes of the file and its hash list arrive.
     Receiving,
-    /// All bytes are here. Blocks are compared with the list, and what is damaged comes again,
-    /// asked for over TCP.
+    /// All bytes are here. The receiver compares the blocks with the list, and requests damaged
+    /// ones again over TCP.
     Proving(BlockRepair),
-    /// It is being stored by a thread, which ends with the proof of it.
+    /// A thread stores the file; its result is the proof for the sender.
     Storing(Receiver<Result<String, Error>>),
-    /// It is safe; the sender says good-bye, or has until then.
+    /// The file is safe. The receiver waits for the sender's `Bye`, at most until this time.
     Leaving(Instant),
 }
 
-/// What the sender has said when it had read every block.
+/// What the sender says after it has read every block.
 #[derive(Clone)]
 struct Root {
     /// The BLAKE3 hash of the hash list, in hexadecimal.
     hash: String,
-    /// How to prove that the file is here.
+    /// How to prove to the sender that the file is here.
     challenge: Challenge,
 }
 
@@ -73,29 +78,29 @@ pub struct ReceiverSession<'a> {
     waker: Waker,
     tell: &'a mut dyn FnMut(RecvEvent),
     clock: Clock,
-    /// Operations not complete yet: the file and the list.
+    /// Operations that are not complete yet: those of the file and the list.
     pending: Vec<OpId>,
-    /// The file's, until it has been received.
+    /// Operation of the file, until it has been received.
     file: Option<OpId>,
     list: Option<OpId>,
     root: Option<Root>,
-    /// Receivers that have been asked in vain where they are: when to ask next, and how long
-    /// after that.
+    /// Receivers that do not answer at the address that the sender told: when to report each next,
+    /// and the pause after that.
     unanswered: BTreeMap<NodeId, (Instant, Duration)>,
     node: NodeId,
     phase: Phase,
     statistics: ReceiverStatistics,
-    /// When something last arrived, and how much had arrived by then.
+    /// When data last arrived, and how many packets had arrived by then.
     progress: (Instant, u64),
     worked: Instant,
     ticked: Instant,
     seconds: f64,
     fresh: bool,
-    /// The sender has said goodbye, or is gone.
+    /// Whether the sender has said goodbye, or is gone.
     dismissed: bool,
-    /// Why the sender is heard of no more, if it is not needed any more either.
+    /// Why the connection to the sender is lost, if the receiver may finish without the sender.
     lost: Option<Error>,
-    /// Data packets when it last rested.
+    /// Number of data packets received by the last pause.
     received: u64,
 }
 
@@ -119,13 +124,14 @@ impl<'a> ReceiverSession<'a> {
         if let Some(group) = start.group
             && let Err(e) = net.join(ALL, group, true)
         {
-            // Not the end: the sender will find out and use unicast.
+            // This is no error: the sender will find out and use unicast.
             let text = format!("no multicast here ({e})");
             tell(RecvEvent::Notice { text });
         }
         let (session, payload_size) = (welcome.session, start.payload_size);
         let scheme = scheme_of(&start)?;
-        // The first member is the sender. What it says of the others' addresses may be false.
+        // The first member is the sender. What the sender says about the others' addresses may be
+        // false.
         let others = match is_shared(&scheme) {
             true => &start.addresses[..],
             false => &[],
@@ -204,9 +210,10 @@ impl<'a> ReceiverSession<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            // What is over is dropped: a sink has a thread, and many blocks in memory.
+            // Drops the file's object once it is complete: a sink has a thread, and many blocks in
+            // memory.
             self.file.take_if(|op| self.driver.take(*op).is_some());
-            // One at a time: `heard` makes it fresh, and the data go on in between.
+            // One message in each step: `heard` sets `fresh`, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?
             {
@@ -218,8 +225,7 @@ impl<'a> ReceiverSession<'a> {
             }
             self.tick()?;
             if !self.fresh {
-                // Datagrams are stamped on arrival, so that nobody takes the pause for the
-                // network's.
+                // Datagrams are stamped on arrival, so this pause does not look like the network's.
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {
@@ -247,8 +253,9 @@ impl<'a> ReceiverSession<'a> {
         })
     }
 
-    /// The sender is gone, or has given this receiver up. That is an error if it is needed: what
-    /// proves the file, or a part of the file, may be missing.
+    /// Handles that the sender is gone, or has removed this receiver. That is an error if the
+    /// receiver still needs the sender: what proves the file, or a part of the file, may be
+    /// missing.
     fn forsaken(&mut self, why: Error) -> Result<(), Error> {
         match self.phase {
             Phase::Storing(_) if self.lost.is_none() => self.alone(&why),
@@ -261,7 +268,7 @@ impl<'a> ReceiverSession<'a> {
         Ok(())
     }
 
-    /// Tells that the sender is needed no more.
+    /// Tells the user that the sender is no longer needed.
     fn alone(&mut self, why: &Error) {
         let text = format!("{why}; the file is complete and proven, and is kept");
         (self.tell)(RecvEvent::Notice { text });
@@ -284,8 +291,8 @@ impl<'a> ReceiverSession<'a> {
                 Some(error) => copy(error, self.partial.path()),
                 None => Error::Integrity("more bytes came than were announced".into()),
             }),
-            // The lengths came over TCP. Datagrams that contradict them are dropped, also if the
-            // sender stands by them: without others nothing arrives, and the timeout ends it.
+            // The lengths came over TCP. Datagrams that contradict them are dropped, even if the
+            // sender confirms them. If no others arrive, the timeout ends the transfer.
             Event::Mismatch(_) => Ok(()),
             Event::Proven(_) | Event::Arrived(_) | Event::Path { .. } | Event::Slow { .. } => {
                 Ok(())
@@ -293,7 +300,7 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Takes what the sender says; true when it is all over, and well.
+    /// Handles what the sender says; true when the transfer is over and the file is safe.
     fn heard(&mut self, heard: Heard) -> Result<bool, Error> {
         self.fresh = true;
         let safe = matches!(self.phase, Phase::Leaving(_));
@@ -306,7 +313,7 @@ impl<'a> ReceiverSession<'a> {
             }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
-                // It cannot be refused.
+                // The core cannot refuse this.
                 let _ = self.driver.command(now, Command::PeerRemove(NodeId(node)));
                 self.driver.transport().forget(NodeId(node));
             }
@@ -328,7 +335,7 @@ impl<'a> ReceiverSession<'a> {
         Ok(false)
     }
 
-    /// Whether others may still need what this receiver has (spec 2.12).
+    /// Whether other receivers may still need what this receiver has (spec 2.12).
     fn serves(&mut self) -> bool {
         let ops = [self.file, self.list];
         ops.into_iter()
@@ -336,7 +343,8 @@ impl<'a> ReceiverSession<'a> {
             .any(|op| self.driver.object(op).is_some())
     }
 
-    /// The sender needs this receiver no more: it leaves, unless others do, and then soon.
+    /// Notes that the sender no longer needs this receiver. Returns whether it may leave at once:
+    /// other receivers may still need it, for at most [`FAREWELL`].
     fn may_leave(&mut self) -> bool {
         if !std::mem::replace(&mut self.dismissed, true) {
             self.phase = Phase::Leaving(Instant::now() + FAREWELL);
@@ -344,7 +352,7 @@ impl<'a> ReceiverSession<'a> {
         !self.serves()
     }
 
-    /// Goes on to the next phase when the time has come; true when it is all over.
+    /// Goes on to the next phase if it is time to; true when the transfer is over.
     fn advance(&mut self) -> Result<bool, Error> {
         match &mut self.phase {
             Phase::Receiving => {
@@ -369,13 +377,13 @@ impl<'a> ReceiverSession<'a> {
         Ok(false)
     }
 
-    /// All bytes are here: are they the right ones?
+    /// Begins to prove the file, once all bytes have arrived.
     fn prove(&mut self) -> Result<(), Error> {
         (self.tell)(RecvEvent::Storing);
         let list = match self.list.and_then(|op| self.driver.take(op)) {
             Some(FileObject::Memory(memory)) => memory.into_bytes(),
             Some(_) => Vec::new(),
-            // A co-root's may still be needed.
+            // Other receivers may still need a co-root's list, so it is copied.
             None => match self.list.and_then(|op| self.driver.object(op)) {
                 Some(FileObject::Memory(memory)) => memory.as_slice().to_vec(),
                 _ => Vec::new(),
@@ -388,7 +396,7 @@ impl<'a> ReceiverSession<'a> {
         self.ask()
     }
 
-    /// Asks for what is not what it should be, or stores the file.
+    /// Requests what does not match the hash list, or stores the file if everything matches.
     fn ask(&mut self) -> Result<(), Error> {
         while let Phase::Proving(repair) = &mut self.phase {
             if repair.is_done() {
@@ -397,7 +405,7 @@ impl<'a> ReceiverSession<'a> {
                 self.store();
                 return Ok(());
             }
-            // Only the sender has it.
+            // Only the sender has what is missing.
             if let Some(why) = self.lost.take() {
                 return Err(why);
             }
@@ -409,7 +417,7 @@ impl<'a> ReceiverSession<'a> {
         Ok(())
     }
 
-    /// Takes bytes that were asked for.
+    /// Takes bytes that this receiver has requested.
     fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.progress.0 = Instant::now();
         let Phase::Proving(repair) = &mut self.phase else {
@@ -444,7 +452,7 @@ impl<'a> ReceiverSession<'a> {
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
         let statistics = self.statistics;
-        // The file is safe, whether the sender hears of it or not.
+        // The file is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
             None => _ = self.control.say(&ToSender::Verified { statistics, proof }),
@@ -458,7 +466,7 @@ impl<'a> ReceiverSession<'a> {
         self.statistics.dropped = self.driver.transport().inner().counters().dropped_by_kernel;
     }
 
-    /// What only time changes.
+    /// Checks what changes only with time, once in a [`TICK`].
     fn tick(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         if now - self.ticked < TICK {
@@ -477,7 +485,7 @@ impl<'a> ReceiverSession<'a> {
                     self.progress = (now, arrived);
                 } else {
                     self.silence(now)?;
-                    // Nothing waits in the network any more.
+                    // No more data wait in the network.
                     if !self.is_whole()
                         && let Some(why) = self.lost.take()
                     {
@@ -500,8 +508,8 @@ impl<'a> ReceiverSession<'a> {
         Ok(())
     }
 
-    /// Receivers that do not answer where the sender says they are may be asked once more for
-    /// each word of the sender's that says so.
+    /// Reports receivers that do not answer at the address that the sender told. For each `Ask` of
+    /// the sender, such a receiver may be asked once more.
     fn ask_for_questions(&mut self, now: Instant) -> Result<(), Error> {
         let silent: Vec<NodeId> = self.driver.transport().inner().unanswered().collect();
         self.unanswered.retain(|node, _| silent.contains(node));
@@ -518,7 +526,7 @@ impl<'a> ReceiverSession<'a> {
         Ok(())
     }
 
-    /// Gives up if nothing has come for too long.
+    /// Gives up if nothing has arrived for too long.
     fn silence(&self, now: Instant) -> Result<(), Error> {
         match self.options.receive_timeout {
             Some(limit) if now - self.progress.0 > limit => {
@@ -531,7 +539,7 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Tells the sender, now and then, that we are at work.
+    /// Tells the sender, once in [`WORKING`], that this receiver is at work.
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;

@@ -1,4 +1,4 @@
-//! Who takes part, and how far each has come, as the sender knows it.
+//! The sender's table of receivers: which take part, and how far each has come.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,47 +9,48 @@ use super::events::{ReceiverReport, State};
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 
-/// Where a receiver stands.
+/// Stage of a receiver, as the sender knows it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Stage {
-    /// It has been welcomed, and makes room for the file.
+    /// The receiver has been welcomed, and makes room for the file.
     Preparing,
-    /// It waits for the start, or joins.
+    /// The receiver is prepared and waits for the start, or joins the group.
     Joining,
-    /// It has joined and posted.
+    /// The receiver has joined and posted.
     Receiving,
-    /// It has everything, and is proving or storing it.
+    /// The receiver has all bytes, and proves or stores them.
     Storing(Work),
-    /// It is over for this receiver.
+    /// The transfer is over for this receiver.
     Over {
         /// How it ended.
         state: State,
         /// Why, if it failed.
         reason: Option<String>,
-        /// When, in seconds since the start.
+        /// When it ended, in seconds since the start.
         seconds: f64,
     },
 }
 
-/// While a receiver proves and stores it is heard once a second; less patience than this would
-/// take a busy disk for a stopped process.
+/// The least patience with a receiver that proves and stores. It reports once a second, and less
+/// patience would take a busy disk for a stopped process.
 const PATIENCE_STORING: Duration = Duration::from_secs(3);
-/// The last flush says nothing of how far it is, and a large file in a large memory takes long:
-/// less patience than this would take a disk that works for one that hangs.
+/// The least patience with a receiver that flushes the file. The flush reports no progress, and a
+/// large file in a large memory takes long. Less patience would take a disk that works for one that
+/// hangs.
 const PATIENCE_FLUSHING: Duration = Duration::from_secs(60);
 
-/// A receiver that proves and stores fewer bytes in a second is slow, however often it says that it
-/// has proven one more.
+/// The least speed of proving and storing, in bytes per second. A receiver below it is slow, even
+/// if it keeps reporting one more proven byte.
 const STORING_SPEED_MIN: u64 = 5_000_000;
 
-/// How long the sender has waited for a receiver, in one sense of the word.
+/// One kind of wait of the sender for a receiver.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wait {
-    /// What the receiver did, or did not, all this time.
+    /// What the receiver did, or did not do, all this time.
     pub what: &'static str,
-    /// How long.
+    /// How long the sender has waited.
     pub lasted: Duration,
-    /// It is slow if that takes longer.
+    /// The receiver is slow if the wait is longer than this.
     pub limit: Duration,
 }
 
@@ -65,32 +66,32 @@ impl Wait {
         }
     }
 
-    /// The core has waited for it for as long as it may.
+    /// The wait of the core, which has lasted as long as it may.
     pub fn placing(limit: Duration) -> Wait {
         Wait::new(Wait::STANDS, limit, limit)
     }
 
-    /// Whether it has lasted for so many times what is allowed.
+    /// Whether the wait has lasted longer than `times` times its limit.
     pub fn exceeds(&self, times: u32) -> bool {
         self.lasted > self.limit.saturating_mul(times)
     }
 }
 
-/// How far a receiver is that has everything.
+/// Progress of a receiver that has all bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
-    /// Bytes of the list and the file that it has proven.
+    /// Bytes of the list and the file that the receiver has proven.
     done: u64,
-    /// When it first said so.
+    /// When the receiver first said that it is at work.
     begun: Instant,
-    /// When it last said anything, and when it last said a larger number: to be alive is not to
-    /// get on.
+    /// When the receiver last said anything.
     heard: Instant,
+    /// When the receiver last said a larger number: being alive is not progress.
     moved: Instant,
 }
 
 impl Work {
-    /// It says for the first time that it is at work.
+    /// Starts with the receiver's first word that it is at work.
     pub fn begun(now: Instant, done: u64) -> Work {
         Work {
             done,
@@ -100,7 +101,7 @@ impl Work {
         }
     }
 
-    /// It has said so again.
+    /// Notes another word of the receiver.
     pub fn said(&mut self, now: Instant, done: u64) {
         self.heard = now;
         if done > self.done {
@@ -108,8 +109,8 @@ impl Work {
         }
     }
 
-    /// How long the sender has waited for its next word, for progress and for the end; `total`
-    /// bytes are to be proven.
+    /// How long the sender has waited for the receiver's next word, for progress and for the end.
+    /// `total`: bytes to be proven.
     fn waits(&self, now: Instant, patience: Duration, total: u64) -> [Wait; 3] {
         let storing = patience.max(PATIENCE_STORING);
         let flushing = patience.max(PATIENCE_FLUSHING);
@@ -127,45 +128,46 @@ impl Work {
     }
 }
 
-/// A receiver.
+/// A receiver, as the sender knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its control connection.
     pub peer: PeerKey,
-    /// Its number.
+    /// Its node number.
     pub node: NodeId,
-    /// Its address at the control connection.
+    /// Its address on the control connection.
     pub address: SocketAddr,
-    /// Ours there.
+    /// The sender's address on the control connection.
     pub local: SocketAddr,
-    /// What it has said of itself; the name is made fit for a terminal.
+    /// The receiver's hello; the name in it is made fit for a terminal.
     pub hello: Hello,
-    /// What it is called: as it says, unless another receiver is called so.
+    /// Its name in reports: as it says, unless another receiver has that name.
     pub name: String,
-    /// Where it stands.
+    /// Its stage.
     pub stage: Stage,
-    /// Since when it is here.
+    /// When it connected.
     pub since: Instant,
     /// How it is reached.
     pub path_state: PathState,
-    /// Bytes placed there.
+    /// Bytes of the file that it has placed.
     pub placed: u64,
-    /// How long the core has waited for it since it last placed more.
+    /// How long the core has waited for this receiver since it last placed more.
     pub waited: Duration,
-    /// Data packets sent again that it had asked for, by unicast or because it asked first.
+    /// Data packets sent again for this receiver: by unicast, or because it was the first to
+    /// request them.
     pub repairs: u64,
-    /// Since when the core waits for it no more: it has placed everything that there will be.
+    /// When the receiver had placed all bytes. From then on the core does not wait for it.
     pub complete: Option<Instant>,
-    /// Whether its slowness has been told.
+    /// Whether the sender has told that it is slow.
     pub slow: bool,
-    /// When anything was last heard of it.
+    /// When the sender last heard anything from it.
     pub heard: Instant,
     /// What it has counted.
     pub statistics: ReceiverStatistics,
 }
 
 impl Member {
-    /// One that has said hello.
+    /// Creates the entry of a receiver that has said hello.
     pub fn new(
         peer: PeerKey,
         node: NodeId,
@@ -199,31 +201,32 @@ impl Member {
         }
     }
 
-    /// Where datagrams for it go.
+    /// The address that datagrams for it go to.
     pub fn udp(&self) -> SocketAddr {
-        let mut address = self.address; // the only one that it may have
+        let mut address = self.address; // `contradiction` refuses any other
         address.set_port(self.hello.udp_port);
         address
     }
 
-    /// What it is called.
+    /// Its name in reports.
     pub fn name(&self) -> String {
         self.name.clone()
     }
 
-    /// Whether it is still waited for.
+    /// Whether the sender still waits for this receiver.
     pub fn active(&self) -> bool {
         !matches!(self.stage, Stage::Over { .. })
     }
 
-    /// Whether it has the file.
+    /// Whether the receiver has the file.
     pub fn verified(&self) -> bool {
         matches!(&self.stage, Stage::Over { state, .. } if *state == State::Verified)
     }
 
-    /// How long the sender has waited for it, in each sense that counts at its stage: the core
-    /// watches who has something to place, and what is only said is watched here. `joining`: since
-    /// when receivers join, if that is not over; `total`: bytes to be proven, if that is known.
+    /// How long the sender has waited for this receiver, for each reason that counts at its stage.
+    /// The core watches receivers that have something to place; this watches what comes over the
+    /// control connection. `joining`: since when receivers join, if that is not over. `total`:
+    /// bytes to be proven, if that is known.
     pub fn waits(
         &self,
         now: Instant,
@@ -249,7 +252,7 @@ impl Member {
         std::iter::once(placing).chain(told.into_iter().flatten())
     }
 
-    /// Its line of the table.
+    /// The receiver's line of the table.
     pub fn report(&self) -> ReceiverReport {
         let (state, reason, seconds) = match &self.stage {
             Stage::Over {
@@ -272,7 +275,7 @@ impl Member {
     }
 }
 
-/// A word for how a member is reached.
+/// The word for how a member is reached.
 pub fn path_name(path_state: PathState) -> &'static str {
     match path_state {
         PathState::Multicast => "multicast",
@@ -303,12 +306,13 @@ mod tests {
         waits.find(|w| w.exceeds(1)).map(|w| w.limit)
     }
 
-    /// Says `done(second)` each second; the second at which patience ends, and which patience.
+    /// Reports `done(second)` each second. Returns the second at which patience ends, and the
+    /// limit.
     fn ends(patience: Duration, done: impl Fn(u32) -> u64) -> Option<(u32, Duration)> {
         ends_of(TOTAL, patience, done)
     }
 
-    /// The same where so many bytes are to be proven.
+    /// Like `ends`, with `total` bytes to be proven.
     fn ends_of(
         total: u64,
         patience: Duration,
@@ -361,7 +365,7 @@ mod tests {
         assert_eq!(ends(90 * S, u64::from), Some((91, 90 * S)));
         let total = 40 * STORING_SPEED_MIN;
         assert_eq!(ends_of(total, S, u64::from), Some((101, 100 * S)));
-        // Only the flush is limited where it proves faster than that.
+        // Where the receiver proves faster than that, only the flush is limited.
         let fast = |second| (u64::from(second) * STORING_SPEED_MIN).min(total);
         assert_eq!(ends_of(total, 90 * S, fast), Some((131, 90 * S)));
     }

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use super::events::{By, ReceiverReport, SendEvent, State};
 use crate::bootstrap::message::ReceiverStatistics;
 
-/// Refused receivers that are kept, and told of; of the others only the number is known.
+/// Number of refused receivers that are kept and told of; the others are only counted.
 const KEPT: usize = 64;
 
-/// Who was refused, and why.
+/// The receivers that were refused, and why.
 #[derive(Default)]
 pub struct Refusals {
     kept: Vec<ReceiverReport>,
@@ -17,7 +17,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A receiver is refused; the event that tells so, unless there were too many.
+    /// Notes a refused receiver. Returns the event that tells so, unless there were too many or the
+    /// receiver was refused for this reason before.
     pub fn add(
         &mut self,
         receiver: String,
@@ -26,12 +27,12 @@ impl Refusals {
         reason: String,
     ) -> Option<SendEvent> {
         let same = |r: &&mut ReceiverReport| {
-            r.receiver == receiver && r.address.ip() == address.ip() // each attempt has a port
+            r.receiver == receiver && r.address.ip() == address.ip() // a port per attempt
         };
         let known = self.kept.iter_mut().find(same);
         if let Some(known) = known {
             if known.reason.as_ref() == Some(&reason) {
-                return None; // it tries again and again
+                return None; // the receiver tries again and again
             }
             (known.address, known.reason) = (address, Some(reason.clone()));
         } else if self.kept.len() < KEPT {
@@ -58,18 +59,18 @@ impl Refusals {
         })
     }
 
-    /// A receiver is admitted after all.
+    /// Removes a receiver that is admitted after all.
     pub fn forget(&mut self, receiver: &str, address: SocketAddr) {
         self.kept
             .retain(|r| r.receiver != receiver || r.address.ip() != address.ip());
     }
 
-    /// How many there were.
+    /// Number of refused receivers.
     pub fn count(&self) -> u64 {
         self.kept.len() as u64 + self.more
     }
 
-    /// Those that are kept, and how many more there were.
+    /// The refused receivers that are kept, and how many more there were.
     pub fn report(&self) -> (Vec<ReceiverReport>, u64) {
         (self.kept.clone(), self.more)
     }

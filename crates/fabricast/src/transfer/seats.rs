@@ -1,4 +1,4 @@
-//! Who has a seat: how many receivers one host may have, and how many there may be in all.
+//! Seats of a transfer: how many receivers one host may have, and how many there may be in all.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,11 +6,11 @@ use super::receiver_table::Member;
 use crate::bootstrap::pending_max;
 use crate::setting::PER_HOST;
 
-/// Descriptors that receivers leave to the rest of the transfer.
+/// File descriptors that receivers must leave to the rest of the transfer.
 const RESERVE: u64 = 64;
 
-/// Why there is no seat for this receiver beside these members: `per_host` of one host, `seats` in
-/// all.
+/// Why there is no seat for this receiver beside these members, if there is none. `per_host`: seats
+/// of one host. `seats`: seats in all.
 pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) -> Option<String> {
     if members.iter().any(|m| m.udp() == new.udp()) {
         return Some("another receiver has its address and port for datagrams already".into());
@@ -40,9 +40,9 @@ pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) 
     None
 }
 
-/// Whose seats are counted together: those of an address, or of a prefix of 64 bits with IPv6, for
-/// a remote host may take any address of its prefix. The hosts of one link share a prefix, so
-/// addresses count one by one where the sender has this prefix itself (`local`, its own address at
+/// The host that a receiver's seat counts for: its address, or with IPv6 its prefix of 64 bits. A
+/// remote host may take any address of its prefix. The hosts of one link share a prefix, so
+/// addresses count one by one where the sender has this prefix itself (`local`, its own address on
 /// that connection), where they are link-local, and on the loopback.
 pub fn host(ip: IpAddr, local: IpAddr) -> IpAddr {
     let prefix = |v6: Ipv6Addr| Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64);
@@ -55,8 +55,8 @@ pub fn host(ip: IpAddr, local: IpAddr) -> IpAddr {
     }
 }
 
-/// How many receivers leave descriptors to the rest of the transfer, and to those who have
-/// connected and said nothing yet.
+/// How many receivers there may be, so that descriptors are left for the rest of the transfer and
+/// for pending connections.
 pub fn seats() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let Some(limit) = limit.current else {

@@ -1,4 +1,4 @@
-//! A sender, from opening the file to the last receiver's word.
+//! A sender, from opening the file to the last receiver's result.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use crate::object::SourceFile;
 use crate::text::shown;
 use crate::waker::Waker;
 
-/// Sends `source` and returns when it is over for every receiver. An error means that it was over
-/// for all of them at once; it comes with what had become of each.
+/// Sends `source` and returns when the transfer is over for every receiver. An error ends the
+/// transfer for all of them at once; it comes with what had become of each.
 pub fn send(
     source: &Path,
     options: &SendOptions,

@@ -1,4 +1,4 @@
-//! A sender's transfer: from the start to the last receiver's word.
+//! A sender's transfer: from the start to the last receiver's result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,23 +22,25 @@ use crate::transport::Transport;
 use crate::transport::udp::WIRE_OVERHEAD;
 use crate::waker::Waker;
 
-/// How long multicast, and then unicast, is tried before a receiver counts as not reached by it.
+/// How long the sender tries multicast before a receiver counts as not reached by it. The sender
+/// tries unicast at least as long.
 const PROVE: Duration = Duration::from_secs(1);
-/// Who answers no probe for so long is named, for all wait.
+/// How long receivers may answer no probe until the sender names them, because all wait for them.
 const TELL_UNANSWERED: Duration = Duration::from_secs(2);
-/// Control messages that are heard in one step, so that no talk holds up the data.
+/// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 
-/// What the sender does now.
+/// Phase of the sender.
 #[derive(PartialEq)]
 enum Phase {
-    /// Receivers join and post; since when.
+    /// Receivers join and post, since this time.
     Joining(Instant),
-    /// Probes find out how they are reached; since when, until it was told who answers none.
+    /// Probes find out how receivers are reached, since this time. `None` once the sender has told
+    /// which receivers answer no probe.
     Proving(Option<Instant>),
-    /// The file flows; the hash list follows when it is complete.
+    /// The sender sends the file; the hash list follows when it is complete.
     File,
-    /// Both have been handed to the core.
+    /// File and hash list have been handed to the core.
     List,
 }
 
@@ -56,18 +58,18 @@ pub struct SenderSession<'a> {
     /// Operations whose objects the driver has.
     under_way: Vec<OpId>,
     root: Option<String>,
-    /// What a receiver must know to be believed that it has the file.
+    /// What the sender checks a receiver's proof with that it has the file.
     secret: Option<Secret>,
     /// Bytes of the file and its list together, once the list is there.
     total: Option<u64>,
-    /// The core has been told something since the last step.
+    /// Whether the core has been told something since the last step.
     fresh: bool,
     ticked: Option<Instant>,
     last: f64,
 }
 
 impl<'a> SenderSession<'a> {
-    /// Tells the receivers of the start.
+    /// Starts the transfer and tells the receivers.
     pub fn new(
         mut admission: Admission<'a>,
         driver: FileDriver,
@@ -87,7 +89,7 @@ impl<'a> SenderSession<'a> {
         });
         let now = Instant::now();
         for member in &mut admission.members {
-            member.heard = now; // until now it had nothing to say
+            member.heard = now; // until now the receiver had nothing to say
         }
         let start = ToReceiver::Start(plan.start.clone());
         admission.say_active(&start);
@@ -111,7 +113,7 @@ impl<'a> SenderSession<'a> {
         }
     }
 
-    /// Runs until it is over for every receiver.
+    /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
         while self.admission.members.iter().any(|m| m.active()) {
             let now = self.clock.now();
@@ -121,11 +123,11 @@ impl<'a> SenderSession<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            // What is over is dropped: a source has a thread, and many blocks in memory.
+            // Drops objects that are complete: a source has a thread, and many blocks in memory.
             self.under_way.retain(|op| self.driver.take(*op).is_none());
             for heard in 0.. {
                 if heard == HEARD {
-                    self.fresh = true; // the data go on, and the rest is heard after them
+                    self.fresh = true; // the data go on; the other messages follow
                     break;
                 }
                 let Some(event) = self.admission.rendezvous.event() else {
@@ -160,7 +162,7 @@ impl<'a> SenderSession<'a> {
         self.fresh = true;
     }
 
-    /// Goes on to the next phase when the time has come.
+    /// Goes on to the next phase if it is time to.
     fn advance(&mut self, now: Time) -> Result<(), Error> {
         match self.phase {
             Phase::Joining(_) => {
@@ -171,7 +173,7 @@ impl<'a> SenderSession<'a> {
                         ReachRule::Auto => PROVE,
                         ReachRule::Unicast => Duration::ZERO,
                     };
-                    // One that does not answer may be stopped, and is then only slow.
+                    // A receiver that does not answer may be stopped, and is then only slow.
                     self.command(Command::Prove {
                         group: ALL,
                         multicast,
@@ -179,11 +181,11 @@ impl<'a> SenderSession<'a> {
                     });
                 }
             }
-            // `Event::Proven` ends it.
+            // `Event::Proven` ends `Proving`; `List` is the last phase.
             Phase::Proving(_) | Phase::List => {}
             Phase::File => {
                 if let Some(list) = self.content.list() {
-                    // What the list proves must be one state of the file.
+                    // All hashes of the list must be of one state of the file.
                     self.content.check_version().map_err(Error::SourceChanged)?;
                     self.phase = Phase::List;
                     let hash = blake3::hash(&list).to_hex().to_string();
@@ -214,7 +216,7 @@ impl<'a> SenderSession<'a> {
         }
     }
 
-    /// Something that the core has noticed.
+    /// Handles an event of the core.
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Proven(_) => self.stream(),
@@ -226,9 +228,9 @@ impl<'a> SenderSession<'a> {
                     self.slow(at, Wait::placing(self.options.patience));
                 }
             }
-            // An object that cannot be read: nobody will have the file.
+            // The object cannot be read, so no receiver will have the file.
             Event::Failed(_) => return Err(self.content.error()),
-            // Whether all is well is for the receivers to say.
+            // The receivers say whether all is well.
             Event::Complete(_) | Event::Arrived(_) | Event::Mismatch(_) => {}
         }
         Ok(())
@@ -249,7 +251,8 @@ impl<'a> SenderSession<'a> {
         if self.plan.len > 0 {
             let (content, waker) = (self.content.clone(), self.waker.clone());
             let source = FileReader::new(content, self.plan.start.payload_size, waker);
-            // Refused only if it is too long, and then the sender's `GroupAdd` would be, too.
+            // The core refuses the object only if it is too long; then it refuses the sender's
+            // `GroupAdd`, too.
             if let Err(error) = self.bcast(self.clock.now(), FileObject::Source(source)) {
                 for at in 0..self.admission.members.len() {
                     self.fail(at, State::Failed, exit::USAGE, error.to_string());
@@ -285,7 +288,7 @@ impl<'a> SenderSession<'a> {
         });
     }
 
-    /// A slow receiver that has been waited for too long gives up its seat; `waits`: how long the
+    /// Removes a slow receiver that the sender has waited for too long. `waits`: how long the
     /// sender has waited for it.
     fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
         let member = &self.admission.members[at];
@@ -294,7 +297,7 @@ impl<'a> SenderSession<'a> {
         }
     }
 
-    /// A receiver keeps the others waiting.
+    /// Handles a receiver that keeps the others waiting: reports it, or removes it.
     fn slow(&mut self, at: usize, wait: Wait) {
         let member = &mut self.admission.members[at];
         if !member.active() || member.slow {
@@ -323,7 +326,7 @@ impl<'a> SenderSession<'a> {
         members.iter().position(|m| m.peer == peer && m.active())
     }
 
-    /// Something that came over a control connection.
+    /// Handles an event of a control connection.
     fn heard(&mut self, event: bootstrap::Event) {
         match event {
             bootstrap::Event::Hello {
@@ -351,7 +354,7 @@ impl<'a> SenderSession<'a> {
 
     fn said(&mut self, at: usize, message: ToSender) {
         let told = self.root.is_some();
-        let total = self.total.unwrap_or(0); // there is one when it is told
+        let total = self.total.unwrap_or(0); // set together with the root
         let member = &mut self.admission.members[at];
         member.heard = Instant::now();
         match (message, &mut member.stage) {
@@ -419,7 +422,7 @@ impl<'a> SenderSession<'a> {
         });
     }
 
-    /// It is over for a receiver: nobody waits for it any more.
+    /// Ends the transfer for a receiver: nothing waits for it any more.
     fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
         let seconds = self.clock.0.elapsed().as_secs_f64();
@@ -444,7 +447,7 @@ impl<'a> SenderSession<'a> {
         self.driver.transport().forget(node);
     }
 
-    /// What only time changes.
+    /// Checks what changes only with time, once in a [`TICK`].
     fn tick(&mut self) {
         let now = Instant::now();
         if self.ticked.is_some_and(|t| now - t < TICK) {
@@ -473,7 +476,7 @@ impl<'a> SenderSession<'a> {
         self.progress();
     }
 
-    /// All wait for receivers that answer no probe: says so, once.
+    /// Tells, once, which receivers answer no probe while all wait for them.
     fn tell_unanswered(&mut self, now: Instant) {
         let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
         let Phase::Proving(since) = &mut self.phase else {
@@ -498,10 +501,10 @@ impl<'a> SenderSession<'a> {
         }
     }
 
-    /// Asks the core how far everybody is.
+    /// Asks the core how far each receiver is.
     fn count_receivers(&mut self) {
         if self.total == Some(0) {
-            // Nothing is broadcast, and the core knows of nobody.
+            // Nothing is broadcast, so the core knows of no receiver.
             for member in &mut self.admission.members {
                 member.complete.get_or_insert_with(Instant::now);
             }
@@ -553,7 +556,7 @@ impl<'a> SenderSession<'a> {
         });
     }
 
-    /// What has become of every receiver, and what it took.
+    /// What has become of every receiver, and what was sent.
     pub fn report(&mut self) -> SendReport {
         let core = self.driver.node().counters();
         let driver = self.driver.counters();
@@ -561,7 +564,7 @@ impl<'a> SenderSession<'a> {
         let (udp, faults) = (net.inner().counters(), net.counters());
         let datagrams = udp.datagrams_sent + faults.send_lost;
         let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
-        // What was dropped on purpose would have been on the wire; it was nearly all data.
+        // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
         let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
         let changed = self.content.check_version().err();
         SendReport {
@@ -613,7 +616,7 @@ mod tests {
         let (driver, plan) = open(&mut admission, &content, 7, &options, &waker).unwrap();
         let mut sending =
             SenderSession::new(admission, driver, content, plan, &options, waker, &mut tell);
-        // The content knows of no failure: it is the reader that has ended.
+        // The content knows of no failure; only its reader has ended.
         let end = sending.noticed(Event::Failed(OpId(0)));
         assert!(matches!(end, Err(Error::Io { .. })), "{end:?}");
         drop(sending);

@@ -1,4 +1,4 @@
-//! What becomes of receivers that keep the others waiting.
+//! What the sender does with receivers that keep the others waiting.
 
 use std::time::Instant;
 
@@ -7,15 +7,16 @@ use crate::config::{SendOptions, Slow};
 use crate::setting::{PATIENCE, SLOW};
 use crate::text::spoken;
 
-/// With [`Slow::Alive`], a slow receiver that is silent for so many times the patience gives up its
-/// seat. So does one that has not joined by then, whatever it sends.
+/// With [`Slow::Alive`], the sender removes a slow receiver that is silent for this many times the
+/// patience. It also removes a receiver that has not joined by then, whatever that receiver sends.
 const SILENCE: u32 = 3;
-/// With [`Slow::Alive`], a slow receiver that sends feedback and does not get on for so many times
-/// what [`Slow::Drop`] grants gives up its seat: else it would keep all others for ever.
+/// With [`Slow::Alive`], the sender removes a slow receiver that sends feedback but makes no
+/// progress for this many times what [`Slow::Drop`] grants. Otherwise it would hold up all others
+/// for ever.
 const STANDSTILL: u32 = 6;
 
-/// Why a slow receiver gives up its seat with [`Slow::Alive`], if it does: nothing was heard of it
-/// for long, or it did not get on for longer. `waits`: how long the sender has waited for it.
+/// Why the sender removes a slow receiver with [`Slow::Alive`], if it does: it was silent for long,
+/// or it made no progress for longer. `waits`: how long the sender has waited for it.
 pub fn eviction(
     member: &Member,
     options: &SendOptions,
@@ -45,7 +46,7 @@ pub fn eviction(
     ))
 }
 
-/// Why a receiver gives up its seat with [`Slow::Drop`].
+/// Why the sender removes a receiver with [`Slow::Drop`].
 pub fn too_slow(wait: &Wait) -> String {
     let (what, limit) = (wait.what, spoken(wait.limit));
     format!("too slow: {what} for {limit} ({PATIENCE}) and {SLOW} is drop")

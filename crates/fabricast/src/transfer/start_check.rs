@@ -1,5 +1,5 @@
-//! What a receiver believes of a sender's start message. Whoever answers at the control connection
-//! says where datagrams come from and where other receivers are, and may lie.
+//! Checks of a sender's start message. What answers at the control connection says where datagrams
+//! come from and where other receivers are, and may lie.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result
     check_addresses(start)
 }
 
-/// Whoever answers at the control connection could otherwise have us believe, and write to, a
-/// third host.
+/// Checks the root's address. Otherwise, what answers at the control connection could have this
+/// receiver believe, and write to, a third host.
 fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
     let (root, control) = (start.root.ip().to_canonical(), sender.ip().to_canonical());
     if root == control && start.root.port() != 0 {
@@ -36,9 +36,9 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
     )))
 }
 
-/// Receivers ask each other whether they are where the sender says (spec 6.10). No sender names an
-/// address twice, and no receiver has a port of a service: one that says so would have the
-/// receivers send to somebody.
+/// Checks the other receivers' addresses: receivers ask each other whether they are where the
+/// sender says (spec 6.10). No true sender names an address twice, and no receiver has a port of a
+/// service. A sender that says so would have the receivers send to a third host.
 fn check_addresses(start: &Start) -> Result<(), Error> {
     if !is_shared(&scheme_of(start)?) {
         return Ok(());
@@ -56,7 +56,8 @@ fn check_addresses(start: &Start) -> Result<(), Error> {
     Ok(())
 }
 
-/// A sender that nobody has named does not get receivers to send to each other.
+/// Checks the scheme: a sender that the user has not named cannot have receivers send to each
+/// other.
 fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
     let says = format!("the sender's scheme is {}", escaped(&start.scheme));
     match &options.scheme {

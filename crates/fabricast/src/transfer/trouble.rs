@@ -14,13 +14,13 @@ const UNREACHABLE: &str = "is the address right, is there a route, and does a fi
 /// What keeps a receiver from its sender.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Trouble {
-    /// Nobody announces anything.
+    /// No sender announces itself.
     Unheard,
     /// The sender that is named has not answered yet.
     Unanswered,
-    /// The sender that is named cannot be reached; what was tried and what came of it.
+    /// The sender that is named cannot be reached: what was tried, and what came of that.
     Unreachable(String),
-    /// Only files that are not wanted are announced, such as this one.
+    /// Only files that are not wanted are announced, for example this one.
     OtherFiles(Offer),
     /// Several senders announce a file that may be taken.
     Several(Vec<Offer>),
@@ -29,7 +29,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// Whether somebody should know of it at once.
+    /// Whether the user should know of this at once.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Trouble::Several(_) | Trouble::GivenUp(..))
     }
@@ -68,7 +68,7 @@ fn listed(offers: &[&Offer]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What was tried, what came of it, and what may help.
+/// The words for a failed attempt to connect: what was tried, what came of it, and what may help.
 pub fn why(addresses: &[SocketAddr], error: &io::Error) -> String {
     let tried: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
     let hint = match error.kind() {
