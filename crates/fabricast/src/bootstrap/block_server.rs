@@ -1,5 +1,5 @@
-//! Reads and hashes what receivers need again, on a thread of its own: a disk may take long, and
-//! the control thread is there for everybody.
+//! Reads and hashes what receivers request again, on a thread of its own. A disk may take long, and
+//! the control thread serves all receivers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,19 +11,20 @@ use super::blocks::Blocks;
 use super::frame;
 use super::message::Need;
 
-/// Something to be read.
+/// A request to read from the source.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Job {
-    /// The hash list, from this byte.
+    /// The hash list, from this byte on.
     List(usize),
-    /// Something of a block.
+    /// A part of a block, or hashes of its pieces.
     Block(u64, Need),
 }
 
-/// What was read: a bulk frame, and what is left of the job.
+/// The result of a job: a bulk frame, and what is left of the job; or an error of the source.
 pub type Answer = Result<(Arc<[u8]>, Option<Job>), String>;
 
-/// The thread's end that the control thread has. Dropped, it ends the thread after the job at hand.
+/// The control thread's end of the reading thread. Dropping it ends the thread after the present
+/// job.
 pub struct BlockServer {
     jobs: Sender<(u64, Job)>,
     done: Receiver<(u64, Answer)>,
@@ -47,13 +48,13 @@ impl BlockServer {
         Ok(BlockServer { jobs, done })
     }
 
-    /// Queues a job of a connection, which has one at a time.
+    /// Queues a job for the connection `key`. A connection has one job at a time.
     pub fn queue(&self, key: u64, job: Job) {
-        // The thread ends only when this is dropped, or it panicked and has said so.
+        // The send fails only if the thread panicked, and then the panic has been printed.
         let _ = self.jobs.send((key, job));
     }
 
-    /// A job that is done, if there is one.
+    /// The result of a finished job, if there is one.
     pub fn done(&self) -> Option<(u64, Answer)> {
         self.done.try_recv().ok()
     }

@@ -1,14 +1,15 @@
-//! Where the rendezvous reads damaged blocks and the hash list again.
+//! The source that the rendezvous reads damaged blocks and the hash list from.
 
 use super::message::Need;
 use crate::object::SourceFile;
 
-/// Where damaged blocks come from again. Called by a thread that does nothing else.
+/// The source of damaged blocks and of the hash list. A thread that does nothing else calls it.
 pub trait Blocks: Send + Sync {
-    /// Appends what is needed of a block, which exists, as do the pieces. An error is the source's.
+    /// Appends what `need` requests of a block. The block and its pieces exist. The error is one of
+    /// the source.
     fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
-    /// Appends at most `most` bytes of the hash list from `from` on, and says how long it is;
-    /// `None` before it is complete.
+    /// Appends at most `most` bytes of the hash list from `from` on. Returns the length of the
+    /// list, or `None` before it is complete.
     fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize>;
     /// Length of the file in bytes.
     fn len(&self) -> u64;

@@ -15,21 +15,21 @@ use super::{UNREACHABLE, plain, tune};
 use crate::transport::udp::stay_on_link;
 use crate::waker::Waker;
 
-/// One attempt to connect lasts no longer than this.
+/// The longest time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// The same for an address that was announced: less than the second after which the kernel would
-/// send a second SYN.
+/// The longest time for one attempt to connect to an announced address. It is less than the second
+/// after which the kernel would send a second SYN.
 const ONE_SYN: Duration = Duration::from_millis(900);
-/// A sender that takes nothing for so long is as good as gone.
+/// How long a write to the sender may block. After that, the sender counts as gone.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// What the sender said.
+/// What came from the sender.
 pub enum Heard {
     /// A message.
     Message(ToReceiver),
-    /// Bytes that were asked for.
+    /// Bytes that this receiver has requested.
     Bulk(Vec<u8>),
-    /// The connection is closed, or makes no sense any more.
+    /// The connection is closed, or what came makes no sense. The text says why.
     Closed(String),
 }
 
@@ -40,8 +40,8 @@ pub struct Control {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Connects to the first of `addresses` that answers; one round, no waiting in between, and no
-/// attempt beyond `deadline`.
+/// Connects to the first of `addresses` that answers. Tries each address once, without pauses, and
+/// not beyond `deadline`.
 pub fn connect(addresses: &[SocketAddr], deadline: Instant, waker: Waker) -> io::Result<Control> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
@@ -57,8 +57,8 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, waker: Waker) -> io:
     Err(last)
 }
 
-/// Connects to a sender of which an announcement has told. Anybody may have announced the address
-/// of anybody: so it gets one packet if it does not answer, and none leaves the link.
+/// Connects to a sender that was found by an announcement. Anybody may announce anybody's address.
+/// So an address that does not answer gets one packet, and that packet does not leave the link.
 pub fn connect_found(address: SocketAddr, deadline: Instant, waker: Waker) -> io::Result<Control> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -76,7 +76,7 @@ impl Control {
         tune(&stream, UNREACHABLE)?;
         stream.set_write_timeout(Some(WRITE))?;
         let mut input = stream.try_clone()?;
-        // Small: a sender that talks without being asked is held back by TCP.
+        // The channel is small: TCP holds back a sender that talks without being asked.
         let (tell, heard) = sync_channel(4);
         let reader = thread::Builder::new()
             .name("fabricast-control".into())
@@ -105,24 +105,24 @@ impl Control {
         self.stream.peer_addr().map(plain)
     }
 
-    /// Ours, by which the sender reaches us.
+    /// This receiver's address, by which the sender reaches it.
     pub fn local(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr().map(plain)
     }
 
-    /// Says something. Messages are small: this blocks only if the sender reads nothing at all.
+    /// Sends a message. Messages are small, so this blocks only if the sender reads nothing at all.
     pub fn say(&mut self, message: &ToSender) -> io::Result<()> {
         let mut out = Vec::new();
         frame::put_message(&mut out, message);
         self.stream.write_all(&out)
     }
 
-    /// What the sender has said, if anything.
+    /// What the sender has said, if anything; does not block.
     pub fn hear(&self) -> Option<Heard> {
         self.heard.try_recv().ok()
     }
 
-    /// Waits for the sender to say something.
+    /// Waits for the sender to say something, until `deadline`.
     pub fn hear_until(&self, deadline: Instant) -> Option<Heard> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.heard.recv_timeout(left) {
@@ -136,7 +136,8 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
-        // The reader may wait for a place in the channel: take everything until it is gone.
+        // The reader may wait for a place in the channel, so the channel is emptied until the
+        // reader ends.
         while self.heard.recv().is_ok() {}
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

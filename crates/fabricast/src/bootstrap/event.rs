@@ -1,41 +1,41 @@
-//! What the rendezvous tells the transfer: who said what, and who is gone.
+//! Events that the rendezvous reports to the transfer: what receivers say, and which are gone.
 
 use std::net::SocketAddr;
 
 use super::message::{Hello, ToSender};
 
-/// A connection; never used twice.
+/// A connection; a key is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PeerKey(pub(super) u64);
 
 /// What has happened at the control connections.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// Somebody has connected and says who it is.
+    /// A peer has connected and has said hello.
     Hello {
         /// Its connection.
         peer: PeerKey,
         /// Its address.
         address: SocketAddr,
-        /// Ours, by which it came.
+        /// The sender's address that it connected to.
         local: SocketAddr,
-        /// What it said.
+        /// Its hello.
         hello: Hello,
     },
-    /// Somebody who had said `Hello` says something else.
+    /// A peer that has said hello says something else.
     Said {
-        /// Who.
+        /// Its connection.
         peer: PeerKey,
-        /// What.
+        /// The message.
         message: ToSender,
     },
-    /// Somebody who had said `Hello` is gone.
+    /// A peer that had said hello is gone.
     Lost {
-        /// Who.
+        /// Its connection.
         peer: PeerKey,
         /// Why, in words.
         reason: String,
     },
-    /// A connection made no sense and was closed. So many so far.
+    /// A pending connection was closed; the number of such connections so far.
     Pending(u64),
 }

@@ -6,18 +6,18 @@
 //!   │ kind   │ length (big-endian)      │ bytes
 //!   └────────┴──────────────────────────┴───────────────
 //! ```
-//! Kind `M`: a message in JSON. Kind `B`: bulk bytes that were asked for.
+//! Kind `M`: a message in JSON. Kind `B`: bulk bytes that the receiver requested.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Length of a frame's head.
+/// Length of a frame's head in bytes.
 pub const HEAD: usize = 4;
-/// Longest message. `Start` names every member: 65 536 of them fit.
+/// Longest message in bytes. `Start` names every member: 65 536 of them fit.
 pub const MESSAGE_MAX: usize = 1 << 19;
-/// Longest message that a sender takes: none of a receiver's needs more.
+/// Longest message that a sender takes, in bytes: no message of a receiver needs more.
 pub const REQUEST_MAX: usize = 4096;
-/// Longest bulk frame: a block, or a piece of the hash list.
+/// Longest bulk frame in bytes: a block, or a part of the hash list.
 pub const BULK_MAX: usize = crate::object::BLOCK;
 
 const MESSAGE: u8 = b'M';
@@ -25,16 +25,16 @@ const BULK: u8 = b'B';
 
 const _: () = assert!(BULK_MAX < 1 << 24 && MESSAGE_MAX < 1 << 24);
 
-/// What a frame's head announces.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A message.
     Message,
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     Bulk,
 }
 
-/// Reads a head; `None` if no frame begins so or if it is longer than is allowed here.
+/// Parses a head into kind and length. `None` if the kind is unknown or the length is not allowed.
 pub fn head(bytes: [u8; HEAD], message_max: usize, bulk_max: usize) -> Option<(Kind, usize)> {
     let [kind, a, b, c] = bytes;
     let len = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -62,7 +62,7 @@ pub fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, BULK, bytes);
 }
 
-/// Reads a message.
+/// Parses a message.
 pub fn message<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     serde_json::from_slice(bytes).ok()
 }

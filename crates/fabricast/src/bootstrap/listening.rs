@@ -5,14 +5,14 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// One listener for each address; at the port that the first got if any will do.
+/// Opens one listener for each address. If `port` is 0, all get the port that the first one got.
 pub fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
     const TRIES: usize = 16;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for _ in 0..TRIES {
         match listeners_once(addresses, port) {
             Ok(listeners) => return Ok(listeners),
-            // What is free at one address may be taken at the next.
+            // A port that is free at one address may be taken at the next.
             Err(e) if port == 0 && e.kind() == io::ErrorKind::AddrInUse => last = e,
             Err(e) => return Err(e),
         }
@@ -31,7 +31,7 @@ fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<Tcp
                 port = listener.local_addr()?.port();
                 listeners.push(listener);
             }
-            // An address that is only being acquired, or has gone this moment.
+            // The address is still being acquired, or has gone this moment.
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => missing = Some(e),
             Err(e) => return Err(e),
         }
@@ -43,7 +43,7 @@ fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<Tcp
     }
 }
 
-/// Listens at an address; with `both`, at an unspecified one of IPv6, to IPv4 as well.
+/// Listens at an address. With `both`, an unspecified IPv6 address also takes IPv4 connections.
 pub fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),

@@ -1,4 +1,4 @@
-//! What the two ends say to each other, as JSON: small, rare, and readable in a packet dump.
+//! The messages of both ends, as JSON: small, rare, and readable in a packet dump.
 //!
 //! ```text
 //!   receiver                            sender
@@ -15,9 +15,9 @@
 //!         ←───────────────────────────── Bye
 //! ```
 //!
-//! Unknown fields are ignored, unknown messages close the connection. Words for people lose, when
-//! they are decoded, whatever could make a terminal do something; nobody cleans them again. Names
-//! of files come as they are, and are escaped where they are shown.
+//! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
+//! for people whatever could control a terminal, so nothing needs to clean them again. Names of
+//! files stay as they come, and are escaped where they are shown.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +28,7 @@ pub use crate::text::harmless;
 /// The version of these messages.
 pub const VERSION: u32 = 2;
 
-/// Characters of a text that are taken.
+/// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
 
 /// A text from the network, made [`harmless`].
@@ -41,130 +41,131 @@ pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
         .collect())
 }
 
-/// A receiver presents itself.
+/// Introduces a receiver to the sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`]; first, and readable in every version.
+    /// [`VERSION`]. The first field, readable in every version.
     pub version: u32,
-    /// What to call it in tables: its host name, and where the file goes.
+    /// Name of the receiver in tables: its host name, and where the file goes.
     #[serde(deserialize_with = "text")]
     pub name: String,
     /// UDP port at which the receiver takes datagrams.
     pub udp_port: u16,
     /// Address at which the receiver takes datagrams, if it is not the one that it connects from.
     pub udp_address: Option<IpAddr>,
-    /// Largest datagram that its interface takes, in bytes.
+    /// Largest datagram that the receiver's interface takes, in bytes.
     pub datagram: u32,
-    /// Bytes that it can have under way.
+    /// Bytes that the receiver can have under way.
     pub window_bytes: u64,
 }
 
-/// The sender presents itself and what it sends.
+/// Introduces the sender and what it sends.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`VERSION`].
     pub version: u32,
-    /// 64 random bits that name this transfer.
+    /// Random number of 64 bits that names this transfer.
     pub session: u64,
     /// Number of this receiver; the sender is 0.
     pub node: u32,
-    /// Name of the file, without a directory. As it came: it is compared with what a name may be
-    /// ([`crate::object::safe_name`]), and must not become another one on the way there.
+    /// Name of the file, without a directory, exactly as it came. The receiver compares it with
+    /// what a name may be ([`crate::object::safe_name`]), so decoding must not change it.
     pub name: String,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub len: u64,
-    /// Its permissions.
+    /// Permissions of the file.
     pub mode: u32,
-    /// Bytes of a block, each of which has a hash in the list.
+    /// Bytes of a hash block; each block has one hash in the list.
     pub block: u32,
 }
 
-/// It begins: everybody joins, posts the file and the hash list, and says `Ready`.
+/// Starts the transfer: each receiver joins, posts the file and the hash list, and says `Ready`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// Where multicasts go; none: everybody is served by unicast.
+    /// The group's address and port. `None`: all receivers are served by unicast.
     pub group: Option<SocketAddr>,
-    /// Where the sender's datagrams come from and answers go to.
+    /// The address that the sender's datagrams come from and that answers go to.
     pub root: SocketAddr,
-    /// Payload of a data packet in bytes.
+    /// Payload size of a data packet in bytes.
     #[serde(rename = "chunk")]
     pub payload_size: u32,
-    /// Packets that may be under way.
+    /// Number of packets that may be under way.
     pub window: u32,
     /// Nodes in the group, the sender included, in the order of their turns.
     pub members: Vec<u32>,
-    /// How the multicast is made reliable; a name that [`fabricast_proto::Scheme`] reads.
+    /// Name of the scheme that makes the multicast reliable; [`fabricast_proto::Scheme`] parses it.
     pub scheme: String,
-    /// Where the members' datagrams come from, if members repair for each other; else empty.
+    /// The members' addresses for datagrams if members repair for each other; otherwise empty.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// A receiver needs something again: the hash list (no `block`), the hashes of a block's pieces
-/// (`hashes`), some pieces (`pieces`), or all of a block (neither).
+/// A receiver's request to send something again: the hash list (no `block`), the hashes of a
+/// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// Number of the block.
     pub block: Option<u64>,
-    /// Whether the hashes of its pieces are wanted, and not its bytes.
+    /// Whether the receiver wants the hashes of the block's pieces instead of its bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hashes: bool,
-    /// Numbers of the pieces that are wanted, each larger than the one before.
+    /// Numbers of the wanted pieces, in increasing order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pieces: Vec<u32>,
 }
 
-/// What a receiver has done, for the sender's table.
+/// Counters of a receiver, for the sender's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReceiverStatistics {
     /// Data packets that arrived.
     pub received: u64,
-    /// Those that were here already.
+    /// How many of `received` the receiver had already.
     pub duplicates: u64,
-    /// Blocks that were damaged, of which pieces came again over TCP.
+    /// Damaged blocks, whose pieces came again over TCP.
     pub mended: u64,
-    /// Bytes that came over TCP for that: the pieces, and what says which ones are wrong.
+    /// Bytes that came over TCP to repair blocks: pieces, and the hashes that show which pieces are
+    /// wrong.
     pub mended_bytes: u64,
-    /// Packets that its kernel dropped for want of buffers.
+    /// Packets that the receiver's kernel dropped because a buffer was full.
     pub dropped: u64,
 }
 
-/// From a receiver to the sender.
+/// Message from a receiver to the sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToSender {
     /// See [`Hello`].
     Hello(Hello),
-    /// It has space for the file and waits for the start; only now does it count.
+    /// The receiver has space for the file and waits for the start. Only now does it count.
     Prepared,
-    /// It has joined and posted.
+    /// The receiver has joined and posted.
     Ready,
     /// See [`Need`].
     Need(Need),
-    /// Another receiver, which it is to report to or to repair for, does not answer: it asks for
-    /// [`ToReceiver::Ask`].
+    /// Another receiver, which this one reports to or repairs for, does not answer. This receiver
+    /// asks the sender for [`ToReceiver::Ask`].
     Unanswered {
-        /// Its number.
+        /// Node number of the other receiver.
         node: u32,
     },
-    /// It has all bytes and is proving and storing them.
+    /// The receiver has all bytes, and proves and stores them.
     Working {
-        /// Bytes of the hash list and of the file that are proven so far, the list's first; once
-        /// it is all of them, the file is being flushed.
+        /// Bytes of the hash list and of the file that are proven so far; the list's bytes count
+        /// first. Once all are proven, the file is being flushed.
         done: u64,
     },
-    /// The file is proven and has its name.
+    /// The file is proven and has its final name.
     Verified {
-        /// What it has counted.
+        /// What the receiver has counted.
         #[serde(flatten)]
         statistics: ReceiverStatistics,
-        /// What only those can say who have the file, in hexadecimal
-        /// ([`crate::object::Challenge`]).
+        /// Proof that the receiver has the file, in hexadecimal. Only a node that has the file can
+        /// compute it ([`crate::object::Challenge`]).
         #[serde(deserialize_with = "text")]
         proof: String,
     },
-    /// It gives up.
+    /// The receiver gives up.
     Failed {
-        /// The exit code that says why.
+        /// Exit code that says why.
         code: u8,
         /// Why, in words.
         #[serde(deserialize_with = "text")]
@@ -173,7 +174,7 @@ pub enum ToSender {
 }
 
 impl ToSender {
-    /// The words for one that is said when it cannot be.
+    /// The words for a message that came when it is not allowed.
     pub fn out_of_turn(&self) -> String {
         let what = match self {
             ToSender::Hello(_) => "hello",
@@ -189,13 +190,13 @@ impl ToSender {
     }
 }
 
-/// From the sender to a receiver.
+/// Message from the sender to a receiver.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToReceiver {
     /// See [`Welcome`].
     Welcome(Welcome),
-    /// It cannot take part.
+    /// The receiver cannot take part.
     Refused {
         /// Why, in words.
         #[serde(deserialize_with = "text")]
@@ -203,42 +204,42 @@ pub enum ToReceiver {
     },
     /// See [`Start`].
     Start(Start),
-    /// The BLAKE3 hash of the hash list, in hexadecimal.
+    /// All blocks have been read: what proves the file.
     Root {
-        /// 64 digits.
+        /// BLAKE3 hash of the hash list, in hexadecimal: 64 digits.
         #[serde(deserialize_with = "text")]
         hash: String,
-        /// What chooses the samples of the file by which a receiver proves that it has it, and keys
-        /// their hash: 64 digits.
+        /// Key of 64 digits. It chooses the samples of the file by which a receiver proves that it
+        /// has the file, and it keys the hash of these samples.
         #[serde(deserialize_with = "text")]
         key: String,
     },
-    /// It is no longer waited for.
+    /// The sender no longer waits for this receiver.
     Removed {
         /// Why, in words.
         #[serde(deserialize_with = "text")]
         reason: String,
     },
-    /// Another receiver is done or gone: nobody reports to it or waits for its reports any more.
-    /// Said only where receivers report to each other.
+    /// Another receiver is done or gone: receivers no longer report to it or wait for its reports.
+    /// Sent only where receivers report to each other.
     Gone {
-        /// Its number.
+        /// Node number of the other receiver.
         node: u32,
     },
-    /// Another receiver may be asked once more whether it is at its address.
+    /// This receiver may ask another receiver once more whether it is at its address.
     Ask {
-        /// Its number.
+        /// Node number of the other receiver.
         node: u32,
     },
-    /// The transfer has failed for everybody.
+    /// The transfer has failed for all receivers.
     Aborted {
-        /// The exit code that says why.
+        /// Exit code that says why.
         code: u8,
         /// Why, in words.
         #[serde(deserialize_with = "text")]
         reason: String,
     },
-    /// All is well; the connection may close.
+    /// The transfer is complete for this receiver; the connection may close.
     Bye,
 }
 

@@ -1,8 +1,8 @@
-//! One control connection at the sender: what it may say, how much of it is taken at once, and
-//! what waits to be written to it.
+//! One control connection at the sender: what the peer may say, how much of it is taken at once,
+//! and what waits to be written to the peer.
 //!
-//! Whoever is at the other end, one call reads, takes and writes a bounded amount; what is left
-//! waits for the next turn, after everybody else's.
+//! Whatever the peer does, one call reads, takes and writes a bounded amount. What is left waits
+//! for the next turn, after all other connections.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use super::frame::{self, Kind};
 use super::message::{Need, ToSender};
 use crate::object::{BLOCK, blocks, pieces};
 
-/// Messages of one peer that are taken in one turn; an honest one has one or two.
+/// Messages of one peer that are taken in one turn; an honest peer sends one or two.
 pub const MESSAGES: usize = 16;
 /// Reads and writes of one connection in one turn.
 const CALLS: usize = 8;
@@ -26,49 +26,49 @@ const BACKLOG: usize = 4 << 20;
 
 /// Requests of one receiver that may wait for their answers.
 pub const NEEDS_MAX: usize = 16;
-/// Requests of one receiver in all, for each block. An honest one has three at most: for the hashes
-/// of its pieces, for some pieces, and for all of it.
+/// Requests of one receiver for each block of the file, on average at most. An honest receiver
+/// sends three: for the hashes of the block's pieces, for some pieces, and for the whole block.
 const NEEDS_PER_BLOCK: u64 = 4;
 
-/// Why there is nothing more to say to a peer.
+/// Why a connection ends.
 #[derive(Debug)]
 pub enum Gone {
-    /// Its connection is closed or broken.
+    /// The connection is closed or broken.
     Broken(String),
-    /// It says what nobody may say, or not now: it is told so.
+    /// The peer says what it must not say, or must not say now; it is told so.
     Wrong(String),
 }
 
-/// A connection.
+/// A control connection.
 pub struct Peer {
     pub stream: TcpStream,
     address: SocketAddr,
     local: SocketAddr,
-    /// Since when; a pending connection must speak soon.
+    /// When it connected, or began to close. A pending connection must say hello soon.
     pub since: Instant,
-    /// It has said `Hello`.
+    /// Whether the peer has said `Hello`.
     pub known: bool,
-    /// Nothing more is taken; it closes when everything is written.
+    /// Whether the connection closes once everything is written; nothing more is taken from it.
     pub closing: bool,
-    /// It has been told what proves the data, and may ask for damaged blocks.
+    /// Whether the peer has been told what proves the data, so that it may request damaged blocks.
     pub proving: bool,
     ended: bool,
-    /// Messages may be left in `input`.
+    /// Whether messages may be left in `input`.
     more: bool,
     input: Vec<u8>,
     output: VecDeque<Arc<[u8]>>,
-    /// Of the first of `output`.
+    /// Bytes of the first frame of `output` that are written.
     written: usize,
-    /// What it needs again and is not being read yet.
+    /// Requests that are not being read yet.
     needs: VecDeque<Job>,
-    /// How often it has needed something.
+    /// Number of requests so far.
     needed: u64,
-    /// Something that it needs is being read.
+    /// Whether a request is being read.
     reading: bool,
 }
 
 impl Peer {
-    /// A pending connection.
+    /// Creates a pending connection.
     pub fn new(stream: TcpStream, address: SocketAddr, local: SocketAddr) -> Peer {
         Peer {
             stream,
@@ -89,7 +89,7 @@ impl Peer {
         }
     }
 
-    /// Nothing more is taken from it.
+    /// Takes nothing more from the peer, and closes when everything is written.
     pub fn close(&mut self) {
         self.closing = true;
         self.since = Instant::now();
@@ -98,24 +98,24 @@ impl Peer {
         self.input = Vec::new();
     }
 
-    /// Whether the connection takes a descriptor without a place in the transfer: its peer has not
-    /// said who it is, or has been told that there is nothing more to say.
+    /// Whether the connection uses a descriptor without a place in the transfer: its peer has not
+    /// said hello, or the connection is closing.
     pub fn has_no_place(&self) -> bool {
         !self.known || self.closing
     }
 
-    /// Whether it is to be served without a word from the network.
+    /// Whether it must be served even if nothing arrives from the network.
     pub fn is_waiting(&self) -> bool {
         self.more
     }
 
-    /// Whether it is to be served when it takes bytes.
+    /// Whether it must be served when its socket takes bytes.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty() || !self.reading && !self.needs.is_empty()
     }
 
-    /// What is to be read for it now, if anything: one thing at a time, and only when everything
-    /// has been written, so that little waits for a receiver that does not read.
+    /// The next thing to read for the peer, if anything. It is one thing at a time, and only when
+    /// everything has been written, so that little waits for a receiver that does not read.
     pub fn job(&mut self) -> Option<Job> {
         if self.reading || self.closing || !self.output.is_empty() {
             return None;
@@ -125,7 +125,7 @@ impl Peer {
         Some(job)
     }
 
-    /// Takes what was read for it, and what is left of that.
+    /// Takes what was read for the peer, and what is left of that job.
     pub fn answered(&mut self, frame: Arc<[u8]>, rest: Option<Job>) {
         self.reading = false;
         if !self.closing {
@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// Puts a frame behind what waits to be written; false if too much waits already.
+    /// Queues a frame behind what waits to be written; false if too much waits already.
     pub fn put(&mut self, frame: Arc<[u8]>) -> bool {
         let waiting: usize = self.output.iter().map(|f| f.len()).sum();
         let fits = waiting - self.written + frame.len() <= BACKLOG;
@@ -146,7 +146,7 @@ impl Peer {
         fits
     }
 
-    /// Reads, takes and writes, all in bounds; events go to `tell`.
+    /// Reads, takes and writes bounded amounts; events go to `tell`.
     pub fn serve(
         &mut self,
         key: PeerKey,
@@ -174,8 +174,8 @@ impl Peer {
         }
     }
 
-    /// Reads what is there. A peer that floods is held back: no more is read than one message and
-    /// a bit.
+    /// Reads what has arrived. TCP holds back a peer that floods: no more is read than one message
+    /// and a bit.
     fn read(&mut self) -> Result<(), Gone> {
         let mut piece = [0; 4096];
         for _ in 0..CALLS {
@@ -215,7 +215,7 @@ impl Peer {
         message.ok_or_else(strange).map(Some)
     }
 
-    /// What a message means for the transfer, if anything. Messages out of turn are refused.
+    /// The event of a message for the transfer, if any. Messages out of turn are refused.
     fn take(&mut self, peer: PeerKey, message: ToSender, len: u64) -> Result<Option<Event>, Gone> {
         let wrong = |text: String| Err(Gone::Wrong(text));
         match (message, self.known) {
@@ -248,7 +248,7 @@ impl Peer {
         }
     }
 
-    /// Writes what it can.
+    /// Writes what the socket takes.
     pub fn flush(&mut self) -> Result<(), Gone> {
         for _ in 0..CALLS {
             let Some(first) = self.output.front() else {
@@ -266,14 +266,14 @@ impl Peer {
             }
         }
         if self.output.is_empty() && self.closing {
-            // The peer sees the end, reads what it has, and closes; then we do.
+            // The peer sees the end, reads what it has, and closes; then the sender closes.
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
         }
         Ok(())
     }
 }
 
-/// What is to be read for this need, of a file of `len` bytes; `None` if there is no such thing.
+/// The job for this request on a file of `len` bytes; `None` if the file has no such part.
 fn job(need: Need, len: u64) -> Option<Job> {
     let Some(block) = need.block else {
         return (!need.hashes && need.pieces.is_empty()).then_some(Job::List(0));

@@ -1,9 +1,9 @@
 //! The sender's end of all control connections: one thread, `poll`, no state of the transfer.
 //!
-//! It frames and checks, has requests for damaged blocks answered from the source itself (by a
-//! thread for that, `block_server`), and tells the transfer who said what. The transfer decides. A
-//! connection costs its socket and what waits to be written to it: at most one block, and the few
-//! messages that a transfer has.
+//! The thread parses and checks frames and tells the transfer what receivers say. The transfer
+//! decides. Another thread (`block_server`) answers requests for damaged blocks from the source
+//! itself. A connection costs its socket and what waits to be written to it: at most one block, and
+//! the few messages of a transfer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,40 +27,40 @@ use super::peer::{Gone, Peer};
 use super::{UNREACHABLE, plain, tune};
 use crate::waker::Waker;
 
-/// Connections that have not said `Hello`, at most, and how long each may take. The oldest goes
-/// when there are more: silence keeps nobody out.
+/// Most pending connections at once. When there are more, the oldest is closed: silent connections
+/// keep no receiver out.
 const PENDING_MAX: usize = 64;
+/// How long a connection may stay pending.
 const PENDING_TIME: Duration = Duration::from_secs(10);
 
-/// Connections that have not said `Hello`, at most, with so few descriptors as this process may
-/// have.
+/// Most pending connections at once, given the number of descriptors that this process may have.
 pub fn pending_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let share = limit.current.map_or(usize::MAX, |l| l as usize / 8);
     PENDING_MAX.min(share.max(1))
 }
 
-/// When the sender has nothing more to say, a receiver gets this long to close.
+/// How long a receiver may take to close after the sender's last message.
 const LINGER: Duration = Duration::from_secs(2);
-/// Events that may wait for the transfer; receivers that talk more are held back by TCP.
+/// Events that may wait for the transfer; TCP holds back receivers that talk more.
 const EVENTS: usize = 1024;
 
 enum Command {
     Say {
         to: Vec<PeerKey>,
-        /// Shared by all: what the start says grows with their number.
+        /// Shared by all receivers: a `Start` grows with their number.
         frame: Arc<[u8]>,
-        /// From now on they may ask for damaged blocks.
+        /// Whether these receivers may request damaged blocks from now on.
         proving: bool,
     },
     Close(PeerKey),
     End,
 }
 
-/// The place where receivers report.
+/// The sender's end of all control connections.
 pub struct Rendezvous {
     address: SocketAddr,
-    /// `None` only while it is dropped.
+    /// `None` only during `drop`.
     events: Option<Receiver<Event>>,
     commands: Sender<Command>,
     waker: Arc<OwnedFd>,
@@ -68,8 +68,8 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Listens at these addresses, at one port, or everywhere (IPv4 and IPv6) if there are none.
-    /// `waker` is rung when there is an event.
+    /// Listens on one port at these addresses, or at all addresses (IPv4 and IPv6) if there are
+    /// none. Wakes `waker` when there is an event.
     pub fn open(
         addresses: &[SocketAddr],
         port: u16,
@@ -114,28 +114,28 @@ impl Rendezvous {
         })
     }
 
-    /// Where it listens, or the first such place.
+    /// The address that it listens at; the first one if there are several.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What has happened, if anything.
+    /// The next event, if there is one; does not block.
     pub fn event(&self) -> Option<Event> {
         self.events.as_ref()?.try_recv().ok()
     }
 
-    /// Waits for something to happen.
+    /// Waits for the next event, until `deadline`.
     pub fn event_until(&self, deadline: Instant) -> Option<Event> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.events.as_ref()?.recv_timeout(left).ok()
     }
 
-    /// Says something to somebody; nothing happens if it is gone.
+    /// Sends a message to a peer; does nothing if the peer is gone.
     pub fn say(&self, peer: PeerKey, message: ToReceiver) {
         self.say_all([peer], &message);
     }
 
-    /// Says the same to many.
+    /// Sends the same message to several peers.
     pub fn say_all(&self, peers: impl IntoIterator<Item = PeerKey>, message: &ToReceiver) {
         self.command(Command::Say {
             to: peers.into_iter().collect(),
@@ -144,7 +144,7 @@ impl Rendezvous {
         });
     }
 
-    /// Closes a connection when everything said has been written. No `Lost` follows.
+    /// Closes a connection when everything queued has been written. No `Lost` event follows.
     pub fn close(&self, peer: PeerKey) {
         self.command(Command::Close(peer));
     }
@@ -157,9 +157,9 @@ impl Rendezvous {
 }
 
 impl Drop for Rendezvous {
-    /// What has been said is still written, for a moment.
+    /// Still writes what is queued, within a bounded time.
     fn drop(&mut self) {
-        // The thread may wait for room in a queue that nobody will empty any more.
+        // The thread may wait for room in a queue that is not emptied any more.
         self.events = None;
         self.command(Command::End);
         if let Some(thread) = self.thread.take() {
@@ -174,14 +174,14 @@ fn framed(message: &ToReceiver) -> Arc<[u8]> {
     frame.into()
 }
 
-/// Why a connection could not be taken.
+/// Why a connection could not be accepted.
 #[derive(PartialEq, Debug)]
 enum Refusal {
-    /// The system has no descriptor, or no memory, for one more.
+    /// The system has no descriptor or no memory for one more.
     Full,
-    /// It has gone, or a signal came: the next one is taken at once.
+    /// The connection has gone, or a signal came: the next one is accepted at once.
     Passing,
-    /// Anything else; lest it come again and again, there is a pause.
+    /// Any other reason. A pause follows, because it may come again and again.
     Other,
 }
 
@@ -207,7 +207,7 @@ struct Server {
     next: u64,
     pending: u64,
     pending_max: usize,
-    /// The system would not take the last connection: none is taken for a moment.
+    /// Whether the system refused the last connection. Then none is accepted for a moment.
     full: bool,
     ending: Option<Instant>,
 }
@@ -219,7 +219,7 @@ impl Server {
         }
     }
 
-    /// One round of `poll`; false when all is over.
+    /// Runs one round of `poll`; false when the server has ended.
     fn turn(&mut self) -> bool {
         if let Some(end) = self.ending
             && (self.peers.is_empty() || Instant::now() > end)
@@ -247,7 +247,7 @@ impl Server {
             tv_sec: pause / 1000,
             tv_nsec: pause % 1000 * 1_000_000,
         };
-        // Not answered (a signal): everything is looked at again.
+        // If a signal interrupts `poll`, all connections are checked again.
         let _ = poll(&mut fds, Some(&pause));
         let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
         drop(fds);
@@ -300,7 +300,7 @@ impl Server {
             return;
         };
         if peer.closing {
-            return; // it has been told why, and to write more would break what it still reads
+            return; // it has been told why; writing more would break what it still reads
         }
         peer.proving |= proving;
         if !peer.put(frame) {
@@ -315,7 +315,7 @@ impl Server {
             Ok(accepted) => accepted,
             Err(e) => {
                 match Refusal::of(&e) {
-                    // Who has said nothing gives his descriptor back.
+                    // A connection that has said nothing gives its descriptor back.
                     Refusal::Full => self.full = !self.make_room(),
                     Refusal::Passing => {}
                     Refusal::Other => self.full = true,
@@ -341,8 +341,8 @@ impl Server {
         self.peers.insert(key, peer);
     }
 
-    /// Closes the oldest connection that has no place: one that has been told everything, else one
-    /// that has not said who it is. False if there is none.
+    /// Closes the oldest connection without a place: one that has been told everything, or else one
+    /// that has not said hello. False if there is none.
     fn make_room(&mut self) -> bool {
         let told = |p: &Peer| p.closing && !p.has_output();
         let oldest = self.peers.iter().find(|(_, p)| told(p));
@@ -354,7 +354,7 @@ impl Server {
         true
     }
 
-    /// Reads and writes what can be read and written.
+    /// Reads and writes what one connection can.
     fn serve(&mut self, key: u64) {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
@@ -371,7 +371,7 @@ impl Server {
         }
     }
 
-    /// Has the next thing read that a receiver needs.
+    /// Queues the next thing to read for a receiver.
     fn feed(&mut self, key: u64) {
         if let Some(job) = self.peers.get_mut(&key).and_then(Peer::job) {
             self.block_server.queue(key, job);
@@ -396,7 +396,7 @@ impl Server {
         }
     }
 
-    /// There is nothing more to say to a peer.
+    /// Ends a connection; a known peer that broke a rule is told so.
     fn gone(&mut self, key: u64, gone: Gone) {
         match (gone, self.peers.get_mut(&key)) {
             (Gone::Wrong(reason), Some(peer)) if peer.known && !peer.closing => {
@@ -416,7 +416,7 @@ impl Server {
             return;
         };
         if peer.closing {
-            return; // we had nothing more to say to each other
+            return; // neither end had anything more to say
         }
         if peer.known {
             let peer = PeerKey(key);

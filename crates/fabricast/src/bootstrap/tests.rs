@@ -1,4 +1,4 @@
-//! The rendezvous over real sockets, with peers that mean no good.
+//! Tests of the rendezvous over real sockets, with hostile peers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -32,7 +32,7 @@ impl Blocks for Nothing {
     }
 }
 
-/// A file of ten blocks and a bit, on a disk that answers only when it is told to.
+/// A file of ten blocks and a bit, on a disk that answers only when the test tells it to.
 struct Slow(Mutex<Receiver<()>>);
 
 impl Blocks for Slow {
@@ -81,7 +81,7 @@ fn connect(rendezvous: &Rendezvous, first: &[u8]) -> TcpStream {
     stream
 }
 
-/// Takes events until the hello of `name`; how many came before it.
+/// Takes events until the hello of `name`; returns how many came before it.
 fn until_hello(rendezvous: &Rendezvous, name: &str) -> (super::PeerKey, usize) {
     let deadline = Instant::now() + SOON;
     for n in 0.. {
@@ -109,7 +109,7 @@ fn silent_connections_keep_nobody_out() {
     let mut silent: Vec<TcpStream> = (0..80).map(|_| connect(&rendezvous, b"")).collect();
     let _good = connect(&rendezvous, &hello("good"));
     until_hello(&rendezvous, "good");
-    // The oldest has gone for it.
+    // The oldest has been closed to make room.
     assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
 }
 
@@ -118,7 +118,7 @@ fn one_that_talks_much_is_not_heard_alone() {
     let rendezvous = open();
     let mut chatty = connect(&rendezvous, &hello("chatty"));
     until_hello(&rendezvous, "chatty");
-    // Nobody takes events now: the thread waits, and much is left in the connection.
+    // The test takes no events now: the thread waits, and much is left in the connection.
     let (tell, told) = channel();
     let talk = framed(&ToSender::Working { done: 0 }).repeat(5000);
     let writer = thread::spawn(move || {
@@ -179,7 +179,8 @@ fn nothing_is_mended_before_the_hash_is_told() {
     }
 }
 
-/// A rendezvous with a disk that answers once for each message, and a receiver that may ask.
+/// A rendezvous with a disk that answers once for each message of the test, and a receiver that may
+/// request blocks.
 fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let (tell, told) = channel();
     let here = (Ipv4Addr::LOCALHOST, 0).into();
@@ -213,7 +214,7 @@ fn a_slow_disk_keeps_nobody_waiting_but_who_needs_it() {
     needy.write_all(&need(0, true, &[])).unwrap();
     needy.write_all(&need(1, false, &[3, 63])).unwrap();
     needy.write_all(&need(2, false, &[])).unwrap();
-    // The thread reads for one receiver, and the sender hears the others meanwhile.
+    // The thread reads for one receiver; meanwhile the sender hears the others.
     let _other = connect(&rendezvous, &hello("other"));
     until_hello(&rendezvous, "other");
     for expected in [[0, 1, 0], [1, 0, 2], [2, 0, 0]] {
@@ -233,7 +234,7 @@ fn nobody_needs_what_there_is_not_or_too_much_of_it() {
         (need(10, false, &[2]), "cannot have"),
         (need(0, false, &[5, 5]), "cannot have"),
         (need(0, true, &[5]), "cannot have"),
-        // One is being read.
+        // One request is being read.
         (need(0, true, &[]).repeat(NEEDS_MAX + 2), "at once"),
     ];
     for (asked, why) in cases {

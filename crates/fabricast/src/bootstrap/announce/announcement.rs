@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Where announcements go, an address of the organisation-local scope.
+/// The group for announcements, an address of the organisation-local scope.
 pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 40);
-/// Where queries go, another such address.
+/// The group for queries, another address of that scope.
 pub const ASKED: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 41);
-/// The UDP port of both.
+/// UDP port of announcements and queries.
 pub const PORT: u16 = 7642;
 /// How often a sender announces itself.
 pub const EVERY: Duration = Duration::from_millis(500);
-/// Datagrams that are read in one moment.
+/// Datagrams that are read in one turn at most.
 pub const READ_MAX: usize = 64;
-/// Longest announcement.
+/// Longest announcement in bytes.
 pub const MAX: usize = 1400;
-/// Length of a query, and so of the longest answer.
+/// Length of a query in bytes, and so of the longest answer.
 pub const QUERY: usize = 1024;
 
 /// What a sender announces.
@@ -25,36 +25,36 @@ pub const QUERY: usize = 1024;
 pub struct Announcement {
     /// The version of the control messages.
     pub fabricast: u32,
-    /// The transfer.
+    /// The transfer's session number.
     pub session: u64,
-    /// Port of the rendezvous, on the address that the announcement comes from.
+    /// TCP port of the rendezvous, at the address that the announcement comes from.
     pub port: u16,
     /// Name of the file, as it is.
     pub name: String,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     #[serde(default)]
     pub len: Option<u64>,
-    /// The number of the query that this answers.
+    /// The number of the query that this announcement answers, if it is an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
 }
 
-/// A receiver asks who is there; spaces follow, up to [`QUERY`] bytes.
+/// A receiver's query for senders. Spaces follow, up to [`QUERY`] bytes.
 #[derive(Serialize, Deserialize)]
 pub struct Query {
     /// The version of the control messages.
     pub fabricast: u32,
-    /// Drawn at random: an answer repeats it, so that only those who hear the query can answer.
+    /// Random number that an answer repeats, so that only a sender that heard the query can answer.
     pub asks: u64,
 }
 
-/// What a sender that was found offers.
+/// The offer of a sender that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// Its rendezvous.
+    /// Address of the sender's rendezvous.
     pub address: SocketAddr,
-    /// Name of the file, as it came: it is escaped where it is shown.
+    /// Name of the file, as it came; it is escaped where it is shown.
     pub name: String,
-    /// Length of the file in bytes, if it was told.
+    /// Length of the file in bytes, if the sender told it.
     pub len: Option<u64>,
 }

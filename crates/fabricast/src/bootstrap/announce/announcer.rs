@@ -1,4 +1,4 @@
-//! The sender's end: announces a transfer and answers queries, within limits.
+//! The sender's end of discovery: announces a transfer and answers queries, within limits.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -15,8 +15,9 @@ use super::sockets::{listener, wait};
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::VERSION;
 
-/// Answers that a sender may give at once, and the pause after which it may give one more.
+/// Answers that a sender may give at once.
 const ANSWERS: u32 = 128;
+/// The pause after which a sender may give one more answer.
 const ANSWER: Duration = Duration::from_millis(4);
 
 /// Announces a transfer on one interface and answers queries there, until it is dropped.
@@ -40,7 +41,7 @@ impl Announcer {
         socket.set_nonblocking(true)?;
         let what = what.clone();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        // A process that keeps the port from the sender does not keep announcements from receivers.
+        // If another process holds the port, the sender still announces itself.
         let (asked, deaf) = match listener(ASKED, &[index]) {
             Ok(asked) => (Some(asked), None),
             Err(e) => (None, Some(e.to_string())),
@@ -82,7 +83,7 @@ impl Drop for Announcer {
 /// The announcer's thread.
 struct Speaker {
     socket: UdpSocket,
-    /// Where queries arrive; `None`: they are not answered.
+    /// Socket that queries arrive at; `None` if they are not answered.
     asked: Option<UdpSocket>,
     what: Announcement,
     bytes: Vec<u8>,
@@ -92,12 +93,13 @@ struct Speaker {
 }
 
 impl Speaker {
-    /// Announces if it is time to, waits, and answers what has come; false at the end.
+    /// Announces if it is time to, waits, and answers the queries that have come. False at the end.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         if now >= self.next {
             self.next = now + EVERY;
-            // Nobody may be listening; a network that is down is noticed elsewhere.
+            // Errors are ignored: perhaps there is no listener, and a network that is down is
+            // noticed elsewhere.
             let _ = self.socket.send_to(&self.bytes, (GROUP, PORT));
         }
         let ready = wait(
@@ -106,7 +108,7 @@ impl Speaker {
             self.next - now,
         );
         let Ok([stop, asked]) = ready else {
-            // Should poll fail, announcements go on.
+            // If poll fails, announcements continue.
             thread::sleep(self.next - now);
             return true;
         };
@@ -133,7 +135,7 @@ impl Speaker {
             return;
         };
         if self.allowance.take(now) {
-            // The kernel refuses addresses that only a router reaches, and nothing was given.
+            // The kernel refuses addresses that only a router reaches. Then no answer was used up.
             let socket = SockRef::from(&self.socket);
             let sent = socket.send_to_with_flags(&answer, &from.into(), libc::MSG_DONTROUTE);
             self.allowance.left += u32::from(sent.is_err());
@@ -141,7 +143,7 @@ impl Speaker {
     }
 }
 
-/// What is said to a query from this address, if anything.
+/// The answer to a query from this address, if there is one.
 fn answer(what: &Announcement, query: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     let Query { fabricast, asks } = serde_json::from_slice(query).ok()?;
     if fabricast != VERSION || from.port() < PORT_MIN {
@@ -169,7 +171,7 @@ impl Allowance {
         }
     }
 
-    /// Takes one, if there is any.
+    /// Takes one answer from the bucket, if there is any.
     fn take(&mut self, now: Instant) -> bool {
         let earned = (now - self.counted).as_nanos() / ANSWER.as_nanos();
         let earned = u32::try_from(earned).unwrap_or(ANSWERS).min(ANSWERS);
@@ -210,14 +212,14 @@ mod tests {
         assert_eq!(heard.answers, Some(7));
         assert_eq!(answer(&what, &query[..said.len() - 1], from(4000)), None);
         assert_eq!(answer(&what, &query[..said.len()], from(4000)), Some(said));
-        // Services, other versions, and what is no query.
+        // Ports of services, other versions, and what is no query get no answer.
         assert_eq!(answer(&what, &query, from(53)), None);
         for other in [r#"{"fabricast": 0, "asks": 7}"#, r#"{"fabricast": 2}"#, "x"] {
             let mut other = other.as_bytes().to_vec();
             other.resize(QUERY, b' ');
             assert_eq!(answer(&what, &other, from(4000)), None);
         }
-        // Of the longest name, all of it signs that JSON writes as two.
+        // The longest name, of characters that JSON writes as two each, still gets an answer.
         let longest = Announcement {
             name: "\"".repeat(255),
             ..what
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(given(now), 2);
         now += Duration::from_secs(3600);
         assert_eq!(given(now), ANSWERS as usize);
-        // Queries that come evenly, faster than answers are allowed: 250 a second.
+        // Queries come evenly, faster than answers are allowed: 250 answers a second.
         let evenly = (1..=1000).filter(|i| allowance.take(now + *i * MS)).count();
         assert_eq!(evenly, 250);
     }

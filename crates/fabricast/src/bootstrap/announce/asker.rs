@@ -10,8 +10,8 @@ use super::announcement::{ASKED, PORT, QUERY, Query};
 use super::senders::OTHERS;
 use crate::bootstrap::message::VERSION;
 
-/// Pauses between the queries of one round. Several, because a switch forwards a group only some
-/// time after the join, and any datagram may be lost.
+/// Pauses between the queries of one round. There are several queries because a switch forwards a
+/// group only some time after the join, and any datagram may be lost.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(15),
     Duration::from_millis(40),
@@ -21,23 +21,23 @@ const PAUSES: [Duration; 4] = [
 
 const _: () = assert!(PAUSES[0].as_millis() < OTHERS.as_millis());
 
-/// Asks on several interfaces, a few times in a row.
+/// Sends queries on several interfaces, a few times in a row.
 pub struct Asker {
     pub socket: UdpSocket,
     interfaces: Vec<u32>,
-    /// The number of the queries, which answers repeat.
+    /// Number of the queries, which answers repeat.
     pub asks: u64,
     /// When the next query is due.
     pub next: Option<Instant>,
-    /// Queries of this round that were sent.
+    /// Queries of this round that have been sent.
     sent: usize,
-    /// The pause after the last query of a round; `None`: no further query is due.
+    /// The pause after the last query of a round; `None` if a round ends the queries.
     rest: Option<Duration>,
 }
 
 impl Asker {
-    /// Asks on the interfaces with these indices, with this number. `rest`: how long after a round
-    /// the next query follows.
+    /// Asks on the interfaces with these indices, with this number. `rest` is the pause from a
+    /// round to the next query.
     pub fn new(interfaces: &[u32], asks: u64, rest: Option<Duration>) -> io::Result<Asker> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.set_multicast_ttl_v4(1)?;
@@ -52,7 +52,7 @@ impl Asker {
         })
     }
 
-    /// Asks if it is time to.
+    /// Sends a query if it is time to.
     pub fn tick(&mut self, now: Instant) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -68,7 +68,7 @@ impl Asker {
         bytes.resize(QUERY, b' ');
         for &index in &self.interfaces {
             let any = &Ipv4Addr::UNSPECIFIED;
-            // An interface that is down, or has no address, has nobody to ask.
+            // An interface that is down, or has no address, reaches no sender.
             if set_ip_multicast_if_with_ifindex(&self.socket, any, any, index).is_ok() {
                 let _ = self.socket.send_to(&bytes, (ASKED, PORT));
             }

@@ -1,4 +1,5 @@
-//! The receiver's end: asks, hears announcements and answers, and tells who is there.
+//! The receiver's end of discovery: asks, hears announcements and answers, and tells which senders
+//! are there.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,9 +10,9 @@ use super::asker::Asker;
 use super::senders::{Found, Senders};
 use super::sockets::{listener, wait};
 
-/// A receiver's ear and voice.
+/// Finds senders for a receiver.
 pub struct Listener {
-    /// Where announcements arrive, or why they do not.
+    /// Socket that announcements arrive at, or why there is none.
     group: Result<UdpSocket, String>,
     asker: Asker,
     senders: Senders,
@@ -43,8 +44,8 @@ impl Listener {
         self.senders.forget(address);
     }
 
-    /// Asks, listens for a moment, or until there is something to tell, and tells who is there
-    /// among those whose offer is `wanted`.
+    /// Asks and listens until there is something to tell, for `moment` at most. Tells which senders
+    /// are there among those whose offer is `wanted`.
     pub fn listen(
         &mut self,
         moment: Duration,
@@ -67,14 +68,14 @@ impl Listener {
             if asked {
                 self.read(true, wanted)?;
             }
-            // One was heard: are there others?
+            // A first sender was heard, so ask whether there are others.
             if nobody && self.senders.is_any() {
                 self.asker.again(Instant::now());
             }
         }
     }
 
-    /// Reads what has come, announcements or answers.
+    /// Reads what has arrived, announcements or answers.
     fn read(&mut self, answers: bool, wanted: &dyn Fn(&Offer) -> bool) -> io::Result<()> {
         let socket = match (answers, &self.group) {
             (true, _) => &self.asker.socket,
@@ -97,8 +98,8 @@ impl Listener {
     }
 }
 
-/// How long to wait at `now` for the first of what is due, and until `until` at most. What is over
-/// is waited for no longer, and the shortest wait is no spin.
+/// How long to wait at `now` for the first of what is due, and until `until` at most. Times in the
+/// past do not count, and the shortest wait is 1 ms, so that the caller does not spin.
 fn pause(now: Instant, until: Instant, due: [Option<Instant>; 2]) -> Duration {
     let due = due.into_iter().flatten().filter(|at| *at > now);
     let first = due.fold(until, Instant::min);

@@ -8,42 +8,42 @@ use super::announcement::{Announcement, EVERY, Offer};
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::VERSION;
 
-/// A receiver that has heard a first sender waits so long for others, which it asks meanwhile.
+/// How long a receiver that has heard a first sender waits for others; it asks for them meanwhile.
 pub const OTHERS: Duration = Duration::from_millis(40);
-/// A sender that is not heard for so long is gone: three of its announcements are missing.
+/// How long a sender is remembered after it was last heard: three of its announcements are missing.
 const GONE: Duration = Duration::from_millis(1500);
-/// Senders that are kept in mind.
+/// Senders that are remembered at most.
 const SENDERS_MAX: usize = 16;
-/// Bytes of a file's name, at most.
+/// Longest name of a file in bytes.
 const NAME_MAX: usize = 255;
 
 const _: () = assert!(GONE.as_millis() == 3 * EVERY.as_millis());
 
-/// The senders that were heard lately, by address. The session is no key: anybody can repeat the
-/// number that another sender announces, and would take that sender's place.
+/// The senders that were heard lately, by address. The session number is not the key: anybody can
+/// repeat the number that another sender announces, and would take that sender's place.
 #[derive(Default)]
 pub struct Senders {
     heard: BTreeMap<SocketAddr, (Offer, Instant)>,
-    /// Since when there has been somebody.
+    /// Since when at least one sender has been heard without a pause.
     since: Option<Instant>,
 }
 
 /// What a [`Listener`](super::Listener) has found.
 #[derive(PartialEq, Debug)]
 pub enum Found {
-    /// Nobody.
+    /// No sender.
     Nobody,
-    /// Somebody, and there may be others.
+    /// At least one sender, and there may be others.
     Unsure,
     /// One sender.
     One(Offer),
-    /// Several.
+    /// Several senders.
     Several(Vec<Offer>),
 }
 
 impl Senders {
-    /// Takes a datagram from this address, if its offer is `wanted`; one that came to this
-    /// receiver alone must answer its query, `asks`.
+    /// Takes a datagram from this address, if its offer is `wanted`. With `asks`, the datagram came
+    /// to this receiver alone and must answer the query of that number.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -83,8 +83,8 @@ impl Senders {
         self.since.get_or_insert(now);
     }
 
-    /// Who is there, once others have had time to answer. A sender that has ended, or that a
-    /// single forged datagram announced, is forgotten after a while.
+    /// The senders that are there, once others have had time to answer. A sender that has ended, or
+    /// that a single forged datagram announced, is forgotten after [`GONE`].
     pub fn found(&mut self, now: Instant) -> Found {
         self.expire(now);
         let sure = self.sure().is_some_and(|at| now >= at);
@@ -102,12 +102,12 @@ impl Senders {
         self.heard.remove(&address);
     }
 
-    /// Whether there is somebody, or was within [`GONE`].
+    /// Whether there is a sender, or was one within [`GONE`].
     pub fn is_any(&self) -> bool {
         self.since.is_some()
     }
 
-    /// When others have had time to answer.
+    /// When others have had time to answer; `None` without a first sender.
     pub fn sure(&self) -> Option<Instant> {
         self.since.map(|since| since + OTHERS)
     }
@@ -128,7 +128,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Ports are counted from [`PORT_MIN`].
+    /// An announcement for tests; ports are counted from [`PORT_MIN`].
     fn announcement(session: u64, port: u16) -> Announcement {
         Announcement {
             fabricast: VERSION,
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Hears (milliseconds, session, port) in this order, and looks each 20 ms until `end`; what
-    /// was found that is certain, with when it was found first.
+    /// Hears (milliseconds, session, port) in this order, and looks each 20 ms until `end`. Returns
+    /// what was found for certain, with the time at which it was found first.
     fn heard(all: &[(u32, u64, u16)], end: u32) -> Vec<(u32, Found)> {
         let (start, mut senders) = (Instant::now(), Senders::default());
         let mut found: Vec<(u32, Found)> = Vec::new();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_has_ended_is_forgotten() {
-        // The next one comes at another port or at its port.
+        // The next sender comes at another port or at the same one.
         for (port, since) in [(2, 2000), (1, 800)] {
             let all = [every_500(0, 500, 1, 1), every_500(800, 9000, 2, port)].concat();
             let found = heard(&all, 9000);
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(heard(&all, 3400), [(40, Found::One(offer(1, 1)))]);
         let mut late = every_500(0, 2000, 1, 1);
         late.push((5000, 2, 2));
-        // Others are waited for again.
+        // The receiver waits for others again.
         let found = [
             (40, Found::One(offer(1, 1))),
             (5040, Found::One(offer(2, 2))),
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(last, Some(&Found::One(offer(1, 1))), "{found:?}");
     }
 
-    /// Forged announcements take no more memory than this.
+    /// Forged announcements must not take more memory than this.
     #[test]
     fn so_many_senders_are_kept_and_no_more() {
         let (now, mut senders) = (Instant::now(), Senders::default());

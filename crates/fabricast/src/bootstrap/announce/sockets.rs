@@ -1,4 +1,4 @@
-//! Sockets that hear one group, and the wait for two of them.
+//! Sockets that hear one group, and waiting for two of them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -11,8 +11,9 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
 use super::announcement::PORT;
 
-/// A socket that hears this group on the interfaces with these indices, and nothing else: without
-/// IP_MULTICAST_ALL off, a group that another process has joined on another interface comes in.
+/// Opens a socket that hears this group on the interfaces with these indices, and nothing else.
+/// IP_MULTICAST_ALL is off: otherwise the socket would also hear a group that another process has
+/// joined on another interface.
 pub fn listener(group: Ipv4Addr, interfaces: &[u32]) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
@@ -32,8 +33,8 @@ pub fn listener(group: Ipv4Addr, interfaces: &[u32]) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Waits until one of these, as far as there are any, can be read, no longer than this; which
-/// of them can.
+/// Waits for at most `pause` until one of these sockets, as far as there are any, can be read.
+/// Returns which of them can.
 pub fn wait(
     first: Option<impl AsFd>,
     second: Option<impl AsFd>,
@@ -69,10 +70,11 @@ mod tests {
     use super::*;
     use crate::transport::udp::{Device, devices};
 
-    /// Finding 12: what came in from an interface that another process listens on was heard, too.
+    /// Finding 12: a listener also heard what came in by an interface that another process listens
+    /// on.
     #[test]
     fn a_listener_hears_its_own_interface_alone() {
-        const HERE: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 9); // no other test's
+        const HERE: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 9); // no other test uses this group
         let any = &Ipv4Addr::UNSPECIFIED;
         let all = devices().unwrap();
         let find = |loopback| {
@@ -90,7 +92,7 @@ mod tests {
         for (interface, text) in [(home, "at home"), (wire, "on the wire")] {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             set_ip_multicast_if_with_ifindex(&socket, any, any, interface).unwrap();
-            // It does not leave this host.
+            // The datagram does not leave this host.
             socket.set_multicast_ttl_v4(0).unwrap();
             socket.send_to(text.as_bytes(), (HERE, PORT)).unwrap();
         }
