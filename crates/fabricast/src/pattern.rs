@@ -1,10 +1,10 @@
-//! Patterns for names of files, as shells have them.
+//! Patterns for file names, as in shells.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A pattern: `*` stands for any characters, `?` for one, `[a-c]` for one of these and `[!a-c]`
-/// for one that is none of these; everything else for itself. All of a name must match.
+/// A pattern for a whole name. `*` matches any characters, `?` one character, `[a-c]` one of these
+/// and `[!a-c]` one that is none of these. Every other character matches itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     text: String,
@@ -16,7 +16,7 @@ enum Part {
     Many,
     One,
     This(char),
-    /// One within these ranges, or outside of them all.
+    /// One character within these ranges (`true`), or outside all of them.
     Of(Vec<(char, char)>, bool),
 }
 
@@ -37,7 +37,7 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut part, mut at) = (0, 0);
-        // The last `*`, and where in the name the parts after it were tried.
+        // Index of the last `*`, and the position in the name where the parts after it were tried.
         let mut many: Option<(usize, usize)> = None;
         loop {
             match (self.parts.get(part), name.get(at)) {
@@ -93,7 +93,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What follows a `[`, up to its `]`, and what comes after that. A `]` in front stands for itself.
+/// Parses what follows a `[`, up to its `]`. Returns the class and the text after it. A `]` in
+/// front stands for itself.
 fn class(text: &str) -> Option<(Part, &str)> {
     let within = !text.starts_with(['!', '^']);
     let inside = if within { text } else { &text[1..] };

@@ -1,12 +1,12 @@
-//! Words that end up on a terminal: names of files and of hosts, and whatever a peer has said.
+//! Text that ends up on a terminal: names of files and of hosts, and whatever a peer has said.
 
 use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
-/// Characters that show as nothing, by which two names can look the same: all that have Unicode's
-/// property Default_Ignorable_Code_Point (DerivedCoreProperties, Unicode 16), in ascending order.
-/// Those that turn the direction of writing are among them.
+/// Ranges of characters that show as nothing, so that two names can look the same. They are all
+/// that have Unicode's property Default_Ignorable_Code_Point (DerivedCoreProperties, Unicode 16),
+/// in ascending order. Characters that turn the direction of writing are among them.
 const INVISIBLE: [(char, char); 17] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -27,8 +27,9 @@ const INVISIBLE: [(char, char); 17] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Whether a character may reach a terminal: no control character (escape sequences begin with
-/// one), and none that turns the direction of writing, breaks lines or shows as nothing.
+/// Whether a character may reach a terminal. Control characters may not (escape sequences begin
+/// with one), nor may characters that turn the direction of writing, break lines or show as
+/// nothing.
 pub fn harmless(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_control();
@@ -53,17 +54,17 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A path as it is shown to people: [`escaped`], and with U+FFFD for bytes that are no UTF-8.
+/// A path for people: [`escaped`], with U+FFFD for bytes that are not UTF-8.
 pub fn shown(path: &Path) -> String {
     escaped(&path.to_string_lossy()).into_owned()
 }
 
-/// A path for programs, as a JSON line has it: with U+FFFD for bytes that are no UTF-8.
+/// A path for programs, as JSON lines contain it: with U+FFFD for bytes that are not UTF-8.
 pub(crate) fn told<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
 
-/// Bytes for people.
+/// A number of bytes for people, with a binary unit.
 pub fn bytes(n: u64) -> String {
     let units = [
         (1u64 << 40, "TiB"),
@@ -127,7 +128,7 @@ mod tests {
                 format!("a{}b", c.escape_unicode())
             );
         }
-        // Marks above a letter, other scripts and other spaces are seen.
+        // Marks above a letter, other scripts and other spaces are visible.
         for text in ["u\u{308}", "שלום", "日本語", "한글", "😀", "3.45\u{202f}PM"] {
             assert_eq!(escaped(text), text);
         }

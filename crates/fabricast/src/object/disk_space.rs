@@ -1,4 +1,4 @@
-//! Whether a file has room: on the disk, and its hashes in memory.
+//! Checks that there is room for a file: on the disk, and for its hashes in memory.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,8 +15,10 @@ pub const LEN_MAX: u64 = 1 << 45;
 
 const _: () = assert!(LEN_MAX / BLOCK as u64 * HASH as u64 == 1 << 30);
 
-/// By default the larger of these stays free on a file system: bytes, and one part in so many.
+/// Bytes that stay free on a file system at least, by default.
 const RESERVE_MIN: u64 = 64 << 20;
+/// The part of a file system that stays free by default (1/100), if that is more than
+/// [`RESERVE_MIN`].
 const RESERVE_PART: u64 = 100;
 
 /// What a file system says about its space, in bytes.
@@ -27,7 +29,7 @@ struct Space {
 }
 
 impl Space {
-    /// `None` if it does not know: some file systems (network, FUSE) say that they have no blocks.
+    /// `None` if the file system does not know: some (network, FUSE) say that they have no blocks.
     fn at(dir: &Path) -> Result<Option<Space>, Error> {
         let fs = rustix::fs::statvfs(dir)
             .map_err(|e| Error::io(format!("looking at {}", dir.display()), e))?;
@@ -44,7 +46,8 @@ impl Space {
     }
 }
 
-/// Whether `len` bytes may be written beside `path`, as far as that can be known before.
+/// Checks whether `len` bytes may be written beside `path`, as far as that can be known before.
+/// `reserve`: bytes that stay free; `None`: the default.
 pub fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Error> {
     if len > LEN_MAX {
         let limit = "no longer file can be received";
@@ -72,7 +75,7 @@ pub fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Er
     Ok(())
 }
 
-/// So many zeros; an error where the memory cannot be had.
+/// A vector of `len` zeros; an error if there is not enough memory.
 pub fn room(len: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let got = usize::try_from(len).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());

@@ -1,16 +1,16 @@
-//! Every kind of object that a file transfer has under way at once.
+//! The kinds of object that a file transfer has under way at once.
 
 use fabricast_proto::Outcome;
 
 use super::{Fetch, FileReader, FileWriter, Memory, Object, Written};
 
-/// A file that is sent, a file that is received, or the list of its hashes.
+/// An object of a file transfer.
 pub enum FileObject {
     /// A file that is sent.
     Source(FileReader),
     /// A file that is received.
     FileWriter(FileWriter),
-    /// The list of its hashes.
+    /// The list of the file's hashes.
     Memory(Memory),
 }
 

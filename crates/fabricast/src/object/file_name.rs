@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::text::harmless;
 
-/// Bytes of a file name.
+/// Longest file name in bytes.
 const NAME_MAX: usize = 255;
-/// How often a partial file's name is drawn before giving up.
+/// How often a partial file's name is drawn before the receiver gives up.
 const NAME_TRIES: u32 = 64;
 
-/// The file name to use for what the sender calls `name`: its last component, without anything
-/// that would leave the directory, be hidden or taken for an option, or turn the direction of
-/// writing on a terminal. Programs run or read hidden files by themselves (`.bash_profile`).
+/// The file name to use for what the sender calls `name`, or `None` if the receiver must not use
+/// that name. A name must not leave the directory, be hidden, look like an option, or turn the
+/// direction of writing on a terminal. Programs run or read hidden files by themselves
+/// (`.bash_profile`).
 pub fn safe_name(name: &str) -> Option<&str> {
     let bad = name.is_empty()
         || name.len() > NAME_MAX
@@ -31,8 +32,8 @@ pub fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Does something with a partial name of `path` that `draw` draws, and returns that name too. A
-/// name that exists, because a killed process has left it behind, is drawn again.
+/// Calls `make` with a partial name of `path` that `draw` draws, and returns that name too. If the
+/// name exists, because a killed process has left it behind, another one is drawn.
 pub fn with_partial_name<T>(
     path: &Path,
     mut draw: impl FnMut(&Path) -> Result<PathBuf, Error>,
@@ -56,7 +57,7 @@ pub fn partial_name(path: &Path) -> Result<PathBuf, Error> {
         .map_err(|e| Error::io("drawing a random number", e))?;
     let [a, b, c] = bits;
     let suffix = format!(".{a:02x}{b:02x}{c:02x}.partial");
-    // File systems take names of 255 bytes: of a longer one the end is left out.
+    // File systems take names of at most 255 bytes, so the end of a longer name is cut off.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut end = name.len().min(NAME_MAX - suffix.len());
     while !name.is_char_boundary(end) {

@@ -1,8 +1,8 @@
-//! Reads a file ahead of its sending, by a thread of its own.
+//! Reads a file ahead of its sending, on a thread of its own.
 //!
 //! The protocol thread asks for extents with `fetch` and never touches the disk. Blocks of
-//! [`BLOCK`] bytes lie in a bounded cache; each carries the first bytes of its successor, so that
-//! a packet that straddles two blocks is still one slice.
+//! [`BLOCK`] bytes lie in a bounded cache. Each carries the first bytes of its successor, so that a
+//! packet that straddles two blocks is still one slice.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -16,20 +16,22 @@ use crate::waker::Waker;
 
 /// Blocks in the cache.
 const SLOTS: usize = 96;
-/// Blocks read before they are asked for, at first and at most: more once a block was late.
+/// Blocks that are read before they are asked for, at first.
 const AHEAD_MIN: u64 = 4;
+/// Blocks that are read before they are asked for, once blocks were late.
 const AHEAD: u64 = 16;
-/// Blocks behind the last one asked for that are kept at first: more once one was asked for that
-/// was not. The fewer, the likelier is a buffer still in the processor's cache when it is used
-/// again.
+/// Blocks behind the last requested one that are kept at first. The number doubles when a block is
+/// requested that was not kept. The fewer are kept, the likelier a buffer is still in the
+/// processor's cache when it is used again.
 const KEPT_MIN: u64 = 4;
-/// What was ready stays so for this many further calls of `fetch` (the contract of [`Object`]).
+/// Number of further calls of `fetch` during which ready bytes stay ready (the contract of
+/// [`Object`]).
 const PINNED: u64 = 64;
-/// A block that is in no slot.
+/// Marks a block that is in no slot.
 const NONE: u8 = u8::MAX;
 
 const _: () = assert!(SLOTS < NONE as usize);
-// The pinned blocks, those being read ahead, and room for repairs.
+// The cache holds the pinned blocks, those being read ahead, and room for repairs.
 const _: () = assert!(SLOTS as u64 >= PINNED + AHEAD + 16);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,7 @@ struct Done {
     ok: bool,
 }
 
-/// The protocol's end of a [`SourceFile`]: an object to be sent.
+/// The protocol's end of a [`SourceFile`]: an object to send.
 pub struct FileReader {
     content: Arc<SourceFile>,
     waker: Waker,
@@ -70,8 +72,9 @@ pub struct FileReader {
     frontier: u64,
     calls: u64,
     failed: bool,
-    /// Blocks to be read before they are asked for, and to be kept when they have been.
+    /// Blocks to read before they are asked for.
     ahead: u64,
+    /// Blocks to keep after they were asked for.
     kept: u64,
     /// The last block that was late.
     late: u64,
@@ -80,8 +83,8 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Sends `content` in extents of at most `extent_max` bytes; `waker` is rung when something
-    /// that was not there has been read.
+    /// Sends `content` in extents of at most `extent_max` bytes. The reading thread wakes `waker`
+    /// whenever it has read a block.
     pub fn new(content: Arc<SourceFile>, extent_max: u32, waker: Waker) -> FileReader {
         let count = blocks(content.len());
         let slots = (0..count.min(SLOTS as u64)).map(|_| Slot {
@@ -101,9 +104,9 @@ impl FileReader {
                         .read(r.block, extent_max as usize, &mut r.buffer)
                         .is_ok();
                     let (slot, buffer) = (r.slot, r.buffer);
-                    // What was asked for is read also when nobody takes it any more: a short last
-                    // block may have been sent as the end of its predecessor, and its hash is
-                    // still wanted.
+                    // A requested block is read even if its `FileReader` is gone: a short last
+                    // block may have been sent as the end of its predecessor, and its hash is still
+                    // needed.
                     let _ = tell.send(Done { slot, buffer, ok });
                     ring.wake();
                 }
@@ -128,13 +131,13 @@ impl FileReader {
         source
     }
 
-    /// Takes back what the reader has finished.
+    /// Takes back the blocks that the reading thread has finished.
     fn collect(&mut self) {
         while self.reading > 0 {
             let done = match self.done.try_recv() {
                 Ok(done) => done,
                 Err(TryRecvError::Empty) => return,
-                // The reader died, and what it was reading never comes.
+                // The reading thread died, and the block that it was reading never comes.
                 Err(TryRecvError::Disconnected) => {
                     self.failed = true;
                     return;
@@ -149,13 +152,13 @@ impl FileReader {
         }
     }
 
-    /// Asks for a block; false if every slot is needed.
+    /// Requests a block from the reading thread; false if every slot is in use.
     fn request(&mut self, block: u64) -> bool {
         let old = self.calls.saturating_sub(PINNED);
         let behind = self.frontier.saturating_sub(self.ahead + self.kept);
         let ready = |s: &Slot| s.state == State::Ready && s.used < old;
-        // One that is not kept, else an empty one, else the one that was not used for the longest
-        // time.
+        // Choose a slot whose block is not kept, else an empty one, else the least recently used
+        // one.
         let rank = |s: &Slot| match s.state {
             State::Ready if s.block < behind => 0,
             State::Empty => 1,
@@ -180,7 +183,8 @@ impl FileReader {
             buffer: std::mem::take(&mut slot.buffer),
         };
         self.reading += 1;
-        // There are as many places in the channel as slots; it is closed only if the reader died.
+        // The channel has as many places as there are slots. It is closed only if the reading
+        // thread died.
         self.failed |= self.requests.try_send(request).is_err();
         true
     }
@@ -208,19 +212,19 @@ impl Object for FileReader {
             return Fetch::Failed;
         }
         let block = offset / BLOCK as u64;
-        // A short last block may be wanted only as the end of its predecessor's last packet; its
-        // hash is wanted all the same.
+        // A short last block may be needed only as the end of its predecessor's last packet. It
+        // must be read all the same, for its hash.
         let last = (offset + u64::from(len) - 1) / BLOCK as u64;
         self.read_ahead(last);
         let slot = self.slot_of[block as usize];
         if slot == NONE && block + 1 < self.frontier {
-            // It was there, and is wanted again: losses are repaired.
+            // The block was in the cache and is needed again: the sender repairs losses.
             self.kept = (self.kept * 2).min(SLOTS as u64);
         }
         if slot == NONE || self.frontier <= last {
             let asked = slot == NONE && self.request(block);
             if !asked && self.reading == 0 {
-                // Every slot was used by the last calls: a few more calls, and one is free.
+                // The last calls used every slot. After a few more calls one is free.
                 self.waker.wake();
             }
             return Fetch::Later;
@@ -275,7 +279,7 @@ mod tests {
         (content, source, heard)
     }
 
-    /// Fetches as a driver does: `Later` waits for the waker.
+    /// Fetches as a driver does: on `Later` it waits for the waker.
     fn get(s: &mut FileReader, heard: &mpsc::Receiver<()>, at: u64, len: u32) -> Option<Vec<u8>> {
         loop {
             match s.fetch(at, len) {
@@ -300,7 +304,8 @@ mod tests {
             assert!(got == bytes[at..at + n]);
             at += n;
         }
-        // The last block is short: it was sent as the end of the one before, and is still read.
+        // The last block is short. It was sent as the end of the previous block, and must still be
+        // read.
         let list = loop {
             match content.list() {
                 Some(list) => break list,
@@ -310,10 +315,10 @@ mod tests {
         for (hash, block) in list.chunks(HASH).zip(bytes.chunks(BLOCK)) {
             assert_eq!(hash, blake3::hash(block).as_bytes());
         }
-        // Few buffers have served for all.
+        // Few buffers have served for all blocks.
         let used = s.slots.iter().filter(|slot| slot.state != State::Empty);
         assert!(used.count() as u64 <= AHEAD + KEPT_MIN + 3);
-        // A repair of something long gone from the cache.
+        // This repairs bytes that left the cache long ago.
         let got = get(&mut s, &heard, 5 * BLOCK as u64 - 100, 8940).unwrap();
         assert!(got == bytes[5 * BLOCK - 100..][..8940]);
         assert!(s.kept > KEPT_MIN, "more is kept for other repairs");
@@ -332,18 +337,19 @@ mod tests {
         for block in 0..64 {
             get(&mut s, &heard, at(block), 1000).unwrap();
         }
-        // They and what is read ahead fit into the cache, so that all are ready one after the
+        // These blocks and those read ahead fit into the cache, so all are ready one after the
         // other.
         let ready = |block: &u64| s.fetch(at(*block), 1000) == Fetch::Ready;
         assert_eq!((0..64).filter(ready).count(), 64);
-        // Now others want the room: each stays ready for 64 further calls, as `Object` promises.
+        // Now other blocks need the slots. Each block stays ready for 64 further calls, as `Object`
+        // promises.
         for others in 1..64 {
             s.fetch(at(180), 1000);
             for block in others - 1..64 {
                 assert!(s.bytes(at(block), 1000) == &bytes[at(block) as usize..][..1000]);
             }
         }
-        // And then the first have made room.
+        // After that, the first blocks have made room.
         get(&mut s, &heard, at(180), 1000).unwrap();
         assert_eq!(s.fetch(0, 1000), Fetch::Later);
         std::fs::remove_dir_all(dir).unwrap();
@@ -359,7 +365,7 @@ mod tests {
             get(&mut s, &heard, BLOCK as u64, 1000).unwrap();
             (s.requests, _) = sync_channel(SLOTS);
             (_, s.done) = sync_channel(SLOTS);
-            // Whether it dies while it reads or is found dead when it is asked.
+            // The thread dies while it reads, or is found dead when a block is requested.
             s.reading = usize::from(asked);
             s.slots[0].state = if asked { State::Reading } else { State::Empty };
             s.slot_of[0] = if asked { 0 } else { NONE };
@@ -381,7 +387,7 @@ mod tests {
             ("shorter", |f| f.set_len(100 * BLOCK as u64).unwrap()),
             ("longer", |f| f.set_len(121 * BLOCK as u64).unwrap()),
             ("written to", |f| f.write_all_at(b"other", 10).unwrap()),
-            // Read already, and not read again.
+            // This block was read already, and is not read again.
             ("written to", |f| {
                 f.write_all_at(b"x", 119 * BLOCK as u64).unwrap();
             }),
@@ -403,7 +409,7 @@ mod tests {
                 written(&clock) == written(&path)
             } {}
             change(&File::options().write(true).open(&path).unwrap());
-            // To the end, and back to the beginning, which has left the cache by then.
+            // Read to the end, and then the beginning again, which has left the cache by then.
             let all = (0..120u64).chain(0..1).map(|k| k * BLOCK as u64);
             let failed = all
                 .flat_map(|at| (0..2).map(move |_| at))

@@ -1,7 +1,8 @@
-//! A file being received: packets are gathered into blocks, and a thread hashes and writes them.
+//! A file that is being received: packets are gathered into blocks, and a thread hashes and writes
+//! the blocks.
 //!
-//! The protocol thread only copies. A block counts as placed when it is in the file, so that a
-//! disk that is slow or full closes the window instead of filling the memory.
+//! The protocol thread only copies. A block counts as placed when it is in the file. So a disk that
+//! is slow or full closes the window instead of filling the memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use crate::waker::Waker;
 
 /// Blocks that may be incomplete or on their way to the disk.
 const POOL: usize = 64;
-/// Written blocks that stay in memory, since packets of them may be needed to compute others. Few,
-/// so that the same memory is used again and again; older ones are read from the file.
+/// Written blocks that stay in memory, because their packets may be needed to compute others. They
+/// are few, so that the same memory is used again and again. Older blocks are read from the file.
 const KEPT: usize = 4;
-/// Fetched extents that are kept: the contract of [`Object::fetch`], and the latest one.
+/// Fetched extents that are kept: 64 by the contract of [`Object::fetch`], and the latest one.
 const LENT: usize = 65;
-/// A block that is in no slot.
+/// Marks a block that is in no slot.
 const NONE: u8 = u8::MAX;
 
 const _: () = assert!(POOL < NONE as usize && KEPT < POOL);
 
-/// Bytes of a file that may be under way: what the window must not exceed. A window of so many
+/// Bytes of a file that may be under way; the window must not exceed them. A window of this many
 /// bytes that starts in the middle of a block touches two blocks more.
 pub const WINDOW_BYTES: u64 = ((POOL - KEPT - 2) * BLOCK) as u64;
 
@@ -42,7 +43,7 @@ struct Done {
     ok: bool,
 }
 
-/// Bytes that were fetched.
+/// Bytes of one fetched extent.
 #[derive(Default)]
 struct Lent {
     offset: u64,
@@ -52,11 +53,11 @@ struct Lent {
 /// A block in memory.
 struct Slot {
     filled: usize,
-    /// Shared with the thread that writes it; else it is this slot's alone.
+    /// Shared with the writing thread while a block is written; otherwise only this slot holds it.
     buffer: Arc<Vec<u8>>,
 }
 
-/// The protocol's end of a [`PartialFile`]: an object to be received.
+/// The protocol's end of a [`PartialFile`]: an object to receive.
 pub struct FileWriter {
     len: u64,
     partial: Arc<PartialFile>,
@@ -64,7 +65,7 @@ pub struct FileWriter {
     free: Vec<u8>,
     /// Written blocks and their slots, the oldest first.
     kept: VecDeque<(u64, u8)>,
-    /// What was fetched, the oldest first.
+    /// Fetched extents, the oldest first.
     lent: VecDeque<Lent>,
     /// Bytes read back from the file.
     scratch: Vec<u8>,
@@ -75,7 +76,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Receives into `partial`; `waker` is rung when a block has been written.
+    /// Receives into `partial`. The writing thread wakes `waker` after each block.
     pub fn new(partial: Arc<PartialFile>, waker: Waker) -> FileWriter {
         let len = partial.len();
         let count = blocks(len);
@@ -122,11 +123,12 @@ impl FileWriter {
         }
     }
 
-    /// Takes bytes that lie in one block.
+    /// Copies bytes that lie in one block into its slot. False if there is no slot for them or the
+    /// block cannot be passed to the writing thread.
     fn gather(&mut self, block: u64, start: usize, bytes: &[u8]) -> bool {
         let mut at = self.slot_of[block as usize];
         if at == NONE {
-            // There is none only if more is under way than the window allows.
+            // There is no free slot only if more is under way than the window allows.
             if self.free.is_empty() {
                 self.forget();
             }
@@ -156,7 +158,7 @@ impl FileWriter {
         self.jobs.try_send(job).is_ok()
     }
 
-    /// Forgets the oldest written block.
+    /// Drops the oldest written block from memory.
     fn forget(&mut self) {
         if let Some((block, slot)) = self.kept.pop_front() {
             self.slot_of[block as usize] = NONE;
@@ -172,7 +174,7 @@ impl Object for FileWriter {
     }
 
     fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
-        // What has been received is lent to whom this node repairs for.
+        // This node lends what it has received to the nodes that it repairs for.
         let mut lent = match self.lent.len() {
             LENT => self.lent.pop_front().unwrap_or_default(),
             _ => Lent::default(),
@@ -263,7 +265,7 @@ mod tests {
         waker.connect(move || _ = rung.send(()));
         let mut sink = FileWriter::new(partial.clone(), waker);
 
-        // Within a window, the later half of the packets first.
+        // Within a window, the later half of the packets is written first.
         let payload_size = 8940;
         let window = 1 + (WINDOW_BYTES as usize - payload_size) / payload_size;
         let packets: Vec<usize> = (0..bytes.len()).step_by(payload_size).collect();
@@ -273,7 +275,7 @@ mod tests {
                 let end = (at + payload_size).min(bytes.len());
                 assert_eq!(sink.write(at as u64, &bytes[at..end]), Written::Later);
             }
-            // The window moves on only when what lies before it has been placed.
+            // The window moves on only when everything before it has been placed.
             let whole = (some.last().unwrap() + payload_size).min(bytes.len());
             let whole = if whole == bytes.len() {
                 whole
@@ -287,7 +289,7 @@ mod tests {
                     placed += len as usize;
                 });
             }
-            // What this half of the window brought can be added, in memory or from the file.
+            // The packets of this half of the window can be added, from memory or from the file.
             for &at in some {
                 let end = (at + payload_size).min(bytes.len());
                 let mut sum = bytes[at..end].to_vec();

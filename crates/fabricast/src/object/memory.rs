@@ -10,7 +10,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// These bytes, to be sent.
+    /// An object of these bytes, to be sent.
     pub fn new(bytes: Vec<u8>) -> Memory {
         Memory { bytes }
     }
@@ -27,7 +27,7 @@ impl Memory {
         &self.bytes
     }
 
-    /// The bytes, given back.
+    /// Gives the bytes back.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,49 +1,51 @@
-//! What holds bytes. The protocol moves extents; an object moves the bytes of one operation.
+//! Objects: what holds the bytes of operations. The protocol moves extents; an object moves the
+//! bytes of one operation.
 
 use fabricast_proto::Outcome;
 
-/// Whether bytes can be read now.
+/// Result of [`Object::fetch`]: whether bytes can be read now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fetch {
-    /// [`Object::bytes`] may be called for them until the next `fetch` batch.
+    /// The bytes are ready: [`Object::bytes`] may be called for them, for at least 64 further calls
+    /// of `fetch`.
     Ready,
-    /// Not yet; the object will ring the transport's waker.
+    /// The bytes are not ready yet; the object will wake the transport's waker.
     Later,
-    /// Never: the source has failed (it shrank, the disk has an error).
+    /// The bytes will never be ready: the source has failed (it shrank, or the disk has an error).
     Failed,
 }
 
-/// What became of bytes that were handed to [`Object::write`].
+/// Result of [`Object::write`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// They are where they belong.
+    /// The bytes are where they belong.
     Placed,
-    /// They are kept and on their way; [`Object::progress`] will tell.
+    /// The object keeps the bytes and is placing them; [`Object::progress`] reports the outcome.
     Later,
-    /// They cannot be placed (disk full).
+    /// The bytes cannot be placed (for example, the disk is full).
     Failed,
 }
 
 /// The bytes of one operation: memory, a file, a pattern.
 pub trait Object {
-    /// Its length in bytes; it does not change.
+    /// Length of the object in bytes; it does not change.
     fn len(&self) -> u64;
 
-    /// Whether it has no bytes.
+    /// Whether the object has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes `offset .. offset + len` ready to be read. What was ready stays so for at least 64
+    /// Makes `offset .. offset + len` ready to be read. Ready bytes stay ready for at least 64
     /// further calls.
     fn fetch(&mut self, offset: u64, len: u32) -> Fetch;
 
-    /// The bytes that [`Object::fetch`] said are ready.
+    /// The bytes that [`Object::fetch`] has reported as ready.
     fn bytes(&self, offset: u64, len: u32) -> &[u8];
 
-    /// Adds (exclusive or) bytes to `sum`, which is at least as long; false if they are not here.
-    /// Of an object that is received those that were written are here, for as long as others of
-    /// the same window may be missing.
+    /// Adds (exclusive or) bytes to the front of `sum`; false if the object does not have them.
+    /// `sum` has at least `len` bytes. An object that is being received has the bytes that were
+    /// written, for as long as other bytes of the same window may be missing.
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         add(sum, self.bytes(offset, len));
         true
@@ -52,18 +54,18 @@ pub trait Object {
     /// Takes bytes that have arrived. Each extent is written once, unless it was found corrupt.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written;
 
-    /// Tells of extents that [`Object::write`] had put off: offset, length and what became of
-    /// them. Extents are told in any order and may cover many writes. Not asked of an object that
-    /// has never put anything off.
+    /// Reports the extents that [`Object::write`] had answered with [`Written::Later`]: offset,
+    /// length and outcome. Extents come in any order, and one may cover many writes. Not called for
+    /// an object that has never answered so.
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome));
 }
 
 /// An object whose parts can be received each on its own.
 pub trait Divisible: Object + Sized {
-    /// Takes off everything from `at` on, as an object of its own.
+    /// Splits off everything from `at` on, as an object of its own.
     fn split_off(&mut self, at: u64) -> Self;
 
-    /// Puts it back.
+    /// Puts a part that was split off back.
     fn append(&mut self, rest: Self);
 }
 
@@ -113,33 +115,33 @@ fn add(sum: &mut [u8], bytes: &[u8]) {
     sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
 }
 
-/// Bytes of a file that are hashed, read and written together. Part of the protocol: the hash
-/// list has one entry for each.
+/// Length of a hash block in bytes: these are hashed, read and written together. Part of the
+/// protocol: the hash list has one entry for each block.
 pub const BLOCK: usize = 1 << 20;
 /// Bytes of a hash.
 pub const HASH: usize = 32;
 
-/// Bytes of a damaged block that come again together. Part of the protocol.
+/// Length of a piece in bytes: a damaged block is repaired by pieces. Part of the protocol.
 pub const PIECE: usize = 16 << 10;
 
 const _: () = assert!(BLOCK.is_multiple_of(PIECE));
 
-/// Pieces of a block of `len` bytes.
+/// Number of pieces of a block of `len` bytes.
 pub fn pieces(len: u64) -> u32 {
     len.div_ceil(PIECE as u64) as u32
 }
 
-/// Bytes that are read and hashed, or hashed and written, one after the other: the second finds
-/// what the first has touched in the processor's second-level cache.
+/// Bytes that are read and hashed, or hashed and written, in one step. The second action then finds
+/// them in the processor's second-level cache.
 const AT_ONCE: usize = 128 << 10;
 
-/// Blocks of a file of `len` bytes.
+/// Number of blocks of a file of `len` bytes.
 pub fn blocks(len: u64) -> u64 {
     len.div_ceil(BLOCK as u64)
 }
 
-/// A thread that panicked has already said so; its data are still sound (they are only written in
-/// one step), and a second panic would hide the first.
+/// Ignores that a mutex is poisoned. The thread that panicked has already said so. Its data are
+/// still sound (they are only written in one step), and a second panic would hide the first.
 fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
     e.into_inner()
 }

@@ -1,8 +1,8 @@
-//! Where a received file lands: a file without a name in the destination's directory, which gets
-//! its name only when every byte has been proven and is on the disk.
+//! A received file until it is complete: a file without a name in the destination's directory. It
+//! gets its name only when every byte has been proven and is on the disk.
 //!
-//! It begins as an empty file: an offer costs no disk space and no memory.
-//! [`PartialFile::allocate`] takes both when the transfer starts.
+//! The file begins empty: an offer costs no disk space and no memory. [`PartialFile::allocate`]
+//! takes both when the transfer starts.
 //!
 //! A file without a name (`O_TMPFILE`) disappears with the process that has it open, however that
 //! process ends. Where the file system has no such files, the data go to `NAME.XXXXXX.partial`.
@@ -25,13 +25,14 @@ use super::file_name::{parent, partial_name, with_partial_name};
 use super::{AT_ONCE, BLOCK, Challenge, HASH, PIECE, Secret, blocks, poisoned};
 use crate::error::Error;
 
-/// Its file system lives in memory: allocating first would only do the work twice.
+/// Magic number of tmpfs. This file system lives in memory: allocating first would only do the work
+/// twice.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A file that is being received.
 pub struct PartialFile {
     file: File,
-    /// Its name until it is complete; `None`: it has none.
+    /// Name of the file until it is complete; `None` if it has no name.
     partial: Option<PathBuf>,
     path: PathBuf,
     overwrite: bool,
@@ -42,15 +43,15 @@ pub struct PartialFile {
     hashes: Mutex<Vec<u8>>,
     failure: OnceLock<Error>,
     written: AtomicU64,
-    /// Set by whichever comes first: giving the file its name, or discarding it.
+    /// Set by what comes first: giving the file its name, or discarding it.
     closed: OnceLock<()>,
-    /// Damages every n-th block on its way to the disk, so that mending is tested; 0: none.
+    /// Damages every n-th block on its way to the disk, to test repairs; 0: no block.
     damage: u64,
 }
 
 impl PartialFile {
-    /// Creates the empty file that will be called `path`, once it is known that `len` bytes fit
-    /// there and `reserve` bytes stay free (`None`: the larger of 1 % and 64 MiB).
+    /// Creates the empty file that will be called `path`, after checking that `len` bytes fit there
+    /// and `reserve` bytes stay free (`None`: the larger of 1 % and 64 MiB).
     pub fn new(
         path: PathBuf,
         len: u64,
@@ -87,8 +88,8 @@ impl PartialFile {
         })
     }
 
-    /// Takes the memory and the disk space that the file needs. Others may have filled the disk
-    /// since [`PartialFile::new`], so its free space is checked again.
+    /// Takes the memory and the disk space that the file needs. Other processes may have filled the
+    /// disk since [`PartialFile::new`], so this checks the free space again.
     pub fn allocate(&mut self) -> Result<(), Error> {
         check_space(&self.path, self.len, self.reserve)?;
         *self.hashes.get_mut().unwrap_or_else(poisoned) = room(blocks(self.len) * HASH as u64)?;
@@ -97,7 +98,8 @@ impl PartialFile {
             .is_ok_and(|fs| i128::from(fs.f_type) == i128::from(TMPFS_MAGIC));
         if self.len > 0 && !memory {
             match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.len) {
-                // Not every file system can; `check_space` has looked, and writing will tell.
+                // Not every file system can allocate. `check_space` has checked, and writing will
+                // report an error.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(e) => return Err(error(e.into())),
             }
@@ -105,17 +107,17 @@ impl PartialFile {
         self.file.set_len(self.len).map_err(error)
     }
 
-    /// The name that it will have.
+    /// The name that the file will have.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -150,12 +152,12 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Reads back what has been written at `offset`.
+    /// Reads back bytes that were written at `offset`; false on an error.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         self.file.read_exact_at(into, offset).is_ok()
     }
 
-    /// Reads back what `challenge` asks for.
+    /// Reads back the samples of `challenge`, and computes the secret from them.
     pub fn answer(&self, challenge: &Challenge) -> Result<Secret, Error> {
         let mut bytes = vec![0; challenge.bytes()];
         let mut rest = &mut bytes[..];
@@ -174,7 +176,7 @@ impl PartialFile {
         self.failure.get()
     }
 
-    /// Blocks, from `from` on, that are not what the sender's list says.
+    /// The first block, from `from` on, whose hash differs from the sender's list.
     pub fn differing(&self, list: &[u8], from: u64) -> Option<u64> {
         let mine = self.hashes.lock().unwrap_or_else(poisoned);
         let skip = from as usize * HASH;
@@ -192,8 +194,8 @@ impl PartialFile {
         self.read(start, &mut bytes).then_some(bytes)
     }
 
-    /// Pieces of a block that are not what `hashes`, one for each piece, say; all of them if the
-    /// block cannot be read.
+    /// Pieces of a block that do not match `hashes`, which has one hash for each piece. All pieces
+    /// if the block cannot be read.
     pub fn wrong_pieces(&self, block: u64, hashes: &[u8]) -> Vec<u32> {
         let bytes = self.read_block(block);
         let hashes = hashes.chunks_exact(HASH).enumerate();
@@ -204,8 +206,8 @@ impl PartialFile {
         wrong.map(|(i, _)| i as u32).collect()
     }
 
-    /// Replaces `pieces` of a damaged block by `bytes`; false, and nothing is changed, if the block
-    /// is not what the list says then either.
+    /// Replaces `pieces` of a damaged block by `bytes`. Returns false, and changes nothing, if the
+    /// block would still not match the list.
     pub fn mend(
         &self,
         list: &[u8],
@@ -249,8 +251,8 @@ impl PartialFile {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Removes the partial file now, even if others still hold this. A file that has its name, or
-    /// is about to get it, stays.
+    /// Removes the partial file now, even if other holders of this object remain. A file that has
+    /// its final name, or is about to get it, stays.
     pub fn discard(&self) {
         if self.closed.set(()).is_ok() {
             self.remove_partial();
@@ -263,7 +265,7 @@ impl PartialFile {
         }
     }
 
-    /// Puts everything on the disk (`sync`) and gives the file its name.
+    /// Writes everything to the disk (if `sync`) and gives the file its name.
     pub fn finish(&self, sync: bool) -> Result<(), Error> {
         if sync {
             self.file
@@ -280,7 +282,7 @@ impl PartialFile {
         }
     }
 
-    /// Flushes the directory, so that a power failure does not take the name away.
+    /// Flushes the directory, so that the name survives a power failure.
     fn flush_name(&self) -> Result<(), Error> {
         let parent = parent(&self.path);
         match File::open(parent).and_then(|d| d.sync_all()) {
@@ -307,7 +309,7 @@ impl PartialFile {
         };
         match (&self.partial, self.overwrite) {
             (None, false) => self.link(&self.path).map_err(error),
-            // A link replaces nothing: for an instant the file has a partial name.
+            // A link replaces nothing, so the file has a partial name for an instant.
             (None, true) => {
                 let ((), partial) =
                     with_partial_name(&self.path, partial_name, |name| self.link(name))?;
@@ -319,7 +321,7 @@ impl PartialFile {
             (Some(partial), false) => {
                 let keep = RenameFlags::NOREPLACE;
                 match rustix::fs::renameat_with(CWD, partial, CWD, &self.path, keep) {
-                    // A file system without that flag: a link also never replaces anything.
+                    // The file system does not have that flag. A link also never replaces anything.
                     Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(partial, &self.path)
                         .and_then(|()| std::fs::remove_file(partial))
                         .map_err(error),
@@ -329,7 +331,7 @@ impl PartialFile {
         }
     }
 
-    /// Gives a file without a name this one, which must be free.
+    /// Gives a file without a name the name `name`, which must be free.
     fn link(&self, name: &Path) -> io::Result<()> {
         let nameless = descriptor(&self.file);
         rustix::fs::linkat(CWD, nameless, CWD, name, AtFlags::SYMLINK_FOLLOW)?;
@@ -349,7 +351,7 @@ fn create(path: &Path, mode: u32) -> Result<(File, Option<PathBuf>), Error> {
     open.read(true).write(true).mode(mode);
     let mut nameless = open.clone();
     nameless.custom_flags(OFlags::TMPFILE.bits() as i32);
-    // Without /proc it could never get a name.
+    // Without /proc the file could never get a name.
     if let Ok(file) = nameless.open(parent(path))
         && rustix::fs::stat(descriptor(&file)).is_ok()
     {
@@ -360,7 +362,7 @@ fn create(path: &Path, mode: u32) -> Result<(File, Option<PathBuf>), Error> {
     Ok((file, Some(partial)))
 }
 
-/// By which an open file can be linked.
+/// The path by which an open file can be linked.
 fn descriptor(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -386,7 +388,7 @@ mod tests {
         drop(l);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 
-        // Somebody else makes the file meanwhile.
+        // Another process creates the file meanwhile.
         let l = partial(&path, 10, 0o644, false).unwrap();
         std::fs::write(&path, "theirs").unwrap();
         assert!(matches!(l.finish(true), Err(Error::Exists(_))));
@@ -451,7 +453,7 @@ mod tests {
                 std::fs::write(&path, "theirs").unwrap();
             }
             let before = names();
-            // Discarded while it is being stored: it gets no name after that.
+            // Discarded while it is being stored, it gets no name afterwards.
             let l = make(&path);
             l.discard();
             assert!(matches!(l.finish(true), Err(Error::Interrupted)));

@@ -1,23 +1,23 @@
 //! Proof that a receiver has the file: a keyed hash over samples of it, read back from its disk.
 //!
 //! The key comes with the hash of the list, when every block has been read, and chooses the
-//! samples: until then nobody can know which bytes will be asked for. What is hashed is bounded, so
-//! that the proof costs a receiver about a millisecond, and the sender as much for all of them
-//! together.
+//! samples. Until then no node can know which bytes the sender will ask for. The amount of hashed
+//! data is bounded: the proof costs a receiver about a millisecond, and the sender as much for all
+//! receivers together.
 
 use std::collections::BTreeSet;
 
 use super::{BLOCK, blocks};
 
-/// Blocks of which samples are hashed; all, if there are fewer.
+/// Number of blocks that samples are taken from; all blocks if there are fewer.
 const BLOCKS: u64 = 64;
-/// Bytes of all samples together, at most: a file of two blocks is hashed as a whole.
+/// Length of all samples together in bytes, at most. A file of two blocks is hashed as a whole.
 const BYTES: u64 = 2 << 20;
 
 const PLACES: &str = "fabricast 2026-11 possession, places";
 const SAMPLES: &str = "fabricast 2026-11 possession, pieces";
 
-/// Which samples of a file are to be hashed, and by which key.
+/// The samples of a file that a receiver must hash, and the key of that hash.
 #[derive(Clone)]
 pub struct Challenge {
     key: [u8; 32],
@@ -26,7 +26,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// The challenge that `key` is for a file of `len` bytes.
+    /// The challenge with this key for a file of `len` bytes.
     pub fn new(key: [u8; 32], len: u64) -> Challenge {
         let mut stream = blake3::Hasher::new_derive_key(PLACES)
             .update(&key)
@@ -57,7 +57,7 @@ impl Challenge {
         Challenge { key, samples }
     }
 
-    /// The key, as it is told.
+    /// The key in hexadecimal, as the sender tells it.
     pub fn key(&self) -> String {
         blake3::Hash::from_bytes(self.key).to_hex().to_string()
     }
@@ -67,24 +67,25 @@ impl Challenge {
         &self.samples
     }
 
-    /// Bytes of all samples.
+    /// Length of all samples together in bytes.
     pub fn bytes(&self) -> usize {
         self.samples.iter().map(|(_, len)| len).sum()
     }
 
-    /// What only those can compute who have these bytes, the samples one behind the other.
+    /// The secret that only a node with the file can compute. `samples`: the bytes of all samples,
+    /// one after the other.
     pub fn secret(&self, samples: &[u8]) -> Secret {
         let key = blake3::derive_key(SAMPLES, &self.key);
         Secret(*blake3::keyed_hash(&key, samples).as_bytes())
     }
 }
 
-/// What only those know who have the file. It is never said, so that nobody can repeat another's
+/// What only a node with the file knows. It is never sent, so that no receiver can repeat another's
 /// proof.
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// The proof of this receiver.
+    /// The proof that receiver `node` must send.
     pub fn proof(&self, node: u32) -> blake3::Hash {
         blake3::keyed_hash(&self.0, &node.to_be_bytes())
     }

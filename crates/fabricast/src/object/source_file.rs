@@ -1,9 +1,9 @@
-//! A file to be sent, read block by block and hashed on the way, never mapped.
+//! A file to send, read block by block and hashed on the way, never mapped.
 //!
-//! Every block is hashed each time it is read: the first time the hash becomes an entry of the hash
-//! list, later (a repair of something old) it must be the same, or the source has changed under our
-//! hands. After each read the file must also be the one that was opened, by its length, times and
-//! inode: bytes that were changed after they had been read would otherwise go unnoticed.
+//! Every block is hashed each time it is read. The first time, the hash becomes an entry of the
+//! hash list. Later (a repair of an old block) the hash must be the same, or the source has changed
+//! meanwhile. After each read the file must also still have the length, times and inode that it had
+//! when it was opened. Otherwise changes to bytes that had been read before would go unnoticed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, FileType, Metadata, OpenOptions};
@@ -19,17 +19,17 @@ use super::{AT_ONCE, BLOCK, Challenge, HASH, LEN_MAX, PIECE, Secret, blocks, poi
 use crate::error::Error;
 use crate::text::shown;
 
-/// Blocks of which the hashes of pieces are kept, 2 KiB each: what one receiver needs again, others
-/// need, too.
+/// Number of blocks whose piece hashes are kept, 2 KiB each: what one receiver requests again,
+/// others request, too.
 const PIECE_LISTS: usize = 1024;
 
-/// A file that is sent: what the reading thread, the control thread and the transfer share.
+/// A file that is sent, shared by the reading thread, the control thread and the transfer.
 pub struct SourceFile {
     file: File,
     path: PathBuf,
     len: u64,
     mode: u32,
-    /// As it was when it was opened.
+    /// State of the file when it was opened.
     version: Version,
     list: Mutex<List>,
     /// Hashes of the pieces of some blocks.
@@ -42,19 +42,20 @@ pub struct SourceFile {
 struct List {
     bytes: Vec<u8>,
     known: Vec<bool>,
-    /// The samples by which receivers prove that they have the file, taken from what was hashed: to
-    /// read them again at the end would cost time, and the source may have changed by then.
+    /// The samples by which receivers prove that they have the file, copied from what was hashed.
+    /// Reading them again at the end would cost time, and the source may have changed by then.
     samples: Vec<u8>,
 }
 
-/// What differs once a file has been modified. The times are in seconds and nanoseconds.
+/// The state of a file: at least one field differs after a change. The times are in seconds and
+/// nanoseconds.
 #[derive(PartialEq)]
 struct Version {
     inode: (u64, u64),
     len: u64,
-    /// When its bytes were changed; anybody who may write to the file can set this time.
+    /// When the file's bytes were changed. Anybody that may write to the file can set this time.
     mtime: (i64, i64),
-    /// When anything of it was changed; nobody can set this time.
+    /// When anything of the file was changed. Nobody can set this time.
     ctime: (i64, i64),
 }
 
@@ -69,7 +70,7 @@ impl Version {
     }
 }
 
-/// Refuses what is no regular file.
+/// Refuses anything but a regular file.
 fn check_type(path: &Path, found: FileType) -> Result<(), Error> {
     let what = match found {
         t if t.is_file() => return Ok(()),
@@ -95,7 +96,8 @@ impl SourceFile {
     /// Opens a regular file to be sent.
     pub fn open(path: &Path) -> Result<Arc<SourceFile>, Error> {
         let what = || format!("opening {}", path.display());
-        // Opening some devices does something, and a FIFO without a writer would be waited for.
+        // The type is checked before opening: opening some devices does something, and opening a
+        // FIFO without a writer blocks.
         let meta = std::fs::metadata(path).map_err(|e| Error::io(what(), e))?;
         check_type(path, meta.file_type())?;
         let open = |flags: OFlags| {
@@ -105,7 +107,8 @@ impl SourceFile {
         };
         let file = open(OFlags::NONBLOCK | OFlags::NOCTTY)
             .or_else(|e| match e.kind() {
-                // Its holder has to give up a lease first, and has some seconds to do so.
+                // Another process holds a lease. It has to give the lease up first, and has some
+                // seconds to do so.
                 io::ErrorKind::WouldBlock => open(OFlags::NOCTTY),
                 _ => Err(e),
             })
@@ -144,22 +147,22 @@ impl SourceFile {
         }))
     }
 
-    /// Its length in bytes, as it was when it was opened.
+    /// Length of the file in bytes, when it was opened.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its permissions.
+    /// Permissions of the file.
     pub fn mode(&self) -> u32 {
         self.mode
     }
 
-    /// The hash list, when every block has been read.
+    /// The hash list; `None` until every block has been read.
     pub fn list(&self) -> Option<Vec<u8>> {
         (self.hashed.load(Ordering::Acquire) == blocks(self.len)).then(|| {
             let list = self.list.lock().unwrap_or_else(poisoned);
@@ -167,8 +170,8 @@ impl SourceFile {
         })
     }
 
-    /// Appends at most `most` bytes of the hash list from `from` on, and says how long it is, when
-    /// every block has been read.
+    /// Appends at most `most` bytes of the hash list from `from` on. Returns the length of the
+    /// list, or `None` until every block has been read.
     pub fn list_part(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize> {
         if self.hashed.load(Ordering::Acquire) != blocks(self.len) {
             return None;
@@ -179,13 +182,13 @@ impl SourceFile {
         Some(list.bytes.len())
     }
 
-    /// By what receivers prove that they have the file. Its key is told when every block has been
-    /// read, not before.
+    /// The challenge by which receivers prove that they have the file. The sender tells its key
+    /// only when every block has been read.
     pub fn challenge(&self) -> &Challenge {
         &self.challenge
     }
 
-    /// What only those know who have the file; of use when every block has been read.
+    /// The secret that only a node with the file knows; valid once every block has been read.
     pub fn secret(&self) -> Secret {
         let list = self.list.lock().unwrap_or_else(poisoned);
         self.challenge.secret(&list.samples)
@@ -196,9 +199,8 @@ impl SourceFile {
         self.failure.get().map(String::as_str)
     }
 
-    /// What to tell the caller of a [`FileReader`](super::FileReader) that has failed: why the
-    /// content cannot be read, or, if it knows of nothing, that there is nobody left who would read
-    /// it.
+    /// The error for the caller of a [`FileReader`](super::FileReader) that has failed: why the
+    /// source cannot be read, or, if that is unknown, that the reading thread has ended.
     pub fn error(&self) -> Error {
         match self.failure() {
             Some(why) => Error::SourceChanged(why.to_owned()),
@@ -206,13 +208,14 @@ impl SourceFile {
         }
     }
 
-    /// Reads one block once more, for a receiver whose copy was damaged. Its hash must be the one
+    /// Reads one block again, for a receiver whose copy is damaged. The block must match its hash
     /// in the list.
     pub fn reread(&self, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
         self.read(block, 0, into)
     }
 
-    /// The hashes of a block's pieces. The block is read, and must be what the list says.
+    /// The hashes of a block's pieces. The block is read, unless they are known, and must match the
+    /// list.
     pub fn piece_hashes(&self, block: u64) -> Result<Arc<[u8]>, String> {
         let known = || self.pieces.lock().unwrap_or_else(poisoned);
         if let Some(hashes) = known().get(&block) {
@@ -224,14 +227,14 @@ impl SourceFile {
         let hashes: Arc<[u8]> = each.flat_map(|hash| *hash.as_bytes()).collect();
         let mut known = known();
         if known.len() >= PIECE_LISTS {
-            // Receivers go through the file from its beginning.
+            // Receivers go through the file from its beginning, so the first block is needed least.
             known.pop_first();
         }
         known.insert(block, hashes.clone());
         Ok(hashes)
     }
 
-    /// Appends some pieces of a block, which must be what they were.
+    /// Appends some pieces of a block, which must match the hashes of the pieces.
     pub fn pieces(&self, block: u64, some: &[u32], into: &mut Vec<u8>) -> Result<(), String> {
         let hashes = self.piece_hashes(block)?;
         let mut read = || {
@@ -258,7 +261,8 @@ impl SourceFile {
         )
     }
 
-    /// Reads a block and the first `tail` bytes of the next one, and hashes the block.
+    /// Reads a block and the first `tail` bytes of the next one, hashes the block, and notes or
+    /// checks its hash.
     pub(super) fn read(&self, block: u64, tail: usize, into: &mut Vec<u8>) -> Result<(), String> {
         let start = block * BLOCK as u64;
         let own = (self.len - start).min(BLOCK as u64) as usize;
@@ -302,7 +306,7 @@ impl SourceFile {
         })
     }
 
-    /// Whether the file is as it was when it was opened; if not, why not.
+    /// Checks that the file is as it was when it was opened; the error says what changed.
     pub fn check_version(&self) -> Result<(), String> {
         let path = shown(&self.path);
         let meta = self.file.metadata();
@@ -315,7 +319,7 @@ impl SourceFile {
             len if len < then.len => "became shorter",
             len if len > then.len => "became longer",
             _ if now.mtime != then.mtime => "was written to",
-            // Possibly its bytes as well, if somebody has set the other time back.
+            // Its bytes may have changed as well, if somebody has set `mtime` back.
             _ => "was changed (written to, renamed, deleted, or its permissions)",
         };
         let lengths = match now.len == then.len {
