@@ -1,4 +1,5 @@
-//! What every call has in common: a status, a reason, and no panic beyond the border.
+//! What every call of the API has in common: a status, a reason, and no panic beyond the C
+//! interface.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -100,7 +101,7 @@ pub fn wrong(why: &str) -> Failure {
     Failure::Argument(why.into())
 }
 
-/// What a pointer of the caller's leads to, for this call alone.
+/// What a pointer of the caller points to, for this call alone. An error if it is null.
 ///
 /// # Safety
 /// It is null, or valid and used by nobody else for the time that the caller says.
@@ -109,7 +110,7 @@ pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
     unsafe { pointer.as_mut() }.ok_or_else(|| wrong("a pointer is null"))
 }
 
-/// What a handle leads to, which several threads may use at once.
+/// What a handle points to, which several threads may use at once. An error if it is null.
 ///
 /// # Safety
 /// It is null, or valid and changed by nobody for the time that the caller says.

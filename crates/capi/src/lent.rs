@@ -1,4 +1,4 @@
-//! Bytes of the caller, which the library reads or writes until it says that it is done.
+//! Bytes of the caller that the library reads or writes until the operation is complete.
 
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -14,13 +14,15 @@ pub struct Lent {
     len: usize,
 }
 
-// SAFETY: whoever lends a buffer leaves it alone until the operation is over, so that it makes no
-// difference which thread touches it.
+// SAFETY: the caller that lends a buffer leaves it alone until the operation is complete, so it
+// makes no difference which thread touches the buffer.
 unsafe impl Send for Lent {}
-// SAFETY: shared, it is only read.
+// SAFETY: a shared `Lent` is only read.
 unsafe impl Sync for Lent {}
 
 impl Lent {
+    /// Lends `len` bytes at `at` to an operation.
+    ///
     /// # Safety
     /// `at` is valid for `len` bytes, which nobody else touches until the operation is over.
     pub unsafe fn new(at: *mut u8, len: u64) -> Result<Lent, Failure> {
@@ -35,7 +37,7 @@ impl Lent {
         }
     }
 
-    /// Panics if the extent is not within the buffer.
+    /// The index of `offset` in the buffer. Panics if the extent is not within the buffer.
     fn check(&self, offset: u64, len: usize) -> usize {
         let inside = usize::try_from(offset).ok().filter(|start| {
             let end = start.checked_add(len);
@@ -56,7 +58,7 @@ impl Object for Lent {
 
     fn bytes(&self, offset: u64, len: u32) -> &[u8] {
         let start = self.check(offset, len as usize);
-        // SAFETY: the bytes are within what `new` was promised, and nobody writes them while
+        // SAFETY: the bytes are within what `new` was promised, and nothing writes them while
         // `self` is borrowed: a root's buffer is not written at all.
         unsafe { slice::from_raw_parts(self.at.as_ptr().add(start), len as usize) }
     }
@@ -78,7 +80,7 @@ impl Divisible for Lent {
     fn split_off(&mut self, at: u64) -> Lent {
         let start = self.check(at, 0);
         let rest = Lent {
-            // SAFETY: it is within the buffer, or its end.
+            // SAFETY: `start` is within the buffer, or its end.
             at: unsafe { self.at.add(start) },
             len: self.len - start,
         };

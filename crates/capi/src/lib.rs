@@ -1,8 +1,8 @@
-//! `libfabricast.so`: groups of processes that broadcast, for C and whatever can call C.
+//! `libfabricast.so`: groups of processes that broadcast, for C and every language that can call C.
 //!
-//! Handles are opaque, structs begin with their size, every call answers with a status and leaves
-//! the reason in [`fabricast_last_error`]. No panic crosses the border. `fabricast.h` is generated
-//! from here; a test keeps it so.
+//! Handles are opaque and structs begin with their size. Every call returns a status and leaves the
+//! reason of a failure for [`fabricast_last_error`]. No panic crosses the interface. `fabricast.h`
+//! is generated from this crate; a test keeps it up to date.
 
 #![allow(non_camel_case_types)] // they are names of C
 
@@ -34,7 +34,8 @@ pub use self::status::{
     FABRICAST_ERR_SYSTEM, FABRICAST_ERR_TIMEOUT, FABRICAST_OK,
 };
 
-/// One process's end: its sockets and the thread that answers others while the process computes.
+/// One process's end of a job: its sockets, and the thread that answers other processes while this
+/// process computes.
 pub struct fabricast_context {
     inner: Arc<Inner>,
 }
@@ -49,17 +50,17 @@ struct Inner {
 pub struct fabricast_group {
     inner: Arc<Inner>,
     group: Group,
-    /// How its barriers are made, if not as suits it.
+    /// How the group's barriers are made; `None`: the default for its size.
     barrier: Option<Barrier>,
 }
 
-/// An operation that was started and not yet found to be over.
+/// An operation that was started and not yet found to be complete.
 pub struct fabricast_request {
     inner: Arc<Inner>,
     request: Request<Lent>,
 }
 
-/// Threads of C share these handles, so each call has a shared reference to them, no more.
+/// Threads of C share these handles, so each call gets a shared reference to them, no more.
 const _: () = {
     const fn shared_by_threads<T: Sync>() {}
     shared_by_threads::<fabricast_context>();
@@ -72,7 +73,7 @@ pub extern "C" fn fabricast_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// A status in a few words. Never null, never to be freed.
+/// A status in a few words. Never null; the caller must not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn fabricast_strerror(status: c_int) -> *const c_char {
     let words = match status {
@@ -88,15 +89,15 @@ pub extern "C" fn fabricast_strerror(status: c_int) -> *const c_char {
     words.as_ptr()
 }
 
-/// Why the last call of this thread that failed did so, with what to do about it. Valid until this
-/// thread's next call; never null.
+/// Why this thread's last failed call failed, and what to do about it. Valid until this thread's
+/// next call; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn fabricast_last_error() -> *const c_char {
     call::last_error()
 }
 
-/// Makes the processes of a job known to each other. All call it at once, and all succeed or all
-/// are told the same reason. `context` is written only on success.
+/// Makes the processes of a job known to each other. All processes call this at once. It succeeds
+/// in all of them, or tells all of them the same reason. `context` is written only on success.
 ///
 /// The environment variable FABRICAST_LOG says which events go to standard error: a level (`info`,
 /// `debug`), or modules with levels (`info,fabricast::driver=debug`).
@@ -129,13 +130,14 @@ pub unsafe extern "C" fn fabricast_context_create(
     })
 }
 
-/// Ends this process's part: what it has sent must have reached everybody ([`fabricast_flush`]),
-/// and all others must know that nobody will ask any more (a barrier of the caller's own, or that
-/// `groups` of the statistics has become 0). It is really over when its groups and requests are
-/// destroyed or over too, before or after this. Null is allowed.
+/// Destroys a context. Before this, everything that this process has sent must have reached the
+/// others ([`fabricast_flush`]), and all others must know that no process will ask for anything any
+/// more (by a barrier of the caller's own, or because `groups` of the statistics has become 0).
+/// Resources are freed once all groups and requests of the context are destroyed or complete, too;
+/// the order does not matter. Null is allowed.
 ///
 /// # Safety
-/// `context` came from [`fabricast_context_create`] and is used no more.
+/// `context` came from [`fabricast_context_create`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_context_destroy(context: *mut fabricast_context) -> c_int {
     call(|| {
@@ -147,7 +149,7 @@ pub unsafe extern "C" fn fabricast_context_destroy(context: *mut fabricast_conte
     })
 }
 
-/// Waits until everybody has what this process has sent.
+/// Waits until all other processes have what this process has sent.
 ///
 /// # Safety
 /// `context` is valid.
@@ -161,8 +163,8 @@ pub unsafe extern "C" fn fabricast_flush(context: *const fabricast_context) -> c
     })
 }
 
-/// The rank of the first process that was lost, or -1. How that was noticed is then what
-/// [`fabricast_last_error`] says.
+/// The rank of the first process that was lost, or -1. If a process was lost,
+/// [`fabricast_last_error`] then says how that was noticed.
 ///
 /// # Safety
 /// `context` is valid.
@@ -183,8 +185,8 @@ pub unsafe extern "C" fn fabricast_lost(context: *const fabricast_context) -> i6
     rank
 }
 
-/// Why this process shares no memory with others of its host although there are any, or null. Valid
-/// as long as the context.
+/// Why this process shares no memory with other processes of its host, or null if it does or there
+/// are none. Valid as long as the context.
 ///
 /// # Safety
 /// `context` is valid.
@@ -203,12 +205,12 @@ pub unsafe extern "C" fn fabricast_unshared(context: *const fabricast_context) -
     why
 }
 
-/// The only call for the child after a fork, for each context that it has inherited: lets go of
-/// what tells the others that the parent has ended, or they would wait for the child to end, too.
-/// Safe in a handler of `pthread_atfork`.
+/// The only call for a child after a fork, once for each context that the child has inherited. It
+/// gives up the connections that tell the others when the parent ends. Otherwise the others would
+/// wait for the child to end, too. Safe in a handler of `pthread_atfork`.
 ///
 /// # Safety
-/// `context` is valid, and this is a child in which nothing else of this library is used.
+/// `context` is valid, and the child uses nothing else of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_context) -> c_int {
     call(|| {
@@ -217,7 +219,8 @@ pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_cont
         let failed = |e| Failure::System("letting go of the parent's connections", e);
         let nothing = File::open("/dev/null").map_err(failed)?;
         for connection in inner.context.connections() {
-            // SAFETY: both are open. The number stays so, for somebody believes to own it.
+            // SAFETY: both are open. The descriptor number stays in use, because its owner will
+            // close it.
             let done =
                 unsafe { libc::dup3(nothing.as_raw_fd(), connection.as_raw_fd(), libc::O_CLOEXEC) };
             if done < 0 {
@@ -228,11 +231,11 @@ pub unsafe extern "C" fn fabricast_context_forked(context: *const fabricast_cont
     })
 }
 
-/// Counters of the context since it was made. The caller sets `struct_size`; what it has no room
-/// for is left out.
+/// Counters of the context since it was created. The caller sets `struct_size`; counters that do
+/// not fit are left out.
 ///
 /// # Safety
-/// Both pointers are valid, `statistics` for as many bytes as it says.
+/// Both pointers are valid, `statistics` for `struct_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_context_statistics(
     context: *const fabricast_context,
@@ -247,10 +250,11 @@ pub unsafe extern "C" fn fabricast_context_statistics(
     })
 }
 
-/// The name of the network interface in use, into `room` bytes at `name`, its end included.
+/// Writes the name of the network interface in use to `name`, at most `room` bytes with the zero
+/// byte at the end. Fails if the name does not fit.
 ///
 /// # Safety
-/// `context` is valid, and `name` for `room` bytes.
+/// `context` is valid, and `name` is valid for `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_context_interface(
     context: *const fabricast_context,
@@ -265,8 +269,8 @@ pub unsafe extern "C" fn fabricast_context_interface(
     })
 }
 
-/// The processes `members` (ranks of the context, `count` of them, in an order that all use) as a
-/// group. All of them name it by the same `id`, which none of them uses for another group, now or
+/// Creates a group of the processes `members`: `count` ranks of the context, in the same order at
+/// all members. All members use the same `id`, and none of them uses it for another group, now or
 /// later.
 ///
 /// # Safety
@@ -285,7 +289,7 @@ pub unsafe extern "C" fn fabricast_group_create(
         if members.is_null() || count == 0 {
             return Err(wrong("a group needs members"));
         }
-        // SAFETY: it is not null, and the caller's promise.
+        // SAFETY: `members` is not null, and the caller's promise.
         let members = unsafe { slice::from_raw_parts(members, count) };
         let inner = context.inner.clone();
         let group = inner.context.group(id, members)?;
@@ -300,11 +304,11 @@ pub unsafe extern "C" fn fabricast_group_create(
     })
 }
 
-/// This process is done with the group: it waits for nothing in it any more. What it has sent is
-/// still brought to the others. All members do this in the end. Null is allowed.
+/// Ends this process's part in the group: it waits for nothing in the group any more. What it has
+/// sent is still brought to the others. All members must call this in the end. Null is allowed.
 ///
 /// # Safety
-/// `group` came from [`fabricast_group_create`] and is used no more.
+/// `group` came from [`fabricast_group_create`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) -> c_int {
     call(|| {
@@ -317,10 +321,11 @@ pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) ->
     })
 }
 
-/// Removes a group that nobody has used, and that not all members could create. Null is allowed.
+/// Removes a group that no process has used because not all members could create it. Null is
+/// allowed.
 ///
 /// # Safety
-/// `group` came from [`fabricast_group_create`] and is used no more.
+/// `group` came from [`fabricast_group_create`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) -> c_int {
     call(|| {
@@ -333,9 +338,9 @@ pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) ->
     })
 }
 
-/// How the group's barriers are made from the next one on, the same at all members:
+/// Chooses how the group's barriers are made from the next one on, the same at all members:
 /// `dissemination(N)`, `release(N)`, `combining(N)`, `central`, `mcs`, `tournament`, `bst` or
-/// `butterfly`; null: as suits the group's size.
+/// `butterfly`. Null chooses the default for the group's size.
 ///
 /// # Safety
 /// `group` is valid, no operation is being started in it, and `name` is null or ends with a zero
@@ -357,11 +362,12 @@ pub unsafe extern "C" fn fabricast_group_set_barrier(
 }
 
 /// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to
-/// all others, who call it with the same root and length, in the same order. At the root a short
-/// buffer is copied and the call returns at once; else it returns when everybody has everything.
+/// all other members. They call this with the same root and length, in the same order. At the root,
+/// a short buffer is copied and the call returns at once. Otherwise the root's call returns when
+/// all members have everything.
 ///
 /// # Safety
-/// `group` is valid, and `buffer` for `bytes` bytes (written to, but at the root).
+/// `group` is valid, and `buffer` is valid for `bytes` bytes (for writing, except at the root).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_bcast(
     group: *const fabricast_group,
@@ -372,7 +378,7 @@ pub unsafe extern "C" fn fabricast_bcast(
     call(|| {
         // SAFETY: the caller's promise.
         let group = unsafe { shared(group)? };
-        // SAFETY: likewise; the operation ends before this call does.
+        // SAFETY: likewise; the operation ends before this call returns.
         let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = &group.inner;
         let meanwhile = &mut || inner.meanwhile.call();
@@ -381,11 +387,11 @@ pub unsafe extern "C" fn fabricast_bcast(
     })
 }
 
-/// Starts the same; `buffer` is not to be touched until [`fabricast_test`] or [`fabricast_wait`]
-/// says that it is over.
+/// Starts a broadcast as [`fabricast_bcast`] does, without waiting. The caller must not touch
+/// `buffer` until [`fabricast_test`] or [`fabricast_wait`] says that the operation is complete.
 ///
 /// # Safety
-/// As for [`fabricast_bcast`], until it is over.
+/// As for [`fabricast_bcast`], until the operation is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fabricast_ibcast(
     group: *const fabricast_group,
@@ -397,7 +403,7 @@ pub unsafe extern "C" fn fabricast_ibcast(
     call(|| {
         // SAFETY: the caller's promise.
         let (group, out) = unsafe { (shared(group)?, given(request)?) };
-        // SAFETY: likewise, until the request is over.
+        // SAFETY: likewise, until the request is complete.
         let lent = unsafe { Lent::new(buffer.cast(), bytes)? };
         let inner = group.inner.clone();
         let meanwhile = &mut || inner.meanwhile.call();
@@ -407,7 +413,7 @@ pub unsafe extern "C" fn fabricast_ibcast(
     })
 }
 
-/// Returns when all members of the group have called it.
+/// Waits until all members of the group have called it.
 ///
 /// # Safety
 /// `group` is valid.
@@ -425,7 +431,7 @@ pub unsafe extern "C" fn fabricast_barrier(group: *const fabricast_group) -> c_i
     })
 }
 
-/// Starts the same.
+/// Starts a barrier as [`fabricast_barrier`] does, without waiting.
 ///
 /// # Safety
 /// The pointers are valid.
@@ -447,8 +453,8 @@ pub unsafe extern "C" fn fabricast_ibarrier(
     })
 }
 
-/// Whether the operation is over: then `*done` becomes 1, and the request is freed and becomes
-/// null. It is over too if this answers with an error.
+/// Tests whether the operation is complete. If it is, `*done` becomes 1, and the request is freed
+/// and becomes null. The operation is complete, too, if this call returns an error.
 ///
 /// # Safety
 /// The pointers are valid; `*request` is null or came from a call that starts an operation.
@@ -464,14 +470,14 @@ pub unsafe extern "C" fn fabricast_test(
         if slot.is_null() {
             return Ok(());
         }
-        // SAFETY: it is not null, and the caller's promise.
+        // SAFETY: `*slot` is not null, and the caller's promise.
         let open = unsafe { &mut **slot };
         let tested = open.inner.context.test(&mut open.request);
         if let Ok(None) = tested {
             *done = 0;
             return Ok(());
         }
-        // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
+        // SAFETY: the request came from `Box::into_raw`, and nothing else holds it any more.
         drop(unsafe { Box::from_raw(*slot) });
         *slot = ptr::null_mut();
         tested?;
@@ -479,7 +485,7 @@ pub unsafe extern "C" fn fabricast_test(
     })
 }
 
-/// Waits until the operation is over. The request is freed and becomes null.
+/// Waits until the operation is complete. The request is freed and becomes null.
 ///
 /// # Safety
 /// As for [`fabricast_test`].
@@ -491,7 +497,7 @@ pub unsafe extern "C" fn fabricast_wait(request: *mut *mut fabricast_request) ->
         if slot.is_null() {
             return Ok(());
         }
-        // SAFETY: it came from `Box::into_raw`, and nobody has it any more.
+        // SAFETY: the request came from `Box::into_raw`, and nothing else holds it any more.
         let fabricast_request { inner, request } = *unsafe { Box::from_raw(*slot) };
         *slot = ptr::null_mut();
         inner

@@ -1,4 +1,4 @@
-//! What goes in when a context is made, and the counters that come out.
+//! The options of a context, and its counters.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
@@ -10,20 +10,20 @@ use fabricast_lib::communicator::{Bootstrap, BootstrapError, Options, Statistics
 
 use crate::call::{Failure, wrong};
 
-/// What a context is made from. Zero everything, set `struct_size`, `rank`, `size` and `allgather`;
-/// the rest has defaults.
+/// Options of a context. Set all bytes to zero, then set `struct_size`, `rank`, `size` and
+/// `allgather`; the rest has defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fabricast_options {
     /// `sizeof(fabricast_options)`.
     pub struct_size: usize,
-    /// Which process of the job this is, from 0.
+    /// Rank of this process in the job, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// Number of processes in the job.
     pub size: u32,
-    /// Gives `bytes` bytes at `mine` to all processes, and writes what each gave to `all`, in the
-    /// order of ranks (`size * bytes` bytes). Answers 0 if that went well. Called by all at once,
-    /// only while the context is made.
+    /// Gives `bytes` bytes at `mine` to all processes, and writes what each process gave to `all`,
+    /// in the order of ranks (`size * bytes` bytes). Returns 0 on success. All processes call it at
+    /// once, and only while the context is created.
     pub allgather: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -32,29 +32,30 @@ pub struct fabricast_options {
             bytes: usize,
         ) -> c_int,
     >,
-    /// Called again and again while a call blocks, so that the caller's own communication goes on;
-    /// may be null.
+    /// Called again and again while a call blocks, so that the caller's own communication makes
+    /// progress; may be null.
     pub progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
-    /// Given to the two functions.
+    /// Passed to the two functions above.
     pub user: *mut c_void,
-    /// The network interface: a name or an address; null: the one by which the system sends
-    /// multicasts.
+    /// Name or address of the network interface; null: the one that the system sends multicasts by.
     pub interface: *const c_char,
-    /// How multicast is made reliable, the same at all; null: `auto`.
+    /// Scheme that makes multicast reliable, the same in all processes; null: `auto`.
     pub scheme: *const c_char,
-    /// Share of datagrams to drop on purpose, each way, from 0 to 0.9: for tests.
+    /// Share of datagrams to drop on purpose, in each direction, from 0 to 0.9: for tests.
     pub inject_loss: f64,
-    /// On which host this process is: those that say the same share its memory, if they can. Null:
-    /// the system's name of it, when it started, and its network.
+    /// Name of this process's host: processes with the same name share memory, if they can. Null:
+    /// the host's name in the system, the time of its start, and its network.
     pub host: *const c_char,
-    /// A descriptor that can be read while the caller's own communication has something to do, an
-    /// epoll descriptor for instance; null: there is none. A call that blocks then calls `progress`
-    /// at once, and goes on calling it without sleeping until there is no more to do. Only
+    /// A descriptor that is readable while the caller's own communication has something to do, for
+    /// example an epoll descriptor; null: none. When it is readable, a call that blocks calls
+    /// `progress` at once, and keeps calling it without sleeping until nothing is left to do. Only
     /// `progress` makes it unreadable again. The context keeps a duplicate.
     pub work: *const c_int,
 }
 
 impl fabricast_options {
+    /// Reads the options of a caller, which may know fewer or more fields.
+    ///
     /// # Safety
     /// It is null or valid for as many bytes as it says.
     pub(crate) unsafe fn read(
@@ -63,12 +64,12 @@ impl fabricast_options {
         if given.is_null() {
             return Err(wrong("there are no options"));
         }
-        // SAFETY: the size is the first field of whatever version the caller has.
+        // SAFETY: the size is the first field of every version of the struct.
         let said = unsafe { ptr::read(given.cast::<usize>()) };
         if said < offset_of!(fabricast_options, progress) {
             return Err(wrong("struct_size of the options is not set"));
         }
-        // SAFETY: zero is a value of every field: none, null or nothing.
+        // SAFETY: zero is a value of every field: none, null or 0.
         let mut options: fabricast_options = unsafe { std::mem::zeroed() };
         let known = said.min(size_of::<fabricast_options>());
         // SAFETY: both are valid for `known` bytes and do not overlap.
@@ -90,12 +91,12 @@ impl fabricast_options {
             chosen.scheme = scheme.into();
         }
         chosen.host = text(self.host)?.map(String::from);
-        // SAFETY: it is null, or the caller's promise.
+        // SAFETY: `work` is null, or the caller's promise.
         if let Some(&work) = unsafe { self.work.as_ref() } {
             if work < 0 {
                 return Err(wrong("`work` is no descriptor"));
             }
-            // SAFETY: it is only duplicated, which fails if it is not open.
+            // SAFETY: the descriptor is only duplicated, which fails if it is not open.
             let own = unsafe { BorrowedFd::borrow_raw(work) }.try_clone_to_owned();
             let own = own.map_err(|e| Failure::System("duplicating the descriptor `work`", e))?;
             chosen.runtime = Some(Arc::new(own));
@@ -109,14 +110,14 @@ pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Failure> {
     if at.is_null() {
         return Ok(None);
     }
-    // SAFETY: whoever gives us strings promises that they end.
+    // SAFETY: the caller that passes a string promises that it ends with a zero byte.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str()
         .map(Some)
         .map_err(|_| wrong("a string is not UTF-8"))
 }
 
-/// Writes a string with its end.
+/// Writes a string and the zero byte at its end.
 ///
 /// # Safety
 /// `to` is null or valid for `room` bytes.
@@ -124,7 +125,7 @@ pub(crate) unsafe fn write_text(text: &str, to: *mut c_char, room: usize) -> Res
     if to.is_null() || text.len() >= room {
         return Err(wrong("there is no room for a string"));
     }
-    // SAFETY: the caller's promise; the end is one byte more.
+    // SAFETY: the caller's promise; the zero byte is one byte more.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
         *to.add(text.len()) = 0;
@@ -132,20 +133,20 @@ pub(crate) unsafe fn write_text(text: &str, to: *mut c_char, room: usize) -> Res
     Ok(())
 }
 
-/// The caller's job.
+/// The caller's job, which connects its processes already.
 pub struct Job {
     options: fabricast_options,
 }
 
-/// What is called while a call blocks.
+/// The function to call while a call blocks.
 #[derive(Clone, Copy)]
 pub struct Meanwhile {
     progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
     user: *mut c_void,
 }
 
-// SAFETY: the pointer is only handed back to the caller's function, by threads that the caller
-// calls from.
+// SAFETY: the pointer is only passed back to the caller's function, by threads that call this
+// library.
 unsafe impl Send for Meanwhile {}
 // SAFETY: likewise.
 unsafe impl Sync for Meanwhile {}
@@ -193,7 +194,8 @@ impl Bootstrap for Job {
         };
         let mut all = vec![0; mine.len() * self.options.size as usize];
         let (user, bytes) = (self.options.user, mine.len());
-        // SAFETY: the caller gave the function for this; both buffers are as long as it is told.
+        // SAFETY: the caller gave the function for this; both buffers have the length that it is
+        // told.
         let status =
             unsafe { allgather(user, mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes) };
         match status {
@@ -203,21 +205,21 @@ impl Bootstrap for Job {
     }
 }
 
-/// Counters of a context since it was made.
+/// Counters of a context since it was created.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fabricast_statistics {
     /// `sizeof(fabricast_statistics)`, set by the caller.
     pub struct_size: usize,
-    /// Broadcasts started here as root, and their bytes.
+    /// Broadcasts started in this process as root.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the broadcasts that this process started as root.
     pub sent_bytes: u64,
-    /// Broadcasts received, those under way among them.
+    /// Broadcasts received, including those under way.
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of the broadcasts received, including those under way.
     pub received_bytes: u64,
-    /// Barriers entered.
+    /// Barriers that this process has entered.
     pub barriers: u64,
     /// Data packets sent for the first time, to groups.
     pub packets_multicast: u64,
@@ -227,27 +229,27 @@ pub struct fabricast_statistics {
     pub repairs_multicast: u64,
     /// Packets sent again, to one process each.
     pub repairs_unicast: u64,
-    /// Losses that this process has noticed and that were mended.
+    /// Losses that this process has noticed and that were repaired.
     pub losses: u64,
-    /// Datagrams that came and that the kernel dropped because nobody read them in time.
+    /// Datagrams that the kernel dropped because this process did not read them in time.
     pub dropped_by_kernel: u64,
     /// Datagrams dropped on purpose (`inject_loss`).
     pub dropped_on_purpose: u64,
-    /// How often a receiver was found that multicast does not reach, or no more: it is served by
-    /// unicast.
+    /// How often the library found a receiver that multicast does not reach, or no longer reaches.
+    /// It uses unicast for that receiver.
     pub unreached: u64,
-    /// Groups of this process that are not over yet: those that it has destroyed count until nobody
-    /// can ask for anything any more that was sent in them.
+    /// Groups of this process that are not over yet. A destroyed group counts until no member can
+    /// ask for anything any more that was sent in it.
     pub groups: u64,
-    /// Data packets sent through the memory of this host, each once for all who share it.
+    /// Data packets sent through shared memory, each counted once for all processes that share it.
     pub packets_shared: u64,
-    /// Bytes written there, everything counted.
+    /// Bytes of all datagrams written to shared memory.
     pub bytes_shared: u64,
-    /// How often this process had fallen so far behind that it lost what was written there; it was
-    /// sent again.
+    /// How often this process fell so far behind that it lost what was written to shared memory,
+    /// which was then sent again.
     pub overruns_shared: u64,
-    /// Processes that were to share memory with others of their host and cannot: each counts as a
-    /// host of its own. Each process says it for itself.
+    /// Processes that were to share memory with others of their host and cannot. Each of them
+    /// counts as a host of its own, and each reports it for itself.
     pub unshared: u64,
 }
 
@@ -276,6 +278,8 @@ impl fabricast_statistics {
         }
     }
 
+    /// Writes the counters, as far as the caller's struct has room for them.
+    ///
     /// # Safety
     /// `to` is null or valid for as many bytes as it says.
     pub(crate) unsafe fn write(self, to: *mut fabricast_statistics) -> Result<(), Failure> {
@@ -283,7 +287,7 @@ impl fabricast_statistics {
         if to.is_null() {
             return Err(wrong("a pointer is null"));
         }
-        // SAFETY: the size is the first field of whatever version the caller has.
+        // SAFETY: the size is the first field of every version of the struct.
         let said = unsafe { ptr::read(to.cast::<usize>()) };
         if said < skip {
             return Err(wrong("struct_size of the statistics is not set"));

@@ -1,9 +1,11 @@
-//! The caller's signals are for its own threads: those that are made here take none.
+//! Keeps the caller's signals for the caller's own threads: threads that the library starts take
+//! none.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// While it lives, this thread takes no signals, and neither do those that it makes, ever.
+/// While this value lives, its thread takes no signals. Threads that it starts meanwhile never take
+/// any.
 pub struct Kept {
     before: libc::sigset_t,
 }
@@ -12,7 +14,7 @@ impl Kept {
     pub fn new() -> Kept {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: both are valid to be written; the calls fail only for other values of the first
+        // SAFETY: both are valid to be written. The calls fail only for other values of the first
         // argument, and write both.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
@@ -26,7 +28,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: it is what this thread had.
+        // SAFETY: `before` is the mask that this thread had.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
         };

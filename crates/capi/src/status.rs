@@ -1,11 +1,11 @@
-//! The statuses that calls answer with.
+//! Statuses that calls return.
 
 use std::ffi::c_int;
 
-/// It went well.
+/// Success.
 pub const FABRICAST_OK: c_int = 0;
-/// An argument makes no sense: a null pointer, a rank that there is not, another length than the
-/// root's.
+/// An argument makes no sense: for example a null pointer, a rank that does not exist, or a length
+/// that differs from the root's.
 pub const FABRICAST_ERR_ARGUMENT: c_int = 1;
 /// The operating system refused something.
 pub const FABRICAST_ERR_SYSTEM: c_int = 2;

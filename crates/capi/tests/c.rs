@@ -1,12 +1,12 @@
-//! The library as C programs use it: `api/`, compiled against the committed header and run as
-//! processes of its own.
+//! Tests of the library as C programs use it: `api/`, compiled against the committed header and run
+//! as processes of its own.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory with the library; cargo does not build it for a test, for nothing in Rust can be
-/// linked with it.
+/// The directory of the built library. Cargo does not build it for a test, because no Rust crate
+/// can be linked with it.
 fn built() -> PathBuf {
     let test = env::current_exe().unwrap();
     let here = test.ancestors().nth(2).unwrap().to_path_buf();
@@ -75,7 +75,7 @@ fn a_program_in_c() {
         "lost",
         "outsiders",
     ];
-    // One process on each host, two, and all on one.
+    // The cases run with one process on each host, with two, and with all on one host.
     let hosts = cases.iter().flat_map(|case| ["1", "2"].map(|n| (*case, n)));
     for (case, per_host) in hosts.chain([("blocking", "4")]) {
         let output = Command::new(&program)

@@ -1,4 +1,4 @@
-//! `fabricast.h` says what the library has. After a change, write it anew with
+//! Checks that `fabricast.h` matches the library. After a change, write it again with
 //! `FABRICAST_WRITE_HEADER=1 cargo test -p fabricast-capi --test header`.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a caller may choose; every choice has a default that works.
+//! Options of senders and receivers; every option has a default that works.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,39 +18,39 @@ use crate::setting::{
 };
 use crate::transport::udp::Interface;
 
-/// Smallest datagram: feedback of any length and a payload worth its headers fit, and every IPv4
-/// host takes it.
+/// Smallest datagram in bytes. Feedback of any length fits into it, and so does a payload worth its
+/// headers. Every IPv4 host takes it.
 pub const DATAGRAM_MIN: usize = 512;
-/// Largest datagram: what a packet of IPv4 carries after its headers.
+/// Largest datagram in bytes: what an IPv4 packet carries after its headers.
 pub const DATAGRAM_MAX: usize = 65_507;
-/// Smallest datagram of a receiver that a sender admits unless told otherwise: links that carry
-/// IPv6 carry packets of 1280 bytes. The packets of all are as small as the smallest receiver's.
+/// Default for [`SendOptions::datagram_min`], in bytes: links that carry IPv6 carry packets of 1280
+/// bytes. All packets are as small as the smallest receiver's.
 pub const ADMITTED_MIN: usize = 1200;
-/// Receivers of one address that a sender admits unless told otherwise.
+/// Default for [`SendOptions::per_host`].
 pub const PER_HOST: usize = 4;
-/// Largest share of datagrams that are spoilt on purpose.
+/// Largest share of datagrams that may be dropped or damaged on purpose.
 pub const INJECT_MAX: f64 = 0.9;
 
-/// Choices about the network, on either side.
+/// Network options of a sender or a receiver.
 #[derive(Clone, Debug)]
 pub struct NetOptions {
-    /// Which interface datagrams leave and enter by. [`Interface::Auto`] means the one that the
+    /// Interface that datagrams leave and enter by. [`Interface::Auto`] chooses the one that the
     /// control connections use.
     pub interface: Interface,
     /// Largest datagram in bytes, from [`DATAGRAM_MIN`] to [`DATAGRAM_MAX`]; by default what the
     /// interfaces' MTU allows.
     pub datagram: Option<usize>,
-    /// Whether the kernel may cut and join datagrams.
+    /// Whether the kernel may split and join datagrams (segmentation offload).
     pub offload: bool,
     /// Share of datagrams to drop on purpose, each way, from 0 to [`INJECT_MAX`]: for tests.
     pub inject_loss: f64,
-    /// Share of datagrams that are received with a bit changed, from 0 to [`INJECT_MAX`]: for
-    /// tests.
+    /// Share of received datagrams in which a bit is changed on purpose, from 0 to [`INJECT_MAX`]:
+    /// for tests.
     pub inject_corruption: f64,
-    /// Rate, in bytes per second, of an emulated link that everything sent is charged to; see
+    /// Rate in bytes per second of an emulated link that all sent datagrams are charged to; see
     /// [`crate::transport::link`]. For the demo.
     pub emulate_link: Option<u64>,
-    /// What a message goes through before it is told to the other end of a transfer; by default it
+    /// Rewords a message before it is sent to the other end of a transfer; by default the message
     /// stays as it is.
     pub wording: Wording,
 }
@@ -97,40 +97,42 @@ impl NetOptions {
 /// What to do about a receiver that keeps the others waiting beyond the patience.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slow {
-    /// Wait for it, and say so.
+    /// Wait for the receiver, and report that it is slow.
     Wait,
-    /// Wait for it, and say so, while anything is heard of it and it gets on at times. A receiver
-    /// that has been silent for three times the patience, or has not joined by then, or has not got
-    /// on for six times what [`Slow::Drop`] grants, has failed, and the others go on without it.
+    /// Wait for the receiver and report that it is slow, as long as it sends anything and makes
+    /// progress at times. Go on without it, and count it as failed, if it has been silent for three
+    /// times the patience, has not joined by then, or has made no progress for six times what
+    /// [`Slow::Drop`] grants.
     Alive,
-    /// Go on without it; it has failed.
+    /// Go on without the receiver, which counts as failed.
     Drop,
 }
 
-/// How receivers are reached.
+/// How the sender reaches receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReachRule {
-    /// By multicast, and by unicast those that it does not reach.
+    /// By multicast; by unicast where multicast does not reach a receiver.
     Auto,
-    /// By unicast, all of them.
+    /// By unicast only.
     Unicast,
 }
 
-/// When a sender starts: udpcast's rules.
+/// When a sender starts the transfer: the rules of udpcast.
 #[derive(Clone, Debug)]
 pub struct StartRule {
-    /// Start when this many receivers are there and [`StartRule::min_wait`] is over.
+    /// Start when this many receivers are there and [`StartRule::min_wait`] has passed.
     pub min_receivers: usize,
-    /// [`StartRule::min_receivers`] alone do not start earlier than this after the first one came.
+    /// Least time between the first receiver's arrival and a start by [`StartRule::min_receivers`].
     pub min_wait: Duration,
-    /// Start anyway, with those that are there, this long after the first of them came.
+    /// Start with the receivers that are there this long after the first one came, even if they are
+    /// few.
     pub max_wait: Option<Duration>,
-    /// Start at once when so many are there; no more are admitted.
+    /// Start at once when this many receivers are there; no more are admitted.
     pub max_receivers: usize,
-    /// Give up if none of the rules has started the transfer after this long.
+    /// Give up if no rule has started the transfer after this long.
     pub timeout: Duration,
-    /// Start only when this becomes true (or `max_receivers` are there): somebody has pressed
-    /// Enter.
+    /// Start only when this becomes true, because the user has pressed Enter, or when
+    /// [`StartRule::max_receivers`] are there.
     pub by_hand: Option<Arc<AtomicBool>>,
 }
 
@@ -147,19 +149,20 @@ impl Default for StartRule {
     }
 }
 
-/// What a start rule says.
+/// Decision of a start rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Not yet.
+    /// Do not start yet.
     Wait,
-    /// Start with those that are there.
+    /// Start with the receivers that are there.
     Start,
-    /// It is too late.
+    /// Give up: the timeout has passed.
     GiveUp,
 }
 
 impl StartRule {
-    /// Refuses what can never be: fewer at most than at least, a longest wait below the shortest.
+    /// Refuses rules that can never be met: fewer receivers at most than at least, or a longest
+    /// wait below the shortest.
     pub fn check(&self) -> Result<(), Error> {
         if self.max_receivers < self.min_receivers {
             return Err(Error::Usage(format!(
@@ -176,8 +179,8 @@ impl StartRule {
         }
     }
 
-    /// Whether to start, when `elapsed` has passed since listening began, and `since_first` since
-    /// the first receiver of the `receivers` that are there now came.
+    /// Decides whether to start. `elapsed`: time since the sender began to listen. `receivers`:
+    /// receivers that are there now. `since_first`: time since the first of them came.
     pub fn decide(&self, elapsed: Duration, since_first: Duration, receivers: usize) -> Verdict {
         let enough = match &self.by_hand {
             Some(pressed) => pressed.load(Ordering::Relaxed),
@@ -196,33 +199,34 @@ impl StartRule {
     }
 }
 
-/// Choices of a sender.
+/// Options of a sender.
 #[derive(Clone, Debug)]
 pub struct SendOptions {
-    /// The network.
+    /// Network options.
     pub net: NetOptions,
-    /// TCP port of the rendezvous; 0: any free one.
+    /// TCP port of the rendezvous; 0: any free port.
     pub port: u16,
-    /// Multicast address of the group; by default one at random, of local scope.
+    /// Multicast address of the group; by default a random one of local scope.
     pub group: Option<IpAddr>,
     /// UDP port of the group.
     pub group_port: u16,
-    /// Routers that a multicast may pass, plus one.
+    /// Time to live of multicasts: the number of routers that they may pass, plus one.
     pub ttl: u8,
-    /// How receivers are reached.
+    /// How the sender reaches receivers.
     pub reach: ReachRule,
     /// When to start.
     pub start: StartRule,
-    /// How many receivers may come from one address; with IPv6 from one prefix of 64 bits, unless
-    /// it is that of the sender's own link.
+    /// Receivers that the sender admits from one address; with IPv6 from one prefix of 64 bits,
+    /// unless it is the prefix of the sender's own link.
     pub per_host: usize,
-    /// Smallest datagram in bytes that a receiver may have: the packets of all are no larger. With
-    /// a smaller one of its own ([`NetOptions::datagram`]) the sender admits receivers with that.
+    /// Least size in bytes of the largest datagram that a receiver takes; the sender refuses smaller
+    /// ones, because all packets must fit the smallest receiver. If the sender's own
+    /// [`NetOptions::datagram`] is smaller, that is the limit.
     pub datagram_min: usize,
-    /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] reads.
+    /// Scheme that makes multicast reliable: a name that [`fabricast_proto::Scheme`] parses.
     pub scheme: String,
-    /// A fixed rate in bytes per second for everything that is sent, with the pacer off; by default
-    /// the pacer finds it.
+    /// A fixed rate in bytes per second for everything that is sent, without the pacer; by default
+    /// the pacer finds the rate.
     pub rate: Option<u64>,
     /// What to do about slow receivers.
     pub slow: Slow,
@@ -230,7 +234,7 @@ pub struct SendOptions {
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
     pub announce: bool,
-    /// Becomes true when the transfer is to be given up.
+    /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
 
@@ -256,27 +260,27 @@ impl Default for SendOptions {
     }
 }
 
-/// Which of the senders that announce themselves a receiver takes that was told no address.
-/// Nothing proves an announcement: any host on the network may offer any file.
+/// Which of the senders that announce themselves a receiver without a given address takes. Nothing
+/// proves an announcement: any host on the network may offer any file.
 #[derive(Clone, Debug, Default)]
 pub enum Accept {
-    /// None.
+    /// No sender.
     #[default]
     Nobody,
-    /// Whichever there is, if there is only one.
+    /// Any sender, if there is only one.
     Any,
-    /// The one whose file has such a name, if there is only one.
+    /// The sender whose file has a matching name, if there is only one.
     Named(Pattern),
-    /// The one that somebody chooses.
+    /// The sender that the user chooses.
     Asked(Question),
 }
 
-/// Asks somebody which of some offers to take, without waiting: the answer comes later. `None`, or
-/// an answer that is dropped, means none of them.
+/// A function that asks the user which of some offers to take. It does not wait: the answer comes
+/// later. `None`, or an answer whose sending end is dropped, means none of them.
 #[derive(Clone)]
 pub struct Question(pub Arc<Asks>);
 
-/// What [`Question`] calls.
+/// The function in [`Question`]. It gets the offers; the answer is an index into them.
 pub type Asks = dyn Fn(&[Offer]) -> Receiver<Option<usize>> + Send + Sync;
 
 impl fmt::Debug for Question {
@@ -285,45 +289,45 @@ impl fmt::Debug for Question {
     }
 }
 
-/// Choices of a receiver.
+/// Options of a receiver.
 #[derive(Clone, Debug)]
 pub struct RecvOptions {
-    /// The network.
+    /// Network options.
     pub net: NetOptions,
-    /// The sender: host name or address, with or without a port.
+    /// The sender: host name or address, with or without a port. `None`: listen for announcements.
     pub from: Option<String>,
-    /// Without `from`: which of the senders that announce themselves is taken.
+    /// Which announced sender the receiver takes, if `from` is `None`.
     pub accept: Accept,
-    /// Where the file goes: a file, or an existing directory.
+    /// Destination: a file, or an existing directory.
     pub dest: PathBuf,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// The only scheme by which it takes part: the sender's name for it, or its beginning. By
-    /// default any, but only for a sender that is named ([`RecvOptions::from`]) one in which
-    /// receivers send to each other.
+    /// The only scheme that the receiver accepts: the sender's name for it, or the beginning of
+    /// that name. By default it accepts any scheme, but one in which receivers send to each other
+    /// only from a sender that the user has named ([`RecvOptions::from`]).
     pub scheme: Option<String>,
-    /// Longest file in bytes that is taken; by default any that fits.
+    /// Longest file in bytes that the receiver accepts; by default any that fits.
     pub max_size: Option<u64>,
     /// Bytes that stay free on the destination's file system; by default 1 % of it, and at least
     /// 64 MiB.
     pub reserve: Option<u64>,
     /// Whether to wait until the file is on the disk (fsync).
     pub sync: bool,
-    /// What to be called in the sender's table; by default the host's name and the destination, or,
-    /// for a sender that was found, the host's name and the process.
+    /// Name of the receiver in the sender's table. By default it is the host's name and the
+    /// destination; for a sender found by announcement, the host's name and the process.
     pub name: Option<String>,
     /// Give up if the transfer has not started after this long.
     pub start_timeout: Duration,
     /// Give up if nothing has arrived for this long; `None`: never.
     pub receive_timeout: Option<Duration>,
-    /// Damage every n-th block after it has arrived; 0: none. For tests.
+    /// Damage every n-th block after it has arrived, for tests; 0: none.
     pub inject_damage: u64,
-    /// Becomes true when the transfer is to be given up.
+    /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
 
 impl RecvOptions {
-    /// The defaults, for this destination.
+    /// The default options for this destination.
     pub fn new(dest: impl Into<PathBuf>) -> RecvOptions {
         RecvOptions {
             net: NetOptions::default(),

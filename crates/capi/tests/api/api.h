@@ -1,6 +1,6 @@
 /*
- * What the cases share: processes that fork has made, which give each other bytes through memory
- * that they share, and calls whose answers are checked.
+ * What the cases share: processes made by fork, which exchange bytes through shared memory, and
+ * calls whose results are checked.
  */
 #ifndef API_H
 #define API_H
@@ -24,9 +24,9 @@ extern struct shared {
 } *shared;
 
 extern int rank;
-/* Calls of `progress` in this process. */
+/* Number of calls of `progress` in this process. */
 extern int progressed;
-/* Processes that share a host. */
+/* Number of processes on each host. */
 extern int per_host;
 
 #define CHECK(condition)                                                                           \
@@ -38,7 +38,7 @@ extern int per_host;
         }                                                                                          \
     } while (0)
 #define OK(call) CHECK((call) == FABRICAST_OK)
-/* The call answers so, and says why in words that contain this. */
+/* Checks that the call returns `status`, and that the reason contains `words`. */
 #define FAILS(status, words, call)                                                                 \
     do {                                                                                           \
         CHECK((call) == (status));                                                                 \
@@ -50,12 +50,12 @@ void meet(void);
 int allgather(void *user, const void *mine, void *all, size_t bytes);
 fabricast_options options(void);
 fabricast_context *context_of(fabricast_options o);
-/* A group of all processes. */
+/* Creates a group of all processes. */
 fabricast_group *group_of(fabricast_context *context, uint32_t id);
 /* Flushes, waits for all processes, and destroys the context. */
 void end(fabricast_context *context);
 
-/* A buffer of `len` bytes: the root's, or one that a broadcast is to fill. */
+/* A buffer of `len` bytes: the root's, or one for a broadcast to fill. */
 unsigned char *filled(size_t len, uint32_t root, int is_root);
 /* Checks that the buffer holds what the root sent, and frees it. */
 void checked(unsigned char *buffer, size_t len, uint32_t root);

@@ -1,4 +1,5 @@
-/* Broadcasts and barriers, blocking and not, by every schedule; what a context says of itself. */
+/* Broadcasts and barriers, blocking and nonblocking, with every schedule; what a context tells of
+ * itself. */
 #include "api.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ void blocking(void) {
             OK(fabricast_barrier(group));
         }
     OK(fabricast_bcast(group, NULL, 0, 0));
-    /* Members in an order of their own. */
+    /* A group whose members are in another order. */
     static const uint32_t backwards[] = {3, 1};
     if (rank == 1 || rank == 3) {
         fabricast_group *two;
@@ -51,7 +52,8 @@ void blocking(void) {
         CHECK(rank != 3 || s.packets_unicast > 0);
         CHECK(s.packets_multicast > 0 && s.packets_shared == 0 && s.bytes_shared == 0);
     } else if (per_host == 2) {
-        /* Of two on a host the first speaks to the network, to the one other. */
+        /* With two processes on a host, the first one of each host talks to the network, to one
+         * peer. */
         CHECK(s.packets_multicast == 0 && (s.packets_unicast > 0) == (rank != 1));
         CHECK(s.packets_shared > 0 && s.bytes_shared > bytes);
     } else {
@@ -87,7 +89,7 @@ void nonblocking(void) {
         checked(buffers[i], len[i], i % PROCESSES);
     }
     OK(fabricast_wait(&barrier));
-    /* What is over is over. */
+    /* A request that is complete stays complete. */
     int done = 0;
     OK(fabricast_wait(&barrier));
     OK(fabricast_test(&barrier, &done));
@@ -117,7 +119,7 @@ void schedules(void) {
         OK(fabricast_barrier(group));
         CHECK(__atomic_load_n(&shared->entered, __ATOMIC_SEQ_CST) >= PROCESSES * (i + 1));
     }
-    /* What it refuses changes nothing. */
+    /* A refused name changes nothing. */
     FAILS(FABRICAST_ERR_ARGUMENT, "unknown barrier",
           fabricast_group_set_barrier(group, "dissemination"));
     FAILS(FABRICAST_ERR_ARGUMENT, "UTF-8", fabricast_group_set_barrier(group, "\xff"));
@@ -139,7 +141,7 @@ void interface(void) {
 }
 
 void alone(void) {
-    /* One process needs nobody. */
+    /* A single process needs no other. */
     fabricast_options o = options();
     o.rank = 0;
     o.size = 1;
@@ -176,7 +178,7 @@ void words(void) {
             CHECK(strcmp(fabricast_strerror(status), fabricast_strerror(other)) != 0);
     }
     CHECK(strcmp(fabricast_strerror(-1), fabricast_strerror(1000)) == 0);
-    /* The reason is this thread's, and stays until its next failure. */
+    /* The reason belongs to this thread, and stays until the thread's next failure. */
     CHECK(fabricast_flush(NULL) == FABRICAST_ERR_ARGUMENT);
     const char *why = fabricast_last_error();
     OK(fabricast_group_destroy(NULL));

@@ -1,4 +1,4 @@
-/* What outlives what: contexts, groups, requests, and processes that end or fork. */
+/* Lifetimes: contexts, groups, requests, and processes that end or fork. */
 #include "api.h"
 
 #include <signal.h>
@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 void order(void) {
-    /* The context goes first; what is left of it still works. */
+    /* The context is destroyed first; its group and request still work. */
     fabricast_context *context = context_of(options());
     fabricast_group *group = group_of(context, 1);
     fabricast_request *request;
@@ -18,7 +18,7 @@ void order(void) {
     checked(buffer, 600000, 1);
     meet();
     OK(fabricast_group_destroy(group));
-    /* A group goes before what was begun in it. */
+    /* A group is destroyed before an operation that was started in it ends. */
     context = context_of(options());
     group = group_of(context, 1);
     buffer = filled(600000, 2, rank == 2);
@@ -27,7 +27,7 @@ void order(void) {
     OK(fabricast_wait(&request));
     checked(buffer, 600000, 2);
     end(context);
-    /* Many, one after the other: nothing is left of them. */
+    /* Many contexts, one after the other, leave nothing behind. */
     for (int i = 0; i < 5; i++) {
         context = context_of(options());
         group = group_of(context, 1);
@@ -44,7 +44,7 @@ void order(void) {
     CHECK(open == 0);
 }
 
-/* Although its child lives as long as the case. */
+/* Rank 2 is found lost although its child lives as long as the case. */
 void lost(void) {
     fabricast_context *context = context_of(options());
     fabricast_group *group = group_of(context, 1);
@@ -66,7 +66,7 @@ void lost(void) {
     CHECK(strstr(fabricast_last_error(), "rank 2 is lost") != NULL);
     unsigned char buffer[100];
     FAILS(FABRICAST_ERR_PEER_LOST, "rank 2", fabricast_bcast(group, buffer, 100, 0));
-    /* Those that are left can go on. */
+    /* The processes that are left can go on. */
     static const uint32_t left[] = {0, 1, 3};
     fabricast_group *rest;
     OK(fabricast_group_create(context, 2, left, 3, &rest));

@@ -1,7 +1,7 @@
 /*
- * libfabricast.so as a C program uses it: several processes by fork, which give each other bytes
- * through memory that they share. Started with the name of a case; says what went wrong and ends
- * with 1, or ends with 0.
+ * libfabricast.so as a C program uses it: several processes made by fork, which exchange bytes
+ * through shared memory. The program takes the name of a case and the number of processes on each
+ * host. It prints what went wrong and exits with 1, or exits with 0.
  */
 #include "api.h"
 
@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
     for (int left = PROCESSES; left > 0; left--) {
         int status;
         wait(&status);
-        /* The others wait for it: the case is over. */
+        /* The others wait for the failed process, so the case is over. */
         if (status != 0 && !failed++)
             for (int i = 0; i < PROCESSES; i++)
                 kill(processes[i], SIGKILL);

@@ -12,7 +12,7 @@ void misuse(void) {
     fabricast_request *request = NULL;
     int done;
     enum { WRONG = FABRICAST_ERR_ARGUMENT };
-    /* No context comes of it, and nobody else is asked. */
+    /* These calls create no context and do not involve the other processes. */
     fabricast_options o = options();
     FAILS(WRONG, "options", fabricast_context_create(NULL, &context));
     FAILS(WRONG, "null", fabricast_context_create(&o, NULL));
@@ -28,7 +28,7 @@ void misuse(void) {
     o.allgather = refuses;
     FAILS(FABRICAST_ERR_REFUSED, "allgather failed (5)", fabricast_context_create(&o, &context));
     CHECK(context == NULL);
-    /* What one cannot do is told to all. */
+    /* All processes learn what one of them cannot do. */
     o = options();
     if (rank == 2)
         o.interface = "nowhere0";
@@ -77,7 +77,7 @@ void misuse(void) {
     CHECK(fabricast_lost(NULL) == -1);
     OK(fabricast_context_destroy(NULL));
     OK(fabricast_group_destroy(NULL));
-    /* None of that has done any harm. */
+    /* None of these calls has done any harm. */
     OK(fabricast_barrier(group));
     end(context);
     OK(fabricast_group_destroy(group));
@@ -90,13 +90,14 @@ void sizes(void) {
     FAILS(FABRICAST_ERR_ARGUMENT, "struct_size", fabricast_context_create(&o, &context));
     o.struct_size = offsetof(fabricast_options, progress) - 1;
     FAILS(FABRICAST_ERR_ARGUMENT, "struct_size", fabricast_context_create(&o, &context));
-    /* An older program: what it has not, has its default, whatever lies behind. */
+    /* An older program: fields that it does not have keep their defaults, whatever lies behind
+     * them. */
     o = options();
     o.struct_size = offsetof(fabricast_options, inject_loss);
     o.inject_loss = 55;
     context = context_of(o);
     end(context);
-    /* A newer one: what we know nothing of is left alone. */
+    /* A newer program: the library ignores fields that it does not know. */
     struct newer {
         fabricast_options known;
         char more[64];
@@ -127,19 +128,19 @@ void sizes(void) {
 void mismatch(void) {
     fabricast_context *context = context_of(options());
     fabricast_group *group = group_of(context, 1);
-    /* Others may end a group before a process that comes late has created it. */
+    /* Other members may end a group before a late process has created it. */
     meet();
     static unsigned char buffer[3000];
     if (rank == 0) {
         OK(fabricast_bcast(group, buffer, 3000, 0));
     } else {
-        /* A process whose host has another leader may hear from the others that lengths differ,
-         * before it finds that its own does. */
+        /* A process on another leader's host may hear from the others that lengths differ, before
+         * it finds that its own length does. */
         CHECK(fabricast_bcast(group, buffer, 2999, 0) == FABRICAST_ERR_ARGUMENT);
         const char *why = fabricast_last_error();
         CHECK(strstr(why, "another number of bytes") || strstr(why, "of one length"));
         FAILS(FABRICAST_ERR_ARGUMENT, "the group has ended", fabricast_barrier(group));
-        /* Other groups go on. */
+        /* Other groups continue. */
     }
     fabricast_group *other = group_of(context, 2);
     OK(fabricast_barrier(other));

@@ -11,14 +11,14 @@
 
 enum { SILENT = 16, NOBODY = 65534 };
 
-/* What stands behind the first of these words on a card. */
+/* What follows the first occurrence of `word` on the endpoint descriptor of process `of`. */
 static const char *on_card(int of, const char *word) {
     const char *card = (const char *)shared->bytes[of], *at = strstr(card, word);
     CHECK(at != NULL);
     return at + strlen(word);
 }
 
-/* Another user of the host: connects to rank 0 and is silent, and rings with a descriptor at all
+/* Acts as another user of the host: connects to rank 0 and is silent, and sends a descriptor to all
  * FD channels until they are gone. */
 static void attack(int ready, int end) {
     enum { BELLS = PROCESSES };
@@ -80,7 +80,7 @@ static void attack(int ready, int end) {
 static pid_t attacker;
 static int attacking = -1;
 
-/* All have told where they are, and nobody has gone there yet. */
+/* All processes have told their addresses, and none has connected yet. */
 static int attacked(void *user, const void *mine, void *all, size_t bytes) {
     int status = allgather(user, mine, all, bytes);
     if (rank == PROCESSES - 1 && !attacker) {
@@ -99,8 +99,8 @@ static int attacked(void *user, const void *mine, void *all, size_t bytes) {
     return status;
 }
 
-/* They are not heard and delay nobody, and when the processes have met there is nothing left to
- * ring at. */
+/* The processes do not hear the attacker and lose no time. When they have met, there is nothing
+ * left to ring at. */
 void outsiders(void) {
     fabricast_options o = options();
     o.allgather = geteuid() == 0 ? attacked : allgather;
