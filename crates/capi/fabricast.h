@@ -72,7 +72,7 @@ typedef struct fabricast_options {
   // Called again and again while a call blocks, so that the caller's own communication makes
   // progress; may be null.
   void (*progress)(void *user);
-  // Passed to the two functions above.
+  // Passed to `allgather` and `progress`.
   void *user;
   // Name or address of the network interface; null: the one that the system sends multicasts by.
   const char *interface;

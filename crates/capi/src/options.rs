@@ -35,7 +35,7 @@ pub struct fabricast_options {
     /// Called again and again while a call blocks, so that the caller's own communication makes
     /// progress; may be null.
     pub progress: Option<unsafe extern "C" fn(user: *mut c_void)>,
-    /// Passed to the two functions above.
+    /// Passed to `allgather` and `progress`.
     pub user: *mut c_void,
     /// Name or address of the network interface; null: the one that the system sends multicasts by.
     pub interface: *const c_char,

@@ -42,9 +42,9 @@ const AMID_BYTES: u64 = 16 << 20;
 /// The first pause before the receiver reports again that another receiver does not answer. The
 /// pause doubles with each report.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// The longest pause between two such reports.
+/// The longest pause between two reports that another receiver does not answer.
 const AGAIN_MAX: Duration = Duration::from_secs(3);
-/// The number of receivers that are reported in one tick at most.
+/// The number of receivers that do not answer and are reported in one tick, at most.
 const UNANSWERED: usize = 16;
 
 /// Phase of the receiver.

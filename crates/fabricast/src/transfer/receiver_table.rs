@@ -86,7 +86,7 @@ pub struct Work {
     begun: Instant,
     /// When the receiver last said anything.
     heard: Instant,
-    /// When the receiver last said a larger number: being alive is not progress.
+    /// When the receiver last reported more proven bytes: being alive is not progress.
     moved: Instant,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The group for announcements, an address of the organisation-local scope.
 pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 40);
-/// The group for queries, another address of that scope.
+/// The group for queries, an address of the organisation-local scope.
 pub const ASKED: Ipv4Addr = Ipv4Addr::new(239, 255, 76, 41);
 /// UDP port of announcements and queries.
 pub const PORT: u16 = 7642;
