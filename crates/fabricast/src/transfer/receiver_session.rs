@@ -39,7 +39,7 @@ const GATHER_AMID: Duration = Duration::from_millis(1);
 /// The number of missing bytes above which [`GATHER_AMID`] applies.
 const AMID_BYTES: u64 = 16 << 20;
 
-/// The first pause before the receiver reports again that another receiver does not answer. The
+/// How long another receiver may not answer before this one first reports it to the sender. The
 /// pause doubles with each report.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
 /// The longest pause between two reports that another receiver does not answer.
