@@ -49,9 +49,8 @@ static void look_for_other_library(void) {
             other_library = library;
         else if (is_other)
             fprintf(stderr,
-                    "fabricast: what is preloaded is for %s, and a library of %s is loaded, too: a "
-                    "program of that one needs "
-                    "the launcher of its own library\n",
+                    "fabricast: the preloaded library is for %s, and the program uses %s: start it "
+                    "with the launcher of its own MPI library\n",
                     library_of(OURS), library_of(!OURS));
         if (library && library != other_library)
             dlclose(library);

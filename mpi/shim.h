@@ -37,7 +37,7 @@ struct process_set {
     int states;      /* states that use the set; 0 for MPI_COMM_WORLD's */
 };
 
-/* Who serves a call: Fabricast (SERVED), or the MPI library, and why. */
+/* Fabricast serves a call (SERVED), or the MPI library does, for a reason. */
 enum reason { SERVED, INVALID, INTER, ONE_HOST, NO_GROUP, FASTER, REASONS };
 
 /* The shim's state of a communicator, kept as an attribute of it. */

@@ -1,7 +1,7 @@
 /*
- * Fabricast: fast, dependable one-to-many communication on the multicast that the network already has.
+ * Fabricast: reliable multicast for clusters.
  *
- * A job's processes make a context each, divide into groups, and broadcast:
+ * Each process of a job makes a context. The processes form groups, and broadcast:
  *
  *     fabricast_options options = {.struct_size = sizeof options, .rank = rank, .size = size,
  *                                  .allgather = how_they_are_connected_already};
@@ -12,8 +12,8 @@
  *     fabricast_group_create(context, 1, members, count, &group);
  *     fabricast_bcast(group, buffer, bytes, root);
  *
- * Every call answers with a status. A context may be used by several threads; operations of one group
- * are started by one thread at a time, in the same order at all its members.
+ * Every call returns a status. Several threads may use one context. One thread at a time starts
+ * operations of a group, in the same order at all members of the group.
  */
 
 #ifndef FABRICAST_H

@@ -31,14 +31,15 @@ pub enum Failure {
     System(&'static str, io::Error),
 }
 
-/// Names of the library's settings in messages, and what a caller of C or the user of an MPI
-/// program knows them by.
+/// The library's names of settings, and the names by which a C caller and the user of an MPI
+/// program set them.
 const SETTINGS: [(&str, &str); 3] = [
     (setting::INJECT_LOSS, "inject_loss, FABRICAST_INJECT_LOSS"),
     (setting::INTERFACE, "interface, FABRICAST_INTERFACE"),
     (setting::JOB_SCHEME, "scheme, FABRICAST_SCHEME"),
 ];
 
+/// The reason of a failure, with names of settings that the caller knows.
 fn reason(failure: &Failure) -> String {
     let text = failure.to_string();
     SETTINGS
@@ -46,9 +47,10 @@ fn reason(failure: &Failure) -> String {
         .fold(text, |text, (name, ours)| text.replace(name, ours))
 }
 
-/// Runs `what` and turns its result into a status.
+/// Runs `what` and turns its result into a status. On a failure, keeps the reason for
+/// [`last_error`].
 pub fn call(what: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic leaves behind is locked or freed by its owner; the status says not to go on.
+    // What a panic leaves behind is locked, or its owner frees it. The status says not to go on.
     let (status, reason) = match catch_unwind(AssertUnwindSafe(what)) {
         Ok(Ok(())) => return FABRICAST_OK,
         Ok(Err(failure)) => (status(&failure), reason(&failure)),
@@ -96,7 +98,7 @@ fn status(failure: &Failure) -> c_int {
     }
 }
 
-/// An argument that makes no sense.
+/// The error for an argument that makes no sense.
 pub fn wrong(why: &str) -> Failure {
     Failure::Argument(why.into())
 }
@@ -104,7 +106,7 @@ pub fn wrong(why: &str) -> Failure {
 /// What a pointer of the caller points to, for this call alone. An error if it is null.
 ///
 /// # Safety
-/// It is null, or valid and used by nobody else for the time that the caller says.
+/// The pointer is null, or valid and used by nothing else for the lifetime that the caller chooses.
 pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| wrong("a pointer is null"))
@@ -113,7 +115,7 @@ pub unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
 /// What a handle points to, which several threads may use at once. An error if it is null.
 ///
 /// # Safety
-/// It is null, or valid and changed by nobody for the time that the caller says.
+/// The handle is null, or valid and not changed for the lifetime that the caller chooses.
 pub unsafe fn shared<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| wrong("a pointer is null"))

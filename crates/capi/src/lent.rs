@@ -24,7 +24,7 @@ impl Lent {
     /// Lends `len` bytes at `at` to an operation.
     ///
     /// # Safety
-    /// `at` is valid for `len` bytes, which nobody else touches until the operation is over.
+    /// `at` is valid for `len` bytes, which nothing else touches until the operation is complete.
     pub unsafe fn new(at: *mut u8, len: u64) -> Result<Lent, Failure> {
         let len = usize::try_from(len).map_err(|_| wrong("the buffer is longer than memory"))?;
         match NonNull::new(at) {

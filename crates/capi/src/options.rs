@@ -57,7 +57,7 @@ impl fabricast_options {
     /// Reads the options of a caller, which may know fewer or more fields.
     ///
     /// # Safety
-    /// It is null or valid for as many bytes as it says.
+    /// `given` is null or valid for as many bytes as its `struct_size` says.
     pub(crate) unsafe fn read(
         given: *const fabricast_options,
     ) -> Result<fabricast_options, Failure> {
@@ -77,7 +77,7 @@ impl fabricast_options {
         Ok(options)
     }
 
-    /// The choices among them.
+    /// The choices among the options, for the library.
     pub(crate) fn chosen(&self) -> Result<Options, Failure> {
         let mut chosen = Options::default();
         chosen.net.inject_loss = self.inject_loss;
@@ -105,7 +105,7 @@ impl fabricast_options {
     }
 }
 
-/// A caller's string, if there is one.
+/// A string of the caller, if there is one.
 pub(crate) fn text<'a>(at: *const c_char) -> Result<Option<&'a str>, Failure> {
     if at.is_null() {
         return Ok(None);
@@ -281,7 +281,7 @@ impl fabricast_statistics {
     /// Writes the counters, as far as the caller's struct has room for them.
     ///
     /// # Safety
-    /// `to` is null or valid for as many bytes as it says.
+    /// `to` is null or valid for as many bytes as its `struct_size` says.
     pub(crate) unsafe fn write(self, to: *mut fabricast_statistics) -> Result<(), Failure> {
         let skip = size_of::<usize>();
         if to.is_null() {

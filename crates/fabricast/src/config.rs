@@ -70,7 +70,7 @@ impl Default for NetOptions {
 }
 
 impl NetOptions {
-    /// Whether these choices make sense whatever the network is like.
+    /// Checks that the options make sense, whatever the network is like.
     pub fn check(&self) -> Result<(), NetworkError> {
         if let Some(d) = self.datagram
             && !(DATAGRAM_MIN..=DATAGRAM_MAX).contains(&d)
@@ -219,8 +219,8 @@ pub struct SendOptions {
     /// Receivers that the sender admits from one address; with IPv6 from one prefix of 64 bits,
     /// unless it is the prefix of the sender's own link.
     pub per_host: usize,
-    /// Least size in bytes of the largest datagram that a receiver takes; the sender refuses smaller
-    /// ones, because all packets must fit the smallest receiver. If the sender's own
+    /// Least size in bytes of the largest datagram that a receiver takes. The sender refuses
+    /// smaller ones, because all packets must fit the smallest receiver. If the sender's own
     /// [`NetOptions::datagram`] is smaller, that is the limit.
     pub datagram_min: usize,
     /// Scheme that makes multicast reliable: a name that [`fabricast_proto::Scheme`] parses.
