@@ -165,7 +165,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
         let small = copied > 0 && object.len() <= copied;
         let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
         let copy = copy.flatten();
-        let op = self.lend(now, group, object, copy.is_none())?;
+        // An empty object counts as awaited: its only packet requests ACKs.
+        let awaited = copy.is_none() || object.len() == 0;
+        let op = self.lend(now, group, object, awaited)?;
         if let Some(copy) = copy
             && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
         {
