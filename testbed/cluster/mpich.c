@@ -1,8 +1,8 @@
 /*
  * A preload without which MPICH 4.0 over UCX does not do on a cluster of namespaces.
  *
- * - It yields, if MPICH_YIELD is set: when polling the network has found nothing, the core goes to
- *   whoever else wants it. This is what Open MPI's own setting mpi_yield_when_idle does.
+ * - It yields, if MPICH_YIELD is set: when polling the network has found nothing, another process
+ *   may have the core. This is what Open MPI's own setting mpi_yield_when_idle does.
  * - It ends: in MPI_Finalize every rank disconnects from every other, for which it needs the
  *   other's help, and then waits where it helps nobody, so that about every second job hung. Here
  *   what is on its way is flushed, and the connections close with the worker, after all ranks have

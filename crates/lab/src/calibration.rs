@@ -78,7 +78,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Who says so.
+/// Where a value comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -90,7 +90,7 @@ pub enum Kind {
     Fitted,
     /// Nobody.
     Assumed,
-    /// Whoever runs the model, instead of the file.
+    /// The command line, instead of the file.
     #[serde(skip_deserializing)]
     Given,
 }
@@ -115,7 +115,7 @@ pub struct Value {
     pub value: f64,
     /// Of what.
     pub unit: Unit,
-    /// Who says so.
+    /// Where the value comes from.
     pub kind: Kind,
     /// Where, or why.
     pub origin: String,

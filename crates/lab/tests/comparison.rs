@@ -79,8 +79,8 @@ fn without_a_loss_a_packet_takes_as_long_under_every_scheme() {
     assert_eq!(cost(&c.auto.fate).root_bytes, bytes);
 }
 
-/// Who repairs one by one knows of each receiver what it lacks, and serves all of them at once,
-/// however many there are.
+/// A sender that repairs one by one knows what each receiver lacks, and serves all receivers at
+/// once, however many there are.
 #[test]
 fn repairs_one_by_one_do_not_wait_for_one_another() {
     let [few, many] = [64, 250].map(|nodes| {

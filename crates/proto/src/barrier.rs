@@ -35,7 +35,8 @@ const DOUBLINGS: u32 = 8;
 /// Peers that are asked in one go, and the pause before the next ones.
 const ASKED_AT_ONCE: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Schedules that are kept for each group; whoever uses more in turn has them computed again.
+/// Schedules that the machine keeps for each group. It computes again what a caller uses beyond
+/// these.
 const SCHEDULES_MAX: usize = 8;
 
 /// To whom a word goes.
@@ -201,15 +202,15 @@ impl Words {
         }
         let waiting = self.queue.drain(..);
         out.extend(waiting.map(|(op, ..)| Output::Event(Event::Failed(op))));
-        // Whoever lacks a word asks, and is told.
+        // A member that lacks a word asks, and gets it.
         self.left = self.at.count + 1;
         self.open = [0; 2];
         self.challenges.clear();
     }
 
-    /// A word of another member. False: it cannot be true, or is long outdated.
+    /// Takes a word of another member. False: it cannot be true, or is long outdated.
     pub fn word(&mut self, now: Time, from: u32, word: &Word) -> bool {
-        // Who has entered a barrier has left the one before, which all had entered.
+        // A member that has entered a barrier has left the one before, which all had entered.
         let ahead = word.at.count.from(self.at.count);
         let believed = word.heard.is_none_or(|heard| !self.at.before(heard));
         if !(-1..=1).contains(&ahead) || !believed || from == self.me {

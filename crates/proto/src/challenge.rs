@@ -1,7 +1,7 @@
-//! A contradiction that is looked into before it becomes an error.
+//! A contradiction is confirmed by a question before it becomes an error.
 //!
-//! Whoever can send datagrams with a false source address can contradict what a node expects. So a
-//! contradiction is only a challenge. The node asks the speaker by unicast at its known address,
+//! A host that forges a source address can contradict what a node expects. So a contradiction is
+//! only a challenge. The node asks the speaker by unicast at its known address,
 //! with a nonce that a forger does not see, and believes the reply alone (spec 2.13).
 
 use core::time::Duration;

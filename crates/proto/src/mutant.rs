@@ -25,13 +25,13 @@ pub enum Mutant {
     NoWrap,
     /// A receiver leaves one of the sources out when it decodes an XOR repair packet.
     SumForgetsOne,
-    /// What is for the only receiver of a group goes to the group's address.
+    /// The sender sends packets for the only receiver of a group to the group's address.
     PairByGroup,
-    /// Who others report to tells only what it has itself.
+    /// A collector reports only what it has itself.
     AnswersForItself,
     /// A sender that is to notice losses notices none.
     SenderNoticesNothing,
-    /// Who is to speak only when asked is never asked.
+    /// A receiver that answers questions only does not hear them.
     NobodyIsAsked,
     /// A datagram whose checksum is wrong is believed.
     DamageBelieved,

@@ -18,14 +18,15 @@ impl Nonces {
         Nonces { rng, next }
     }
 
-    /// One for a question that goes to members alone: who receives no datagrams of theirs does not
-    /// know it. It is no secret among members, for each that is asked can tell from it the next.
+    /// A nonce for a question that goes to members alone. A host that receives none of their
+    /// datagrams does not know it. It is no secret among members: each member that is asked can
+    /// compute the next one.
     pub fn secret(&mut self) -> u64 {
         self.rng.bits()
     }
 
-    /// One for a question that is multicast. Whoever joins the group sees it, so it is counted from
-    /// a random start: two numbers of the generator would tell its secret ones.
+    /// A nonce for a question that is multicast. Every host that joins the group sees it, so it
+    /// counts from a random start: two numbers of the generator would reveal its secret ones.
     pub fn multicast(&mut self) -> u32 {
         self.next = self.next.wrapping_add(1);
         self.next

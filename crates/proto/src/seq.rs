@@ -7,8 +7,8 @@ use core::ops::{Add, AddAssign};
 /// The number of a packet in a stream (one sender's packets to one group), modulo 2^32.
 ///
 /// Two numbers that are compared must be less than 2^31 apart; the window (at most
-/// [`crate::limits::WINDOW_MAX`]) is far smaller, and the wire's decoder cannot know, so whoever
-/// takes a number from the network first asks [`Seq::within`].
+/// [`crate::limits::WINDOW_MAX`]) is far smaller. The wire's decoder cannot check that, so code
+/// that takes a number from the network first asks [`Seq::within`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(pub u32);
 

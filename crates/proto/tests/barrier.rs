@@ -33,7 +33,7 @@ struct Net {
     /// Which datagrams are lost.
     lose: Lose,
     sent: usize,
-    /// Who holds barriers before their last round.
+    /// The rank that holds barriers before their last round.
     held: Option<usize>,
 }
 

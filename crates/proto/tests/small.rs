@@ -143,7 +143,7 @@ impl Net {
                             Payload::Xor(s) => {
                                 s.extents().for_each(|e| add(&mut bytes[head..], object, e));
                             }
-                            // Whoever has enough of them is given the packets.
+                            // A receiver with enough of them gets the packets.
                             Payload::Parity(_) => {}
                         }
                     }

@@ -31,8 +31,8 @@ impl Entrant {
     }
 }
 
-/// When the members of a group, in their order, have entered and left one barrier. Who has not is
-/// there with [`Time::NEVER`].
+/// When the members of a group, in their order, have entered and left one barrier.
+/// [`Time::NEVER`]: a member has not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crossing {
     /// When each asked for it.

@@ -27,7 +27,7 @@ pub struct Baseline {
     pub algorithm: Algorithm,
     /// Groups that there are, for a cover.
     pub groups: Vec<Vec<usize>>,
-    /// Who has the messages.
+    /// The host that has the messages.
     pub root: usize,
     /// Their lengths.
     pub lens: Vec<u64>,

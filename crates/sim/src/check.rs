@@ -1,7 +1,7 @@
 //! The judge: looks only at what crosses the border of a node (datagrams, events, bytes written)
 //! and says what must not be.
 //!
-//! It knows what was asked of whom (streams, operations, posts, removals) and how far each
+//! It knows the commands to every node (streams, operations, posts, removals) and how far each
 //! object has come, and holds every datagram and event against that. What it finds goes to
 //! [`World::complain`], which keeps the first complaint.
 

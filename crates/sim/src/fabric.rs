@@ -121,7 +121,7 @@ struct Switch {
     up: Option<u32>,
 }
 
-/// Who has joined one multicast group, as the switches see it.
+/// The hosts that have joined one multicast group, as the switches see it.
 #[derive(Clone, Debug)]
 struct Membership {
     members: u32,

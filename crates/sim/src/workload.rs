@@ -9,7 +9,7 @@ use crate::object::{Disk, packets_of};
 /// Hosts that receive each other's multicasts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupPlan {
-    /// Who is in it, in the order in which every node is told.
+    /// Its members, in the order in which every node is told.
     pub members: Vec<usize>,
     /// Payload of a data packet in bytes.
     pub payload_size: u32,
@@ -40,7 +40,7 @@ pub struct Posting {
 }
 
 /// A root takes turns with the root of another stream: it sends number `i` when it has received
-/// number `i - lag` of that one.
+/// number `i - lag` of the other stream.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct After {
     /// Which stream, by its place in the scenario.
@@ -54,7 +54,7 @@ pub struct After {
 pub struct StreamPlan {
     /// Which group, by its place in the scenario.
     pub group: usize,
-    /// Who sends.
+    /// The host that sends.
     pub root: usize,
     /// Length of each object.
     pub lens: Vec<u64>,

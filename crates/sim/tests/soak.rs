@@ -27,7 +27,7 @@ fn seeds_of_defects_that_are_mended() {
         5713,  // the watch began at time zero: a late start took all members for deaf
         2368,  // the first eight that owed an answer were asked for ever, the silent one never
         164,   // an operation failed more than once, and its packets were still taken
-        20488, // who collects said nothing of what is missing below it if a part was news to it
+        20488, // a collector did not report what is missing below it if a part was news to it
         1334,  // a round trip of a minute, once seen, made a root ask a minute after the end
         0,     // a peer that was gone was answered again when its packets still came
     ];

@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Who was given up too soon may have been the better one.
+    /// A scheme that was given up too soon may have been the better one.
     #[test]
     fn nothing_is_said_without_the_others_end() {
         let mut c = comparison((100, 100), &[(100, 100)]);

@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    /// Simulations are deterministic, so that every ruling is known; whoever changes one says why.
+    /// Simulations are deterministic, so every ruling is known. A change of one says why.
     #[test]
     fn every_number_of_the_papers_is_looked_for_once_and_judged() {
         let effort = Effort {

@@ -20,12 +20,14 @@ use crate::wire::{Probe, Query, flag};
 const ANSWERED: usize = 32;
 /// A member gives at most this many answers to one probe.
 const ANSWERS_MAX: usize = 8;
-/// Who asks again after such a pause is not in the midst of one proof.
+/// A prober that asks again after such a pause begins another proof.
 const PAUSE: Duration = Duration::from_secs(10);
-/// All members together give one prober an answer each time this has passed, in the long run: so
-/// whoever asks in its name turns little on it. In a larger group than so many members each gives
-/// as many answers as in one of this size, because a proof asks each of them.
+/// In the long run all members together give one prober one answer in this time. So a host that
+/// asks in the prober's name causes little traffic to it. In a group of more than
+/// [`ANSWER_EVERY_MEMBERS`] each member gives as many answers as in a group of that size, because a
+/// proof asks each of them.
 const ANSWER_EVERY: Duration = Duration::from_micros(625);
+/// Largest group whose members share the answers of [`ANSWER_EVERY`].
 const ANSWER_EVERY_MEMBERS: u32 = 8;
 /// A member gives one prober so many answers at once.
 const ANSWERS_AT_ONCE: u32 = 64;
@@ -66,8 +68,9 @@ pub struct Heard {
 }
 
 impl Group {
-    /// How often a probe is answered: who goes on asking has perhaps not heard this node. In a
-    /// large group it may wait for any of many, who would all answer.
+    /// How many answers this node gives to a probe. A prober that goes on asking has perhaps not
+    /// heard this node. In a large group it may wait for any of many members, which would all
+    /// answer.
     pub fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
         if self.members.binary_search(&from).is_err() {
             return 0;

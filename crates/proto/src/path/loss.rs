@@ -1,10 +1,10 @@
 //! How much of what is sent of late is lost on the way to a receiver, counted in new packets: by
 //! the receiver itself, and by its sender from what it tells.
 //!
-//! All that follows from it is the number of *tries* that one needs on average: who loses half
-//! needs two. Below a third it is one, and nothing changes: then what is lost now and then is asked
-//! for as it is. Above, whoever speaks repeats itself, for questions and answers are lost like
-//! data.
+//! Only the number of *tries* follows from it: how often a datagram must be sent on average until
+//! it arrives. A receiver that loses half needs two. Below a third of loss, tries is one and
+//! nothing changes. Above, sender and receiver repeat what they say, because questions and answers
+//! are lost like data.
 
 /// So many packets are remembered at most.
 const MEMORY: u32 = 128;

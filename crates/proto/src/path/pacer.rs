@@ -25,7 +25,7 @@ const RATE_START: f64 = 8e6;
 const RATE_MIN: f64 = 16e3;
 /// Never faster, in bytes per second.
 const RATE_MAX: f64 = 40e9;
-/// Who sends less than this share of the rate does not use it.
+/// A sender that sends less than this share of the rate does not use it.
 const USED: f64 = 0.75;
 /// Below this queue (µs) the link has room.
 const QUEUE_LOW_US: f64 = 1_000.0;
@@ -82,7 +82,7 @@ const BASE_AGE: Duration = Duration::from_secs(5);
 const DRAIN_FIRST: Duration = Duration::from_millis(700);
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
 const DRAIN_LEAST: Duration = Duration::from_millis(30);
-/// Who competes and finds no queue in so many rounds is alone again.
+/// A competing pacer that finds no queue in so many rounds is alone again.
 const QUIET_ROUNDS: u32 = 20;
 /// The queue that competing aims at is at most this, in µs.
 const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
@@ -594,7 +594,8 @@ impl Pacer {
         true
     }
 
-    /// What is left of the rate in a drain; who has only a share of the link must give up more.
+    /// The share of the rate that is left in a drain. A flow that has only a share of the link must
+    /// give up more.
     fn drain_share(&self) -> f64 {
         if self.phase == Phase::Compete {
             0.5

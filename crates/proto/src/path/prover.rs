@@ -119,7 +119,7 @@ impl Prover {
     pub fn remove(&mut self, node: NodeId) {
         if let Ok(i) = self.members.binary_search_by_key(&node, |r| r.0) {
             self.members.remove(i);
-            // Who comes after the cursor is still to be probed in this round.
+            // Members after the cursor are still to be probed in this round.
             self.cursor -= usize::from(i < self.cursor);
         }
     }

@@ -74,8 +74,9 @@ impl Receiver {
         }
     }
 
-    /// An answer is wanted, on what was sent before `upto`. Who lacks some of it answers sooner,
-    /// but not before it is sure. Who combines others' waits for them.
+    /// The sender wants an answer on what it sent before `upto`. A receiver that lacks some of it
+    /// answers sooner, but not before it is sure. A receiver that combines the reports of others
+    /// waits for them.
     pub(super) fn on_probe(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
         self.repeat_feedback(scheme);
         let turn = scheme.feedback.turn * self.turn;
@@ -135,8 +136,8 @@ impl Receiver {
         if scheme.feedback.on_request_only || scheme.detect.by_sender {
             return; // the sender will ask
         }
-        // Who is asked again and again has not been heard. (Nothing else tells before the first
-        // packet.)
+        // A receiver that is asked again and again has not been heard. (Before the first packet
+        // nothing else tells.)
         let asks = match self.arrivals.newest {
             None => self.feedback.probes.min(PROBES_MAX) / self.receivers.div_ceil(PROBES_MAX),
             Some(_) => 1,

@@ -58,15 +58,15 @@ enum Children {
 pub struct Place {
     /// Its group.
     pub group: GroupId,
-    /// Who sends it.
+    /// The node that sends it.
     pub sender: NodeId,
     /// This node's position among the receivers.
     pub turn: u32,
     /// How many receivers there are.
     pub receivers: u32,
-    /// Whom this node tells.
+    /// The node that this node reports to.
     pub collector: NodeId,
-    /// Who tells this node.
+    /// The nodes that report to this node.
     pub reporters: Vec<MemberConfig>,
 }
 
@@ -176,12 +176,12 @@ impl Receiver {
         }
     }
 
-    /// Who sends this stream.
+    /// The node that sends this stream.
     pub fn sender(&self) -> NodeId {
         self.sender
     }
 
-    /// Whom this node tells.
+    /// The node that this node reports to.
     pub fn collector(&self) -> NodeId {
         self.collector
     }

@@ -60,9 +60,9 @@ impl Receiver {
         }
     }
 
-    /// What is missing before this is asked for: who lacks a short operation that is posted asks
-    /// for all that it can hold, for as a rule what follows is as short. (A co-root's repairs
-    /// cannot be held.)
+    /// End of the packets that this node may NACK. A receiver that lacks part of a short posted
+    /// operation NACKs as far as it can hold packets, because what follows is usually as short. (It
+    /// cannot hold a co-root's repairs.)
     pub(super) fn nackable_end(&self) -> Seq {
         let filled = self.gaps.filled();
         let lacking = self.posted.queue.iter().find(|op| filled.before(op.end()));

@@ -137,7 +137,7 @@ impl Receiver {
         }
         if !data.seq.before(takes) {
             counters.duplicates += 1;
-            // Whoever has sent this has sent what comes before it.
+            // The sender of this packet has sent what comes before it.
             self.gaps.announce(takes);
             // A co-root's repairs cannot be held.
             if self.collector == self.sender {

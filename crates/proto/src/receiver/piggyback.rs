@@ -55,7 +55,7 @@ impl Receiver {
         room: usize,
         head: &mut Vec<u8>,
     ) -> Option<usize> {
-        // Who waits for those below it to answer has nothing to say yet.
+        // A collector that waits for its children's answers has nothing to say yet.
         if self.feedback.due.is_none() || self.probed.is_some() || room < wire::FEEDBACK_LEN {
             return None;
         }

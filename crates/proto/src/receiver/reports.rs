@@ -15,14 +15,14 @@ struct ChildReport {
 /// Those who report to one node.
 pub struct ChildReports {
     all: Vec<ChildReport>,
-    /// Who is to be asked.
+    /// Children that are to be asked.
     questions: Vec<NodeId>,
     /// What is missing somewhere, put together for one report.
     merged: Vec<(Seq, u32)>,
 }
 
 impl ChildReports {
-    /// These, of whom nothing has been heard.
+    /// These children, which have not reported yet.
     pub fn new(nodes: impl Iterator<Item = NodeId>, start: Seq) -> ChildReports {
         let all = nodes.map(|node| ChildReport {
             node,
@@ -57,8 +57,8 @@ impl ChildReports {
         self.questions.retain(|&q| q != node);
     }
 
-    /// This node is asked for what was sent before `upto`: so it asks those of whom it does not
-    /// know it.
+    /// Takes a question to this node about what was sent before `upto`. The node asks the children
+    /// whose answer it does not know.
     pub fn on_probe(&mut self, upto: Seq) {
         let lag = self.all.iter().filter(|r| r.cum_subtree.before(upto));
         self.questions.clear();

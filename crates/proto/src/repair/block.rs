@@ -1,9 +1,9 @@
 //! Coded repair in large groups: packets that mend any losses of a block.
 //!
 //! An operation's packets form *blocks* of [`BLOCK_PACKETS`], the last one shorter. A *parity
-//! packet* of a block of `n` packets stands for any one of them: who has any `n` of its packets and
-//! parity packets has the block. So the sender need not know who lacks what, only how many packets
-//! the one lacks that lacks most. The core only names blocks; the driver computes (a Reed-Solomon
+//! packet* of a block of `n` packets stands for any one of them: a receiver with any `n` of its
+//! packets and parity packets has the block. So the sender only needs to know how many packets the
+//! neediest receiver lacks. The core only names blocks; the driver computes (a Reed-Solomon
 //! code, spec 1.9).
 
 use crate::id::{Extent, OpId};

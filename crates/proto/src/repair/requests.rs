@@ -24,7 +24,7 @@ pub struct Part {
     pub which: Packets,
 }
 
-/// Who lacks packets of a block.
+/// The receivers that lack packets of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// This member.
@@ -47,9 +47,9 @@ pub enum ParityNeed {
     },
     /// These packets themselves.
     Packets {
-        /// Which.
+        /// Which packets.
         part: Part,
-        /// Who lacks them.
+        /// The receivers that lack them.
         who: Who,
         /// When the first report came.
         since: Time,
@@ -121,7 +121,7 @@ impl ParityRequests {
         let b = &mut self.blocks[at];
         let bursts = &b.bursts[..usize::from(b.sent)];
         let coming = match as_of {
-            // Who has lost the last of them hears of no later burst.
+            // A receiver that has lost the last of them hears of no later burst.
             _ if now.since(b.at) >= rto => 0,
             Some(known) => {
                 let later = |f: &&u32| (f.wrapping_sub(known) as i32) > 0;

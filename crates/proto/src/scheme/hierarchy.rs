@@ -46,7 +46,7 @@ impl Hierarchy {
         }
     }
 
-    /// Who reports to the receiver `turn`, or to the sender (`None`).
+    /// The receivers that report to the receiver `of`, or to the sender (`None`).
     pub fn reporters(&self, of: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         // Every receiver asks once: few of them are to look at all others.
         let candidates = match (self.topology, of) {

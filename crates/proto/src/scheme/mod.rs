@@ -1,4 +1,5 @@
-//! A reliability scheme is a value: who is told, when, who notices loss, who repairs and how.
+//! A reliability scheme is a value: to whom receivers report and when, which end detects losses,
+//! which nodes repair and how.
 //!
 //! Every scheme of the papers is a point in this space and none has a protocol of its own. Only
 //! the points that something uses exist yet; an axis grows a variant when a preset needs it.

@@ -46,7 +46,7 @@ impl Sender {
                 ..*f
             },
         };
-        // Who answers for a tree below it is as far as that.
+        // A collector counts as far as its whole sub-tree.
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
         // Older than what is known, or about packets that were never sent.

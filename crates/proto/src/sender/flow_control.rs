@@ -122,7 +122,8 @@ impl Sender {
         if !room || !next.before(self.ops.end) || self.relay.is_some() {
             return false;
         }
-        // Who hears the group is sent new packets by it, while others take them.
+        // A member that hears the group gets new packets by the group's path, while others take
+        // them.
         let group = self.paths[GROUP_PATH].as_ref();
         if l.follows && group.is_some_and(|g| g.limit.is_some()) {
             return false;

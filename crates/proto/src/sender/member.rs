@@ -14,7 +14,7 @@ use crate::time::Time;
 /// The path that a new member belongs to: the group's.
 pub const GROUP_PATH: usize = 0;
 
-/// Who has told numbers that cannot be true is believed after so many that can.
+/// A member that has reported impossible numbers is believed after so many possible ones.
 const ATONES: u8 = 8;
 
 /// A receiver, as its sender knows it.

@@ -348,7 +348,7 @@ impl Sender {
             let limits = self.members.iter().filter(held).map(|m| m.limit);
             let limit = limits.clone().reduce(Seq::min);
             assert_eq!(path.limit, limit, "path {at}");
-            // Who is counted though it holds nothing back would hold the path for ever.
+            // A member that is counted though it holds nothing back would hold the path for ever.
             if at == GROUP_PATH {
                 let at_limit = limits.filter(|l| Some(*l) == limit).count();
                 assert!(path.at_limit as usize <= at_limit, "path {at}'s limit");

@@ -20,7 +20,7 @@ use crate::wire::{Origin, flag};
 #[derive(Clone, Copy, Debug)]
 struct Next {
     seq: Seq,
-    /// Who lacks it, if it is sent again.
+    /// The members that lack it, if it is sent again.
     repair: Option<Lacking>,
     /// The only member that it goes to; `None`: to all of the path.
     only: Option<u32>,

@@ -18,7 +18,7 @@ const PROBE_SINGLY: usize = 8;
 const ABSENCE: Duration = Duration::from_secs(1);
 
 impl Sender {
-    /// A packet has been sent: who does not answer will be asked.
+    /// Takes note that a packet was sent. The sender will probe members that do not answer.
     pub(super) fn arm_probe_timer(&mut self, now: Time, scheme: &Scheme) {
         if self.probing.due.is_none() || self.has_sent_all() {
             let at = now + self.probe_timeout(scheme);
@@ -86,8 +86,8 @@ impl Sender {
             if !silent(m) {
                 continue;
             }
-            // Who is served alone has a path of which the group knows nothing, and who did not
-            // answer the group's question may not hear the group at all.
+            // The group's path knows nothing of a member with a path of its own, and a member that
+            // did not answer the group's question may not hear the group at all.
             let group = self.relay.is_none() && m.path == GROUP_PATH;
             if group && m.unanswered < 2 && owing > PROBE_SINGLY {
                 together = true;
@@ -156,7 +156,7 @@ impl Sender {
             }
             let m = &mut self.members[i];
             m.missing = missing;
-            // Who has been sent everything is asked, as any other.
+            // A member that everything was sent to is probed like any other.
             if noted > 0 {
                 (m.probed, m.unanswered) = (now, m.unanswered + 1);
                 m.repairs += noted;

@@ -75,7 +75,8 @@ impl Hearing {
 /// How long after multicast was found not to reach a member it is tried again; doubled each time in
 /// vain.
 pub const REPROBE_MIN: Duration = Duration::from_millis(200);
-/// It is tried this often at least. Who was reached again for longer than this begins anew.
+/// Longest time between two attempts. For a member that was reached again for longer than this, the
+/// intervals begin anew.
 pub const REPROBE_MAX: Duration = Duration::from_secs(5);
 
 /// When a member is tried again.

@@ -122,14 +122,14 @@ pub struct Header {
     /// Number of the sender's burst (at most [`crate::limits::BURST_PACKETS`] data
     /// packets), modulo 2^16; echoed by feedback.
     pub burst: u16,
-    /// Who sends it.
+    /// The node that sends it.
     pub source: NodeId,
     /// To which session it belongs.
     pub session: Session,
 }
 
-/// What proves that a datagram is as it was sent. Who moves its bytes computes it, over all of
-/// them but the value itself ([`Check::covers`]).
+/// Proof that a datagram is as it was sent. The driver computes it over all bytes but the value
+/// itself ([`Check::covers`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
     /// Which proof; never [`Checksum::None`].
@@ -301,7 +301,7 @@ pub struct Word {
 }
 
 /// Asks a node by unicast what it sends, after a datagram that bears its name has contradicted what
-/// this node expects. Whoever forged that datagram does not see the nonce.
+/// this node expects. The forger of that datagram does not see the nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query {
     /// Which group.

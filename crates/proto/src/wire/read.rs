@@ -87,7 +87,7 @@ fn u64_at<const N: usize>(b: &[u8; N], i: usize) -> u64 {
 pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
-    /// What proves the bytes, if anything does. Whoever has the bytes compares.
+    /// Proof of the bytes, if there is one. The driver compares it with the bytes.
     pub check: Option<Check>,
     first: Frame<'a>,
     rest: &'a [u8],

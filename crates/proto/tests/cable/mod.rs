@@ -26,7 +26,7 @@ const DELAY: Duration = Duration::from_micros(50);
 /// Datagrams that a driver takes from its node before it tells what has been sent.
 const BATCH: usize = 64;
 
-/// Who broadcasts what to how many.
+/// A broadcast: how much goes to how many receivers, with which loss and rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// How many receive.

@@ -1,4 +1,5 @@
-//! Bytes that contradict what was posted, by mistake or forged: who is asked, and who is believed.
+//! Bytes that contradict what was posted, by mistake or forged: which node is asked, and which is
+//! believed.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::barrier::{Crossing, Entrant};
 use crate::host::think;
 
 impl Cluster<'_> {
-    /// Before the run: who takes part in which barriers.
+    /// Before the run: tells each host which barriers it takes part in.
     pub(crate) fn start_barriers(&mut self) {
         for (plan, p) in self.scenario.barriers.iter().enumerate() {
             let members = &self.scenario.groups[p.group].members;

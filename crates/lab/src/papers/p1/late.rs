@@ -64,7 +64,7 @@ pub(super) fn skewed(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             Found {
                 claim: "p1-skew-flat",
                 number: last[1] / first[1],
-                remark: "it falls: who comes late does not wait",
+                remark: "it falls: a late rank does not wait",
             },
         ],
     })

@@ -26,12 +26,12 @@ use slots::{SOMEBODY, Slot, Slots};
 const MULTICASTS_MAX: u32 = 4;
 /// How many of the oldest repairs are looked at to find some that go together.
 const COMBINE: usize = 64;
-/// Where members are not told apart, who asked first is this one in the sets,
+/// Number in the sets of the member that asked first, where members are not told apart.
 const FIRST: u32 = 0;
-/// and whoever else did is this one.
+/// Number in the sets of all other members that asked, where members are not told apart.
 const OTHERS: u32 = 1;
 
-/// Who lacks a packet that is to be repaired.
+/// The members that lack a packet that is to be repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
     /// One member.
@@ -49,9 +49,9 @@ pub struct Window {
     slots: Slots,
     /// Of each slot, who lacks its packet.
     lacks: Sets,
-    /// Of each slot, to whom its packet has been sent again.
+    /// For each slot, the members that its packet has been sent again to.
     served: Sets,
-    /// A single set: who is helped by an XOR repair packet.
+    /// A single set: the members that an XOR repair packet helps.
     helped: Sets,
     base: Seq,
     next: Seq,
@@ -63,8 +63,9 @@ pub struct Window {
 }
 
 impl Window {
-    /// Nothing sent at or after `start`; `size` is a power of two. Who lacks what is noted of each
-    /// of `members`, if these are given and the sets take no more than [`limits::SETS_BYTES`].
+    /// A window in which nothing has been sent at or after `start`. `size` is a power of two. The
+    /// window notes what each of `members` lacks, if these are given and the sets take no more than
+    /// [`limits::SETS_BYTES`].
     pub fn new(start: Seq, size: u32, members: Option<Range<u32>>) -> Window {
         assert!(size.is_power_of_two() && size <= limits::WINDOW_MAX);
         let size = size as usize;
@@ -185,7 +186,7 @@ impl Window {
         if self.slots[at].lacking == 0 {
             self.repairs.push_back((seq, now));
             if self.members.is_none() && self.slots[at].first != who {
-                // Who was the first is one of the others now, who may not have been served.
+                // The former first is one of the others now, and may not have been served.
                 self.slots[at].first = who;
                 if !self.served.has(at, OTHERS) {
                     self.served.clear(at);
@@ -336,8 +337,7 @@ impl Window {
             let at = self.at(seq);
             let number = self.number(at, who);
             let slot = &mut self.slots[at];
-            // Who is one of several that are not told apart is known no more, but the others
-            // remain.
+            // Of several members that are not told apart, the window forgets only the count of one.
             if self.members.is_some() || slot.lacking == 1 {
                 slot.lacking -= u32::from(self.lacks.remove(at, number));
             }

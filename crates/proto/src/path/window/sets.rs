@@ -1,4 +1,5 @@
-//! Sets of members: who lacks a packet, and who has been sent it again, of each slot of a window.
+//! Sets of members: those that lack a packet, and those it has been sent again to, for each slot of
+//! a window.
 
 /// As many sets as were asked for, a bit for each member, in one allocation that is never another.
 #[derive(Clone, Debug)]

@@ -135,7 +135,7 @@ proptest! {
         }
     }
 
-    /// In a group too large to know everybody: whoever lacks a packet that is queued has a
+    /// In a group too large to tell members apart, each member that lacks a queued packet has a
     /// repair to the group, or one of its own.
     #[test]
     fn a_large_group_forgets_nobody(acts in acts(0..100)) {
@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-/// Who has been sent nothing is believed at once, in a large group too.
+/// A member that no repair was sent to is believed at once, in a large group too.
 #[test]
 fn a_repair_to_one_is_no_repair_to_another() {
     for members in [Some(0..2), Some(0..100), None] {
