@@ -21,83 +21,90 @@ use crate::time::Time;
 
 /// Rate before anything is known: doubled every round, it passes 1 Gbit/s in five rounds.
 const RATE_START: f64 = 8e6;
-/// Never slower, in bytes per second.
+/// Lowest rate, in bytes per second.
 const RATE_MIN: f64 = 16e3;
-/// Never faster, in bytes per second.
+/// Highest rate, in bytes per second.
 const RATE_MAX: f64 = 40e9;
-/// A sender that sends less than this share of the rate does not use it.
+/// Share of the rate below which the sender does not use the rate.
 const USED: f64 = 0.75;
-/// Below this queue (µs) the link has room.
+/// Queue in µs below which the link has room.
 const QUEUE_LOW_US: f64 = 1_000.0;
-/// The standing queue that cruise aims at, in µs.
+/// Standing queue that cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
-/// Above this queue (µs) the rate goes below what arrives, to drain it.
+/// Queue in µs above which the rate goes below the delivered rate, to drain the queue.
 const QUEUE_HIGH_US: f64 = 5_000.0;
-/// A queue, or a delivered rate, counts if it has been no better for so long.
+/// Time for which a queue or a delivered rate must have been no better before it counts.
 const STANDING: Duration = Duration::from_millis(40);
-/// Rounds that are remembered, to know what has stood for [`STANDING`].
+/// Number of past rounds that the pacer remembers, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
-/// The best delivered rate fades by this share in a second.
+/// Share by which the best delivered rate fades in a second.
 const BEST_FADES: f64 = 1.0;
-/// A queue above the aim is to be gone after so long, in µs.
+/// Time in µs within which a queue above the aim should drain.
 const DRAIN_US: f64 = 60_000.0;
-/// Least share by which the pace probes above what has been seen to arrive.
+/// Least share by which the rate probes above the delivered rate.
 const UP_MIN: f64 = 0.02;
-/// Share by which it probes where the rate has fallen below [`FALLEN`] of what arrived before:
-/// there the link has carried more.
+/// Share by which the rate probes if it has fallen below [`FALLEN`] of an earlier delivered rate,
+/// because the link has carried more.
 const UP_BACK: f64 = 0.1;
-/// Greatest share by which it probes.
+/// Greatest share by which the rate probes above the delivered rate.
 const UP_MAX: f64 = 0.5;
-/// A rate below this share of the best that arrived in the last seconds has fallen.
+/// Share of the best delivered rate of the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
-/// Loss above the usual one, as a share, that is taken for congestion.
+/// Loss above the usual loss, as a share of the packets, that the pacer takes for congestion.
 const LOSS_EXCESS: f64 = 0.15;
-/// Excess loss must last for so many packets, and for [`STANDING`]: bursts of losses do not.
+/// Number of packets for which excess loss must last, and for [`STANDING`] as well. Bursts of
+/// losses do not last that long.
 const LASTING: f64 = 256.0;
-/// Until so many packets have been sent, every loss is taken for usual.
+/// Number of packets until which the pacer takes every loss for usual.
 const LEARN_FREELY: f64 = 200.0;
-/// By how much usual loss rises in a second, at most, while losses are beyond it.
+/// Most by which the usual loss rises in a second while losses exceed it, as a share of the
+/// packets.
 const USUAL_RISES: f64 = 0.05;
-/// A loss that was measured longer ago than this is not used.
+/// Age above which a measured loss is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
-/// A delivered rate that was measured longer ago than this is not used.
+/// Age above which a measured delivered rate is not used.
 const DELIVERED_AGE: Duration = Duration::from_millis(250);
-/// A delivered rate during which nothing arrived for this long is not used: that was an outage, not
-/// a slow link. In µs.
+/// Gap between arrivals, in µs, that makes a measurement of the delivered rate useless: it was an
+/// outage, not a slow link.
 const OUTAGE_US: u32 = 250_000;
-/// For so long the rate falls to a quarter at most because of losses alone.
+/// Time in which losses alone lower the rate to a quarter at most.
 const FALL_TIME: Duration = Duration::from_secs(1);
-/// A round lasts at least so long, and ends without those who are silent after so long.
+/// Shortest time of a round.
 const ROUND_MIN: Duration = Duration::from_millis(5);
+/// Longest time of a round. The round then ends without the receivers that are silent.
 const ROUND_MAX: Duration = Duration::from_millis(60);
-/// Delivered rates are smoothed over this, µs, except in startup, where each is twice the last.
+/// Time in µs over which delivered rates are smoothed, except in startup, where each is twice the
+/// last.
 const DELIVERED_OVER_US: f64 = 20_000.0;
-/// Delivered rates are measured over at least so long.
+/// Shortest time of one measurement of a delivered rate, in µs.
 const MEASURE_MIN_US: u32 = 5_000;
-/// The shortest way is remembered for one to two of these, since clocks drift.
+/// The pacer remembers the shortest one-way delay for one to two of these, because clocks drift.
 const BASE_AGE: Duration = Duration::from_secs(5);
-/// The queue is drained on purpose: first after so long, then once in so long, by a quarter of the
-/// rate for at least so long. That shows the shortest way, and whether anybody else fills the
-/// queue.
+/// Time until the first drain. A drain lowers the rate by a quarter on purpose: it shows the
+/// shortest one-way delay, and whether another flow fills the queue.
 const DRAIN_FIRST: Duration = Duration::from_millis(700);
+/// Time between two drains.
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
+/// Shortest time of a drain.
 const DRAIN_LEAST: Duration = Duration::from_millis(30);
-/// A competing pacer that finds no queue in so many rounds is alone again.
+/// Number of rounds without a queue after which a competing pacer is alone again.
 const QUIET_ROUNDS: u32 = 20;
-/// The queue that competing aims at is at most this, in µs.
+/// Longest queue that a competing pacer aims at, in µs.
 const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
-/// A quantum is what the pacer releases at once: the bytes of this time, at most
-/// [`QUANTUM_BYTES`].
+/// Time whose bytes the pacer releases at once, a quantum; at most [`QUANTUM_BYTES`].
 const QUANTUM: Duration = Duration::from_micros(500);
+/// Most bytes of a quantum.
 const QUANTUM_BYTES: f64 = 65_536.0;
-/// What a late wake-up may catch up with.
+/// Longest time that a late wake-up catches up with.
 const CATCH_UP: Duration = Duration::from_millis(4);
 
-/// Two clocks may disagree by so much more within a few seconds, µs.
+/// Drift between two clocks within a few seconds, at most, in µs.
 const CLOCK_SLACK_US: i64 = 2_000;
-/// A way that is shorter than any before by more than this tells of a clock that was set, µs.
+/// A one-way delay that is shorter than any before by more than this, in µs, shows that a clock was
+/// set.
 const CLOCK_STEP_US: i64 = 1_000_000;
 
+/// What the pacer does with the rate; see the module.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
     Startup,
@@ -105,38 +112,45 @@ enum Phase {
     Compete,
 }
 
-/// The way to one receiver.
+/// What the pacer knows of the path to one receiver.
 #[derive(Clone, Debug)]
 struct ReceiverState {
+    /// Whether the rate follows this receiver.
     required: bool,
-    /// Shortest ways seen (arrival by its clock less departure by ours, µs, modulo 2^32), in the
-    /// current and in the last period.
+    /// Shortest one-way delays in the current and in the last period, in µs modulo 2^32: arrival by
+    /// the receiver's clock less departure by the sender's.
     base: [Option<u32>; 2],
-    /// Shortest way in the drain under way.
+    /// Shortest one-way delay in the drain under way, in µs modulo 2^32.
     drained: Option<u32>,
-    /// Where the present measurement of delivered rate began.
+    /// Where the present measurement of the delivered rate began.
     mark: Option<Mark>,
-    /// When the last burst that was told of arrived, by the member's clock, µs.
+    /// When the last reported burst arrived, by the receiver's clock, in µs.
     last_us: u32,
+    /// Number of the newest reported burst.
     newest: u32,
-    /// Shortest queue in this round, µs.
+    /// Shortest queue in this round, in µs.
     queue_us: Option<u32>,
-    /// What arrives (in terms of what was sent: usual loss left out), bytes per second.
+    /// Delivered rate, in bytes per second of what was sent: the usual loss does not lower it.
     delivered: Option<f64>,
-    /// Share of packets lost of late (over some 100 packets), and as a rule (over some 2000).
+    /// Share of packets lost, over the last 100 packets or so.
     loss: f64,
+    /// Share of packets lost as a rule, over the last 2000 packets or so.
     usual_loss: f64,
-    /// Packets that these were learnt from, and when.
+    /// Packets that the losses were learnt from.
     learnt: f64,
+    /// When the losses were learnt last.
     learnt_at: Time,
-    /// Since when, and since how many packets, loss has been far above the usual one.
+    /// Since when, and for how many packets, loss has been far above the usual loss.
     over: Option<(Time, f64)>,
 }
 
+/// Begin of a measurement of the delivered rate.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     burst: Burst,
+    /// Packets that the receiver had received.
     received: u32,
+    /// When the burst arrived, by the receiver's clock, in µs.
     arrived_us: u32,
 }
 
@@ -160,8 +174,8 @@ impl ReceiverState {
     }
 }
 
-/// How much of what was sent over a path says how fast it is: the share `got` of `packets` packets
-/// has arrived, and the share `usual` is lost as a rule.
+/// The share of the packets sent over a path that counts for its speed: the share `got` of
+/// `packets` packets has arrived, and the share `usual` is lost as a rule.
 ///
 /// The rate follows the slowest of `paths` paths, and of many paths one has always lost more than
 /// usual by chance. Without a correction the rate falls as receivers become more, although none of
@@ -175,8 +189,8 @@ fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     got.max((got + luck).min(1.0 - usual))
 }
 
-/// How many times longer than [`DELIVERED_OVER_US`] delivered rates are smoothed with so many
-/// paths. The rate follows the least of many measurements, which is low by chance; the longer they
+/// Factor by which delivered rates of `paths` paths are smoothed longer than [`DELIVERED_OVER_US`].
+/// The rate follows the least of many measurements, which is low by chance; the longer they
 /// are smoothed, the less. With few paths it counts more that the rate follows a link that gets
 /// slower.
 fn patience(paths: f64) -> f64 {
@@ -187,17 +201,20 @@ fn patience(paths: f64) -> f64 {
 /// The pacer of one path.
 #[derive(Clone, Debug)]
 pub struct Pacer {
+    /// Whether the rate never changes.
     fixed: bool,
+    /// The rate, in bytes per second.
     rate: f64,
-    /// What follows from the rate: ns for a byte, and for a quantum.
+    /// Time of a byte at the rate, in ns.
     byte_ns: f64,
+    /// Time of a quantum at the rate, in ns.
     quantum_ns: f64,
     phase: Phase,
     /// When the next packet is due, by the rate alone.
     due: Time,
     /// When the next quantum may start.
     open_at: Time,
-    /// Members that have been heard of, sorted.
+    /// What is known of each member that has sent feedback, sorted by member.
     paths: Vec<(u32, ReceiverState)>,
     round: u32,
     round_at: Time,
@@ -205,28 +222,32 @@ pub struct Pacer {
     bytes: u64,
     up: f64,
     base_at: Time,
-    /// When the next drain begins; the drain under way: its end and the shortest queue in it, µs.
+    /// When the next drain begins.
     drain_at: Option<Time>,
+    /// The drain under way: its end, and the shortest queue in it, in µs.
     drain: Option<(Time, f64)>,
-    /// Longest queue in a series of cuts, and how much of it should be gone by now, µs.
+    /// Longest queue in a series of cuts, and how much of it should be gone by now, in µs.
     cutting: Option<(f64, f64)>,
-    /// When the rate began to fall because of losses, and from where.
+    /// When the rate began to fall because of losses, and the rate then.
     fell: Option<(Time, f64)>,
-    /// The last rounds: end, queue (µs), delivered (bytes per second).
+    /// The last rounds: end, queue in µs, delivered rate in bytes per second.
     recent: [(Time, f64, f64); RECENT],
-    /// The best that has been delivered of late (it fades), bytes per second.
+    /// Best delivered rate of late, which fades, in bytes per second.
     best: f64,
-    /// Competing: the queue to aim at, µs; whether it (or a loss) has been met; the last cut.
+    /// Queue that a competing pacer aims at, in µs.
     aim: f64,
+    /// Whether the aim, or a loss, has been met.
     met: bool,
     /// Rounds since there was a queue.
     quiet: u32,
+    /// When a competing pacer cut its rate last.
     cut_at: Time,
     peak: f64,
 }
 
 impl Pacer {
-    /// For a path without receivers. `fixed`: bytes per second, never changed.
+    /// A pacer for a path without receivers. `fixed`: a rate in bytes per second that never
+    /// changes.
     pub fn new(fixed: Option<u64>) -> Pacer {
         let mut pacer = Pacer {
             fixed: fixed.is_some(),
