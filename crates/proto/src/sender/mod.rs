@@ -44,13 +44,13 @@ use paths::Paths;
 
 pub use member::MemberConfig;
 
-/// Before anybody has been heard, the first broadcast waits so long for all to be ready.
+/// How long the first broadcast waits at most until every member has been heard.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The sending side of a stream.
 pub struct Sender {
     group: GroupId,
-    /// Only at a co-root.
+    /// The stream that this node repairs; `None` unless it is a co-root.
     relay: Option<Relay>,
     topology: FeedbackTopology,
     by_sender: bool,
@@ -59,7 +59,7 @@ pub struct Sender {
     coroots: Vec<u32>,
     members: Vec<Member>,
     paths: Paths,
-    /// What is lacking in the group's path, if that is repaired by blocks.
+    /// What members of the group's path lack, if the sender repairs it by code blocks.
     parity_requests: Option<ParityRequests>,
     ops: Operations,
     bursts: Bursts,
@@ -75,32 +75,33 @@ pub struct Sender {
 /// What a co-root knows of the stream that it repairs.
 #[derive(Clone, Copy, Debug)]
 struct Relay {
-    /// Whose stream it is.
+    /// The sender of the stream.
     sender: NodeId,
-    /// Everything before this has been placed here, and so can be repaired.
+    /// This node has placed everything before this, and so can repair it.
     have: Seq,
-    /// Everything before this is known to have been sent.
+    /// This node knows that everything before this has been sent.
     high: Seq,
 }
 
-/// Whom the sender asks for feedback, and when it looks for silent members.
+/// Which members the sender probes, and when it looks for silent ones.
 #[derive(Clone, Debug, Default)]
 struct Probing {
-    /// Probes that are to be sent.
+    /// Destinations of the probes that are due.
     queue: VecDeque<Dest>,
-    /// Members to be tried by multicast again.
+    /// Members on unicast that the sender is to probe by multicast.
     reprobes: VecDeque<NodeId>,
-    /// The member whose turn it is to be probed alone.
+    /// Index of the member whose turn it is to be probed alone.
     next: usize,
     /// When the sender looks for silent members next.
     due: Option<Time>,
-    /// When it last did, or operations began after a pause.
+    /// When the sender last looked for silent members, or when operations began after a pause.
     checked: Time,
 }
 
 impl Sender {
-    /// No broadcast yet; `members` are the receivers, sorted by node. The first packet will have
-    /// number `start`. `relay`: the stream's sender, if this is a co-root.
+    /// Creates the sending side of a stream that has no broadcast yet. `members` are the receivers,
+    /// sorted by node. The first packet gets number `start`. `relay` is the stream's sender if this
+    /// node is a co-root.
     pub fn new(
         config: &Config,
         (group, relay): (GroupId, Option<NodeId>),
@@ -147,13 +148,14 @@ impl Sender {
         let credit = sender.budget.most();
         sender.members.iter_mut().for_each(|m| m.credit = credit);
         sender.unheard = sender.members.iter().filter(|m| m.is_mine()).count();
-        // A group of two needs no multicast: whatever one sends is for the other.
+        // A group of two needs no multicast: each member sends to the other alone.
         let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
         let dest = match pair {
             true => Dest::Node(members[0].node),
             false => Dest::Group(group),
         };
-        // Repaired by blocks, a path counts losses instead.
+        // With repair by code blocks, `parity_requests` counts losses: the window need not know
+        // which member lacks what.
         let known = (!blocks).then_some(0..members.len() as u32);
         let mut path = sender.paths.create(dest, start, known);
         path.window.prepare();
@@ -168,24 +170,25 @@ impl Sender {
         sender
     }
 
-    /// Which of the members this node is.
+    /// Index of `node` among the members.
     fn index_of(&self, node: NodeId) -> Option<usize> {
         self.members.binary_search_by_key(&node, |m| m.node).ok()
     }
 
-    /// Nobody in a tree can be served alone, so that all wait for one another.
+    /// Whether receivers report up a tree. A member of a tree cannot be served alone, so all wait
+    /// for one another.
     fn is_tree(&self) -> bool {
         matches!(self.topology, FeedbackTopology::Tree(_))
     }
 
-    /// The pace of the group's path, in bytes of UDP payload per second.
+    /// Rate of the group's path, in bytes of UDP payload per second.
     pub fn rate(&self) -> u64 {
         self.paths[GROUP_PATH]
             .as_ref()
             .map_or(0, |l| l.pacer.rate())
     }
 
-    /// What is known of each receiver.
+    /// Status of each receiver.
     pub fn status(&self) -> impl Iterator<Item = MemberStatus> + '_ {
         self.members.iter().map(|m| MemberStatus {
             node: m.node,
@@ -198,7 +201,8 @@ impl Sender {
         })
     }
 
-    /// A new broadcast of `len` bytes, cut so, for which somebody waits or not.
+    /// Begins a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
+    /// waits for its completion.
     pub fn bcast(
         &mut self,
         now: Time,
@@ -209,7 +213,7 @@ impl Sender {
         let first = self.ops.queue.is_empty();
         self.ops.push((id, len, cut), awaited)?;
         if first {
-            // Nobody was waited for while there was nothing to do.
+            // The sender waited for no member while it had no operation.
             let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
             self.probing.checked = now;
             for m in &mut self.members {
@@ -219,7 +223,8 @@ impl Sender {
             }
         }
         self.started.get_or_insert(now);
-        // Those who have all that was there count no more, unless they are ready for this.
+        // Members that have placed everything before this operation count no more, unless they are
+        // ready for it.
         match self.is_tree() {
             true => (0..self.paths.len()).for_each(|path| self.update_window(path)),
             false => self.update_window(GROUP_PATH),
@@ -234,7 +239,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A member is gone.
+    /// Removes a member that is gone.
     pub fn remove(&mut self, node: NodeId, out: &mut VecDeque<Output>) {
         let Some(i) = self.index_of(node) else {
             return;
@@ -243,7 +248,8 @@ impl Sender {
             return;
         }
         self.members[i].gone = true;
-        // First, lest an operation be over before those are asked who reported to it.
+        // This comes first: an operation must not complete before the sender waits for the
+        // receivers that reported to this member.
         self.adopt_reporters(i);
         if self.members[i].delegated {
             return;
@@ -280,7 +286,8 @@ impl Sender {
         self.ops.waiting = self.members.iter().filter(lacks).count();
     }
 
-    /// Completes operations that everybody has placed, and releases those that nobody reads.
+    /// Completes operations that all members have placed, and releases those whose payloads the
+    /// transport does not read any more.
     fn finish(&mut self, out: &mut VecDeque<Output>) {
         while self.ops.waiting == 0 {
             let Some(op) = self.ops.queue.front_mut() else {
@@ -301,7 +308,8 @@ impl Sender {
             let end = op.end();
             out.push_back(Output::Release(op.id));
             self.ops.queue.pop_front();
-            // Everything before is placed by all; paths whose members had nothing to say follow.
+            // All members have placed everything before `end`. Paths whose members sent no feedback
+            // on it follow.
             for path in self.paths.iter_mut() {
                 if path.window.base().before(end) {
                     path.window.release(end);
@@ -314,18 +322,18 @@ impl Sender {
         }
     }
 
-    /// First packet and length of the operation under way that packet `seq` is of.
+    /// First packet and length of the operation under way to which packet `seq` belongs.
     pub fn describes(&self, seq: Seq) -> Option<(Seq, u64)> {
         self.ops.describes(seq)
     }
 
-    /// Broadcasts of which transmissions are not finished, and how many.
+    /// Broadcasts with unfinished transmissions, and the number of these transmissions.
     pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
         let out = self.ops.queue.iter().filter(|op| op.out > 0);
         out.map(|op| (op.id, op.out))
     }
 
-    /// The transport reads a payload of `op` no more.
+    /// The transport does not read a payload of `op` any more.
     pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
         if let Some(op) = self.ops.queue.iter_mut().find(|o| o.id == op) {
             op.out -= 1;
@@ -333,7 +341,7 @@ impl Sender {
         self.finish(out);
     }
 
-    /// Checked after every change in tests and soaks.
+    /// Panics if the state contradicts itself. Tests and soaks call it after every change.
     pub fn invariants(&self) {
         for path in self.paths.iter().flatten() {
             path.window.invariants();
@@ -348,7 +356,7 @@ impl Sender {
             let limits = self.members.iter().filter(held).map(|m| m.limit);
             let limit = limits.clone().reduce(Seq::min);
             assert_eq!(path.limit, limit, "path {at}");
-            // A member that is counted though it holds nothing back would hold the path for ever.
+            // A member that is counted although it holds nothing back would hold the path for ever.
             if at == GROUP_PATH {
                 let at_limit = limits.filter(|l| Some(*l) == limit).count();
                 assert!(path.at_limit as usize <= at_limit, "path {at}'s limit");

@@ -8,21 +8,21 @@ use crate::limits;
 use crate::path::Op;
 use crate::seq::Seq;
 
-/// The broadcasts under way. Their packets follow each other without a hole.
+/// The broadcasts under way. Their packets' numbers follow one another without a hole.
 #[derive(Clone, Debug)]
 pub(super) struct Operations {
-    /// Oldest first.
+    /// The broadcasts, oldest first.
     pub queue: VecDeque<Op>,
     /// The number that the next broadcast's first packet will have.
     pub end: Seq,
-    /// Packets before this have been sent at least once, by one path or another.
+    /// Packets before this have been sent at least once, by any path.
     pub sent: Seq,
     /// Members that have not placed the first broadcast.
     pub waiting: usize,
 }
 
 impl Operations {
-    /// No broadcast yet; the first packet will have number `start`.
+    /// Creates an empty queue. The first packet gets number `start`.
     pub fn new(start: Seq) -> Operations {
         Operations {
             queue: VecDeque::new(),
@@ -32,8 +32,9 @@ impl Operations {
         }
     }
 
-    /// Adds a broadcast of `len` bytes, cut so, for which somebody waits or not. Refused if the
-    /// packets under way could not be told apart any more.
+    /// Adds a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
+    /// waits for its completion. Refused if there would be too many broadcasts, or so many packets
+    /// under way that their numbers could not be told apart.
     pub fn push(&mut self, (id, len, cut): (OpId, u64, Cut), awaited: bool) -> Result<(), Refused> {
         let packets = self.queue.iter().map(|op| u64::from(op.cut.packets));
         let span = packets.sum::<u64>() + u64::from(cut.packets);
@@ -54,12 +55,13 @@ impl Operations {
         Ok(())
     }
 
-    /// Which broadcast packet `seq` is of, if it is of one: the first that ends after it.
+    /// Position of the broadcast to which packet `seq` belongs, if it belongs to one: the first
+    /// broadcast that ends after it.
     pub fn position(&self, seq: Seq) -> usize {
         self.queue.partition_point(|op| !seq.before(op.end()))
     }
 
-    /// First packet and length of the broadcast that packet `seq` is of.
+    /// First packet and length of the broadcast to which packet `seq` belongs.
     pub fn describes(&self, seq: Seq) -> Option<(Seq, u64)> {
         let op = self.queue.get(self.position(seq))?;
         (!seq.before(op.base)).then_some((op.base, op.len))

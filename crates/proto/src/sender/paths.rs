@@ -1,4 +1,4 @@
-//! The paths of a stream: which there are, and whose turn it is to send.
+//! The paths of a stream, and whose turn it is to send.
 
 use core::ops::{Index, IndexMut, Range};
 
@@ -7,28 +7,29 @@ use crate::path::window::Window;
 use crate::path::{Pacer, Path};
 use crate::seq::Seq;
 
-/// Packets that a path sends before the next one has its turn: enough for a batch of datagrams.
+/// Packets that a path sends before it is the next path's turn: enough for a batch of datagrams.
 const TURN_PACKETS: u32 = 32;
 
-/// All paths of a stream. A path keeps its place until it ends; a place without one is `None`.
+/// All paths of a stream. A path keeps its place until it ends; a place without a path is `None`.
 pub(super) struct Paths {
     all: Vec<Option<Path>>,
     /// Packets in the window of a path.
     window: u32,
-    /// A fixed rate, in bytes per second.
+    /// The fixed rate, in bytes per second, if there is one.
     rate: Option<u64>,
     /// The pacer of all paths together: a fixed rate holds for their sum.
     total: Option<Pacer>,
     /// The number of the last path that was made.
     number: u32,
-    /// The path whose turn it is to send, and how many packets it has sent in it.
+    /// The path whose turn it is to send.
     turn: usize,
+    /// Packets that it has sent in its turn.
     taken: u32,
 }
 
 impl Paths {
-    /// No path yet. `window`: packets in the window of each; `rate`: a fixed one for all together,
-    /// in bytes per second.
+    /// Creates a set without paths. `window`: packets in the window of each path. `rate`: a fixed
+    /// rate for all paths together, in bytes per second.
     pub fn new(window: u32, rate: Option<u64>) -> Paths {
         Paths {
             all: Vec::new(),
@@ -41,8 +42,8 @@ impl Paths {
         }
     }
 
-    /// A new path, which has no place yet. It is known which of `members` lacks what; see
-    /// [`Window::new`].
+    /// Creates a path, which has no place yet. `members` are those for which its window records
+    /// what each lacks; see [`Window::new`].
     pub fn create(&mut self, dest: Dest, start: Seq, members: Option<Range<u32>>) -> Path {
         self.number = self.number.wrapping_add(1);
         Path {
@@ -59,7 +60,7 @@ impl Paths {
         }
     }
 
-    /// Gives a path the first free place, and returns that.
+    /// Puts a path into the first free place, and returns the place.
     pub fn add(&mut self, path: Path) -> usize {
         let free = self.all.iter().position(Option::is_none);
         let at = free.unwrap_or(self.all.len());
@@ -70,7 +71,7 @@ impl Paths {
         at
     }
 
-    /// Places, those without a path among them.
+    /// Number of places, including those without a path.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -95,20 +96,21 @@ impl Paths {
         self.total.as_ref()
     }
 
-    /// So many bytes leave by one of the paths.
+    /// Counts `bytes` that leave by one of the paths.
     pub fn count(&mut self, now: crate::time::Time, bytes: u32) {
         if let Some(total) = &mut self.total {
             total.sent(now, bytes);
         }
     }
 
-    /// The path that comes `k` places after the one whose turn it is.
+    /// The place `k` places after the path whose turn it is.
     pub fn in_turn(&self, k: usize) -> usize {
         (self.turn + k) % self.all.len()
     }
 
-    /// The path at `at`, `k` places after the one whose turn it is, has sent a packet. Paths take
-    /// turns of [`TURN_PACKETS`], so that none starves and batches of datagrams stay whole.
+    /// Records that the path at `at`, `k` places after the path whose turn it is, has sent a
+    /// packet. Paths take turns of [`TURN_PACKETS`], so that no path starves and batches of
+    /// datagrams stay whole.
     pub fn has_sent(&mut self, at: usize, k: usize) {
         self.taken = if k == 0 { self.taken + 1 } else { 1 };
         self.turn = at;

@@ -1,4 +1,5 @@
-//! What the sender sends next: probes first, then what a path has: repairs before new packets.
+//! What the sender sends next: probes first, then what its paths have. Each path sends repairs
+//! before new packets.
 
 use std::collections::VecDeque;
 
@@ -20,14 +21,14 @@ use crate::wire::{Origin, flag};
 #[derive(Clone, Copy, Debug)]
 struct Next {
     seq: Seq,
-    /// The members that lack it, if it is sent again.
+    /// The members that lack it, if it is a retransmission.
     repair: Option<Lacking>,
-    /// The only member that it goes to; `None`: to all of the path.
+    /// The only member that it goes to; `None`: all members of the path.
     only: Option<u32>,
 }
 
 impl Sender {
-    /// What is to be sent now, if anything.
+    /// Returns what the sender sends now, if anything.
     pub fn poll(
         &mut self,
         now: Time,
@@ -46,7 +47,7 @@ impl Sender {
             let sender = self.relay.map_or(config.node, |r| r.sender);
             let next = match to {
                 Dest::Group(_) => next,
-                // One that is served alone is told of what its own path has sent.
+                // The sync to a member with a path of its own says what that path has sent.
                 Dest::Node(n) => self.path_of(n).map_or(next, |l| l.window.next()),
             };
             return Some(Transmission::Sync { to, sender, next });
@@ -99,7 +100,7 @@ impl Sender {
         Some(send)
     }
 
-    /// How this sender repairs.
+    /// The kind of repair that this sender uses.
     fn repairs(&self, scheme: &Scheme) -> How {
         match self.relay {
             // A co-root's group has no address of its own.
@@ -108,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// The oldest packet of a path that is to be retransmitted, if the first NACK of it came long
-    /// enough ago.
+    /// Finds the oldest packet that a path has to retransmit, if the first NACK for it is old
+    /// enough.
     fn next_retransmission(&mut self, now: Time, at: usize, scheme: &Scheme) -> Option<Next> {
         let until = self.repair_nacks_until(now, at, scheme)?;
         let how = self.repairs(scheme);
@@ -117,7 +118,7 @@ impl Sender {
         l.window.oldest_report().filter(|t| *t <= until)?;
         let (seq, who) = l.window.peek_repair()?;
         let only = match (how, who) {
-            // Another member that lacks it may have said so in vain.
+            // With several lossy members, the NACK of another member that lacks it may be lost.
             (How::Coded | How::Xor | How::Parity, Lacking::One(_)) if l.lossy > 1 => None,
             (_, Lacking::Stubborn(i))
             | (
@@ -134,7 +135,7 @@ impl Sender {
         })
     }
 
-    /// Sends a packet by a path; a retransmission is combined with others if that mends more.
+    /// Sends a packet by a path. Combines a retransmission with others if that mends more losses.
     fn send_packet(
         &mut self,
         now: Time,
@@ -162,7 +163,7 @@ impl Sender {
             None => dest,
         };
         let extent = op.extent(seq);
-        // Of several packets the first is a full one.
+        // An XOR repair packet is as long as its first source, which is a full packet.
         let len = match combined {
             true => op.cut.payload_size,
             false => extent.len,
@@ -217,7 +218,8 @@ impl Sender {
         })
     }
 
-    /// Whether the packet before `last`, of operation `at_op`, asks its receivers for feedback.
+    /// Whether the packet before `last`, of operation `at_op`, requests feedback from its
+    /// receivers.
     fn requests_ack(
         &self,
         at: usize,
@@ -230,19 +232,21 @@ impl Sender {
             return false;
         };
         match (scheme.feedback.on_request_only, repair) {
-            // What a receiver does not acknowledge it is sent again.
+            // The sender retransmits what a receiver does not acknowledge.
             _ if self.by_sender && repair => true,
             (true, true) => l.window.oldest_report().is_none(),
             (true, false) => {
                 let full = last == op.end() && at_op as u32 + 1 >= self.broadcasts;
                 full || !l.window.has_room() || l.limit == Some(last)
             }
-            // Acknowledgements come unasked.
+            // Receivers send ACKs without requests. Only the last packet requests them, unless the
+            // sender detects losses.
             (false, _) => last == self.ops.end && !self.by_sender && op.awaited,
         }
     }
 
-    /// A packet with a payload of `len` bytes leaves a path. Returns its burst.
+    /// Records that a packet with a payload of `len` bytes leaves a path. Returns the packet's
+    /// burst.
     pub(super) fn depart(
         &mut self,
         now: Time,

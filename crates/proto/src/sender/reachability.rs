@@ -1,33 +1,38 @@
-//! Whether multicast reaches a member: the watch that finds that it does not any more, and the
-//! times at which the sender tries again.
+//! Whether multicast reaches a member: the watch that finds that it no longer does, and the times
+//! at which the sender tries again.
 
 use core::time::Duration;
 
 use crate::time::Time;
 
-/// Multicast is taken for lost on the way to a member that got none of so many packets in so long;
-/// where few arrive anyway, of as many more, up to the first of these numbers.
+/// Thresholds, in packets and time, at which the sender concludes that multicast no longer reaches
+/// a member: the member got none of that many new packets in that time. For a member that needs
+/// several tries per packet the number of packets is multiplied by the tries, up to the first
+/// number here.
 const DEAF: [(u32, Duration); 3] = [
     (128, Duration::from_millis(100)),
     (16, Duration::from_millis(500)),
     (4, Duration::from_secs(2)),
 ];
-/// And that says so again after this: one that was not running answers questions before it has
-/// read what waits in its buffers.
+/// Time after which the member must confirm the conclusion by further feedback. A process that was
+/// stopped answers probes before it has read what waits in its buffers.
 const DOUBT: Duration = Duration::from_millis(100);
 
 /// Watches whether a member hears what is sent to the group.
 #[derive(Clone, Debug, Default)]
 pub struct Hearing {
-    /// New packets that it had received, and that the group had been sent, at the last change.
+    /// New packets that the member had received at the last change.
     received: u32,
+    /// New packets that the group had been sent at the last change.
     sent: u32,
+    /// When the last change was.
     since: Time,
+    /// When the watch first concluded that multicast does not reach the member.
     doubted: Option<Time>,
 }
 
 impl Hearing {
-    /// Begins to watch.
+    /// Begins to watch, from these counts of new packets on.
     pub fn start(&mut self, now: Time, received: u32, sent: u32) {
         *self = Hearing {
             received,
@@ -37,15 +42,15 @@ impl Hearing {
         };
     }
 
-    /// Nothing was sent until now.
+    /// The group was sent nothing until now: the time until now does not count.
     pub fn rest(&mut self, now: Time, sent: u32) {
         if self.sent == sent {
             self.since = now;
         }
     }
 
-    /// The member says that it has `received` so many new packets, and the group has been `sent`
-    /// so many: whether multicast does not reach it any more.
+    /// Takes the member's report of `received` new packets, while the group has been `sent` that
+    /// many. Returns whether multicast no longer reaches the member.
     pub fn is_lost(
         &mut self,
         now: Time,
@@ -58,7 +63,7 @@ impl Hearing {
             return false;
         }
         let (missed, silent) = (sent.wrapping_sub(self.sent), now.since(self.since));
-        // Everything that it lacks was sent long enough ago to have arrived.
+        // After four round trips everything that the member lacks has had the time to arrive.
         let deaf = silent > rtt * 4 && {
             let most = DEAF[0].0;
             DEAF.iter()
@@ -72,28 +77,28 @@ impl Hearing {
     }
 }
 
-/// How long after multicast was found not to reach a member it is tried again; doubled each time in
-/// vain.
+/// First interval of path re-probing: the time from the loss of multicast to the first probe. Each
+/// probe without an answer doubles the interval.
 pub const REPROBE_MIN: Duration = Duration::from_millis(200);
-/// Longest time between two attempts. For a member that was reached again for longer than this, the
-/// intervals begin anew.
+/// Longest interval of path re-probing. A member that multicast reached again for longer than this
+/// starts with [`REPROBE_MIN`] when multicast is lost once more.
 pub const REPROBE_MAX: Duration = Duration::from_secs(5);
 
-/// When a member is tried again.
+/// The state of path re-probing of one member.
 #[derive(Clone, Copy, Debug)]
 pub struct Reprobe {
-    /// When it is tried next, while multicast does not reach it.
+    /// When the sender next probes the member by multicast, while multicast does not reach it.
     pub at: Option<Time>,
-    /// How long it waits for that; doubled each time in vain.
+    /// The interval before that probe; each probe without an answer doubles it.
     pub wait: Duration,
-    /// When it was last reached again.
+    /// When multicast last reached the member again.
     pub reached: Time,
-    /// The nonce of its last probe, unless that has been answered.
+    /// The nonce of the last probe, unless the member has answered it.
     pub nonce: Option<u32>,
 }
 
 impl Reprobe {
-    /// It has never been tried.
+    /// The state of a member that the sender has never probed again.
     pub const NEW: Reprobe = Reprobe {
         at: None,
         wait: REPROBE_MIN,
