@@ -1,31 +1,32 @@
-//! A contradiction is confirmed by a question before it becomes an error.
+//! Challenges: a node checks a contradiction before it becomes an error.
 //!
-//! A host that forges a source address can contradict what a node expects. So a contradiction is
-//! only a challenge. The node asks the speaker by unicast at its known address,
-//! with a nonce that a forger does not see, and believes the reply alone (spec 2.13).
+//! A host that can send datagrams with a false source address can contradict what a node expects. A
+//! contradiction is therefore only a challenge. The node sends a query by unicast to the node that
+//! the datagram names as its source, at its known address, with a nonce that a forger does not see.
+//! It believes only the reply (spec 2.13).
 
 use core::time::Duration;
 
 use crate::nonce::Nonces;
 use crate::time::Time;
 
-/// A question without a reply is repeated after this time, which doubles with each repetition.
+/// RTO of the first query. It doubles with each repetition.
 const RTO_MIN: Duration = Duration::from_millis(5);
-/// Questions that are asked in vain before the challenge is dropped. A contradiction that is real
+/// Queries without a reply after which the node drops the challenge. A contradiction that is real
 /// comes again, because what contradicts is never acknowledged.
 const ASKED_MAX: u32 = 9;
 
-/// The state of one challenge: its nonce and when to ask next.
+/// The state of one challenge: its nonce and the time of the next query.
 #[derive(Clone, Debug)]
 pub struct Challenge {
-    /// Drawn with the first question.
+    /// The nonce of all queries of this challenge, drawn with the first.
     nonce: Option<u64>,
     due: Time,
     asked: u32,
 }
 
 impl Challenge {
-    /// A challenge that has just arisen: ask at once.
+    /// Creates a challenge that has just arisen: the first query is due at once.
     pub fn new(now: Time) -> Challenge {
         Challenge {
             nonce: None,
@@ -34,17 +35,17 @@ impl Challenge {
         }
     }
 
-    /// When [`Challenge::poll`] has something new.
+    /// When [`Challenge::poll`] or [`Challenge::is_over`] has something new.
     pub fn wake(&self) -> Time {
         self.due
     }
 
-    /// Whether it was asked about in vain for too long.
+    /// Whether all queries went without a reply, and the time for the last has passed.
     pub fn is_over(&self, now: Time) -> bool {
         self.asked == ASKED_MAX && now >= self.due
     }
 
-    /// The nonce of a question to be asked now, if one is due.
+    /// The nonce of the query that the node sends now, if one is due.
     pub fn poll(&mut self, now: Time, nonces: &mut Nonces) -> Option<u64> {
         if now < self.due || self.asked == ASKED_MAX {
             return None;
@@ -54,7 +55,7 @@ impl Challenge {
         Some(*self.nonce.get_or_insert_with(|| nonces.secret()))
     }
 
-    /// Whether a reply with this nonce answers it.
+    /// Whether a reply with this nonce answers the challenge.
     pub fn is_answered(&self, nonce: u64) -> bool {
         self.nonce == Some(nonce)
     }

@@ -1,8 +1,8 @@
-//! How long something took, counted by length: a histogram of fixed size.
+//! A histogram of durations, of fixed size.
 
 use core::time::Duration;
 
-/// Parts of an octave.
+/// Buckets of an octave.
 const PARTS: u32 = 8;
 /// Octaves from 1 µs: the last bucket holds everything from 2^23 µs (8 s) on.
 const OCTAVES: u32 = 24;
@@ -22,7 +22,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts one duration.
     pub fn note(&mut self, wait: Duration) {
         let us = wait.as_micros().clamp(1, u128::from(u32::MAX)) as u32;
         let octave = us.ilog2();
@@ -35,13 +35,13 @@ impl Histogram {
         self.buckets[at as usize] = self.buckets[at as usize].saturating_add(1);
     }
 
-    /// How many were counted.
+    /// Number of durations that were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|&n| u64::from(n)).sum()
     }
 
-    /// A time that this share of all did not exceed: the upper end of its bucket, at most an
-    /// eighth too long (below 8 µs: 1 µs). `None` if nothing was counted.
+    /// A duration that this share of all did not exceed. It is the upper end of its bucket, at most
+    /// an eighth too long (below 8 µs: 1 µs). `None` if nothing was counted.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share.clamp(0.0, 1.0) * self.count() as f64)
             .ceil()
@@ -58,7 +58,7 @@ impl Histogram {
         None
     }
 
-    /// Adds another one's counts.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         for (n, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *n = n.saturating_add(*more);

@@ -17,8 +17,8 @@ pub struct OpId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Session(pub u64);
 
-/// Names a payload that the driver holds for the core, or the operation of which a transmission
-/// reads: transmissions of one operation carry equal tokens, and each is told to
+/// Names a payload that the driver holds for the core, or the operation whose object a transmission
+/// reads. Transmissions of one operation carry equal tokens, and the driver passes each of them to
 /// [`crate::Node::sent`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
@@ -42,7 +42,7 @@ impl Extent {
         Extent { op, offset, len }
     }
 
-    /// Both as one, if `next` follows and its length can be said.
+    /// Joins two extents to one, if `next` follows directly and the length of both fits 32 bits.
     pub fn joined(&self, next: &Extent) -> Option<Extent> {
         let follows = self.op == next.op && self.offset + u64::from(self.len) == next.offset;
         let len = self.len.checked_add(next.len).filter(|_| follows)?;
@@ -50,21 +50,22 @@ impl Extent {
     }
 }
 
-/// Longer objects fill a message by themselves.
+/// Packets of the longest object that is cut into equal parts. Longer objects fill a message of the
+/// network by themselves.
 const EQUAL_MAX: u32 = 12;
 
 /// How an object is cut into packets, the same at its sender and at its receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// Their number; one even if there are no bytes.
+    /// Number of packets; one even if the object has no bytes.
     pub packets: u32,
-    /// Payload of each in bytes, but of the last one, which may be shorter.
+    /// Payload of each packet in bytes. The last packet's payload may be shorter.
     pub payload_size: u32,
 }
 
 impl Cut {
-    /// An object of `len` bytes where a packet has room for `payload_size`; `None`: it has too many
-    /// packets.
+    /// Cuts an object of `len` bytes into packets with room for `payload_size` bytes; `None`: it
+    /// has too many packets.
     pub fn new(len: u64, payload_size: u32) -> Option<Cut> {
         let n = len.div_ceil(u64::from(payload_size)).max(1);
         let packets = u32::try_from(n).ok().filter(|n| n >> 31 == 0)?;
@@ -74,9 +75,9 @@ impl Cut {
         })
     }
 
-    /// The same, but a short object is cut into equal parts if it takes no more than a third more
-    /// packets: then many, one after the other, are packets of one length, which networks take as
-    /// one message.
+    /// Like [`Cut::new`], but cuts a short object into equal parts if that takes at most a third
+    /// more packets. Many such objects in a row are then packets of one length, which networks take
+    /// as one message.
     pub fn equal(len: u64, payload_size: u32) -> Option<Cut> {
         let whole = Cut::new(len, payload_size)?;
         let n = whole.packets;
@@ -127,7 +128,7 @@ mod tests {
             [cut(2048), cut(4096), cut(8192)],
             [(2, 1024), (4, 1024), (8, 1024)]
         );
-        // No third more packets for it, and only if it comes out even.
+        // Equal parts take at most a third more packets, and the length must divide evenly.
         assert_eq!([cut(2900), cut(2049)], [(3, 1448), (2, 1448)]);
         assert_eq!(
             [cut(0), cut(1), cut(1448), cut(64 << 10)],

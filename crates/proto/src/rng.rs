@@ -1,11 +1,11 @@
-//! A small random generator of our own, so that a seed means the same in every version.
+//! A small random generator of the project's own, so that a seed means the same in every version.
 
 /// SplitMix64: 64 bits of state, passes BigCrush, needs no dependency.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// Equal seeds give equal sequences, for ever.
+    /// Creates a generator. Equal seeds give equal sequences, in every version.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }

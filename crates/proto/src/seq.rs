@@ -1,4 +1,4 @@
-//! Sequence numbers that wrap: the only place where they are computed with.
+//! Sequence numbers that wrap. All arithmetic with them is here.
 
 use crate::mutant::{self, Mutant};
 use core::fmt;
@@ -6,14 +6,14 @@ use core::ops::{Add, AddAssign};
 
 /// The number of a packet in a stream (one sender's packets to one group), modulo 2^32.
 ///
-/// Two numbers that are compared must be less than 2^31 apart; the window (at most
-/// [`crate::limits::WINDOW_MAX`]) is far smaller. The wire's decoder cannot check that, so code
-/// that takes a number from the network first asks [`Seq::within`].
+/// Two numbers that are compared must be less than 2^31 apart. The window (at most
+/// [`crate::limits::WINDOW_MAX`]) is far smaller. The wire's decoder cannot check a number's
+/// distance, so code that takes a number from the network first calls [`Seq::within`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// How far `self` lies behind `base`, as a signed number: negative if it lies before it.
+    /// Distance from `base` to `self`, as a signed number: negative if `self` lies before `base`.
     pub fn from(self, base: Seq) -> i32 {
         self.0.wrapping_sub(base.0) as i32
     }

@@ -1,6 +1,6 @@
 //! Time as the core knows it: nanoseconds since an origin that the driver chose.
 //!
-//! Every function that needs the time takes `now`; nobody here reads a clock.
+//! Every function that needs the time takes `now`; the core reads no clock.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -13,10 +13,10 @@ pub struct Time(pub u64);
 impl Time {
     /// The driver's origin.
     pub const ZERO: Time = Time(0);
-    /// Later than every time that is ever reached.
+    /// Later than every time that the driver ever reaches.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// How long ago `earlier` was; zero if it lies in the future.
+    /// Duration from `earlier` to `self`; zero if `earlier` lies in the future.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,5 @@
-//! Feedback comes in: how far a receiver is, how its path is, and whether multicast reaches it.
+//! Feedback comes in: how far a receiver is, how its path performs, and whether multicast reaches
+//! it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,12 +14,12 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{Feedback, flag};
 
-/// Losses are counted over at least so many packets: it is not known which of a burst have been
-/// received.
+/// New packets over which losses are counted, at least. Fewer say little: the sender does not know
+/// which packets of a burst have arrived.
 const COUNTED_MIN: i32 = 16;
 
 impl Sender {
-    /// What a receiver tells.
+    /// Takes feedback of a receiver.
     pub fn on_feedback(
         &mut self,
         now: Time,
@@ -32,13 +33,13 @@ impl Sender {
             return;
         };
         let f = &match self.relay {
-            // A receiver knows of what it was told, and a forged sync tells it of packets that do
+            // A receiver only knows what it was told, and a forged sync tells it of packets that do
             // not exist.
             None => Feedback {
                 high: f.high.min(self.ops.sent).max(f.cum),
                 ..*f
             },
-            // A co-root's group may be ahead of what it has posted itself.
+            // Receivers of a co-root's group may be ahead of what the co-root has posted.
             Some(_) => Feedback {
                 cum: f.cum.min(self.ops.end),
                 cum_subtree: f.cum_subtree.min(self.ops.end),
@@ -46,10 +47,10 @@ impl Sender {
                 ..*f
             },
         };
-        // A collector counts as far as its whole sub-tree.
+        // A receiver that reports for a tree is as far as all receivers below it.
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
-        // Older than what is known, or about packets that were never sent.
+        // The feedback is older than what the sender knows, or about packets that were never sent.
         let most = self.relay.map_or(self.ops.sent, |_| self.ops.end);
         if !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
             counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
@@ -135,14 +136,14 @@ impl Sender {
         self.members[i].placed += placed;
     }
 
-    /// Round-trip time and pace, from the burst that the report is about.
+    /// Measures round-trip time and rate with the burst that the report is about.
     pub(super) fn measure_path(&mut self, now: Time, i: usize, number: u32, f: &Feedback<'_>) {
         let Some(burst) = self.bursts.get(number).copied() else {
             return;
         };
         let held = Duration::from_micros(u64::from(f.held_us));
         let rtt = now.since(burst.at).saturating_sub(held);
-        // Only a burst of the member's own path tells of that path's pace.
+        // Only a burst of the member's own path tells something of that path's rate.
         let m = &mut self.members[i];
         if let Some(l) = self.paths[m.path]
             .as_mut()
@@ -164,7 +165,7 @@ impl Sender {
         self.count_lost(i, &burst, f.received);
     }
 
-    /// Counts what was lost on the way to a member: it had received so many new packets when this
+    /// Counts losses on the way to a member, which had received `received` new packets when this
     /// burst reached it.
     pub(super) fn count_lost(&mut self, i: usize, burst: &Burst, received: u32) {
         let m = &mut self.members[i];
@@ -176,7 +177,7 @@ impl Sender {
         if burst.path != l.number {
             return;
         }
-        // The first path begins with nothing sent.
+        // On the group's path the count begins with zero packets sent.
         if path != burst.path && (path, m.path) != (0, GROUP_PATH) {
             m.counted = here;
             return;
@@ -196,8 +197,8 @@ impl Sender {
     }
 }
 
-/// As many packets as a receiver has lie before this, as far as it tells: gaps beyond the last that
-/// it lists are not known, so what lies there does not count.
+/// The sequence number before which as many packets lie as a receiver has, as far as it reports.
+/// Gaps beyond the last one that it lists are unknown, so what lies there does not count.
 fn had(f: &Feedback<'_>) -> Seq {
     let (mut had, mut at) = (f.cum_subtree, f.cum_subtree);
     for (first, n) in f.missing.take_while(|r| r.0.before(f.high)) {

@@ -1,11 +1,11 @@
 //! How many repairs a receiver gets: a report is only a claim (spec 2.5).
 //!
-//! A receiver earns a repair with each packet that it has more than before, and has some in
-//! advance, so that losses can be repaired before it gets on. When everything has been sent for the
-//! first time and nobody waits for new packets, it earns as many as a packet needs tries on the way
-//! to it. What a receiver asks for beyond that shares, with all other such receivers, one fifth of
-//! the pace. A receiver that has told numbers that cannot be true earns nothing, and has half the
-//! share.
+//! A receiver earns a repair with each packet that it has more than before. It has some repairs in
+//! advance, so that losses can be repaired before it makes progress. When everything has been sent
+//! for the first time and no receiver waits for new packets, it earns as many repairs as a packet
+//! needs tries on the way to it. For repairs beyond that, all such receivers share one fifth of the
+//! rate. A receiver that has reported numbers that cannot be true earns nothing, and gets half of
+//! what others get from the share.
 
 use core::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::border::Config;
 use crate::scheme::How;
 use crate::time::Time;
 
-/// A receiver can have earned a repair for one of so many packets of the window.
+/// A receiver can save up one repair for this many packets of the window.
 const EARNED: u32 = 8;
-/// It can always have earned so many.
+/// Repairs that a receiver can save up in any case, however small the window.
 const EARNED_MIN: u32 = 64;
-/// The share of the pace for repairs that nobody has earned.
+/// Share of the rate for repairs that no receiver has earned.
 const SHARE: f64 = 0.2;
-/// What a repair takes of the share for a receiver that is not believed.
+/// What a repair for a receiver that is not believed costs, in packets of the share.
 pub const PRICE_DOUBTED: u32 = 2;
-/// What the share amounts to in this time can be saved up.
+/// Time for which the share can be saved up.
 const SAVED: Duration = Duration::from_millis(50);
-/// So many packets can always be saved up.
+/// Packets of the share that can be saved up in any case, however low the rate.
 const SAVED_MIN: f64 = 8.0;
 
 /// What a sender can spend on repairs that receivers have not earned.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Repairs that a member can have earned.
+    /// Repairs that a member can save up.
     pub most: u32,
-    /// Bytes of a packet.
+    /// Size of a packet with its headers, in bytes.
     packet: f64,
-    /// Whether each member that lacks a packet is sent one of its own.
+    /// Whether the sender repairs by unicast, with one copy for each member that lacks a packet.
     pub singly: bool,
-    /// Packets of the share that are saved up, and as of when; less than nothing after a block that
-    /// cost more than there was.
+    /// Packets of the share that are saved up, as of `at`. Negative after a block that cost more
+    /// than was saved up.
     pub saved: f64,
     at: Time,
 }
@@ -53,12 +53,12 @@ impl Budget {
         }
     }
 
-    /// Repairs that a member can have earned.
+    /// Repairs that a member can save up.
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// Saves up what the share has amounted to, of a path with this pace (bytes per second).
+    /// Saves up the share since the last call, for a path with this rate in bytes per second.
     pub fn save(&mut self, now: Time, pace: u64) {
         let share = pace as f64 * SHARE / self.packet;
         let most = (share * SAVED.as_secs_f64()).max(SAVED_MIN);

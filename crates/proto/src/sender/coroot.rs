@@ -1,5 +1,6 @@
-//! What a sender does because receivers answer for others: a co-root serves its own group with what
-//! it has placed (P1.4), and a receiver that has lost its collector reports to the sender.
+//! What a sender does because receivers report for others. A co-root serves its own group with the
+//! packets that it has placed (P1.4), and a receiver that has lost its collector reports to the
+//! sender.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use crate::seq::Seq;
 use crate::time::Time;
 
 impl Sender {
-    /// A member's own collector is gone: it reports here from now on.
+    /// Takes over a member whose collector is gone: the member reports to this node from now on.
     pub(super) fn adopt(&mut self, i: usize) {
         let m = &mut self.members[i];
         if !m.gone && core::mem::take(&mut m.delegated) {
@@ -21,10 +22,10 @@ impl Sender {
         }
     }
 
-    /// Member `i` is gone: who reported to it tells the sender.
+    /// Takes over the members that reported to member `i`, which is gone.
     pub(super) fn adopt_reporters(&mut self, i: usize) {
         if self.relay.is_some() || self.topology == FeedbackTopology::Direct {
-            return; // nobody did, or it is not for this node to know
+            return; // no member reported to it, or this node does not learn which did
         }
         let hierarchy = Hierarchy::new(self.topology, self.members.len() as u32);
         for orphan in hierarchy.reporters(Some(i as u32)) {
@@ -34,7 +35,8 @@ impl Sender {
         self.update_window(GROUP_PATH);
     }
 
-    /// At a co-root: what it has placed itself, and what it knows to have been sent.
+    /// At a co-root: takes over what this node has placed (`have`), and what it knows to have been
+    /// sent (`high`).
     pub fn update(&mut self, now: Time, have: Seq, high: Seq, out: &mut VecDeque<Output>) {
         let Some(relay) = &mut self.relay else {
             return;
@@ -52,7 +54,8 @@ impl Sender {
         }
     }
 
-    /// What everybody is sent the co-roots that report here get once more, before they ask (P1.4).
+    /// Queues a copy of a packet for the co-roots that report to this node, before they send a
+    /// NACK: the co-roots get each packet once more than the other receivers (P1.4).
     pub(super) fn copy_to_coroots(&mut self, now: Time, seq: Seq) {
         let Some(l) = &mut self.paths[GROUP_PATH] else {
             return;
@@ -65,7 +68,8 @@ impl Sender {
         }
     }
 
-    /// At a co-root: a path takes for sent what the sender has sent, as far as its window goes.
+    /// At a co-root: a path counts as sent what the sender has sent, as far as the path's window
+    /// reaches.
     pub(super) fn follow(&mut self, path: usize) {
         let size = self.paths.window();
         if let (Some(l), Some(relay)) = (&mut self.paths[path], self.relay) {
@@ -74,7 +78,7 @@ impl Sender {
         }
     }
 
-    /// At a co-root: what lies beyond has no room in its window.
+    /// At a co-root: the right edge of its window. Packets beyond have no room in it.
     pub fn room(&self) -> Seq {
         let mut waits = self.members.iter().filter(|m| self.counts(m, GROUP_PATH));
         let l = self.paths[GROUP_PATH].as_ref();
@@ -84,13 +88,14 @@ impl Sender {
         base.or(self.relay.map(|r| r.have)).unwrap_or(self.ops.end) + self.paths.window()
     }
 
-    /// What everybody has who reports here, and this node with `own`.
+    /// The sequence number before which this node, which has placed everything before `own`, and
+    /// all receivers that report to it have placed everything.
     pub fn cum_subtree(&self, own: Seq) -> Seq {
         let mine = self.members.iter().filter(|m| m.is_mine());
         mine.fold(own, |least, m| least.min(m.cum_subtree))
     }
 
-    /// Operations that nothing reads any more.
+    /// Operations whose payloads the transport does not read at present.
     pub fn idle(&self) -> impl Iterator<Item = OpId> + '_ {
         self.ops
             .queue

@@ -18,7 +18,7 @@ impl Sender {
     pub(super) fn fall_back_to_unicast(&mut self, i: usize, path_state: PathState) {
         let sent = self.paths[GROUP_PATH].as_ref().map(|l| l.window.next());
         let (node, cum) = (self.members[i].node, self.members[i].cum);
-        // In a tree it is repaired for all below it.
+        // In a tree the path serves all receivers below the member, too.
         let members = match self.is_tree() {
             true => 0..self.members.len() as u32,
             false => i as u32..i as u32 + 1,
@@ -29,7 +29,8 @@ impl Sender {
         }
         path.follows = path_state == PathState::Multicast;
         self.members[i].losses = Losses::default();
-        // A rate that nothing was sent at has not been found: the new path finds its own.
+        // The group's rate is proven only if packets were sent at it. If none were, the new path
+        // finds its own rate.
         if let Some(group) = &self.paths[self.members[i].path]
             && group.pacer.bytes() > 0
         {
@@ -40,7 +41,7 @@ impl Sender {
         self.move_to(i, at);
     }
 
-    /// How a member is reached has been proven.
+    /// Takes the path state that a proof has found for a member.
     pub fn set_path_state(
         &mut self,
         node: NodeId,
@@ -59,7 +60,7 @@ impl Sender {
         }
     }
 
-    /// How many probes it took to have a member's answer.
+    /// Takes the number of probes that a member needed to answer.
     pub fn proven(&mut self, node: NodeId, probes: u32) {
         if let Some(i) = self.index_of(node) {
             self.members[i].probes = probes;
@@ -116,7 +117,7 @@ impl Sender {
         }
     }
 
-    /// Chooses a member that is to be probed by multicast now, if there is one.
+    /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
         if self.relay.is_some() || self.members.len() == 1 {
             return;
@@ -146,7 +147,7 @@ impl Sender {
         }
     }
 
-    /// The probe for a member that is tried again: it alone answers.
+    /// The next probe of path re-probing: only the named member answers it.
     pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
         let node = self.probing.reprobes.pop_front()?;
         let i = self.index_of(node)?;
@@ -160,8 +161,8 @@ impl Sender {
         }))
     }
 
-    /// A member has answered the probe with this nonce: multicast reaches it again. False if that
-    /// is not its last probe, or not the first answer.
+    /// Takes a member's answer to the probe with this nonce: multicast reaches the member again.
+    /// Returns false if that is not the member's last probe, or not the first answer.
     pub fn on_reprobe_ack(
         &mut self,
         now: Time,
@@ -193,13 +194,13 @@ impl Sender {
         true
     }
 
-    /// Member `i`, which has a path of its own, joins the group's.
+    /// Moves member `i` from its own path to the group's path.
     pub(super) fn return_to_group_path(&mut self, i: usize) {
         let alone = self.paths[self.members[i].path].as_ref();
         let sent = alone.map(|l| l.window.next());
         let mut others = self.members.iter().filter(|m| m.path == GROUP_PATH);
-        // If nobody waits for what the group has not been sent, it need not be sent what this one
-        // has been.
+        // If no other member needs packets that the group has not been sent, the group need not be
+        // sent the packets that this member has been sent.
         if let Some(sent) = sent
             && !others.any(Member::is_mine)
             && let Some(group) = &mut self.paths[GROUP_PATH]
@@ -210,8 +211,8 @@ impl Sender {
         self.move_to(i, GROUP_PATH);
     }
 
-    /// What the group has been sent, paths of members that hear it need not send: if it is missing
-    /// there, they repair it.
+    /// Lets the paths of members that hear the group skip what the group has been sent: if a packet
+    /// is missing there, they repair it.
     pub(super) fn follow_group(&mut self) {
         let Some(next) = self.paths[GROUP_PATH].as_ref().map(|l| l.window.next()) else {
             return;
@@ -221,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// Whether multicast reaches this member, as far as is known.
+    /// Whether multicast reaches this member, as far as the sender knows.
     pub fn hears(&self, node: NodeId) -> bool {
         let found = self.index_of(node);
         found.is_some_and(|i| {

@@ -1,5 +1,5 @@
-//! Flow control: how far each path may send. The slowest member of a path that is ready keeps its
-//! window's base, and the smallest advertised window its right edge.
+//! Flow control: how far each path may send. Of a path's members that are ready, the slowest keeps
+//! the window's base, and the smallest advertised window keeps its right edge.
 
 use core::time::Duration;
 
@@ -12,17 +12,18 @@ use crate::seq::Seq;
 use crate::time::Time;
 
 impl Sender {
-    /// Members whose progress a path waits for: those that are ready, or that have everything.
+    /// Whether a path waits for the progress of this member: the member is ready, or has
+    /// everything.
     pub(super) fn counts(&self, m: &Member, path: usize) -> bool {
         m.path == path && m.is_mine() && (m.is_ready() || m.cum == self.ops.end || self.is_tree())
     }
 
-    /// Whether new packets wait for what this member can take.
+    /// Whether new packets wait for the advertised window of this member.
     pub(super) fn limits(&self, m: &Member) -> bool {
         m.is_ready() || self.is_tree() && m.cum != self.ops.end
     }
 
-    /// Finds a path's base and limit anew.
+    /// Recomputes the base and the limit of a path.
     pub(super) fn update_window(&mut self, path: usize) {
         let Some(l) = &self.paths[path] else { return };
         let (mut base, mut at_base) = (None::<Seq>, 0);
@@ -54,7 +55,7 @@ impl Sender {
         self.follow(path);
     }
 
-    /// Finds anew how lossy the ways of a path's members are.
+    /// Recomputes how lossy the way to each member of a path is.
     pub(super) fn weigh(&mut self, path: usize) {
         let Some(l) = &mut self.paths[path] else {
             return;
@@ -69,7 +70,7 @@ impl Sender {
         l.window.expect(most);
     }
 
-    /// A member's numbers have changed: the path may go on, or the member changes paths.
+    /// Takes changed numbers of a member: the path may go on, or the member changes paths.
     pub(super) fn on_progress(&mut self, i: usize, old_cum: Seq, old_limit: Seq, was_ready: bool) {
         let (at, cum, limit, ready, unicast) = {
             let m = &self.members[i];
@@ -94,7 +95,7 @@ impl Sender {
         if !ready {
             l.pacer.require(i, false);
         }
-        // Most reports move neither the base nor the limit: then nobody else need be looked at.
+        // Most reports move neither the base nor the limit. Then no other member need be looked at.
         let base = l.window.base();
         let holds = |cum: Seq, ready: bool| cum == base && (ready || cum == end);
         let (held, holds) = (holds(old_cum, was_ready), holds(cum, ready));
@@ -112,7 +113,7 @@ impl Sender {
         }
     }
 
-    /// Whether a path may send a new packet, its pace aside.
+    /// Whether a path may send a new packet, apart from its pacer.
     pub(super) fn is_open(&self, at: usize) -> bool {
         let Some(l) = &self.paths[at] else {
             return false;
@@ -122,7 +123,7 @@ impl Sender {
         if !room || !next.before(self.ops.end) || self.relay.is_some() {
             return false;
         }
-        // A member that hears the group gets new packets by the group's path, while others take
+        // A member that hears the group gets new packets by multicast, while other members take
         // them.
         let group = self.paths[GROUP_PATH].as_ref();
         if l.follows && group.is_some_and(|g| g.limit.is_some()) {
@@ -132,13 +133,14 @@ impl Sender {
         most.is_none_or(|op| next.before(op.base))
     }
 
-    /// The first packet waits a little for members that have not been heard.
+    /// Whether the first packet may be sent: it waits up to [`GRACE`] for members that have not
+    /// been heard.
     pub(super) fn may_start(&self, now: Time) -> bool {
         self.started.is_none_or(|t| now.since(t) >= GRACE) || self.unheard == 0
     }
 
-    /// How long a path waits for others' reports of a loss: not at all if there are no others, and
-    /// not for long if it has nothing else to send.
+    /// NACK aggregation delay of a path: how long it waits for further members' NACKs of a loss.
+    /// Zero if there are no other members, and short if the path has nothing else to send.
     pub(super) fn nack_delay(&self, at: usize, scheme: &Scheme) -> Duration {
         let delay = scheme.repair.nack_delay;
         match self.rtt.smoothed() {
@@ -148,7 +150,8 @@ impl Sender {
         }
     }
 
-    /// Losses of a path that were reported until then are repaired now; `None`: none can be yet.
+    /// The time until which a NACK must have come for the path to repair the loss now; `None`: no
+    /// loss can be repaired yet.
     pub(super) fn repair_nacks_until(&self, now: Time, at: usize, scheme: &Scheme) -> Option<Time> {
         let delay = self.nack_delay(at, scheme).as_nanos() as u64;
         now.0.checked_sub(delay).map(Time)

@@ -14,78 +14,84 @@ use crate::time::Time;
 /// The path that a new member belongs to: the group's.
 pub const GROUP_PATH: usize = 0;
 
-/// A member that has reported impossible numbers is believed after so many possible ones.
+/// True samples after which the sender again believes a member that reported numbers that cannot be
+/// true.
 const ATONES: u8 = 8;
 
 /// A receiver, as its sender knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Who.
+    /// The receiver's node.
     pub node: NodeId,
-    /// The path that serves it.
+    /// Index of the path that serves the receiver.
     pub path: usize,
-    /// How it is reached.
+    /// How the sender reaches the receiver.
     pub path_state: PathState,
-    /// Nobody waits for it any more.
+    /// Whether the member is gone, so that the sender does not wait for it any more.
     pub gone: bool,
-    /// The receiver reports to a collector, not to the sender.
+    /// Whether the receiver reports to a collector, not to the sender.
     pub delegated: bool,
     /// The receiver and all that report to it have placed everything before this.
     pub cum_subtree: Seq,
     /// The receiver has placed everything before this; with
     /// [`crate::scheme::FeedbackTopology::Tree`] so have all below it.
     pub cum: Seq,
-    /// The receiver can take what lies before this: its advertised window.
+    /// The receiver's advertised window: the receiver can take packets before this.
     pub limit: Seq,
     /// When `cum` last moved.
     pub advanced: Time,
-    /// What it said last that it lacks, where the sender notices losses; and everything from here
-    /// on.
+    /// The gaps that the receiver last reported, where the sender detects losses: first packet and
+    /// length of each.
     pub missing: Vec<(Seq, u32)>,
-    /// See `missing`.
+    /// The receiver lacks everything from here on, according to the report of `missing`.
     pub unseen: Seq,
-    /// Bytes that it has placed.
+    /// Bytes that the receiver has placed.
     pub placed: u64,
-    /// Packets that were sent again, or are to be, because it asked.
+    /// Packets that were retransmitted, or are queued to be, because of this receiver's NACKs.
     pub repairs: u64,
-    /// When it was last heard.
+    /// When the sender last received feedback from the receiver.
     pub heard: Option<Time>,
     /// What the receiver last reported: `cum_subtree`, `high`, its first gap, new packets received.
     /// A receiver can make these numbers up.
     pub seen: (Seq, Seq, Seq, u32),
     /// When `seen` last changed.
     pub moved: Time,
-    /// When it last got on: it, or somebody who reports through it, had placed more.
+    /// When the receiver last made progress: it, or a receiver that reports through it, had placed
+    /// more.
     pub got_on: Time,
-    /// How long the sender has waited for it since then.
+    /// How long the sender has waited for the receiver since then (`got_on`).
     pub waited: Duration,
-    /// It has told to have as many packets as lie before this: those have earned repairs.
+    /// The receiver has reported to have as many packets as lie before this. These have earned
+    /// repairs.
     pub had: Seq,
-    /// Repairs that its own progress has earned and that it has not been sent; see `sender/budget`.
+    /// Repairs that the receiver's progress has earned and that the sender has not made; see
+    /// `sender/budget`.
     pub credit: u32,
-    /// So many samples that can be true until those of this member are used (again).
+    /// Samples that can be true which must come before the sender uses the receiver's samples
+    /// again; zero if it believes the receiver.
     pub doubt: u8,
-    /// When it was last probed, and how often since it was heard.
+    /// When the sender last probed the receiver.
     pub probed: Time,
-    /// See `probed`.
+    /// Probes since the receiver was last heard.
     pub unanswered: u32,
-    /// It has been reported as slow, and has not moved since.
+    /// Whether the receiver has been reported as slow and has made no progress since.
     pub slow: bool,
-    /// What is lost on the way to the receiver.
+    /// Losses on the way to the receiver.
     pub losses: Losses,
-    /// Where the count of `losses` stands: the path's number, its new packets, and how many of them
-    /// had been received.
+    /// Where the count of `losses` stands: the path's number, the new packets that it had sent, and
+    /// how many new packets the receiver had received.
     pub counted: (u32, u32, u32),
-    /// How many probes it took to have an answer.
+    /// Probes that the receiver needed to answer the proof of its path.
     pub probes: u32,
-    /// Whether multicast reaches it.
+    /// The watch over whether multicast reaches the receiver.
     pub hearing: Hearing,
-    /// When it is tried again, if it does not.
+    /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,
 }
 
 impl Member {
-    /// One that has not been heard and has nothing of what begins at `start`.
+    /// Creates a member that has not been heard and has no packet of a stream that begins at
+    /// `start`.
     pub fn new(node: NodeId, start: Seq, gone: bool, delegated: bool) -> Member {
         Member {
             node,
@@ -120,7 +126,7 @@ impl Member {
         }
     }
 
-    /// It has told numbers that can be true, or that cannot.
+    /// Records whether the numbers that the receiver reported can be true.
     pub fn judge(&mut self, possible: bool) {
         self.doubt = match possible || mutant::active(Mutant::NumbersBelieved) {
             true => self.doubt.saturating_sub(1),
@@ -128,29 +134,32 @@ impl Member {
         };
     }
 
-    /// Whether what it tells of the way sets the pace, and what it has placed earns repairs.
+    /// Whether the sender believes the receiver: its samples of the path then set the rate, and the
+    /// packets that it has placed earn repairs.
     pub fn is_believed(&self) -> bool {
         self.doubt == 0
     }
 
-    /// Whether it reports here, and is served from here.
+    /// Whether the receiver reports to this node, which then repairs for it.
     pub fn is_mine(&self) -> bool {
         !self.gone && !self.delegated
     }
 
-    /// Whether it is waited for: it, or somebody below it, has not everything before `end`.
+    /// Whether the sender waits for the receiver: it, or a receiver below it, lacks something
+    /// before `end`.
     pub fn is_behind(&self, end: Seq) -> bool {
         self.is_mine() && self.cum_subtree != end
     }
 
-    /// How long it may take to answer, or to acknowledge: `first`, and longer each time that it had
-    /// as many chances to as it needs, and did not.
+    /// How long the receiver may take to answer or to acknowledge: `first`, with backoff. The time
+    /// doubles each time the receiver had as many chances as it needs, and did not answer.
     pub fn rto_with_backoff(&self, first: Duration, detect: &Detect) -> Duration {
         let vain = self.unanswered / self.chances();
         (first * (1 << vain.min(16))).min(detect.rto_max)
     }
 
-    /// How often it is asked, on average, until there is an answer: both may be lost.
+    /// Probes that it takes, on average, to get an answer: the probe and the answer may both be
+    /// lost.
     fn chances(&self) -> u32 {
         match self.losses.is_known() {
             true => self.losses.tries().pow(2),
@@ -158,26 +167,26 @@ impl Member {
         }
     }
 
-    /// Whether it has been silent for so long that it is to be asked (again).
+    /// Whether the receiver has been silent for so long that the sender is to probe it (again).
     pub fn is_silent(&self, now: Time, first: Duration, detect: &Detect) -> bool {
         let patience = self.rto_with_backoff(first, detect);
         let silent = self.heard.map_or(Duration::MAX, |h| now.since(h));
         silent >= patience && now.since(self.probed) >= patience
     }
 
-    /// Whether it speaks, but has known for so long of less than was `sent` that it is to be told
-    /// (again).
+    /// Whether the receiver sends feedback, but its `high` has been behind `sent` for so long that
+    /// the sender is to tell it (again) what was sent.
     pub fn is_behind_high(&self, now: Time, sent: Seq, detect: &Detect) -> bool {
         let long = |t: Time| now.since(t) >= detect.rto_max;
         self.heard.is_some() && self.seen.1.before(sent) && long(self.moved) && long(self.probed)
     }
 
-    /// The sender begins to wait for it anew.
+    /// Records progress of the receiver: the sender begins to wait for it anew.
     pub fn gets_on(&mut self, now: Time) {
         (self.got_on, self.waited, self.slow) = (now, Duration::ZERO, false);
     }
 
-    /// Whether its window is open: it has posted what comes next, or can hold it.
+    /// Whether the receiver's window is open: it has posted what comes next, or can hold it.
     pub fn is_ready(&self) -> bool {
         if mutant::active(Mutant::LateHoldsAll) {
             return true;
@@ -186,15 +195,15 @@ impl Member {
     }
 }
 
-/// A receiver of a stream, as its sender is told of it.
+/// A receiver of a stream, as the sender's caller names it.
 #[derive(Clone, Copy, Debug)]
 pub struct MemberConfig {
-    /// Who.
+    /// The receiver's node.
     pub node: NodeId,
-    /// How it is reached.
+    /// How the sender reaches the receiver.
     pub path_state: PathState,
-    /// It reports to another receiver.
+    /// Whether the receiver reports to another receiver.
     pub delegated: bool,
-    /// It reports here and is a co-root.
+    /// Whether the receiver reports to this node and is a co-root.
     pub coroot: bool,
 }

@@ -1,5 +1,6 @@
-//! The sending side of a stream: one sender's broadcasts to one group. A co-root has one too, for
-//! those who report to it: its new packets are sent by the sender, and it only repairs.
+//! The sending side of a stream: one sender's broadcasts to one group. A co-root has one, too, for
+//! the receivers that report to it: there the sender sends the new packets, and the co-root only
+//! repairs.
 //!
 //! A sender sends over *paths*. The first path is the group's multicast; a member that multicast
 //! does not reach, or that is behind, has a path of its own: "a group of one". A path has a

@@ -1,5 +1,5 @@
-//! NACKs come in: what a receiver lacks is queued for retransmission or for parity packets, as far
-//! as it has earned repairs.
+//! NACKs come in: the sender queues what a receiver lacks for retransmission or for parity packets,
+//! as far as the receiver has earned repairs.
 
 use core::time::Duration;
 
@@ -28,8 +28,8 @@ impl Sender {
         }
     }
 
-    /// What lies beyond a member cannot take yet, and a co-root cannot repair what it has not
-    /// itself.
+    /// The sequence number before which this node can repair for a member. The member cannot take
+    /// what lies beyond its window, and a co-root can only repair what it has placed.
     pub(super) fn repairable(&self, m: &Member) -> Seq {
         match self.relay {
             Some(relay) => m.limit.min(relay.have),
@@ -37,9 +37,10 @@ impl Sender {
         }
     }
 
-    /// Member `i` lacks `n` packets from `first` on, of which those before `upto` are to be
-    /// repaired: for all below it, since in a tree it is not known who it is. `as_of`, `rto`: see
-    /// [`Window::lacks`]. Says how many repairs are news.
+    /// Queues repairs for member `i`, which lacks `n` packets from `first` on; only packets before
+    /// `upto` are repaired. In a tree the repairs are for all receivers below the member, since the
+    /// sender does not know which of them lacks the packets. `as_of`, `rto`: see [`Window::lacks`].
+    /// Returns the number of new repairs.
     pub(super) fn queue_retransmissions(
         &mut self,
         now: Time,
@@ -58,7 +59,7 @@ impl Sender {
         let Some(l) = &mut self.paths[self.members[i].path] else {
             return 0;
         };
-        // What lies outside the window costs nothing to leave out.
+        // Packets outside the window are left out, at no cost.
         let end = (first + n).min(upto).min(l.window.next());
         let first = first.max(l.window.base());
         let mut noted = 0;
@@ -82,8 +83,8 @@ impl Sender {
         noted
     }
 
-    /// Member `i` of the group's path lacks these packets, of which those before `upto` are to be
-    /// repaired. Returns how many repairs are news.
+    /// Requests parity packets for member `i` of the group's path, which lacks these packets; only
+    /// packets before `upto` are repaired. Returns the number of new repairs.
     pub(super) fn on_nack_of_blocks(
         &mut self,
         now: Time,
@@ -97,7 +98,7 @@ impl Sender {
         let Some(group) = &self.paths[GROUP_PATH] else {
             return 0;
         };
-        // What lies outside the window costs nothing to leave out.
+        // Packets outside the window are left out, at no cost.
         let (base, upto) = (group.window.base(), upto.min(group.window.next()));
         for (first, n) in missing {
             let end = (first + n).min(upto);
@@ -119,7 +120,7 @@ impl Sender {
         noted + self.note_part(now, i, part, (as_of, rto))
     }
 
-    /// The block that a packet is in, and none of its packets.
+    /// The code block of a packet, as a [`Part`] that has none of the block's packets yet.
     pub(super) fn block_of(&self, seq: Seq) -> Option<Part> {
         let op = self.ops.queue.get(self.ops.position(seq));
         let op = op.filter(|op| !seq.before(op.base))?;
@@ -165,8 +166,8 @@ impl Sender {
         u64::from(noted)
     }
 
-    /// What member `i` tells has been counted: it has as many packets as lie before `had`. A member
-    /// that is not believed earns nothing.
+    /// Adds the repairs that member `i` earns, given that it has as many packets as lie before
+    /// `had`. A member that is not believed earns nothing.
     pub(super) fn earn(&mut self, i: usize, had: Seq) {
         let m = &mut self.members[i];
         let path = self.paths[m.path].as_ref();
@@ -175,7 +176,8 @@ impl Sender {
             m.credit = 0;
             return;
         }
-        // What a member has had is not missing there again: it earns once, whatever it tells.
+        // A packet that a member has had is not missing there again. The member earns for it once,
+        // whatever it reports.
         if m.had.before(had) {
             let more = had.from(m.had) as u32;
             m.had = had;
@@ -197,11 +199,12 @@ impl Sender {
         if let Some(path) = &self.paths[m.path] {
             self.budget.save(now, path.pacer.rate());
         }
-        // Where nothing limits the pace, as in memory, the share is more than there are packets.
+        // Where nothing limits the rate, as in shared memory, the share exceeds the number of
+        // packets.
         m.credit.saturating_add(self.budget.saved as u32)
     }
 
-    /// So many repairs are queued because member `i` has asked.
+    /// Charges member `i` with `repairs`, which are queued because it has sent a NACK.
     pub(super) fn charge(&mut self, i: usize, repairs: u32) {
         let m = &mut self.members[i];
         let beyond = repairs.saturating_sub(m.credit);
@@ -212,7 +215,8 @@ impl Sender {
         }
     }
 
-    /// Whether a packet that is queued for others costs one more for this member.
+    /// Whether a packet that is queued for other members costs one more transmission for this
+    /// member.
     pub(super) fn is_served_singly(&self, i: usize) -> bool {
         self.budget.singly || self.members[i].path != GROUP_PATH
     }

@@ -14,11 +14,11 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::flag;
 
-/// Somebody other than the member that is known.
+/// A number for members other than the one that the sender knows to lack a packet.
 const OTHERS: u32 = u32::MAX - 1;
 
 impl Sender {
-    /// Whether a sender repairs by blocks.
+    /// Whether a sender repairs code blocks with parity packets.
     pub(super) fn codes_blocks(scheme: &Scheme, members: usize, payload_size: u32) -> bool {
         let how = match scheme.repair.how {
             How::Parity => members > 1,
@@ -26,12 +26,12 @@ impl Sender {
             How::Xor | How::Cheaper | How::Unicast | How::Multicast => false,
         };
         let asks = !scheme.detect.by_sender && !scheme.feedback.on_request_only;
-        // The code works on words of 16 bits.
+        // The Reed-Solomon code works on words of 16 bits.
         how && asks && scheme.topology == FeedbackTopology::Direct && payload_size.is_multiple_of(2)
     }
 
-    /// The parity packet to be sent now, if any. What is better sent again itself joins the path's
-    /// repairs.
+    /// The parity packet that the sender sends now, if any. Packets for which a plain
+    /// retransmission is better join the path's queue of repairs.
     pub(super) fn poll_blocks(
         &mut self,
         now: Time,

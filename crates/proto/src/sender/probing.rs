@@ -1,5 +1,5 @@
-//! Silent receivers are probed, packets that are not acknowledged in time are retransmitted (where
-//! the sender detects losses), and stragglers are reported.
+//! Probing: the sender probes silent receivers, retransmits packets that are not acknowledged in
+//! time (where the sender detects losses), and reports stragglers.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,14 +11,15 @@ use crate::mutant::{self, Mutant};
 use crate::scheme::{Detect, Scheme};
 use crate::time::Time;
 
-/// At most so many members are probed one by one; else the group is.
+/// Members that the sender probes one by one; if more owe an answer, it probes the group.
 const PROBE_SINGLY: usize = 8;
-/// More time than this since the sender last looked is the sender's own absence (it was stopped),
-/// and members are not to blame.
+/// Longest time since the sender last looked that counts as waiting. If more has passed, the sender
+/// itself was stopped, and members are not to blame.
 const ABSENCE: Duration = Duration::from_secs(1);
 
 impl Sender {
-    /// Takes note that a packet was sent. The sender will probe members that do not answer.
+    /// Sets the time of the next probes, since a packet has been sent: the sender probes members
+    /// that do not answer.
     pub(super) fn arm_probe_timer(&mut self, now: Time, scheme: &Scheme) {
         if self.probing.due.is_none() || self.has_sent_all() {
             let at = now + self.probe_timeout(scheme);
@@ -26,7 +27,7 @@ impl Sender {
         }
     }
 
-    /// Whether nothing is left to be sent for the first time, by any way.
+    /// Whether every packet has been sent for the first time, by any path.
     pub(super) fn has_sent_all(&self) -> bool {
         match self.relay {
             None => self.ops.sent == self.ops.end,
@@ -37,8 +38,8 @@ impl Sender {
         }
     }
 
-    /// How long a member may be silent before it is asked: at the end until it should have answered
-    /// at its turn.
+    /// How long a member may be silent before the sender probes it. After the last packet: until
+    /// the member should have answered at its turn.
     pub(super) fn probe_timeout(&self, scheme: &Scheme) -> Duration {
         let detect = &scheme.detect;
         let Some(answer) = self.rtt.answer_timeout() else {
@@ -56,7 +57,7 @@ impl Sender {
         }
     }
 
-    /// Looks for members that owe an answer, asks them, and reports those that are too slow.
+    /// Looks for members that owe an answer, probes them, and reports those that are too slow.
     pub(super) fn probe_silent(&mut self, now: Time, config: &Config, out: &mut VecDeque<Output>) {
         let detect = &config.scheme.detect;
         let first = self.probe_timeout(&config.scheme);
@@ -87,7 +88,7 @@ impl Sender {
                 continue;
             }
             // The group's path knows nothing of a member with a path of its own, and a member that
-            // did not answer the group's question may not hear the group at all.
+            // did not answer the probe of the group may not hear the group at all.
             let group = self.relay.is_none() && m.path == GROUP_PATH;
             if group && m.unanswered < 2 && owing > PROBE_SINGLY {
                 together = true;
@@ -100,7 +101,7 @@ impl Sender {
                     count_again += 1;
                 }
             } else {
-                continue; // its turn comes the next time
+                continue; // this member's turn comes the next time
             }
             m.probed = now;
             m.unanswered += 1;
@@ -108,7 +109,8 @@ impl Sender {
         if together {
             self.probing.queue.push_back(Dest::Group(self.group));
         }
-        // Where much is lost, what the question is about goes with it.
+        // If much is lost on the way to a member, the packet that the probe is about goes along
+        // with the probe.
         for &i in &again[..count_again] {
             let m = &self.members[i];
             let lacks = m.seen.2.max(m.cum);
@@ -118,15 +120,16 @@ impl Sender {
             self.members[i].repairs += noted;
         }
         debug_assert!(self.probing.queue.len() <= probes + PROBE_SINGLY + 1);
-        // A silent required receiver must not stop the pacer's rounds.
+        // A required receiver that is silent must not stop the pacer's rounds.
         let newest = self.bursts.newest();
         for path in self.paths.iter_mut() {
             path.pacer.tick(now, newest);
         }
     }
 
-    /// Takes for lost what members have not acknowledged in time (P1.2), and with
-    /// [`FeedbackTopology::Tree`] for lost by all below them (P1.5).
+    /// Retransmits what members have not acknowledged in time (P1.2). With
+    /// [`FeedbackTopology::Tree`] the packets count as lost for all receivers below the member, too
+    /// (P1.5).
     pub(super) fn retransmit_unacknowledged(
         &mut self,
         now: Time,
@@ -138,7 +141,7 @@ impl Sender {
             let Some(l) = &self.paths[m.path] else {
                 continue;
             };
-            // What has been seen there may still be on its way to the disk.
+            // A packet that the member has seen may still be on its way to the disk.
             let oldest = m.missing.first().map_or(m.unseen, |r| r.0).max(m.cum);
             if !m.is_behind(self.ops.end) || !oldest.before(l.window.next()) || !m.is_ready() {
                 continue;
@@ -156,7 +159,7 @@ impl Sender {
             }
             let m = &mut self.members[i];
             m.missing = missing;
-            // A member that everything was sent to is probed like any other.
+            // A member that has been sent everything is probed like any other.
             if noted > 0 {
                 (m.probed, m.unanswered) = (now, m.unanswered + 1);
                 m.repairs += noted;
@@ -164,8 +167,9 @@ impl Sender {
         }
     }
 
-    /// Reports those who have not got on for too long while the sender waited for them: of those
-    /// that are ready the furthest behind, for the others wait as it does.
+    /// Reports members that have made no progress for too long while the sender waited for them.
+    /// Among members that are ready only the furthest behind count: the others wait for them, as
+    /// the sender does.
     pub(super) fn report_stragglers(
         &mut self,
         now: Time,
@@ -203,8 +207,8 @@ impl Sender {
         }
     }
 
-    /// Whether the sender waits for a member that is ready: it has not placed what was sent, and
-    /// new packets cannot be sent before it does.
+    /// Whether the sender waits for a member that is ready: the member has not placed what was
+    /// sent, and the sender cannot send new packets before it does.
     pub(super) fn waits_for(&self, m: &Member) -> bool {
         let path = self.paths[m.path].as_ref();
         path.is_some_and(|l| m.cum.before(l.window.next())) && !self.is_open(m.path)

@@ -25,7 +25,7 @@ pub struct Hearing {
     received: u32,
     /// New packets that the group had been sent at the last change.
     sent: u32,
-    /// When the last change was.
+    /// Since when the member has been silent: the last change, or the end of the last pause.
     since: Time,
     /// When the watch first concluded that multicast does not reach the member.
     doubted: Option<Time>,
