@@ -1,5 +1,5 @@
 //! What crosses a node's border: commands, placements and outcomes go in; outputs and events come
-//! out. Vocabulary only; what they do is in `node`.
+//! out. This module only defines the types; `node` acts on them.
 
 use core::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
 
-/// What a node is told when it is made.
+/// The configuration of a node, fixed when the node is made.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The number of this node within its session.
     pub node: NodeId,
-    /// The session that it belongs to.
+    /// The session that the node belongs to.
     pub session: Session,
     /// The scheme that makes multicast reliable; the same at all nodes of a session.
     pub scheme: Scheme,
@@ -25,18 +25,18 @@ pub struct Config {
     pub unexpected_max: u32,
     /// Packets that may wait in the receive buffer before the network drops them.
     pub backlog: u32,
-    /// A fixed rate in bytes (on the wire, without Ethernet and IP headers) per second, or the
-    /// pacer's own.
+    /// A fixed rate in bytes per second (on the wire, without Ethernet and IP headers); `None`: the
+    /// pacer finds the rate.
     pub rate: Option<u64>,
     /// A receiver that has made no progress for this long while the sender waits for it is reported
     /// as [`Event::Slow`].
     pub patience: Duration,
 }
 
-/// What the caller wants.
+/// A command of the caller to a node.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Adds a group of which this node is a member. Every member lists the members in the same
+    /// Adds a group that this node is a member of. Every member lists the members in the same
     /// order; a member's position is its turn to give feedback. The driver tells the transport the
     /// members' addresses.
     ///
@@ -49,7 +49,7 @@ pub enum Command {
         members: Vec<NodeId>,
         /// Payload of a data packet in bytes, the same on every node.
         payload_size: u32,
-        /// Number of the first packet of every stream in it, the same on every node.
+        /// Number of the first packet of every stream in the group, the same on every node.
         start: Seq,
     },
     /// Removes a group: this node sends nothing more to it and expects nothing more from it.
@@ -70,8 +70,8 @@ pub enum Command {
         /// How long unicast is tried after that.
         unicast: Duration,
     },
-    /// Multicast does not reach these members, as the proof of another group has shown. This node
-    /// serves them by unicast until they answer a multicast probe (spec 2.8).
+    /// Records that multicast does not reach these members, as the proof of another group has
+    /// shown. This node serves them by unicast until they answer a multicast probe (spec 2.8).
     Unreached {
         /// The group.
         group: GroupId,
@@ -199,14 +199,14 @@ pub struct Transmit {
     pub token: Token,
 }
 
-/// How a member is reached.
+/// How a node reaches a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathState {
     /// By the group's multicast.
     Multicast,
-    /// By unicast: multicast does not reach it, or it is the group's only receiver.
+    /// By unicast: multicast does not reach the member, or it is the group's only receiver.
     Unicast,
-    /// No datagram reaches it.
+    /// No datagram reaches the member.
     Nothing,
 }
 
@@ -298,13 +298,13 @@ pub struct MemberStatus {
 pub struct Counters {
     /// Data packets sent for the first time to a group.
     pub data: u64,
-    /// Data packets sent again to a group.
+    /// Repairs sent to a group: retransmissions, XOR repair packets and parity packets.
     pub repairs_multicast: u64,
-    /// Among them: XOR repair packets and parity packets.
+    /// XOR repair packets and parity packets sent to a group; `repairs_multicast` counts them, too.
     pub repairs_coded: u64,
     /// Data packets sent again to one node.
     pub repairs_unicast: u64,
-    /// Data packets sent for the first time to one node: one that multicast does not reach, or
+    /// Data packets sent for the first time to one node: a member that multicast does not reach, or
     /// the only receiver of its group.
     pub data_unicast: u64,
     /// Datagrams sent for the sake of a feedback frame.
@@ -315,19 +315,19 @@ pub struct Counters {
     pub feedback_received: u64,
     /// Data packets received.
     pub received: u64,
-    /// Data packets received that were here already, or could neither be placed nor held.
+    /// Data packets received that this node had already, or could neither place nor keep.
     pub duplicates: u64,
     /// Words of barriers sent for the first time.
     pub words: u64,
-    /// Words sent again, with a question, because nothing had moved for a while.
+    /// Words sent again, with a request for an answer, because nothing had moved for a while.
     pub words_again: u64,
-    /// Words sent because somebody had asked.
+    /// Words sent because another rank had asked for them.
     pub words_answered: u64,
     /// Words received.
     pub words_received: u64,
     /// Frames dropped because they fit no group, member, operation or window.
     pub foreign: u64,
-    /// For receivers: how long losses lasted, from when they could be noticed (a later packet came,
-    /// or a question) to their repair; of several at once the first.
+    /// How long losses lasted at a receiver, from when it could notice them (a later packet came,
+    /// or a sync) to their repair. Of several losses at once only the first counts.
     pub losses: Histogram,
 }

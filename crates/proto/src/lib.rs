@@ -1,8 +1,8 @@
 //! The protocol core of Fabricast.
 //!
-//! A [`Node`] is told commands and packets and is asked what to do next. It holds no sockets, no
-//! clock, no threads and no payload bytes: **the core moves extents, the driver moves bytes**.
-//! The same `Node` runs over UDP, in the simulator and, later, over InfiniBand verbs.
+//! A driver passes commands and packets to a [`Node`] and asks it what to do next. The node holds no
+//! sockets, no clock, no threads and no payload bytes: **the core moves extents, the driver moves
+//! bytes**. The same `Node` runs over UDP, in the simulator and, later, over InfiniBand verbs.
 //!
 //! ```text
 //!   command ─┐                          ┌─ Transmit(header bytes, extent)
@@ -11,20 +11,21 @@
 //!   sent    ─┘                          └─ Wait(until)
 //! ```
 //!
-//! A payload is an extent of an object or, to repair several losses at once, the exclusive or of
-//! several extents (`repair::xor`) or a parity packet of a block (`repair::block`).
+//! A payload is an extent of an object. To repair several losses at once, it is the exclusive or of
+//! several extents (`repair::xor`) or a parity packet of a code block (`repair::block`).
 //!
 //! Read `border` and `node` first, then `sender` (the sending side of a stream) and `receiver` (the
 //! receiving side). A sender has `member`s and `path`s. A path has a window of packets under way, a
 //! pacer and bursts; a prover finds out which members multicast reaches. A receiver has `gaps` and
-//! a feedback scheduler, which sends ACKs and NACKs. `scheme::hierarchy` says who reports to whom:
-//! with most schemes every receiver to the sender, else to co-roots (a `Sender` within a
-//! `Receiver`) or up a tree. `barrier` shares the node with the streams, and nothing else.
+//! a feedback scheduler, which sends ACKs and NACKs. `scheme::hierarchy` says to which node each
+//! receiver reports: with most schemes to the sender, else to a co-root (a `Sender` within a
+//! `Receiver`) or to its parent in a tree. `barrier` shares only the node with the streams.
 //!
 //! # A node driven by hand
 //!
-//! A driver is a loop: it hands packets to the node, and does what [`Node::poll`] says until that
-//! is to wait. Here two nodes share a network that is a queue, and time is a number:
+//! A driver is a loop: it passes packets to the node, and executes the outputs of [`Node::poll`]
+//! until the output is [`Output::Wait`]. Here two nodes share a network that is a queue, and time
+//! is a number:
 //!
 //! ```
 //! use std::collections::VecDeque;

@@ -1,59 +1,60 @@
-//! Deliberate defects, to prove that the tests can fail.
+//! Deliberate defects, which prove that the tests can fail.
 //!
-//! With the feature `mutants` a test switches one on for its thread; without it [`active`] is
-//! constantly false and nothing of this is left in the program. The simulator's checkers must
-//! catch every one (see `crates/sim/tests/mutants.rs`).
+//! With the feature `mutants` a test switches a defect on for its thread. Without the feature
+//! [`active`] is constantly false, and the compiler removes all of this. The simulator's checkers
+//! must catch every defect (see `crates/sim/tests/mutants.rs`).
 
 /// A defect, named by what goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
-    /// A receiver acknowledges what it has seen, before the bytes are placed.
+    /// A receiver acknowledges packets that it has seen, before their bytes are placed.
     AckBeforePlaced,
     /// A receiver takes every packet for new.
     RepeatIsNew,
     /// A receiver reports no gaps.
     GapsUnreported,
-    /// The sender never asks those that are silent.
+    /// The sender never probes silent receivers.
     NeverAsks,
-    /// The sender believes every report, also one made before the repair could arrive.
+    /// The sender believes every report, including reports made before the last repair could
+    /// arrive.
     StaleReportsBelieved,
-    /// A member that is not ready holds the others back, and is sent repairs.
+    /// The sender treats a member that is not ready as ready: the member holds the others back, and
+    /// gets repairs.
     LateHoldsAll,
-    /// When a member goes, its neighbour is removed too.
+    /// When a member goes, the sender removes its neighbour, too.
     RemovesNeighbour,
-    /// Sequence numbers are compared without regard to their wrap.
+    /// Sequence numbers are compared without their wrap.
     NoWrap,
     /// A receiver leaves one of the sources out when it decodes an XOR repair packet.
     SumForgetsOne,
-    /// The sender sends packets for the only receiver of a group to the group's address.
+    /// The sender sends to the group's address although the group has only one receiver.
     PairByGroup,
-    /// A collector reports only what it has itself.
+    /// A collector reports only what it has placed itself.
     AnswersForItself,
-    /// A sender that is to notice losses notices none.
+    /// A sender that has to detect losses detects none.
     SenderNoticesNothing,
-    /// A receiver that answers questions only does not hear them.
+    /// A receiver that sends feedback only on request ignores requests.
     NobodyIsAsked,
-    /// A datagram whose checksum is wrong is believed.
+    /// A receiver believes a datagram whose checksum is wrong.
     DamageBelieved,
-    /// A packet that is here already is computed again from parity packets.
+    /// A receiver computes a packet again from parity packets although it has the packet.
     RebuildsWhatIsHere,
-    /// A receiver asks for fewer packets than it lacks: parity packets that it has cached count
-    /// twice.
+    /// A receiver asks for fewer packets than it lacks: cached parity packets count twice.
     KeptCountTwice,
-    /// A node leaves a barrier before the words of its last round are there.
+    /// A node leaves a barrier before the words of the last round are there.
     LeavesEarly,
-    /// A word that is not covered is not repeated, and one that is lacking not asked for.
+    /// A rank neither repeats a word that is not covered, nor asks for a word that it lacks.
     ForgetsToRepeat,
-    /// The sender judges a receiver by numbers that it can make up.
+    /// The sender judges a receiver by numbers that the receiver can make up.
     NumbersBelieved,
-    /// The sender repairs whatever a receiver asks for, however little it gets on.
+    /// The sender repairs whatever a receiver asks for, however little progress the receiver makes.
     RepairsWithoutLimit,
-    /// Every member may repair for a sender and say what it has sent.
+    /// Receivers let every member repair for a sender and say what that sender has sent.
     AnybodySpeaks,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 21] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
@@ -88,7 +89,7 @@ mod selected {
         static SELECTED: Cell<Option<Mutant>> = const { Cell::new(None) };
     }
 
-    /// Switches a defect on for this thread, or all off.
+    /// Switches a defect on for this thread; `None` switches all off.
     pub fn select(mutant: Option<Mutant>) {
         SELECTED.set(mutant);
     }

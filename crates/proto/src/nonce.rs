@@ -7,7 +7,7 @@ use crate::rng::Rng;
 #[derive(Clone, Debug)]
 pub struct Nonces {
     rng: Rng,
-    /// The number from which multicast nonces count on.
+    /// The last multicast nonce; before the first one, the random start.
     next: u32,
 }
 

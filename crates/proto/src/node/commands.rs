@@ -1,4 +1,4 @@
-//! What the caller wants of a node.
+//! Executes the caller's commands at a node.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use crate::seq::Seq;
 use crate::time::Time;
 
 impl Node {
-    /// Does what the caller wants, or refuses and changes nothing. Operations are numbered; other
-    /// commands return `None`.
+    /// Executes a command, or refuses it and changes nothing. Returns the number of the operation
+    /// that the command begins; `None` for other commands.
     pub fn command(&mut self, now: Time, command: Command) -> Result<Option<OpId>, Refused> {
         match command {
             Command::GroupAdd {
@@ -136,7 +136,7 @@ impl Node {
 
     pub(super) fn peer_remove(&mut self, now: Time, node: NodeId) {
         self.gone.insert(node);
-        // What has not been told of it yet is of no interest any more.
+        // Events of the peer that the driver has not fetched yet are of no interest any more.
         self.out.retain(|o| match o {
             Output::Event(Event::Path { node: n, .. } | Event::Slow { node: n, .. }) => *n != node,
             _ => true,

@@ -1,4 +1,4 @@
-//! Writes the heads of datagrams: what each begins with, piggybacked feedback, and what is sent.
+//! Writes the heads of datagrams: header, piggybacked feedback, and the frame that is sent.
 
 use crate::border::{Dest, Output, Transmit};
 use crate::id::{GroupId, Token};
@@ -7,17 +7,17 @@ use crate::repair::Payload;
 use crate::scheme::Checksum;
 use crate::wire::{self, Header, Probe, Query, Word};
 
-/// What every datagram of a node begins with.
+/// The beginning of every datagram of a node.
 #[derive(Clone, Copy)]
 pub struct Start {
-    /// Its header, but for the burst.
+    /// The header, except the burst.
     pub header: Header,
-    /// What is to prove it.
+    /// The checksum that proves the datagram.
     pub checksum: Checksum,
 }
 
 impl Start {
-    /// Appends it.
+    /// Appends the beginning of a datagram that belongs to `burst`.
     pub fn put(&self, head: &mut Vec<u8>, burst: u16) {
         let header = Header {
             burst,
@@ -36,7 +36,7 @@ pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut 
     control(to)
 }
 
-/// Appends a word.
+/// Appends a word of a barrier.
 pub fn put_word(to: Dest, word: &Word, start: Start, head: &mut Vec<u8>) -> Output {
     start.put(head, 0);
     wire::put_word(head, word);
@@ -50,8 +50,8 @@ pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> O
     control(to)
 }
 
-/// Appends the head of what a stream sends, with `size` the largest datagram. What `piggyback`
-/// appends, for a destination and at most so many bytes, goes along.
+/// Appends the head of a transmission of a stream. `size` is the largest datagram. `piggyback`
+/// appends feedback for a destination, up to a number of bytes.
 pub fn put(
     send: Transmission,
     (group, size): (GroupId, usize),
@@ -122,7 +122,7 @@ pub fn put(
     }
 }
 
-/// A datagram with a payload.
+/// The output that sends a datagram with a payload.
 fn data(to: Dest, payload: Payload) -> Output {
     Output::Transmit(Transmit {
         to,
@@ -131,7 +131,7 @@ fn data(to: Dest, payload: Payload) -> Output {
     })
 }
 
-/// A datagram without payload.
+/// The output that sends a datagram without a payload.
 pub fn control(to: Dest) -> Output {
     Output::Transmit(Transmit {
         to,

@@ -16,61 +16,63 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{Probe, Query, flag};
 
-/// Answers that all members together give to one probe. In a larger group each member gives one.
+/// Answers that all members together give to one probe. In a larger group each member gives one
+/// answer.
 const ANSWERED: usize = 32;
 /// A member gives at most this many answers to one probe.
 const ANSWERS_MAX: usize = 8;
-/// A prober that asks again after such a pause begins another proof.
+/// Pause in a member's probes after which its next probe belongs to another proof.
 const PAUSE: Duration = Duration::from_secs(10);
-/// In the long run all members together give one prober one answer in this time. So a host that
-/// asks in the prober's name causes little traffic to it. In a group of more than
-/// [`ANSWER_EVERY_MEMBERS`] each member gives as many answers as in a group of that size, because a
-/// proof asks each of them.
+/// Interval at which all members together give one prober an answer, in the long run. A forger that
+/// probes in the prober's name thus turns little traffic on it.
 const ANSWER_EVERY: Duration = Duration::from_micros(625);
-/// Largest group whose members share the answers of [`ANSWER_EVERY`].
+/// Group size up to which [`ANSWER_EVERY`] holds. In a larger group each member gives as many
+/// answers as in a group of this size, because a proof asks each of them.
 const ANSWER_EVERY_MEMBERS: u32 = 8;
-/// A member gives one prober so many answers at once.
+/// Answers that a member gives one prober at once, at most.
 const ANSWERS_AT_ONCE: u32 = 64;
 
 /// A group that this node is a member of.
 pub struct Group {
     pub id: GroupId,
-    /// Sorted.
+    /// The members, sorted by number.
     pub members: Vec<NodeId>,
     pub payload_size: u32,
     pub start: Seq,
     pub path_state: BTreeMap<NodeId, PathState>,
-    /// Members that took more than one probe to answer, and how many.
+    /// Probes that a member needed to answer, for members that needed more than one.
     pub probes: BTreeMap<NodeId, u32>,
-    /// The members whose probes were heard here.
+    /// What this node heard of each member that probes.
     pub heard: BTreeMap<NodeId, Heard>,
-    /// Members that were there once: what still comes from them is foreign.
+    /// Members that have gone. Datagrams that still come from them count as foreign.
     pub gone: BTreeSet<NodeId>,
     pub sender: Option<Sender>,
     pub receivers: Vec<Receiver>,
     pub prover: Option<Prover>,
-    /// Its barriers, once there has been one.
+    /// The group's barriers, from the first one on.
     pub words: Option<Words>,
+    /// Whether the group is among the node's groups that may have something to do now.
     pub queued: bool,
-    /// The earliest timer that is set for it.
+    /// The earliest timer that is set for the group.
     pub timer: Option<Time>,
 }
 
-/// What was heard of a member that probes.
+/// What a node heard of a member that probes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Heard {
-    /// When its last probe came.
+    /// When the member's last probe came.
     at: Time,
-    /// Its probes since the last pause.
+    /// The member's probes since the last pause.
     probes: u32,
-    /// When the answers that were given to it will have been paid for.
+    /// When the answers that the member got will have been paid for, at one answer per
+    /// [`ANSWER_EVERY`].
     paid: Time,
 }
 
 impl Group {
-    /// How many answers this node gives to a probe. A prober that goes on asking has perhaps not
-    /// heard this node. In a large group it may wait for any of many members, which would all
-    /// answer.
+    /// The number of answers to a probe. A member that goes on probing may not have heard this
+    /// node, so it gets more answers. In a large group the prober may be waiting for any of many
+    /// members, all of which would answer.
     pub fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
         if self.members.binary_search(&from).is_err() {
             return 0;
@@ -97,7 +99,7 @@ impl Group {
         copies as usize
     }
 
-    /// This node's stream to the group.
+    /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
         self.sender.get_or_insert_with(|| {
             let others = self.members.iter().filter(|&&m| m != config.node);
@@ -131,7 +133,7 @@ impl Group {
         })
     }
 
-    /// The stream of another member that has never gone.
+    /// The receiving side of the stream of another member; `None` if that member has gone.
     pub fn receiver(&mut self, config: &Config, sender: NodeId) -> Option<&mut Receiver> {
         if let Some(i) = self.receivers.iter().position(|s| s.sender() == sender) {
             return self.receivers.get_mut(i);
@@ -184,13 +186,13 @@ impl Group {
         (anybody || from == sender || from == stream.collector()).then_some(stream)
     }
 
-    /// The streams that this node receives share its buffers.
+    /// Divides this node's buffers among the streams that it receives.
     pub fn divide(&mut self) {
         let streams = self.receivers.len() as u32;
         self.receivers.iter_mut().for_each(|s| s.divide(streams));
     }
 
-    /// This node's end of the barriers.
+    /// This node's state in the group's barriers; `None` if the node is no member.
     pub fn words(&mut self, config: &Config) -> Option<&mut Words> {
         if self.words.is_none() {
             let rank = |node| self.members.binary_search(&node).ok().map(|at| at as u32);
@@ -209,7 +211,7 @@ impl Group {
         self.words.as_mut()
     }
 
-    /// How a member is reached, as far as is known.
+    /// The path state of a member, as far as this node knows; multicast by default.
     pub fn path_state_of(&self, node: NodeId) -> PathState {
         self.path_state
             .get(&node)
@@ -217,8 +219,8 @@ impl Group {
             .unwrap_or(PathState::Multicast)
     }
 
-    /// How a member is reached is known now. Streams and barriers that begin later take it from
-    /// here.
+    /// Sets the path state of a member, now that it is known. Streams and barriers that begin later
+    /// take it from here.
     pub fn set_path_state(
         &mut self,
         node: NodeId,
@@ -236,12 +238,12 @@ impl Group {
 
     /// Whether a node is a member and has never gone.
     pub fn expects(&self, node: NodeId) -> bool {
-        // The stream of one that goes is removed.
+        // The stream of a member that goes is removed.
         self.receivers.iter().any(|s| s.sender() == node)
             || (self.members.binary_search(&node).is_ok() && !self.gone.contains(&node))
     }
 
-    /// A question that is due because somebody has contradicted what this node expects.
+    /// A query that is due because a datagram has contradicted what this node expects.
     pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<(NodeId, Query)> {
         let mut streams = self.receivers.iter_mut();
         if let Some(asked) = streams.find_map(|s| Some((s.sender(), s.query(now, nonces)?))) {

@@ -1,4 +1,4 @@
-//! Datagrams come in: who may speak, and which stream or barrier a frame is for.
+//! Datagrams come in: which nodes may send a frame, and which stream or barrier it is for.
 
 use super::{ACKS_MAX, Node};
 use crate::border::{PathState, Placement};
@@ -23,8 +23,9 @@ fn group_of(frame: &Frame<'_>) -> GroupId {
 }
 
 impl Node {
-    /// Takes one frame of a datagram that came out of the network at `arrived`: before `now`, if it
-    /// has waited in a buffer since, or a little after it, if it came while the driver was reading.
+    /// Takes one frame of a datagram that came out of the network at `arrived`. This is before
+    /// `now` if the datagram has waited in a buffer since, or a little after it if the datagram
+    /// came while the driver was reading.
     pub fn packet(
         &mut self,
         now: Time,
@@ -56,7 +57,8 @@ impl Node {
         if let Frame::Feedback(f) = frame
             && f.flags & flag::PIGGYBACKED != 0
         {
-            // It is for one of those who receive the datagram.
+            // Piggybacked feedback is for one of the nodes that receive the datagram, so the others
+            // do not count it as foreign.
             self.counters.foreign = foreign;
         }
         self.touch(at);

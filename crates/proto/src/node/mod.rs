@@ -23,7 +23,8 @@ use crate::time::Time;
 use crate::wire::{Probe, Query};
 use group::Group;
 
-/// Answers to probes that may wait to be sent; more are dropped, and the prober asks again.
+/// Answers to probes that may wait to be sent. The node drops further ones, and the prober probes
+/// again.
 const ACKS_MAX: usize = 64;
 /// One process's end of the protocol.
 pub struct Node {
@@ -31,10 +32,10 @@ pub struct Node {
     nonces: Nonces,
     index: BTreeMap<GroupId, usize>,
     groups: Vec<Option<Group>>,
-    /// Peers that are gone: what still comes from them is foreign.
+    /// Peers that are gone. Datagrams that still come from them count as foreign.
     gone: BTreeSet<NodeId>,
     ops: BTreeMap<OpId, (usize, NodeId)>,
-    /// Broadcasts of groups that are removed, and transmissions of each that are not finished.
+    /// Broadcasts of removed groups, and the number of unfinished transmissions of each.
     leaving: BTreeMap<OpId, u32>,
     op: u32,
     unexpected_token: u64,
@@ -42,19 +43,19 @@ pub struct Node {
     acks: VecDeque<(NodeId, Probe)>,
     /// Queries that wait for their replies, at most [`ACKS_MAX`].
     queries: VecDeque<(NodeId, Query)>,
-    /// Groups that may have something to do now, and when others will have.
+    /// Groups that may have something to do now.
     ready: VecDeque<usize>,
-    /// An entry that is not its group's `timer` has been overtaken by an earlier one, or is not
-    /// needed any more.
+    /// When other groups will have something to do. An entry that differs from its group's `timer`
+    /// is obsolete: an earlier one has replaced it, or the group does not need it any more.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
 }
 
 impl Node {
-    /// A node that is in no group yet. Equal seeds and equal calls give equal answers. The seed
-    /// must be secret and as long as it looks: who can guess it can answer this node's queries in
-    /// another's name (spec 2.13).
-    /// The scheme's values are brought within their bounds ([`Scheme::bounded`]).
+    /// Creates a node that is in no group yet. Equal seeds and equal calls give equal answers. The
+    /// seed must be secret and random in all its 64 bits: an attacker that can guess it can answer
+    /// this node's queries in another node's name (spec 2.13). The scheme's values are brought
+    /// within their bounds ([`Scheme::bounded`]).
     pub fn new(mut config: Config, seed: u64) -> Node {
         config.scheme = config.scheme.bounded();
         Node {
@@ -82,7 +83,7 @@ impl Node {
         Ok((at, group))
     }
 
-    /// The group may have something to do.
+    /// Records that the group may have something to do.
     fn touch(&mut self, at: usize) {
         if let Some(group) = self.groups[at].as_mut().filter(|g| !g.queued) {
             group.queued = true;
@@ -90,10 +91,10 @@ impl Node {
         }
     }
 
-    /// What became of bytes that [`crate::Placement::Write`] or [`Output::Place`] named. `extent`
-    /// may cover many packets, or parts of the first and the last. What has been [`Outcome::Ok`]
-    /// once stays placed and is not told again, even if another part of its packet is
-    /// [`Outcome::Corrupt`] and the packet comes again.
+    /// Takes the outcome for bytes that [`crate::Placement::Write`] or [`Output::Place`] named.
+    /// `extent` may cover many packets, or parts of the first and the last. Bytes that were
+    /// [`Outcome::Ok`] once stay placed, and the driver does not report them again. This holds even
+    /// if another part of their packet is [`Outcome::Corrupt`] and the packet comes again.
     pub fn placed(&mut self, now: Time, extent: Extent, outcome: Outcome) {
         let Some(&(at, sender)) = self.ops.get(&extent.op) else {
             return;
@@ -106,7 +107,7 @@ impl Node {
         self.touch(at);
     }
 
-    /// The transport reads this payload no more.
+    /// The driver reports that the transport does not read the payload of `token` any more.
     pub fn sent(&mut self, _now: Time, token: Token) {
         let op = OpId(token.0 as u32);
         if let Some(out) = self.leaving.get_mut(&op) {
@@ -125,12 +126,12 @@ impl Node {
         }
     }
 
-    /// The scheme in use. What concerns bytes (`checksum`, `copied`) is the driver's to do.
+    /// The scheme in use. The driver executes the parts that concern bytes (`checksum`, `copied`).
     pub fn scheme(&self) -> &Scheme {
         &self.config.scheme
     }
 
-    /// Counters since the start.
+    /// Counters since the node was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -141,34 +142,35 @@ impl Node {
         sender.into_iter().flat_map(Sender::status)
     }
 
-    /// Members of a group that is being proven that have answered no probe yet.
+    /// Members of a group that is being proven which have answered no probe yet.
     pub fn unanswered(&self, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
         let group = self.group(group).ok();
         let prover = group.and_then(|(_, g)| g.prover.as_ref());
         prover.into_iter().flat_map(Prover::unanswered)
     }
 
-    /// The rate at which this node sends to the group, in bytes (of UDP payload) per second.
+    /// The rate at which this node sends to the group, in bytes of UDP payload per second.
     pub fn rate(&self, group: GroupId) -> Option<u64> {
         let (_, group) = self.group(group).ok()?;
         group.sender.as_ref().map(Sender::rate)
     }
 
-    /// Whether nobody waits for anything of this node in a group, and this node for nobody: the
-    /// group may be removed, or the process end. (For all groups together [`Output::Wait`] of
-    /// nothing says so.)
+    /// Whether no member of the group waits for this node, and this node waits for no member. The
+    /// group may then be removed, or the process may end. (For all groups together,
+    /// [`Output::Wait`] of `None` says so.)
     pub fn is_quiet(&self, now: Time, group: GroupId) -> bool {
         let group = self.group(group);
         group.is_ok_and(|(_, g)| !g.queued && g.wake(now, &self.config).is_none())
     }
 
-    /// Payloads that are held for broadcasts not posted yet.
+    /// Number of payloads that are kept for broadcasts not posted yet.
     pub fn unexpected(&self) -> usize {
         let streams = self.groups.iter().flatten().flat_map(|g| &g.receivers);
         streams.map(Receiver::unexpected).sum()
     }
 
-    /// Panics if the node's state contradicts itself. Deep: for tests and soaks.
+    /// Panics if the node's state contradicts itself. It checks all groups, so only tests and soaks
+    /// call it.
     pub fn invariants(&self) {
         assert!(self.timers.len() <= timers_max(self.groups.len()));
         for group in self.groups.iter().flatten() {
@@ -187,7 +189,7 @@ impl Node {
     }
 }
 
-/// Timers that a node with so many groups keeps, those that were overtaken among them.
+/// Timers that a node with this many groups keeps at most, including obsolete ones.
 fn timers_max(groups: usize) -> usize {
     2 * groups + 8
 }

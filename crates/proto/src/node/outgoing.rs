@@ -1,4 +1,4 @@
-//! What a node does next: datagrams, events, and when it has something to do.
+//! What a node does next: datagrams, events, and when it has something to do again.
 
 use core::cmp::Reverse;
 
@@ -14,8 +14,8 @@ use crate::wire::{self, Header, Query, Reply};
 use super::group::Group;
 
 impl Node {
-    /// What to do next. For [`Output::Transmit`] the datagram's head has been appended to `head`.
-    /// Call until [`Output::Wait`].
+    /// Returns what the driver does next. For [`Output::Transmit`] the node has appended the
+    /// datagram's head to `head`. The driver calls this until it returns [`Output::Wait`].
     pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
         if let Some((to, probe)) = self.acks.pop_front() {
             self.start().put(head, 0);
@@ -38,7 +38,7 @@ impl Node {
                 return output;
             }
             let Some(&at) = self.ready.front() else {
-                // What was set for groups that wait for nothing any more is no timer.
+                // Entries of groups that wait for nothing any more are no timers: remove them.
                 self.ring(now);
                 return Output::Wait(self.timers.peek().map(|t| t.0.0));
             };
@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    /// What this node says of itself when it is asked; `None`: it has left the group meanwhile.
+    /// This node's reply to a query; `None`: it has left the group meanwhile.
     pub(super) fn reply(&self, query: &Query) -> Option<Reply> {
         let (_, group) = self.group(query.group).ok()?;
         let words = group.words.as_ref();
@@ -70,7 +70,7 @@ impl Node {
         })
     }
 
-    /// Moves groups whose time has come to those that are ready.
+    /// Moves groups whose timer has expired to the groups that are ready.
     pub(super) fn ring(&mut self, now: Time) {
         while let Some(&Reverse((at_time, at))) = self.timers.peek() {
             let set = self.groups[at]
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// What every datagram of this node begins with.
+    /// The beginning of every datagram of this node.
     pub(super) fn start(&self) -> Start {
         Start {
             header: Header {
@@ -131,7 +131,7 @@ impl Node {
     ) -> Option<Output> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
-        // Words first: everybody waits for the slowest.
+        // Words go first: in a barrier all ranks wait for the slowest.
         if let Some(words) = group.words.as_mut()
             && let Some((to, word)) = words.poll(now, &mut self.counters, &mut self.out)
         {
@@ -201,7 +201,7 @@ impl Node {
         Some(datagram::control(to))
     }
 
-    /// Ends the proof of a group when all is known.
+    /// Ends the proof of a group when the path states of all members are known.
     pub(super) fn finish_proof(&mut self, now: Time, at: usize) {
         let Some(group) = self.groups[at].as_mut() else {
             return;
