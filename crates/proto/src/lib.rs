@@ -1,8 +1,9 @@
 //! The protocol core of Fabricast.
 //!
-//! A driver passes commands and packets to a [`Node`] and asks it what to do next. The node holds no
-//! sockets, no clock, no threads and no payload bytes: **the core moves extents, the driver moves
-//! bytes**. The same `Node` runs over UDP, in the simulator and, later, over InfiniBand verbs.
+//! A driver passes commands and packets to a [`Node`] and asks it what to do next. The node holds
+//! no sockets, no clock, no threads and no payload bytes: **the core moves extents, the driver
+//! moves bytes**. The same `Node` runs over UDP, in the simulator and, later, over InfiniBand
+//! verbs.
 //!
 //! ```text
 //!   command ─┐                          ┌─ Transmit(header bytes, extent)

@@ -64,15 +64,15 @@ pub struct Heard {
     at: Time,
     /// The member's probes since the last pause.
     probes: u32,
-    /// When the answers that the member got will have been paid for, at one answer per
-    /// [`ANSWER_EVERY`].
+    /// When the answers that the member got will have been paid for, at this node's share of one
+    /// answer per [`ANSWER_EVERY`].
     paid: Time,
 }
 
 impl Group {
     /// The number of answers to a probe. A member that goes on probing may not have heard this
-    /// node, so it gets more answers. In a large group the prober may be waiting for any of many
-    /// members, all of which would answer.
+    /// node, so it gets more answers. In a large group each member gives only one: the prober may
+    /// be waiting for any of many members, and all of them answer.
     pub fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
         if self.members.binary_search(&from).is_err() {
             return 0;

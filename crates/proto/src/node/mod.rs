@@ -142,7 +142,7 @@ impl Node {
         sender.into_iter().flat_map(Sender::status)
     }
 
-    /// Members of a group that is being proven which have answered no probe yet.
+    /// Members that have answered no probe yet, while the node proves the group.
     pub fn unanswered(&self, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
         let group = self.group(group).ok();
         let prover = group.and_then(|(_, g)| g.prover.as_ref());
@@ -163,7 +163,7 @@ impl Node {
         group.is_ok_and(|(_, g)| !g.queued && g.wake(now, &self.config).is_none())
     }
 
-    /// Number of payloads that are kept for broadcasts not posted yet.
+    /// Number of payloads that the driver keeps for broadcasts not posted yet.
     pub fn unexpected(&self) -> usize {
         let streams = self.groups.iter().flatten().flat_map(|g| &g.receivers);
         streams.map(Receiver::unexpected).sum()

@@ -211,8 +211,8 @@ impl Sender {
         self.move_to(i, GROUP_PATH);
     }
 
-    /// Lets the paths of members that hear the group skip what the group has been sent: if a packet
-    /// is missing there, they repair it.
+    /// Lets the paths of members that hear the group skip the packets that the group has been sent.
+    /// If one of these packets is missing at the member, its path repairs it.
     pub(super) fn follow_group(&mut self) {
         let Some(next) = self.paths[GROUP_PATH].as_ref().map(|l| l.window.next()) else {
             return;

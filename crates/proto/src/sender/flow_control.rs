@@ -12,8 +12,8 @@ use crate::seq::Seq;
 use crate::time::Time;
 
 impl Sender {
-    /// Whether a path waits for the progress of this member: the member is ready, or has
-    /// everything.
+    /// Whether a path waits for the progress of this member: the member is ready or has everything,
+    /// or the topology is a tree.
     pub(super) fn counts(&self, m: &Member, path: usize) -> bool {
         m.path == path && m.is_mine() && (m.is_ready() || m.cum == self.ops.end || self.is_tree())
     }

@@ -14,8 +14,8 @@ use crate::time::Time;
 /// The path that a new member belongs to: the group's.
 pub const GROUP_PATH: usize = 0;
 
-/// True samples after which the sender again believes a member that reported numbers that cannot be
-/// true.
+/// Plausible samples after which the sender again believes a member that reported numbers that
+/// cannot be true.
 const ATONES: u8 = 8;
 
 /// A receiver, as its sender knows it.
@@ -67,8 +67,8 @@ pub struct Member {
     /// Repairs that the receiver's progress has earned and that the sender has not made; see
     /// `sender/budget`.
     pub credit: u32,
-    /// Samples that can be true which must come before the sender uses the receiver's samples
-    /// again; zero if it believes the receiver.
+    /// Plausible samples that must still come before the sender uses the receiver's samples again;
+    /// zero if it believes the receiver.
     pub doubt: u8,
     /// When the sender last probed the receiver.
     pub probed: Time,
@@ -83,7 +83,7 @@ pub struct Member {
     pub counted: (u32, u32, u32),
     /// Probes that the receiver needed to answer the proof of its path.
     pub probes: u32,
-    /// The watch over whether multicast reaches the receiver.
+    /// Watches whether multicast reaches the receiver.
     pub hearing: Hearing,
     /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,

@@ -45,7 +45,7 @@ use paths::Paths;
 
 pub use member::MemberConfig;
 
-/// How long the first broadcast waits at most until every member has been heard.
+/// Longest time that the first broadcast waits until every member has been heard.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The sending side of a stream.

@@ -42,15 +42,15 @@ impl Hearing {
         };
     }
 
-    /// The group was sent nothing until now: the time until now does not count.
+    /// Does not count the time until now as silence, if the group was sent nothing in it.
     pub fn rest(&mut self, now: Time, sent: u32) {
         if self.sent == sent {
             self.since = now;
         }
     }
 
-    /// Takes the member's report of `received` new packets, while the group has been `sent` that
-    /// many. Returns whether multicast no longer reaches the member.
+    /// Takes the member's report of `received` new packets, when the group has been sent `sent`.
+    /// Returns whether multicast no longer reaches the member.
     pub fn is_lost(
         &mut self,
         now: Time,
@@ -98,7 +98,7 @@ pub struct Reprobe {
 }
 
 impl Reprobe {
-    /// The state of a member that the sender has never probed again.
+    /// The state of a member that the sender has not tried by multicast again.
     pub const NEW: Reprobe = Reprobe {
         at: None,
         wait: REPROBE_MIN,
