@@ -216,7 +216,7 @@ pub struct Net {
     ///
     /// The variable FABRICAST_LOG chooses more precisely and goes before this option: a level (info
     /// or debug), or modules with levels, such as info,fabricast::driver=debug.
-    #[arg(short, long, action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
     pub verbose: u8,
 }
 

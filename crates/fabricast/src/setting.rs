@@ -9,53 +9,55 @@
 /// Replaces names of settings in a message.
 pub type Wording = fn(&str) -> String;
 
-/// [`crate::config::RecvOptions::accept`]
+/// Name in messages of [`RecvOptions::accept`](crate::config::RecvOptions::accept).
 pub const ACCEPT: &str = "`RecvOptions::accept`";
-/// [`crate::config::NetOptions::datagram`]
+/// Name in messages of [`NetOptions::datagram`](crate::config::NetOptions::datagram).
 pub const DATAGRAM: &str = "`NetOptions::datagram`";
-/// [`crate::config::SendOptions::datagram_min`]
+/// Name in messages of [`SendOptions::datagram_min`](crate::config::SendOptions::datagram_min).
 pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
-/// [`crate::config::RecvOptions::from`]
+/// Name in messages of [`RecvOptions::from`](crate::config::RecvOptions::from).
 pub const FROM: &str = "`RecvOptions::from`";
-/// [`crate::config::NetOptions::inject_corruption`]
+/// Name in messages of
+/// [`NetOptions::inject_corruption`](crate::config::NetOptions::inject_corruption).
 pub const INJECT_CORRUPTION: &str = "`NetOptions::inject_corruption`";
-/// [`crate::config::NetOptions::inject_loss`]
+/// Name in messages of [`NetOptions::inject_loss`](crate::config::NetOptions::inject_loss).
 pub const INJECT_LOSS: &str = "`NetOptions::inject_loss`";
-/// [`crate::config::NetOptions::interface`]
+/// Name in messages of [`NetOptions::interface`](crate::config::NetOptions::interface).
 pub const INTERFACE: &str = "`NetOptions::interface`";
-/// [`crate::config::StartRule::max_receivers`]
+/// Name in messages of [`StartRule::max_receivers`](crate::config::StartRule::max_receivers).
 pub const MAX_RECEIVERS: &str = "`StartRule::max_receivers`";
-/// [`crate::config::RecvOptions::max_size`]
+/// Name in messages of [`RecvOptions::max_size`](crate::config::RecvOptions::max_size).
 pub const MAX_SIZE: &str = "`RecvOptions::max_size`";
-/// [`crate::config::StartRule::max_wait`]
+/// Name in messages of [`StartRule::max_wait`](crate::config::StartRule::max_wait).
 pub const MAX_WAIT: &str = "`StartRule::max_wait`";
-/// [`crate::config::StartRule::min_receivers`]
+/// Name in messages of [`StartRule::min_receivers`](crate::config::StartRule::min_receivers).
 pub const MIN_RECEIVERS: &str = "`StartRule::min_receivers`";
-/// [`crate::config::StartRule::min_wait`]
+/// Name in messages of [`StartRule::min_wait`](crate::config::StartRule::min_wait).
 pub const MIN_WAIT: &str = "`StartRule::min_wait`";
-/// [`crate::config::RecvOptions::overwrite`]
+/// Name in messages of [`RecvOptions::overwrite`](crate::config::RecvOptions::overwrite).
 pub const OVERWRITE: &str = "`RecvOptions::overwrite`";
-/// [`crate::config::SendOptions::patience`]
+/// Name in messages of [`SendOptions::patience`](crate::config::SendOptions::patience).
 pub const PATIENCE: &str = "`SendOptions::patience`";
-/// [`crate::config::SendOptions::per_host`]
+/// Name in messages of [`SendOptions::per_host`](crate::config::SendOptions::per_host).
 pub const PER_HOST: &str = "`SendOptions::per_host`";
-/// [`crate::config::SendOptions::port`]
+/// Name in messages of [`SendOptions::port`](crate::config::SendOptions::port).
 pub const PORT: &str = "`SendOptions::port`";
-/// [`crate::config::RecvOptions::receive_timeout`]
+/// Name in messages of
+/// [`RecvOptions::receive_timeout`](crate::config::RecvOptions::receive_timeout).
 pub const RECEIVE_TIMEOUT: &str = "`RecvOptions::receive_timeout`";
-/// [`crate::config::RecvOptions::reserve`]
+/// Name in messages of [`RecvOptions::reserve`](crate::config::RecvOptions::reserve).
 pub const RESERVE: &str = "`RecvOptions::reserve`";
-/// [`crate::config::RecvOptions::scheme`]
+/// Name in messages of [`RecvOptions::scheme`](crate::config::RecvOptions::scheme).
 pub const SCHEME: &str = "`RecvOptions::scheme`";
-/// [`crate::config::SendOptions::slow`]
+/// Name in messages of [`SendOptions::slow`](crate::config::SendOptions::slow).
 pub const SLOW: &str = "`SendOptions::slow`";
-/// [`crate::config::RecvOptions::start_timeout`]
+/// Name in messages of [`RecvOptions::start_timeout`](crate::config::RecvOptions::start_timeout).
 pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
 
-/// [`crate::communicator::Options::scheme`]
+/// Name in messages of [`Options::scheme`](crate::communicator::Options::scheme).
 pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
 
-/// Those of a transfer.
+/// All names of a transfer's settings.
 pub const ALL: [&str; 21] = [
     ACCEPT,
     DATAGRAM,

@@ -1,11 +1,11 @@
-//! Files have at most 700 lines, and functions at most 100.
+//! Files have less than 700 lines, and functions at most 100.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::tree::{Finding, Tree};
 
-const FILE_LINES: usize = 700;
+const FILE_LINES: usize = 699;
 const FUNCTION_LINES: usize = 100;
 /// Files of code, by extension; scripts without one are code, too.
 const EXTENSIONS: [&str; 5] = ["rs", "c", "h", "py", ""];
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(places, [("a.rs", 1), ("b.py", 1)]);
         let most = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(98));
         assert_eq!(
-            check(&Tree::of(&[("a.rs", &most), ("b.py", &"x\n".repeat(700))])),
+            check(&Tree::of(&[("a.rs", &most), ("b.py", &"x\n".repeat(699))])),
             []
         );
     }

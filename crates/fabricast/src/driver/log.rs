@@ -49,7 +49,9 @@ impl Log {
                 let (group, node) = (group.0, node.0);
                 match path_state {
                     PathState::Multicast => info!(group, node, "path: multicast"),
-                    PathState::Unicast => info!(group, node, "path: fallback to unicast"),
+                    PathState::Unicast => {
+                        info!(group, node, "path: unicast (fallback, or only receiver)")
+                    }
                     PathState::Nothing => warn!(group, node, "path: no datagram arrives"),
                 }
             }
@@ -89,7 +91,7 @@ impl Log {
                 multicast,
                 unicast,
                 coded = counters.repairs_coded - last.repairs_coded,
-                data = counters.data - last.data,
+                data = (counters.data + counters.data_unicast) - (last.data + last.data_unicast),
                 "retransmissions"
             );
         }

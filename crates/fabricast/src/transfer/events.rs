@@ -236,9 +236,11 @@ pub struct SendReport {
 }
 
 /// A transfer that ended with an error for all receivers at once.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct SendFailure {
     /// The error that ended the transfer.
+    #[source]
     pub error: Error,
     /// How far each receiver had come by then; `None` if no receiver could connect yet.
     pub report: Option<Box<SendReport>>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::admission::Admission;
 use super::events::{SendEvent, SendFailure, SendReport};
@@ -22,8 +22,12 @@ pub fn send(
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, SendFailure> {
     let tell = &mut |event| {
-        if !matches!(event, SendEvent::Progress { .. }) {
-            debug!(?event);
+        match &event {
+            SendEvent::Progress { .. } => {}
+            SendEvent::Connected { receiver, .. } => info!(?receiver, "joined"),
+            SendEvent::Verified { receiver, .. } => info!(?receiver, "verified the file"),
+            SendEvent::Failed { receiver, .. } => info!(?receiver, "failed"),
+            _ => debug!(?event),
         }
         tell(event);
     };
