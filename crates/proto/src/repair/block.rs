@@ -1,24 +1,24 @@
-//! Coded repair in large groups: packets that mend any losses of a block.
+//! Code blocks and parity packets: coded repair in large groups, which mends any losses of a block.
 //!
-//! An operation's packets form *blocks* of [`BLOCK_PACKETS`], the last one shorter. A *parity
-//! packet* of a block of `n` packets stands for any one of them: a receiver with any `n` of its
-//! packets and parity packets has the block. So the sender only needs to know how many packets the
-//! neediest receiver lacks. The core only names blocks; the driver computes (a Reed-Solomon
-//! code, spec 1.9).
+//! An operation's packets form *blocks* of [`BLOCK_PACKETS`]; the last block may be shorter. A
+//! *parity packet* of a block of `n` packets stands for any one of them: a receiver with any `n` of
+//! the block's packets and parity packets can decode the block. So the sender need not know which
+//! packets each receiver lacks, only how many the neediest receiver lacks. The core only names
+//! blocks; the driver computes the parity (a Reed-Solomon code, spec 1.9).
 
 use crate::id::{Extent, OpId};
 use crate::limits::BLOCK_PACKETS;
 
-/// Packets of one operation that are coded together.
+/// A code block: consecutive packets of one operation that share parity packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CodeBlock {
-    /// The operation whose object is meant.
+    /// The operation whose object contains the block.
     pub op: OpId,
-    /// Its first byte.
+    /// Offset of the block's first byte in the object.
     pub offset: u64,
-    /// Its number of bytes.
+    /// Length of the block in bytes.
     pub len: u32,
-    /// Payload of a packet in bytes; a last packet that is shorter counts as followed by zeros.
+    /// Payload of a packet in bytes. A shorter last packet is padded with zeros.
     pub payload_size: u32,
 }
 
@@ -37,17 +37,17 @@ impl CodeBlock {
         }
     }
 
-    /// How many packets it has.
+    /// Number of packets in the block.
     pub fn packets(&self) -> u32 {
         self.len.div_ceil(self.payload_size)
     }
 
-    /// The bytes of some of its packets.
+    /// The extents of the block's packets that `which` names.
     pub fn extents(self, which: Packets) -> impl Iterator<Item = Extent> {
         positions(which).map(move |i| self.extent(i))
     }
 
-    /// The bytes of its packet `i`.
+    /// The extent of the block's packet `i`.
     pub fn extent(&self, i: u32) -> Extent {
         let mut extent = Extent::packet(self.op, i, u64::from(self.len), self.payload_size);
         extent.offset += self.offset;
@@ -58,16 +58,16 @@ impl CodeBlock {
 /// A parity packet of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parity {
-    /// Of which block.
+    /// The block that the parity packet belongs to.
     pub block: CodeBlock,
-    /// Which one: less than [`crate::limits::PARITIES_MAX`].
+    /// Index of the parity packet, less than [`crate::limits::PARITIES_MAX`].
     pub index: u8,
 }
 
-/// Packets of a block, a bit each.
+/// A set of packets of a block: bit `i` stands for the block's packet `i`.
 pub type Packets = u128;
 
-/// The places of these packets in their block, in rising order.
+/// The positions in the block of the packets in `which`, in rising order.
 pub fn positions(which: Packets) -> impl Iterator<Item = u32> {
     (0..Packets::BITS).filter(move |i| which >> i & 1 == 1)
 }

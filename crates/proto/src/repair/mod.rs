@@ -1,5 +1,5 @@
-//! Packets that mend losses without being copies: the exclusive or of several packets, and parity
-//! packets of a block.
+//! Coded repairs, which mend losses without being copies of packets: XOR repair packets, and parity
+//! packets of a code block.
 
 mod block;
 mod requests;
@@ -11,19 +11,19 @@ pub use xor::{XorExtents, XorSources};
 
 use crate::id::{Extent, OpId};
 
-/// What a datagram carries behind its head.
+/// The payload that the driver adds to a datagram's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
-    /// These bytes.
+    /// The bytes of one extent.
     Extent(Extent),
-    /// The exclusive or of these.
+    /// The exclusive or of several extents.
     Xor(XorExtents),
     /// A parity packet of a block.
     Parity(Parity),
 }
 
 impl Payload {
-    /// The operation whose object is read.
+    /// The operation whose object the driver reads for this payload.
     pub fn op(&self) -> OpId {
         match self {
             Payload::Extent(e) => e.op,
@@ -32,7 +32,7 @@ impl Payload {
         }
     }
 
-    /// Its length in bytes.
+    /// Length of the payload in bytes.
     pub fn len(&self) -> u32 {
         match self {
             Payload::Extent(e) => e.len,
@@ -41,7 +41,7 @@ impl Payload {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

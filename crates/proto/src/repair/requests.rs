@@ -1,9 +1,10 @@
-//! What receivers ask for of each block, and the parity packets that have been sent for it.
+//! The repairs that receivers request for each block, and the parity packets already sent for it.
 //!
-//! A report says how many packets of a block a receiver lacks, parity packets that it keeps taken
-//! off. Those that were sent after what the report knows of are on their way and are taken off too.
-//! What the neediest still lacks is *wanted*: that many parity packets mend the block for all,
-//! unless fewer different packets are lacking than that, or only one receiver lacks any.
+//! A report says how many packets of a block a receiver lacks, less the parity packets that it has
+//! cached. The sender also subtracts parity packets that it sent after the last burst that the
+//! report covers: they are still under way. What the neediest receiver then lacks is *wanted*: that
+//! many parity packets mend the block for all receivers. The sender retransmits the packets instead
+//! if no more different packets than that are lacking, or if only one receiver lacks any.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,40 +19,40 @@ use crate::time::Time;
 pub struct Part {
     /// Number of the block's first packet.
     pub first: Seq,
-    /// How many the block has.
+    /// Number of packets in the block.
     pub packets: u32,
-    /// Which of them.
+    /// The packets of the block that this part names.
     pub which: Packets,
 }
 
-/// The receivers that lack packets of a block.
+/// The members that lack packets of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// This member.
+    /// Only this member.
     One(u32),
-    /// Several; this one among them.
+    /// Several members; the number is the member that reported first.
     Several(u32),
 }
 
-/// What a block needs.
+/// The repair that a block needs next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParityNeed {
-    /// This parity packet.
+    /// A parity packet.
     Parity {
         /// Number of the block's first packet.
         first: Seq,
-        /// Its index.
+        /// Index of the parity packet.
         index: u8,
-        /// Whether no more are wanted after it.
+        /// Whether this is the last parity packet that the block wants now.
         last: bool,
     },
-    /// These packets themselves.
+    /// Retransmissions of packets.
     Packets {
-        /// Which packets.
+        /// The packets to retransmit.
         part: Part,
-        /// The receivers that lack them.
+        /// The members that lack them.
         who: Who,
-        /// When the first report came.
+        /// When the first report of the block arrived.
         since: Time,
     },
 }
@@ -60,28 +61,30 @@ pub enum ParityNeed {
 struct Block {
     first: Seq,
     packets: u32,
-    /// Packets that somebody has reported since the last parity packet that was wanted.
+    /// Packets that receivers reported as lacking since the block's wants were last met.
     lacking: Packets,
-    /// Parity packets to be sent.
+    /// Number of parity packets that the sender has yet to send.
     wanted: u32,
     who: Option<Who>,
-    /// Bursts of those that were sent, and when the last was.
+    /// The burst in which each parity packet left; the first `sent` entries are valid.
     bursts: [u32; PARITIES_MAX as usize],
+    /// Number of parity packets sent for the block.
     sent: u8,
+    /// When the sender sent the last parity packet.
     at: Time,
 }
 
-/// The blocks of a path of which packets are lacking.
+/// The blocks of a path for which receivers reported missing packets, and what each block wants.
 #[derive(Clone, Debug)]
 pub struct ParityRequests {
-    /// In order; those before the window's base are forgotten.
+    /// Blocks in rising order. Blocks before the window's base are dropped.
     blocks: VecDeque<Block>,
-    /// Blocks of which something is wanted, and since when.
+    /// First packets of the blocks that want repairs, and since when, in order of time.
     queue: VecDeque<(Seq, Time)>,
 }
 
 impl ParityRequests {
-    /// Nothing is lacking of a window of so many packets.
+    /// An empty state, with room for a window of `window` packets.
     pub fn new(window: u32) -> ParityRequests {
         let blocks = (window / BLOCK_PACKETS) as usize + 2;
         ParityRequests {
@@ -90,9 +93,10 @@ impl ParityRequests {
         }
     }
 
-    /// Member `who` lacks this part of a block, as it was when burst `as_of` had reached it
-    /// (`None`: unknown). What was sent later (or may have been) is on its way, until the last of
-    /// it was sent `rto` ago. Returns how many packets are wanted for it that were not.
+    /// Notes that member `who` lacks `part` of a block. Burst `as_of` is the last one that had
+    /// reached the member when it reported (`None`: unknown). Parity packets of later bursts, or
+    /// all if `as_of` is unknown, count as under way until `rto` after the last of them was sent.
+    /// Returns by how many packets the report raises what the block wants.
     pub fn note(
         &mut self,
         now: Time,
@@ -121,7 +125,7 @@ impl ParityRequests {
         let b = &mut self.blocks[at];
         let bursts = &b.bursts[..usize::from(b.sent)];
         let coming = match as_of {
-            // A receiver that has lost the last of them hears of no later burst.
+            // A receiver that lost the last parity packet hears of no later burst.
             _ if now.since(b.at) >= rto => 0,
             Some(known) => {
                 let later = |f: &&u32| (f.wrapping_sub(known) as i32) > 0;
@@ -147,20 +151,21 @@ impl ParityRequests {
         news
     }
 
-    /// Where a block is, or would be.
+    /// Index in `blocks` at which the block is, or at which to insert it.
     fn at(&self, first: Seq) -> usize {
         self.blocks.partition_point(|b| b.first.before(first))
     }
 
-    /// When the oldest report came of those that have not been seen to.
+    /// When the oldest report that still waits for its repair arrived.
     pub fn oldest(&self) -> Option<Time> {
         self.queue.front().map(|q| q.1)
     }
 
-    /// What a block needs whose oldest report came before `until`, or at it. Packets before `next`
-    /// have been sent; a block that is not all sent waits if `more` will be sent.
+    /// The next repair for a block whose oldest report arrived at `until` or before. The sender has
+    /// sent all packets before `next`. A block with unsent packets gets no parity packet yet if
+    /// `more` packets will follow.
     pub fn need(&self, until: Time, next: Seq, more: bool) -> Option<ParityNeed> {
-        // Only the newest block can be one that waits.
+        // At most one block, the newest, has unsent packets: the second entry never waits.
         for &(first, since) in self.queue.iter().take(2) {
             let (Some(b), true) = (self.blocks.get(self.at(first)), since <= until) else {
                 return None;
@@ -191,7 +196,7 @@ impl ParityRequests {
         None
     }
 
-    /// The parity packet that [`ParityRequests::need`] named leaves in this burst.
+    /// Notes that the parity packet that [`ParityRequests::need`] named leaves in burst `burst`.
     pub fn sent(&mut self, now: Time, first: Seq, burst: u32) {
         let at = self.at(first);
         let b = &mut self.blocks[at];
@@ -204,7 +209,7 @@ impl ParityRequests {
         }
     }
 
-    /// What was wanted of this block is sent, or is somebody else's affair.
+    /// Notes that what the block wanted is sent, or that the caller took over its repair.
     pub fn met(&mut self, first: Seq) {
         self.queue.retain(|q| q.0 != first);
         let at = self.at(first);
@@ -212,7 +217,7 @@ impl ParityRequests {
         (b.lacking, b.wanted, b.who) = (0, 0, None);
     }
 
-    /// Everything before `base` is placed.
+    /// Drops the blocks before `base`: all receivers have placed them.
     pub fn release(&mut self, base: Seq) {
         while let Some(b) = self.blocks.front()
             && !base.before(b.first + b.packets)
@@ -223,8 +228,8 @@ impl ParityRequests {
         }
     }
 
-    /// Member `who` is gone: nothing is wanted for it. What it was the first to want others ask for
-    /// again.
+    /// Drops the requests of member `who`, which is gone. Where it was the first to report, the
+    /// whole block's request goes with it: the other receivers report again.
     pub fn forget(&mut self, who: u32) {
         for at in 0..self.blocks.len() {
             let b = &self.blocks[at];
@@ -234,7 +239,7 @@ impl ParityRequests {
         }
     }
 
-    /// Checked after every change in tests and soaks.
+    /// Panics if the state contradicts itself. Tests and soaks call it after every change.
     pub fn invariants(&self) {
         let wanted = |b: &&Block| b.who.is_some();
         assert_eq!(self.blocks.iter().filter(wanted).count(), self.queue.len());
@@ -282,11 +287,12 @@ mod tests {
             d.invariants();
         }
         assert_eq!((d.oldest(), d.need(Time(9), all_sent, true)), (None, None));
-        // Who knew of none of them wants none; who knew of all wants as many as it lacks.
+        // A report that knew of no parity packet sent so far wants none: three are under way. A
+        // report that knew of two of the three wants two.
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, Some(19), RTO), 0);
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, None, RTO), 0);
         assert_eq!(d.note(Time(10), lacks(0, 0b111), 7, Some(21), RTO), 2);
-        // Nor is anything on its way for ever.
+        // After an RTO no parity packet counts as under way.
         let later = Time(9) + RTO;
         assert_eq!(d.note(later, lacks(0, 0b111), 8, Some(19), RTO), 1);
         d.release(Seq(128));
@@ -302,7 +308,7 @@ mod tests {
             let (part, since) = (lacks(0, which), Time(1));
             Some(ParityNeed::Packets { part, who, since })
         };
-        // One member alone, and later two that lack the same.
+        // First one member lacks packets, then two members lack the same.
         assert_eq!(d.need(Time(1), Seq(128), true), packets(Who::One(4), 0b101));
         d.note(Time(1), lacks(0, 0b001), 5, Some(10), RTO);
         assert_eq!(
@@ -311,13 +317,13 @@ mod tests {
         );
         d.note(Time(1), lacks(0, 0b110), 5, Some(10), RTO);
         assert_eq!(d.need(Time(1), Seq(128), true), parity(0, 0, false));
-        // A block that is not all sent waits, unless no more is sent.
+        // A block with unsent packets waits, unless no more packets follow.
         assert_eq!(d.need(Time(2), Seq(127), true), None);
         assert_eq!(
             d.need(Time(2), Seq(127), false),
             packets(Who::Several(4), 0b111)
         );
-        // What only one lacked is not wanted when it is gone.
+        // When a member is gone, packets that only it lacked are not wanted.
         d.note(Time(2), lacks(128, 0b11), 5, Some(10), RTO);
         d.forget(5);
         d.met(Seq(0));

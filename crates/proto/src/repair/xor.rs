@@ -1,16 +1,17 @@
 //! Coded repair: one packet that mends different losses of different receivers.
 //!
 //! The payload of an *XOR repair packet* is the exclusive or of several packets of one operation,
-//! its *sources*; a packet that is shorter (the last of its object) counts as followed by zeros. A
-//! receiver that lacks one of them gets it by adding those that it has. The core only names the
-//! sources; the driver computes.
+//! its *sources*. A shorter packet (the last of its object) is padded with zeros. A receiver that
+//! lacks one source recovers it by adding the sources that it has. The core only names the
+//! sources; the driver computes the exclusive or.
 
 use crate::id::{Extent, OpId};
 use crate::limits::SOURCES_MAX;
 use crate::seq::Seq;
 
-/// Packets that an XOR repair packet combines, in rising order: the first, and the distances from
-/// each to the next in 32 bits, so that its head is as long as a data packet's (spec 1.7).
+/// The packets that an XOR repair packet combines, in rising order: the first, and the distance
+/// from each to the next. All distances together take 32 bits, so that the head of an XOR repair
+/// packet is as long as a data packet's (spec 1.7).
 ///
 /// A distance is written in digits of three bits, lowest first, each in a nibble whose highest bit
 /// says that another digit follows; the first distance is in the lowest nibble. A nibble of zero
@@ -25,7 +26,7 @@ pub struct XorSources {
 }
 
 impl XorSources {
-    /// A single packet.
+    /// A list with a single packet.
     pub fn new(first: Seq) -> XorSources {
         XorSources {
             first,
@@ -36,8 +37,8 @@ impl XorSources {
         }
     }
 
-    /// What `distances` from `first` on name; `None` if they are not written as
-    /// [`XorSources::push`] writes them, or name less than two packets or more than
+    /// Decodes `distances`, which count from packet `first`. `None` if they are not written as
+    /// [`XorSources::push`] writes them, or if they name less than two packets or more than
     /// [`SOURCES_MAX`].
     pub fn read(first: Seq, distances: u32) -> Option<XorSources> {
         let mut sources = XorSources::new(first);
@@ -60,7 +61,7 @@ impl XorSources {
         (sources.distances == distances && sources.count > 1).then_some(sources)
     }
 
-    /// Adds a packet behind the last; false, and nothing changes, if there is no room.
+    /// Adds a packet after the last. Returns false, and changes nothing, if there is no room.
     pub fn push(&mut self, seq: Seq) -> bool {
         let distance = seq.from(self.last);
         debug_assert!(distance > 0);
@@ -91,17 +92,17 @@ impl XorSources {
         self.last
     }
 
-    /// How many there are.
+    /// Number of packets.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The distances, as they are on the wire.
+    /// The distances in their wire format.
     pub fn distances(&self) -> u32 {
         self.distances
     }
 
-    /// The packets.
+    /// The packets, in rising order.
     pub fn iter(&self) -> impl Iterator<Item = Seq> {
         let (mut rest, mut at) = (self.distances, self.first);
         let others = core::iter::from_fn(move || {
@@ -124,19 +125,19 @@ impl XorSources {
     }
 }
 
-/// Extents of one operation whose exclusive or is meant; those that are shorter than the longest
-/// count as followed by zeros.
+/// Extents of one operation that are combined by exclusive or. Extents shorter than the longest
+/// are padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XorExtents {
-    /// The operation whose object is meant.
+    /// The operation whose object contains the extents.
     pub op: OpId,
-    /// First byte and number of bytes of each.
+    /// Offset and length in bytes of each extent.
     extents: [(u64, u32); SOURCES_MAX],
     count: u8,
 }
 
 impl XorExtents {
-    /// No extents yet.
+    /// An empty list for operation `op`.
     pub fn new(op: OpId) -> XorExtents {
         XorExtents {
             op,
@@ -145,7 +146,7 @@ impl XorExtents {
         }
     }
 
-    /// Adds an extent of the same operation; there are at most [`SOURCES_MAX`].
+    /// Adds an extent of the same operation. A list holds at most [`SOURCES_MAX`] extents.
     pub fn push(&mut self, extent: Extent) {
         debug_assert_eq!(extent.op, self.op);
         self.extents[usize::from(self.count)] = (extent.offset, extent.len);
@@ -159,12 +160,12 @@ impl XorExtents {
         extents.map(move |&(offset, len)| Extent { op, offset, len })
     }
 
-    /// Length of the exclusive or: that of its longest extent.
+    /// Length of the exclusive or in bytes: the length of the longest extent.
     pub fn len(&self) -> u32 {
         self.extents().map(|e| e.len).max().unwrap_or(0)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the list has no extents.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -191,7 +192,7 @@ mod tests {
             prop_assert_eq!(read, (want.len() > 1).then_some(sources));
         }
 
-        /// Whatever comes from the network is refused, or is just what we would write.
+        /// Decoding refuses any distances from the network that encoding would not write.
         #[test]
         fn what_is_read_is_what_is_written(first: u32, distances: u32) {
             if let Some(sources) = XorSources::read(Seq(first), distances) {

@@ -1,9 +1,9 @@
-//! Who tells whom: every receiver of a stream reports to its *collector*, the sender or another
-//! receiver (P1.4, P1.5).
+//! The feedback hierarchy: every receiver of a stream reports to its *collector*, which is the
+//! sender or another receiver (P1.4, P1.5).
 //!
 //! Receivers are numbered by their turn (their place among the members without the sender), so all
-//! members know the same hierarchy without a word. A receiver whose collector is gone reports to
-//! the sender.
+//! members compute the same hierarchy without any message. A receiver whose collector is gone
+//! reports to the sender.
 
 use crate::scheme::FeedbackTopology;
 
@@ -15,7 +15,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// That of `receivers` receivers.
+    /// The hierarchy of a stream with `receivers` receivers.
     pub fn new(topology: FeedbackTopology, receivers: u32) -> Hierarchy {
         let topology = match topology {
             FeedbackTopology::Coroots(k) => FeedbackTopology::Coroots(k.clamp(1, receivers.max(1))),
@@ -28,7 +28,7 @@ impl Hierarchy {
         }
     }
 
-    /// Whom the receiver `turn` reports to; `None`: the sender.
+    /// The receiver to which the receiver `turn` reports, or `None` for the sender.
     pub fn collector(&self, turn: u32) -> Option<u32> {
         match self.topology {
             FeedbackTopology::Direct => None,
@@ -36,19 +36,20 @@ impl Hierarchy {
                 let group = self.delivery_group(turn);
                 match self.coroot(group) {
                     Some(first) if first != turn => Some(first),
-                    // Among themselves co-roots are a binomial tree: the lowest bit off.
+                    // Co-roots form a binomial tree: the parent's group is this group without its
+                    // lowest bit.
                     Some(_) => self.coroot(group & (group - 1)),
                     None => None,
                 }
             }
-            // A heap whose place 0 is the sender.
+            // The tree is a heap with the sender at place 0.
             FeedbackTopology::Tree(fanout) => (turn / fanout).checked_sub(1),
         }
     }
 
     /// The receivers that report to the receiver `of`, or to the sender (`None`).
     pub fn reporters(&self, of: Option<u32>) -> impl Iterator<Item = u32> + '_ {
-        // Every receiver asks once: few of them are to look at all others.
+        // Every receiver calls this once. Only the few with many reporters scan all receivers.
         let candidates = match (self.topology, of) {
             (FeedbackTopology::Direct, Some(_)) => 0..0,
             (FeedbackTopology::Coroots(_), Some(turn)) if !self.is_coroot(turn) => 0..0,
@@ -64,11 +65,11 @@ impl Hierarchy {
         candidates.filter(move |&turn| self.collector(turn) == of)
     }
 
-    /// The receiver `turn` and, in a tree, all below it.
+    /// The receiver `turn` and, in a tree, all receivers below it.
     pub fn subtree(&self, turn: u32) -> impl Iterator<Item = u32> + use<> {
         let fanout = match self.topology {
             FeedbackTopology::Tree(fanout) => u64::from(fanout),
-            // Nobody is below anybody that way.
+            // With this fan-out no place has children.
             FeedbackTopology::Direct | FeedbackTopology::Coroots(_) => u64::from(u32::MAX),
         };
         let place = u64::from(turn) + 1;
@@ -84,23 +85,24 @@ impl Hierarchy {
             .map(|place| (place - 1) as u32)
     }
 
-    /// Whether a receiver is a co-root: a copy of its own brings it what was sent (P1.4).
+    /// Whether a receiver is a co-root, which gets a copy of its own of every packet (P1.4).
     pub fn is_coroot(&self, turn: u32) -> bool {
         matches!(self.topology, FeedbackTopology::Coroots(_))
             && self.coroot(self.delivery_group(turn)) == Some(turn)
     }
 
-    /// Which of the delivery groups a receiver is in; the sender's is 0.
+    /// Index of the receiver's delivery group; the sender's group is 0.
     fn delivery_group(&self, turn: u32) -> u32 {
         let FeedbackTopology::Coroots(k) = self.topology else {
             return 0;
         };
-        // With the sender at place 0 the groups have the same size, or one more.
+        // Counted with the sender at place 0, the sizes of the groups differ by at most one.
         let (nodes, place) = (u64::from(self.receivers) + 1, u64::from(turn) + 1);
         (place * u64::from(k) / nodes) as u32
     }
 
-    /// The first receiver of a delivery group; the sender's (0) has none.
+    /// The first receiver of a delivery group, which is its co-root; the sender's group (0) has
+    /// none.
     fn coroot(&self, group: u32) -> Option<u32> {
         let FeedbackTopology::Coroots(k) = self.topology else {
             return None;

@@ -1,8 +1,7 @@
-//! A reliability scheme is a value: to whom receivers report and when, which end detects losses,
-//! which nodes repair and how.
+//! Reliability schemes as values: feedback topology, feedback rule, loss detection, repair, window.
 //!
-//! Every scheme of the papers is a point in this space and none has a protocol of its own. Only
-//! the points that something uses exist yet; an axis grows a variant when a preset needs it.
+//! Every scheme of the papers is a point in this space, and none has a protocol of its own. Only
+//! variants in use exist: an axis gets a new variant when a preset needs it.
 
 use core::time::Duration;
 
@@ -30,25 +29,27 @@ pub struct Scheme {
     pub detect: Detect,
     /// How losses are repaired.
     pub repair: Repair,
-    /// Packets that may be sent and not yet be placed everywhere, within
-    /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver takes none
-    /// beyond it, so that an object which puts writes off knows how much it may have to keep.
+    /// Packets that the sender may have sent before all receivers have placed them, within
+    /// [`crate::limits::WINDOW_MIN`]`..=`[`crate::limits::WINDOW_MAX`]. A receiver accepts no
+    /// packet beyond the window, so that an object that delays writes knows how much it may have to
+    /// keep.
     pub window: u32,
-    /// Broadcasts of one sender under way at once: one (P1.2), as many as there are channels
-    /// (P4.1), or any number.
+    /// Broadcasts that one sender may have under way at once: one (P1.2), as many as there are
+    /// channels (P4.1), or any number.
     pub broadcasts: u32,
-    /// What proves that a datagram is as it was sent (P4.4).
+    /// The checksum that shows whether a datagram arrived unchanged (P4.4).
     pub checksum: Checksum,
     /// Credits (P1.10): a receiver divides its buffers among all nodes that send to it, and no
     /// sender exceeds its share. Without credits each sender may send as if it were alone.
     pub credits: bool,
-    /// An object of at most so many bytes is copied when it is sent, so that the caller is done
-    /// with it at once; a longer one is read where it is until everybody has it (P1.7, P4.8). Zero:
-    /// none is copied.
+    /// Largest object in bytes that is copied when it is sent, so that the caller may reuse its
+    /// memory at once. A longer object is read in place until every receiver has it (P1.7, P4.8).
+    /// Zero: no object is copied.
     pub copied: u32,
 }
 
-/// The feedback topology: to which node a receiver reports, and so which node repairs for it.
+/// The feedback topology: the node to which a receiver reports, which is also the node that repairs
+/// for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FeedbackTopology {
     /// Every receiver reports to the sender.
@@ -68,7 +69,7 @@ pub struct FeedbackRule {
     /// Only on request: in answer to a probe, or to the packet that uses up the window (P4.2). Then
     /// `every`, `spacing_min` and `delay_max` have no effect.
     pub on_request_only: bool,
-    /// After this many data packets (P1.6 "every M").
+    /// Data packets after which a receiver sends feedback (P1.6 "every M").
     pub every: u32,
     /// Receiver `i` sends feedback after packets whose number is `i` modulo `every`, so that
     /// receivers take turns (P1.6 "skewed").
@@ -95,10 +96,10 @@ pub struct FeedbackRule {
 /// Loss detection.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Detect {
-    /// True: the sender (or the co-root) detects losses. It takes for lost what a receiver has not
-    /// acknowledged for [`Detect::rto_min`] (P1.2), and receivers send no NACKs by themselves.
-    /// False: receivers detect losses by gaps and send NACKs, and the sender probes receivers that
-    /// are silent (P1.15).
+    /// Whether the sender (or the co-root) detects losses. If true, it takes a packet for lost that
+    /// a receiver has not acknowledged for [`Detect::rto_min`] (P1.2), and receivers send no NACKs
+    /// by themselves. If false, receivers detect losses by gaps and send NACKs, and the sender
+    /// probes receivers that are silent (P1.15).
     pub by_sender: bool,
     /// The reordering threshold at the beginning: how long a gap must be open before it is NACKed.
     /// A receiver then learns the threshold from how late reordered packets arrive.
@@ -185,13 +186,14 @@ impl Scheme {
         }
     }
 
-    /// Whether somebody waits until everybody has a broadcast of `len` bytes; else it was copied.
+    /// Whether the caller waits until every receiver has a broadcast of `len` bytes. If false, the
+    /// object is copied ([`Scheme::copied`]).
     pub fn is_awaited(&self, len: u64) -> bool {
         len > u64::from(self.copied)
     }
 
-    /// How a broadcast of `len` bytes is cut where a packet has room for `payload_size`; `None`: it
-    /// has too many packets.
+    /// How a broadcast of `len` bytes is cut into packets of at most `payload_size` bytes. `None`
+    /// if it has too many packets.
     pub fn cut(&self, len: u64, payload_size: u32) -> Option<Cut> {
         match self.is_awaited(len) {
             true => Cut::new(len, payload_size),
@@ -208,9 +210,9 @@ impl Scheme {
         DATA_OVERHEAD + check
     }
 
-    /// The same with every value within its bounds: counts of at least one, the window within
-    /// [`limits::WINDOW_MIN`]`..=`[`limits::WINDOW_MAX`], times that let time pass (from 1 µs to an
-    /// hour), and no upper bound below its lower one.
+    /// The scheme with every value clamped to its bounds: counts of at least one, the window within
+    /// [`limits::WINDOW_MIN`]`..=`[`limits::WINDOW_MAX`], times of at most an hour, and of at least
+    /// 1 µs where zero would let no time pass. No upper bound is below its lower bound.
     pub fn bounded(mut self) -> Scheme {
         const SOON: Duration = Duration::from_micros(1);
         const LATE: Duration = Duration::from_secs(3600);

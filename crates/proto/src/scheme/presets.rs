@@ -1,4 +1,4 @@
-//! The papers' schemes as named points of the space, and names of any combination.
+//! Presets: the papers' schemes by name, and a syntax that combines them.
 //!
 //! A name is one base and any number of modifiers, joined by `+`: `coroot(2)+aggregate(10)`.
 
@@ -8,12 +8,12 @@ use core::time::Duration;
 
 use super::{Checksum, FeedbackTopology, How, Scheme};
 
-/// A scheme that can be named: its name, what it is, where it comes from.
+/// A base or modifier that the name of a scheme may contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// As it is written; `N` stands for a number.
+    /// The name as users write it; `N` stands for a number.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// One line on what the preset does and where it comes from.
     pub about: &'static str,
 }
 
@@ -101,13 +101,13 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// How long an acknowledgement waits to be piggybacked: less than senders wait before they ask.
+/// How long an ACK waits to be piggybacked: less than a sender waits before it probes.
 const PIGGYBACK: Duration = ms(2);
-/// Fan-out of the tree in which a synchronisation is combined.
+/// Fan-out of the tree that combines the ACKs of a synchronisation.
 const SYNC_FANOUT: u32 = 2;
 
 impl Scheme {
-    /// What the papers' schemes have in common: one timer, whatever the network and the group.
+    /// The base of the papers' schemes: the same timeouts for every network and group.
     fn patient() -> Scheme {
         let mut s = Scheme::auto();
         s.feedback.turn = us(20);
@@ -118,8 +118,9 @@ impl Scheme {
         s
     }
 
-    /// P1.3: the sender keeps a window of packets; every receiver acknowledges each of them; what
-    /// is not acknowledged in time is sent again to those that have not.
+    /// The scheme of P1.3: the sender keeps a window of packets, and every receiver sends an ACK
+    /// for each packet. After a timeout the sender retransmits the packet to the receivers that
+    /// have not acknowledged it.
     pub fn acknowledged() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = 1;
@@ -134,29 +135,32 @@ impl Scheme {
         s
     }
 
-    /// P1.2: one broadcast at a time.
+    /// The scheme of P1.2: [`Scheme::acknowledged`] with one broadcast at a time.
     pub fn basic() -> Scheme {
         let mut s = Scheme::acknowledged();
         s.broadcasts = 1;
         s
     }
 
-    /// P1.4: so many delivery groups, the sender's own among them.
+    /// The scheme of P1.4: [`Scheme::acknowledged`] with `groups` delivery groups, the sender's own
+    /// included.
     pub fn coroot(groups: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
         s.topology = FeedbackTopology::Coroots(groups);
         s
     }
 
-    /// P1.5: acknowledgements go up a tree; repairs go to whole sub-trees.
+    /// The scheme of P1.5: ACKs go up a tree in which a node has `fanout` children, and repairs go
+    /// to whole sub-trees.
     pub fn tree(fanout: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
         s.topology = FeedbackTopology::Tree(fanout);
         s
     }
 
-    /// P4.1 to P4.5: so many broadcasts, then one synchronisation for all of them. (A repair is
-    /// what is missing, not, as there, everything since the last synchronisation.)
+    /// The scheme of P4.1 to P4.5: `channels` broadcasts, then one synchronisation for all of them.
+    /// Unlike the paper's, a repair contains what is missing, not everything since the last
+    /// synchronisation.
     pub fn channels(channels: u32) -> Scheme {
         let mut s = Scheme::acknowledged();
         s.topology = FeedbackTopology::Tree(SYNC_FANOUT);
@@ -168,8 +172,9 @@ impl Scheme {
         s
     }
 
-    /// P3.3: receivers ask for holes and are sent them one by one; else they speak when the window
-    /// runs out, at the end, and ever more rarely, for the pacer's sake (which the paper has not).
+    /// The scheme of P3.3: receivers send NACKs for gaps, and the sender retransmits to each of
+    /// them by unicast. Receivers also send feedback when the window runs out, at the end, and, ever
+    /// more rarely, for the pacer, which the paper lacks.
     pub fn ibrmp() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
@@ -179,46 +184,48 @@ impl Scheme {
         s
     }
 
-    /// P1.6: one acknowledgement for so many packets, or the last ones after a while.
+    /// Modifier of P1.6: a receiver sends one ACK for `every` packets, and for the last packets
+    /// after [`FeedbackRule::delay_max`].
     pub fn aggregate(mut self, every: u32) -> Scheme {
         self.feedback.every = every;
         self
     }
 
-    /// P1.6: likewise, and receiver *i* acknowledges packets whose number is *i* modulo `every`.
+    /// Modifier of P1.6: like [`Scheme::aggregate`], and receiver *i* sends its ACK after packets
+    /// whose number is *i* modulo `every`.
     pub fn skewed(mut self, every: u32) -> Scheme {
         self.feedback.skewed = true;
         self.aggregate(every)
     }
 
-    /// P1.6: an acknowledgement is piggybacked on whatever goes to the same node, or goes by itself
-    /// after a while.
+    /// Modifier of P1.6: an ACK is piggybacked on a datagram to the same node, or is sent by itself
+    /// after 2 ms.
     pub fn piggyback(mut self) -> Scheme {
         self.feedback.piggyback = PIGGYBACK;
         self.feedback.delay_max = self.feedback.delay_max.max(PIGGYBACK);
         self
     }
 
-    /// P1.10: nobody sends more than a receiver has buffers for.
+    /// Modifier of P1.10: no sender sends more than a receiver has buffers for.
     pub fn credits(mut self) -> Scheme {
         self.credits = true;
         self
     }
 
-    /// P1.7, P4.8: objects of at most so many bytes are copied.
+    /// Modifier of P1.7 and P4.8: objects of at most `bytes` bytes are copied.
     pub fn copied(mut self, bytes: u32) -> Scheme {
         self.copied = bytes;
         self
     }
 
-    /// P4.4: with such a proof in each datagram.
+    /// Modifier of P4.4: each datagram carries this checksum.
     pub fn checked(mut self, checksum: Checksum) -> Scheme {
         self.checksum = checksum;
         self
     }
 }
 
-/// Why a name means no scheme.
+/// The error of a name that stands for no scheme. Its message lists the valid names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownScheme {
     part: String,
@@ -263,7 +270,7 @@ impl FromStr for Scheme {
                 (None, "tree", Some(n)) => Scheme::tree(n),
                 (None, "channels", Some(n)) => Scheme::channels(n),
                 (None, "ibrmp", None) => Scheme::ibrmp(),
-                // By itself a modifier modifies the window.
+                // A modifier without a base modifies the P1.3 scheme (`acknowledged`).
                 (s, "piggyback", None) => s.unwrap_or_else(Scheme::acknowledged).piggyback(),
                 (s, "credits", None) => s.unwrap_or_else(Scheme::acknowledged).credits(),
                 (s, "copied", Some(n)) => s.unwrap_or_else(Scheme::acknowledged).copied(n),
