@@ -1,18 +1,19 @@
-//! The barriers of one group at one node: the machine that runs every schedule.
+//! The barriers of one group at one node: the state machine that runs every schedule.
 //!
-//! Nobody leaves a barrier before the last rank has entered it. What a node sends is always the
-//! same: how far it has come, as a number of barriers entered and of rounds done. That only ever
-//! grows, so that any later word stands for every earlier one, and consecutive barriers cannot be
-//! confused (P2.2).
+//! No rank leaves a barrier before the last rank has entered it. Each word of a node states its
+//! progress ([`Reached`]): the number of barriers entered and of rounds done. Progress only grows,
+//! so that any later word stands for every earlier one, and consecutive barriers cannot be confused
+//! (P2.2).
 //!
-//! A node's word says how far it has come ([`Reached`]). Of each peer it knows how far that one has
-//! come (`heard`), which word it owes to it (`owed`), and how far that one has heard this node to
-//! be (`known`). A word is covered when the peer says so, or has come further than it could without
-//! the word; and once a node has left a barrier everybody has entered it, so that every word of
-//! earlier ones is covered. Barriers back to back therefore need no acknowledgements. Only when
-//! nothing has moved for a while does a node ask, each more patiently than the last time: those
-//! whose words it lacks and those who owe it a sign, with one and the same frame, which repeats its
-//! own word and is answered by the peer's.
+//! For each peer a node keeps the peer's progress (`heard`), the last word that it sent the peer
+//! (`owed`), and its own progress as the peer has heard it (`known`). A word is covered when the
+//! peer says so, or when the peer's progress would be impossible without the word. A node that
+//! leaves a barrier knows that all ranks have entered it, so that every word of earlier barriers is
+//! covered. Barriers back to back therefore need no ACKs.
+//!
+//! Only when nothing has changed for a while does a node probe, with backoff: the peers whose words
+//! it lacks, and the peers that have not covered its word. The same frame serves both: it repeats
+//! the node's own word, and the peer answers with its word.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -28,32 +29,33 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{Reply, Word, flag};
 
-/// When nothing has moved for this long, the node probes its peers. Each probe in vain doubles it.
+/// Time without progress after which the node probes its peers. Each probe in vain doubles it.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// How often [`PATIENCE`] doubles at most: up to half a second.
+/// Most doublings of [`PATIENCE`], which give half a second.
 const DOUBLINGS: u32 = 8;
-/// Peers that are asked in one go, and the pause before the next ones.
+/// Number of peers that the node probes at once, before it pauses for [`PAUSE`].
 const ASKED_AT_ONCE: u32 = 64;
+/// Pause between two batches of [`ASKED_AT_ONCE`] probes.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Schedules that the machine keeps for each group. It computes again what a caller uses beyond
-/// these.
+/// Schedules kept for each group. A caller that alternates between more algorithms has the node
+/// compute them again.
 const SCHEDULES_MAX: usize = 8;
 
-/// To whom a word goes.
+/// The destination of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// To one, by its rank.
+    /// One member, by its rank.
     Rank(u32),
-    /// To the group.
+    /// The group.
     All,
 }
 
 /// Why the barriers of a group have come to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// A member is gone, or another node says that they have ended.
+    /// A member is gone, or another node says that the group's barriers have ended.
     Failed,
-    /// A member means another algorithm.
+    /// A member has entered the same barrier with another algorithm.
     Mismatch,
 }
 
@@ -61,28 +63,28 @@ pub enum Ended {
 pub struct Words {
     group: GroupId,
     me: u32,
-    /// How far this node has come.
+    /// This node's progress.
     at: Reached,
-    /// Words of barriers before this one are covered: it is the last that this node has left.
+    /// The last barrier that this node has left. Words of barriers before it are covered.
     left: Seq,
-    /// By rank.
+    /// The state of every member, by rank; this node's own entry is unused.
     peers: Vec<Peer>,
-    /// Ranks that are sent by unicast what goes to all.
+    /// Ranks to which this node sends by unicast what goes to the group.
     aside: Vec<u32>,
     schedules: VecDeque<(Barrier, Schedule)>,
     current: Option<Current>,
-    /// What the last barrier that was entered was.
+    /// Algorithm of the last barrier that this node entered.
     barrier: Option<Barrier>,
-    /// Barriers that are entered when the current one is left.
+    /// Barriers that this node enters after the current one: operation, algorithm, held.
     queue: VecDeque<(OpId, Barrier, bool)>,
     ended: bool,
-    /// Words of the barrier before, and of the current one, that are not covered.
+    /// Number of words that are not covered: of the barrier before, and of the current barrier.
     open: [u32; 2],
-    /// Ranks that have asked.
+    /// Ranks that wait for an answer to their probe.
     answers: VecDeque<u32>,
     asking: Asking,
-    /// Ranks whose words would end the group's barriers, until they have been asked; at most one
-    /// entry for a rank.
+    /// Challenges to ranks whose words would end the group's barriers, until they answer or the
+    /// challenge is over; at most one entry for a rank.
     challenges: Vec<(u32, Challenge)>,
 }
 
@@ -90,43 +92,50 @@ pub struct Words {
 struct Current {
     op: OpId,
     barrier: Barrier,
-    /// Words of this round that have gone out, and waits that are over.
+    /// Words of this round that the node has sent.
     sent: usize,
+    /// Waits of this round that are over.
     waited: usize,
-    /// The node stops before the last round until it may go on.
+    /// Whether the node stops before the last round until [`Words::release`].
     held: bool,
-    /// The node has done all rounds before the last, and has reported that.
+    /// Whether the node has done all rounds before the last, and has reported [`Event::Arrived`].
     stopped: bool,
 }
 
-/// What is known of another member.
+/// What this node knows of another member.
 #[derive(Clone, Copy)]
 struct Peer {
+    /// The peer's progress, as of its latest word.
     heard: Reached,
-    /// Which barrier that is about.
+    /// Algorithm of the barrier in `heard`.
     barrier: Option<Barrier>,
+    /// The last word that this node sent the peer.
     owed: Reached,
+    /// This node's progress, as far as the peer is known to have heard it.
     known: Reached,
-    /// It has asked and waits in `answers`.
+    /// Whether the peer waits in `answers`.
     answer: bool,
-    /// In which pass it was last asked.
+    /// The pass in which this node last probed the peer.
     asked: u32,
 }
 
-/// When to ask, and whom next.
+/// The state of probing: when to probe, and which peer is next.
 struct Asking {
+    /// When the next probe is due.
     due: Time,
-    /// How often it was in vain.
+    /// Passes over all peers since the last progress.
     vain: u32,
-    /// Tells one pass over all peers from the next.
+    /// Number of the current pass over all peers.
     pass: u32,
+    /// Position in the pass: first in the round's waits, then in all peers.
     cursor: usize,
+    /// Probes sent since the last pause.
     at_once: u32,
 }
 
 impl Words {
-    /// No barrier of a group has been entered; the first one has the number after `start`, if any
-    /// can complete: if not, they have `ended`. This node is rank `me` of `size`.
+    /// The state of rank `me` of `size` before the group's first barrier, which has the number
+    /// after `start`. If the barriers have `ended`, none can complete.
     pub fn new(group: GroupId, (me, size): (u32, u32), start: Seq, ended: bool) -> Words {
         let at = Reached::none(start);
         let peer = Peer {
@@ -165,8 +174,9 @@ impl Words {
         }
     }
 
-    /// The next barrier: it is entered when all before it have been left. If it is `held`, it stops
-    /// before its last round until [`Words::release`].
+    /// Queues a barrier, which the node enters when it has left all barriers before it. If the
+    /// barrier is `held`, the node stops before its last round until [`Words::release`]. Returns
+    /// [`Refused::Busy`] if [`limits::BARRIERS_MAX`] barriers are under way.
     pub fn begin(&mut self, op: OpId, barrier: Barrier, held: bool) -> Result<(), Refused> {
         if self.queue.len() + usize::from(self.current.is_some()) >= limits::BARRIERS_MAX {
             return Err(Refused::Busy);
@@ -175,14 +185,14 @@ impl Words {
         Ok(())
     }
 
-    /// A barrier that has stopped goes on.
+    /// Lets the current barrier go on, if it is held and has stopped before its last round.
     pub fn release(&mut self) {
         if let Some(current) = self.current.as_mut().filter(|c| c.stopped) {
             current.held = false;
         }
     }
 
-    /// Whether a rank is sent by unicast what goes to all.
+    /// Sets whether this node sends by unicast to a rank what goes to the group.
     pub fn set_aside(&mut self, rank: u32, aside: bool) {
         match (self.aside.binary_search(&rank), aside) {
             (Err(at), true) => self.aside.insert(at, rank),
@@ -191,7 +201,7 @@ impl Words {
         }
     }
 
-    /// No barrier of this group will complete any more: what is under way is over.
+    /// Ends the group's barriers: the current barrier and all queued ones fail.
     pub fn end(&mut self, why: Ended, out: &mut VecDeque<Output>) {
         self.ended = true;
         if let Some(current) = self.current.take() {
@@ -202,15 +212,16 @@ impl Words {
         }
         let waiting = self.queue.drain(..);
         out.extend(waiting.map(|(op, ..)| Output::Event(Event::Failed(op))));
-        // A member that lacks a word asks, and gets it.
+        // No word is owed any more. A peer that lacks one probes this node and gets an answer.
         self.left = self.at.count + 1;
         self.open = [0; 2];
         self.challenges.clear();
     }
 
-    /// Takes a word of another member. False: it cannot be true, or is long outdated.
+    /// Takes a word of another member. Returns false if the word cannot be true or is outdated.
     pub fn word(&mut self, now: Time, from: u32, word: &Word) -> bool {
-        // A member that has entered a barrier has left the one before, which all had entered.
+        // A rank that has entered a barrier has left the one before, and all ranks had entered
+        // that. So the counts of two ranks differ by at most one.
         let ahead = word.at.count.from(self.at.count);
         let believed = word.heard.is_none_or(|heard| !self.at.before(heard));
         if !(-1..=1).contains(&ahead) || !believed || from == self.me {
@@ -224,7 +235,7 @@ impl Words {
         let current = self.current.as_ref();
         let other = current.is_some_and(|c| ahead == 0 && word.barrier != Some(c.barrier));
         if (other || word.flags & flag::ENDED != 0) && !self.ended {
-            // Nothing of it is believed before the peer has said so itself.
+            // The word may be forged: this node ignores it until the peer answers a challenge.
             self.challenge(now, from);
             return true;
         }
@@ -237,7 +248,8 @@ impl Words {
         if let Some(heard) = word.heard.filter(|&heard| peer.known.before(heard)) {
             peer.known = heard;
         }
-        // It waited for the word in the round in which it was sent.
+        // The peer is past the round of the owed word. It waited for the word in that round, so it
+        // has heard it.
         if peer.owed.before(peer.heard) {
             peer.known = if peer.known.before(peer.owed) {
                 peer.owed
@@ -249,22 +261,22 @@ impl Words {
         true
     }
 
-    /// A word that bears this rank's name would end the barriers: is it the rank's?
+    /// Starts a challenge to a rank, in whose name a word arrived that would end the barriers.
     fn challenge(&mut self, now: Time, rank: u32) {
         if !self.challenges.iter().any(|d| d.0 == rank) {
             self.challenges.push((rank, Challenge::new(now)));
         }
     }
 
-    /// A question that is due: to which rank, and its nonce.
+    /// The next query that is due: the rank to which it goes, and its nonce.
     pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<(u32, u64)> {
-        // A rank that does not answer may have left; what it says comes again if it has not.
+        // A rank that does not answer may have left. If it has not, its word comes again.
         self.challenges.retain(|d| !d.1.is_over(now));
         let mut challenges = self.challenges.iter_mut();
         challenges.find_map(|(rank, challenge)| Some((*rank, challenge.poll(now, nonces)?)))
     }
 
-    /// A rank says how far it has come. Says whether it was asked.
+    /// Takes a rank's reply to a query. Returns false if the nonce matches no query to that rank.
     pub fn reply(&mut self, from: u32, reply: &Reply, out: &mut VecDeque<Output>) -> bool {
         let asked = |d: &(u32, Challenge)| d.0 == from && d.1.is_answered(reply.nonce);
         let Some(i) = self.challenges.iter().position(asked) else {
@@ -278,14 +290,15 @@ impl Words {
         } else if current.is_some_and(|c| ahead == 0 && reply.barrier != Some(c.barrier)) {
             self.end(Ended::Mismatch, out);
         } else if (-1..=1).contains(&ahead) {
-            // What it was heard to say was not all its own. What it has said since comes again.
+            // Some words in this rank's name were forged. The reply replaces them; genuine later
+            // words come again.
             let peer = &mut self.peers[from as usize];
             (peer.heard, peer.barrier) = (reply.at, reply.barrier);
         }
         true
     }
 
-    /// What to send next; events go to `out`.
+    /// The next word to send and its destination. Pushes events to `out`.
     pub fn poll(
         &mut self,
         now: Time,
@@ -311,24 +324,25 @@ impl Words {
         Some((to, self.say(to, flag::ACK_REQUEST)))
     }
 
-    /// When [`Words::poll`] has something to send that it had not when it was last asked.
+    /// When a probe or a query is due next, so that the caller polls again.
     pub fn wake(&self) -> Option<Time> {
         let asks = self.owes() && !mutant::active(Mutant::ForgetsToRepeat);
         let challenges = self.challenges.iter().map(|d| d.1.wake());
         challenges.chain(asks.then_some(self.asking.due)).min()
     }
 
-    /// Whether this node is in a barrier, or somebody may lack a word of it.
+    /// Whether this node is in a barrier, or a peer may lack one of its words.
     pub fn owes(&self) -> bool {
         self.current.is_some() || self.open != [0; 2]
     }
 
-    /// How far this node has come, with which barrier, and whether the barriers have ended.
+    /// This node's progress, the algorithm of its last barrier, and whether the barriers have
+    /// ended.
     pub fn state(&self) -> (Reached, Option<Barrier>, bool) {
         (self.at, self.barrier, self.ended)
     }
 
-    /// This node's word, as it is now.
+    /// This node's present word.
     fn say(&self, to: To, flags: u8) -> Word {
         Word {
             group: self.group,
@@ -342,14 +356,15 @@ impl Words {
         }
     }
 
-    /// Whether a word that was sent to a rank is not covered: in which part of `open` it counts.
+    /// The index in `open` at which the last word to a rank counts, or `None` if it is covered.
     fn openness(&self, rank: u32) -> Option<usize> {
         let peer = &self.peers[rank as usize];
         let open = peer.known.before(peer.owed) && !peer.owed.count.before(self.left);
         open.then(|| usize::from(peer.owed.count == self.at.count))
     }
 
-    /// What is known of a rank has changed; it counted as `before`.
+    /// Updates `open` after a change of a rank's state; `before` is its [`Words::openness`] before
+    /// the change.
     fn count(&mut self, before: Option<usize>, rank: u32) {
         let after = self.openness(rank);
         if let Some(i) = before {
@@ -360,7 +375,7 @@ impl Words {
         }
     }
 
-    /// This round's next word, which from now on is owed.
+    /// The destination of this round's next word. The node owes the word from now on.
     fn next_send(&mut self) -> Option<To> {
         let current = self.current.as_mut()?;
         let (_, schedule) = self.schedules.iter().find(|s| s.0 == current.barrier)?;
@@ -373,7 +388,7 @@ impl Words {
             true => &self.aside[..],
             false => schedule.sends(self.at.round),
         };
-        // The group comes first, if anybody hears it.
+        // The multicast comes first, if it reaches any member.
         let multicast = usize::from(to_all && ranks.len() < others);
         let i = current.sent;
         let to = match i.checked_sub(multicast) {
@@ -397,7 +412,8 @@ impl Words {
         self.count(open, rank);
     }
 
-    /// Enters, goes on to the next round, or leaves, if that can be done now.
+    /// Enters the next barrier, goes on to the next round, or leaves the barrier, if the words that
+    /// have arrived allow it. Returns whether it made progress.
     fn advance(&mut self, now: Time, out: &mut VecDeque<Output>) -> bool {
         let Some(current) = self.current.as_mut() else {
             return self.enter(now, out);
@@ -439,7 +455,7 @@ impl Words {
         true
     }
 
-    /// Enters the next barrier, if one waits.
+    /// Enters the next barrier, if one is queued.
     fn enter(&mut self, now: Time, out: &mut VecDeque<Output>) -> bool {
         let Some((op, barrier, held)) = self.queue.pop_front() else {
             return false;
@@ -471,7 +487,7 @@ impl Words {
         true
     }
 
-    /// Something has moved: nobody is asked for a while.
+    /// Puts off probes by [`PATIENCE`] and starts a new pass, because something has changed.
     fn be_patient(&mut self, now: Time) {
         let pass = self.asking.pass.wrapping_add(1);
         self.asking = Asking {
@@ -483,7 +499,7 @@ impl Words {
         };
     }
 
-    /// The next peer that is to be asked now: first those whose words this round lacks.
+    /// The next peer to probe now. Peers whose words this round lacks come first.
     fn next_to_ask(&mut self, now: Time) -> Option<u32> {
         let asks = self.owes() && !mutant::active(Mutant::ForgetsToRepeat);
         if !asks || now < self.asking.due {

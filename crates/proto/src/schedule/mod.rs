@@ -1,8 +1,8 @@
 //! Barrier algorithms as values.
 //!
-//! An algorithm ([`Barrier`]) is nothing but a [`Schedule`]: rounds, the same number for every
-//! rank, and for each rank and round the ranks that it sends words to and the ranks whose words it
-//! waits for. One machine, in the room `barrier`, runs every schedule.
+//! An algorithm ([`Barrier`]) is nothing but a [`Schedule`]: a number of rounds, the same for every
+//! rank. Each round of a rank lists the ranks to which it sends words and the ranks whose words it
+//! waits for. One state machine, in the module `barrier`, runs every schedule.
 
 mod rounds;
 
@@ -13,50 +13,54 @@ pub use rounds::Schedule;
 
 use crate::seq::Seq;
 
-/// How a barrier is made. A number of ways less than 1 counts as 1, a fan-out less than 2 as 2.
+/// A barrier algorithm. A number of ways less than 1 counts as 1, a fan-out less than 2 as 2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Barrier {
-    /// In round r everybody tells those `i * (ways + 1)^r` ranks further, for i from 1 to `ways`
-    /// (P2.1). One way is the dissemination barrier of Hensgen, Finkel and Manber.
+    /// Dissemination (P2.1): in round r every rank sends words to the ranks that are
+    /// `i * (ways + 1)^r` further, for i from 1 to `ways`. With one way it is the dissemination
+    /// barrier of Hensgen, Finkel and Manber.
     Dissemination {
-        /// Partners of a round (P2's n).
+        /// Partners of a rank in a round (P2's n).
         ways: u16,
     },
-    /// Everybody reports to rank 0, who counts and then tells everybody.
+    /// Central counter: every rank reports to rank 0, which counts and then releases every rank.
     Central,
-    /// Up a tree and down again (Yew, Tzeng, Lawrie).
+    /// Combining tree: up a tree and down the same tree (Yew, Tzeng, Lawrie).
     CombiningTree {
         /// Children of a rank.
         fanout: u16,
     },
-    /// Up a tree of fan-out 4, down one of fan-out 2 (Mellor-Crummey, Scott).
+    /// MCS: up a tree of fan-out 4, down a tree of fan-out 2 (Mellor-Crummey, Scott).
     Mcs,
-    /// Pairs, then pairs of winners; the champion, rank 0, tells everybody (Hensgen, Finkel,
-    /// Manber).
+    /// Tournament: pairs, then pairs of winners; the champion, rank 0, releases every rank
+    /// (Hensgen, Finkel, Manber).
     Tournament,
     /// Up a binomial spanning tree and down again (Tzeng, Kongmunvattana).
     Bst,
-    /// Everybody exchanges words with the rank whose number differs in one bit, for each bit in
-    /// turn (Brooks); ranks beyond the largest power of two are represented by one below it.
+    /// Butterfly: every rank exchanges words with the rank whose number differs in one bit, for
+    /// each bit in turn (Brooks). A rank below the largest power of two represents each rank beyond
+    /// it.
     Butterfly,
-    /// Ours: up a tree; then one multicast to the group releases everybody.
+    /// Fabricast's own: up a tree, then one multicast to the group releases every rank.
     Release {
-        /// Children of a rank; with as many as there are others everybody reports to rank 0 itself.
+        /// Children of a rank. With one less than the group's size, every rank reports to rank 0
+        /// directly.
         fanout: u16,
     },
 }
 
-/// How far a node has come with the barriers of a group.
+/// The progress of a node through the barriers of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reached {
-    /// Barriers that it has entered, counted from the group's start.
+    /// Barriers that the node has entered, counted from the group's start.
     pub count: Seq,
-    /// Rounds of the last one that it has done.
+    /// Rounds of the last entered barrier that the node has done.
     pub round: u16,
 }
 
 impl Reached {
-    /// No barrier of a group whose counts begin at `start` has been entered.
+    /// The progress of a node that has entered no barrier, in a group whose counts begin at
+    /// `start`.
     pub fn none(start: Seq) -> Reached {
         Reached {
             count: start,
@@ -64,7 +68,7 @@ impl Reached {
         }
     }
 
-    /// Whether this is less far than `other`.
+    /// Whether this progress is less than `other`.
     pub fn before(self, other: Reached) -> bool {
         match self.count == other.count {
             true => self.round < other.round,
@@ -74,7 +78,7 @@ impl Reached {
 }
 
 impl Barrier {
-    /// Every algorithm that has no number of ways or children.
+    /// All algorithms without a parameter (number of ways or children).
     pub const UNNUMBERED: [Barrier; 5] = [
         Barrier::Central,
         Barrier::Mcs,
@@ -82,10 +86,10 @@ impl Barrier {
         Barrier::Bst,
         Barrier::Butterfly,
     ];
-    /// The most ways or children that there can be.
+    /// Largest number of ways or children.
     pub const MOST: u16 = u16::MAX;
 
-    /// With its number brought within its bounds.
+    /// The algorithm with its parameter clamped to its bounds.
     pub fn bounded(self) -> Barrier {
         match self {
             Barrier::Dissemination { ways } => Barrier::Dissemination { ways: ways.max(1) },
@@ -99,7 +103,7 @@ impl Barrier {
         }
     }
 
-    /// As it is on the wire: the algorithm, and its number or zero.
+    /// The wire format: the algorithm's code, and its parameter or zero.
     pub fn code(self) -> (u8, u16) {
         match self {
             Barrier::Dissemination { ways } => (1, ways),
@@ -113,7 +117,8 @@ impl Barrier {
         }
     }
 
-    /// What [`Barrier::code`] made, if it could have made it of a bounded one.
+    /// The algorithm that [`Barrier::code`] encodes as `code`. `None` if no algorithm within its
+    /// bounds has this code.
     pub fn from_code(code: (u8, u16)) -> Option<Barrier> {
         let number = code.1;
         let barrier = match code.0 {
@@ -146,7 +151,7 @@ impl fmt::Display for Barrier {
     }
 }
 
-/// No barrier has this name.
+/// The error of a name that stands for no barrier algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownBarrier(pub String);
 

@@ -1,13 +1,14 @@
-//! Who sends words to whom in which round: all that tells one barrier from another.
+//! Schedules: the ranks to which each rank sends words, and those it waits for, round by round.
+//! Barrier algorithms differ in nothing else.
 //!
-//! Rounds are numbered alike at all ranks, and a word that is sent in a round is waited for in the
-//! same round; a rank that has nothing to do in a round passes through it. In a round a rank sends
-//! first and waits then.
+//! All ranks number the rounds alike, and the receiver of a word waits for it in the round in which
+//! it was sent. A rank that has nothing to do in a round passes through it. In each round a rank
+//! first sends, then waits.
 
 use super::Barrier;
 use crate::limits;
 
-/// What one rank does, round by round; computed once (P2.3).
+/// The schedule of one rank: its sends and waits, round by round. It is computed once (P2.3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Schedule {
     rounds: Vec<Round>,
@@ -15,17 +16,17 @@ pub struct Schedule {
     waits: Vec<u32>,
 }
 
-/// Where a round's lists end; they begin where those of the round before end.
+/// The ends of a round's lists; they begin where the lists of the round before end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Round {
     sends: u32,
     waits: u32,
-    /// One word goes to the whole group.
+    /// Whether the rank sends one word to the whole group.
     to_all: bool,
 }
 
 impl Schedule {
-    /// What rank `me` of `size` does; `me` is less than `size`, which is at most
+    /// The schedule of rank `me` of `size`. `me` is less than `size`, and `size` is at most
     /// [`limits::MEMBERS_MAX`].
     pub fn new(barrier: Barrier, size: u32, me: u32) -> Schedule {
         debug_assert!(me < size && size as usize <= limits::MEMBERS_MAX);
@@ -66,31 +67,32 @@ impl Schedule {
         schedule
     }
 
-    /// How many rounds there are: for every rank the same.
+    /// Number of rounds, the same for every rank.
     pub fn rounds(&self) -> u16 {
         self.rounds.len() as u16
     }
 
-    /// Ranks that are sent a word in a round, one by one.
+    /// The ranks to which this rank sends a word of its own in a round.
     pub fn sends(&self, round: u16) -> &[u32] {
         let i = usize::from(round);
         let first = i.checked_sub(1).map_or(0, |i| self.rounds[i].sends);
         &self.sends[first as usize..self.rounds[i].sends as usize]
     }
 
-    /// Ranks whose words a round waits for.
+    /// The ranks whose words this rank waits for in a round.
     pub fn waits(&self, round: u16) -> &[u32] {
         let i = usize::from(round);
         let first = i.checked_sub(1).map_or(0, |i| self.rounds[i].waits);
         &self.waits[first as usize..self.rounds[i].waits as usize]
     }
 
-    /// Whether one word goes to the whole group in a round; all others wait for it.
+    /// Whether this rank sends one word to the whole group in a round. All others wait for it.
     pub fn is_to_all(&self, round: u16) -> bool {
         self.rounds[usize::from(round)].to_all
     }
 
-    /// Adds a round: what `fill` pushes.
+    /// Adds a round with the ranks that `fill` pushes. `fill` returns whether the rank sends to the
+    /// whole group.
     fn round(&mut self, fill: impl FnOnce(&mut Schedule) -> bool) {
         let to_all = fill(self);
         self.rounds.push(Round {
@@ -100,8 +102,8 @@ impl Schedule {
         });
     }
 
-    /// P2.1. Partners that are `size` or more away are left out: they would be told what they know,
-    /// or be the rank itself.
+    /// Adds the rounds of dissemination (P2.1). It omits partners at a distance of `size` or more:
+    /// they would learn nothing new, or be the rank itself.
     fn disseminate(&mut self, ways: u32, size: u32, me: u32) {
         let mut reach = 1u64;
         while reach < u64::from(size) {
@@ -149,7 +151,8 @@ impl Schedule {
         }
     }
 
-    /// Everybody reports to its parent, when all below it have reported.
+    /// Adds the rounds up a tree: each rank reports to its parent when all ranks below it have
+    /// reported.
     fn gather(&mut self, tree: Tree, size: u32, me: u32) {
         for level in 0..tree.levels(size) {
             self.round(|s| {
@@ -162,7 +165,8 @@ impl Schedule {
         }
     }
 
-    /// Everybody releases those below it, when its parent has released it.
+    /// Adds the rounds down a tree: each rank releases its children when its parent has released
+    /// it.
     fn release(&mut self, tree: Tree, size: u32, me: u32) {
         for level in (0..tree.levels(size)).rev() {
             self.round(|s| {
@@ -177,7 +181,7 @@ impl Schedule {
 }
 
 /// A tree of ranks with rank 0 at its root. A rank's level is the round in which it reports to its
-/// parent, whose own is higher.
+/// parent; the parent's level is higher.
 #[derive(Clone, Copy)]
 enum Tree {
     /// Rank r has the children `r * fanout + 1` to `(r + 1) * fanout`.
@@ -191,7 +195,7 @@ impl Tree {
         Tree::Even(u32::from(fanout))
     }
 
-    /// All others are children of rank 0.
+    /// A tree in which all other ranks are children of rank 0.
     fn star(size: u32) -> Tree {
         Tree::Even(size.max(2))
     }
@@ -203,7 +207,7 @@ impl Tree {
         }
     }
 
-    /// Levels of the ranks that have parents.
+    /// Number of levels of the ranks that have parents.
     fn levels(self, size: u32) -> u32 {
         match self {
             Tree::Even(_) => self.depth(size - 1),
@@ -218,7 +222,7 @@ impl Tree {
         }
     }
 
-    /// How far a rank is from the root.
+    /// Number of steps from a rank to the root.
     fn depth(self, rank: u32) -> u32 {
         let mut depth = 0;
         let mut at = rank;
@@ -229,7 +233,7 @@ impl Tree {
         depth
     }
 
-    /// A rank's children of one level.
+    /// A rank's children on one level.
     fn children(self, size: u32, rank: u32, level: u32) -> core::ops::Range<u32> {
         let none = 0..0;
         match self {
@@ -260,7 +264,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// Every algorithm, and every number that means something else for so many ranks.
+    /// Every algorithm with every parameter that makes a difference for `size` ranks.
     fn all(size: u32) -> Vec<Barrier> {
         let most = size.max(3) as u16 - 1;
         let mut all = Barrier::UNNUMBERED.to_vec();
@@ -275,7 +279,7 @@ mod tests {
         (0..size).map(one).collect()
     }
 
-    /// Ranks that a rank waits for in a round, by what the others send.
+    /// The ranks that send a word to rank `me` in a round, by the schedules of the others.
     fn sent_to(all: &[Schedule], me: u32, round: u16) -> Vec<u32> {
         let sends = |(_, s): &(u32, &Schedule)| s.sends(round).contains(&me) || s.is_to_all(round);
         let senders = (0..).zip(all).filter(sends).map(|(rank, _)| rank);
@@ -322,7 +326,7 @@ mod tests {
         assert_eq!((s.waits(0), s.waits(1)), (&[5, 4][..], &[3][..]));
         let s = of(Barrier::Dissemination { ways: 1 }, 64, 5);
         assert_eq!((s.rounds(), s.sends(5)), (6, &[37][..]));
-        // More ways than there are others: one round.
+        // With more ways than other ranks, one round suffices.
         let s = of(
             Barrier::Dissemination {
                 ways: Barrier::MOST,
@@ -331,16 +335,16 @@ mod tests {
             0,
         );
         assert_eq!((s.rounds(), s.sends(0)), (1, &[1, 2, 3, 4][..]));
-        // The champion of eight beats three, and tells seven.
+        // The champion of eight ranks beats three and releases seven.
         let s = of(Barrier::Tournament, 8, 0);
         let waits: Vec<_> = (0..4).map(|r| s.waits(r).to_vec()).collect();
         assert_eq!(waits, [vec![1], vec![2], vec![4], vec![]]);
         assert_eq!(s.sends(3), [1, 2, 3, 4, 5, 6, 7]);
-        // Four report to a rank, and two are woken by it.
+        // Four ranks report to a rank, and it releases two.
         let s = of(Barrier::Mcs, 32, 1);
         assert_eq!(s.waits(1), [5, 6, 7, 8]);
         assert!((0..s.rounds()).any(|r| s.sends(r) == [3, 4]));
-        // One word releases all.
+        // One word releases all ranks.
         let s = of(Barrier::Release { fanout: 63 }, 64, 0);
         assert_eq!((s.rounds(), s.waits(0).len()), (2, 63));
         assert!(s.is_to_all(1) && !s.is_to_all(0));

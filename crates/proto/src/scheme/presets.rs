@@ -173,8 +173,8 @@ impl Scheme {
     }
 
     /// The scheme of P3.3: receivers send NACKs for gaps, and the sender retransmits to each of
-    /// them by unicast. Receivers also send feedback when the window runs out, at the end, and, ever
-    /// more rarely, for the pacer, which the paper lacks.
+    /// them by unicast. Receivers also send feedback when the window runs out and at the end. The
+    /// pacer, which the paper lacks, gets feedback ever more rarely.
     pub fn ibrmp() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
@@ -185,7 +185,7 @@ impl Scheme {
     }
 
     /// Modifier of P1.6: a receiver sends one ACK for `every` packets, and for the last packets
-    /// after [`FeedbackRule::delay_max`].
+    /// after [`crate::scheme::FeedbackRule::delay_max`].
     pub fn aggregate(mut self, every: u32) -> Scheme {
         self.feedback.every = every;
         self

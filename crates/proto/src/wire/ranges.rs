@@ -2,11 +2,11 @@
 
 use crate::seq::Seq;
 
-/// Length of one range of a feedback frame, in bytes: its distance from the end of the range
-/// before, and its length.
+/// Length of one range of a feedback frame, in bytes. A range consists of its distance from the end
+/// of the range before, and its length.
 pub const RANGE_LEN: usize = 4;
 
-/// Missing ranges of a checked feedback frame: first sequence number and length.
+/// The missing ranges of a checked feedback frame, each as first sequence number and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ranges<'a> {
     pub(super) at: Seq,
@@ -14,13 +14,13 @@ pub struct Ranges<'a> {
 }
 
 impl Ranges<'_> {
-    /// No ranges.
+    /// An empty list.
     pub const NONE: Ranges<'static> = Ranges {
         at: Seq(0),
         rest: &[],
     };
 
-    /// Whether nothing is missing.
+    /// Whether no packet is missing.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Reading datagrams that came from the network: anything may be in them.
+//! The decoder of datagrams from the network, which may contain anything.
 
 use core::fmt;
 
@@ -14,34 +14,34 @@ use crate::repair::XorSources;
 use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
 
-/// Why a datagram was refused. Refused datagrams are counted and dropped.
+/// Why [`decode`] refused a datagram. The node counts and drops refused datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecodeError {
-    /// Shorter than its header, or a frame goes past its end.
+    /// The datagram is shorter than its header, or a frame goes past its end.
     Short,
-    /// Not our version.
+    /// The version is not [`crate::wire::VERSION`].
     Version,
-    /// A header length that cannot be.
+    /// The header length is impossible.
     HeaderLength,
-    /// No frames, or more than [`limits::FRAMES_MAX`].
+    /// The datagram has no frames, or more than [`limits::FRAMES_MAX`].
     FrameCount,
-    /// A kind that this version does not know or reserves.
+    /// The kind of a frame is unknown or reserved in this version.
     Kind,
     /// A frame's length does not fit its kind.
     FrameLength,
-    /// A feedback frame whose ranges overrun, are empty, or go past `high`; or whose numbers are
+    /// The ranges of a feedback frame overrun, are empty, or go past `high`; or its numbers are
     /// further apart than a window.
     Ranges,
-    /// A check frame of a kind that this version does not know.
+    /// The checksum of a check frame is of an unknown kind.
     Check,
-    /// A coded frame that names fewer than two packets or too many, or not in the one way to do so.
+    /// A coded frame names fewer than two packets or too many, or encodes them in another way than
+    /// [`crate::repair::XorSources`] does.
     XorSources,
-    /// A parity frame of a block that cannot be.
+    /// The block of a parity frame is impossible.
     Block,
-    /// A word of a barrier that cannot be, or with more rounds than there are.
+    /// The barrier of a word is impossible, or the word has more rounds than the protocol allows.
     Word,
-    /// A query or a reply with fields that are to be zero and are not, or of a barrier that cannot
-    /// be.
+    /// A field of a query or a reply that must be zero is not, or its barrier is impossible.
     Query,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-// Of an array, so that no bound is checked when the index is a constant.
+// The argument is an array, so that the compiler removes the bounds check of a constant index.
 #[inline(always)]
 fn u16_at<const N: usize>(b: &[u8; N], i: usize) -> u16 {
     u16::from_be_bytes([b[i], b[i + 1]])
@@ -85,16 +85,17 @@ fn u64_at<const N: usize>(b: &[u8; N], i: usize) -> u64 {
 /// A datagram whose header and every frame have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Its header.
+    /// The datagram's header.
     pub header: Header,
-    /// Proof of the bytes, if there is one. The driver compares it with the bytes.
+    /// The datagram's checksum, if it has one. [`decode`] does not compare it with the bytes; the
+    /// driver does.
     pub check: Option<Check>,
     first: Frame<'a>,
     rest: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Its frames, in order.
+    /// The datagram's frames, in order.
     pub fn frames(&self) -> Frames<'a> {
         Frames {
             first: Some(self.first),
@@ -106,7 +107,8 @@ impl<'a> Datagram<'a> {
 /// Iterator over the frames of a checked datagram.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
-    /// Most datagrams have but one: it need not be read again.
+    /// The first frame, as [`decode`] read it. Most datagrams have no other, and need not be read
+    /// again.
     first: Option<Frame<'a>>,
     rest: &'a [u8],
 }
@@ -131,12 +133,13 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// From whom a datagram says it is, whatever else it says; `None`: it has no header of ours.
+/// The source that a datagram names in its header, without a check of its frames. `None` if the
+/// header is not valid.
 pub fn source(bytes: &[u8]) -> Option<NodeId> {
     header(bytes).ok().map(|(header, _)| header.source)
 }
 
-/// Its header, and what follows.
+/// Splits a datagram into its header and the bytes that follow.
 #[inline(always)]
 fn header(bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
@@ -185,8 +188,8 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
     })
 }
 
-/// Takes the check frame, which begins `at` bytes from the start, off the front; others must
-/// follow.
+/// Takes the check frame, if there is one, off the front of `b`, which begins `at` bytes from the
+/// datagram's start. Another frame must follow.
 fn check(at: usize, b: &[u8]) -> Result<(Option<Check>, &[u8]), DecodeError> {
     let Some((f, rest)) = b.split_first_chunk::<CHECK_LEN>() else {
         return Err(DecodeError::Short);
@@ -210,7 +213,7 @@ fn check(at: usize, b: &[u8]) -> Result<(Option<Check>, &[u8]), DecodeError> {
     }
 }
 
-/// Takes one frame off the front.
+/// Takes one frame off the front of `b`. Returns it and the rest.
 fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
     let Some((start, _)) = b.split_first_chunk::<4>() else {
         return Err(DecodeError::Short);
@@ -302,7 +305,7 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
     Ok((frame, rest))
 }
 
-/// An XOR repair packet, of a frame with these flags.
+/// Reads the XOR repair packet of a frame with these flags.
 fn xor_repair(f: &[u8], flags: u8) -> Result<XorRepair<'_>, DecodeError> {
     let (f, payload) = fixed::<DATA_LEN>(f)?;
     let sources = XorSources::read(Seq(u32_at(f, 12)), u32_at(f, 8));
@@ -314,7 +317,7 @@ fn xor_repair(f: &[u8], flags: u8) -> Result<XorRepair<'_>, DecodeError> {
     })
 }
 
-/// A parity packet, of a frame with these flags.
+/// Reads the parity packet of a frame with these flags.
 fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
     let (f, payload) = fixed::<DATA_LEN>(f)?;
     let (packets, index) = (f[8], f[9]);
@@ -332,7 +335,7 @@ fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
     })
 }
 
-/// Feedback, of a frame with these flags.
+/// Reads the feedback of a frame with these flags.
 fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
     let (f, rest) = fixed::<FEEDBACK_LEN>(frame)?;
     let count = usize::from(u16_at(f, 42));
@@ -361,13 +364,13 @@ fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
     Ok(feedback)
 }
 
-/// The part of a frame that its kind always has, and the rest.
+/// Splits a frame into the part of fixed length that its kind always has, and the rest.
 #[inline(always)]
 fn fixed<const N: usize>(f: &[u8]) -> Result<(&[u8; N], &[u8]), DecodeError> {
     f.split_first_chunk().ok_or(DecodeError::FrameLength)
 }
 
-/// A word, if it can be one: what it has no use for is zero.
+/// Reads a word. `None` if it is impossible, or if an unused field is not zero.
 fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
     let reached = |count, round| {
         let few = usize::from(u16_at(f, round)) <= limits::ROUNDS_MAX;
@@ -384,7 +387,7 @@ fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
         count: Seq(0),
         round: 0,
     };
-    // Before the first barrier there is no round.
+    // Before the first barrier the round must be zero.
     let known = barrier.is_some() || (code == (0, 0) && at.round == 0);
     let zeros = f[21] == 0 && (echo || heard == none);
     let flagged = flags & !(flag::ACK_REQUEST | flag::ECHO | flag::ENDED) == 0;
@@ -397,7 +400,7 @@ fn word(f: &[u8; WORD_LEN], flags: u8) -> Option<Word> {
     })
 }
 
-/// A reply, if it can be one.
+/// Reads a reply. `None` if it is impossible, or if an unused field is not zero.
 fn reply(f: &[u8; QUERY_LEN], flags: u8) -> Option<Reply> {
     let at = Reached {
         count: Seq(u32_at(f, 28)),
@@ -425,7 +428,7 @@ fn reply(f: &[u8; QUERY_LEN], flags: u8) -> Option<Reply> {
 fn check_feedback(f: &Feedback<'_>, count: usize) -> Result<(), DecodeError> {
     let near = |s: Seq| s.within(f.cum, limits::WINDOW_MAX + 1);
     let subtree = f.cum.within(f.cum_subtree, limits::WINDOW_MAX + 1);
-    // What somebody below can take may lie before what this node has.
+    // The window that a receiver of the sub-tree advertises may end before what this node has.
     let limit = f.limit.within(f.cum_subtree, 2 * limits::WINDOW_MAX + 1);
     if count > limits::RANGES_MAX || !limit || !near(f.high) || !subtree {
         return Err(DecodeError::Ranges);

@@ -1,4 +1,4 @@
-//! The vectors of the specification, and properties of the decoder.
+//! Tests with the vectors of the specification, and properties of the decoder.
 
 use super::*;
 use crate::limits;
@@ -29,7 +29,7 @@ const HEADER: Header = Header {
     session: Session(0x1122_3344_5566_7788),
 };
 
-/// What spec 1.8's example has.
+/// The checksum in the example of spec 1.8.
 const CHECK_VALUE: u32 = 0xcbd6_8d95;
 
 /// Checks that `written` is the vector and that the vector decodes to `want`.
@@ -170,7 +170,7 @@ fn probe_vectors() {
     let mut b = start();
     put_probe(&mut b, &alone, 40);
     agrees("probe-alone", &b, &[Frame::Probe(alone)]);
-    // Too short to name anybody.
+    // The datagram is too short to name its source.
     let mut b = start();
     put_probe(&mut b, &p, 0);
     b[start().len() + 1] |= flag::ALONE;
@@ -202,8 +202,8 @@ fn word_vector() {
         wrong[frame + at] = bad;
         assert_eq!(decode(&wrong).err(), Some(DecodeError::Word), "{at} {bad}");
     };
-    // Unknown flags, too many rounds, an unknown barrier, one with a number that it has not, or has
-    // and lacks.
+    // Unknown flags, too many rounds, an unknown barrier, a parameter for a barrier without one,
+    // and no parameter for a barrier that needs one.
     for (at, bad) in [
         (1, 8),
         (17, 65),
@@ -217,7 +217,8 @@ fn word_vector() {
     ] {
         refused(&b, at, bad);
     }
-    // A word to the group echoes nothing; before the first barrier there is none, and no round.
+    // A word to the group echoes nothing. Before the first barrier it names no barrier and no
+    // round.
     (w.heard, w.barrier, w.at.round) = (None, None, 0);
     let mut b = start();
     put_word(&mut b, &w);
@@ -236,7 +237,7 @@ fn check_vector() {
     put_check(&mut b, Checksum::Crc32c);
     let (op, seq) = (Seq(0xffff_fffe), Seq(1));
     put_data(&mut b, GroupId(7), Origin::Source(op), seq, 0, 5);
-    // The driver knows how; spec 1.8 says what comes out.
+    // The driver computes the checksum; the value is that of spec 1.8.
     set_check(&mut b, Checksum::Crc32c, |[before, behind]| {
         assert_eq!((before.len(), behind.len()), (HEADER_LEN + 4, DATA_LEN));
         CHECK_VALUE
@@ -252,7 +253,8 @@ fn check_vector() {
     );
     assert_eq!(check.covers(&v).concat(), [&v[..20], &v[24..]].concat());
     assert!(matches!(datagram.frames().next(), Some(Frame::Data(d)) if d.payload == b"hello"));
-    // Behind another frame, twice, alone, cut, or of an unknown kind it is refused.
+    // The decoder refuses a check frame that comes after another frame, twice, alone, cut short, or
+    // of an unknown kind.
     let [head, check, rest] = [&v[..16], &v[16..24], &v[24..]];
     let refused = |parts: &[&[u8]]| decode(&parts.concat()).err();
     assert_eq!(refused(&[head, rest, check]), Some(DecodeError::Kind));
@@ -338,7 +340,7 @@ fn query_and_reply_vectors() {
     let mut r = start();
     put_reply(&mut r, &reply);
     agrees("reply", &r, &[Frame::Reply(reply)]);
-    // A reply is no larger than what caused it.
+    // A reply is no larger than the query.
     assert_eq!(q.len(), r.len());
     let refused = |b: &[u8], at: usize, bad: u8| {
         let mut wrong = b.to_vec();
@@ -348,7 +350,7 @@ fn query_and_reply_vectors() {
     for (at, bad) in [(1, 1), (20, 1), (39, 1)] {
         refused(&q, at, bad);
     }
-    // Unknown flags, an operation without KNOWN, too many rounds, a barrier that cannot be.
+    // Unknown flags, an operation without KNOWN, too many rounds, an impossible barrier.
     for (at, bad) in [(1, 3), (1, 0), (33, 65), (34, 9), (35, 1), (37, 0), (39, 1)] {
         refused(&r, at, bad);
     }
@@ -410,13 +412,14 @@ fn every_refusal_has_its_reason() {
 }
 
 proptest! {
-    /// Whatever comes, the decoder refuses it or hands out frames that can be read to the end.
+    /// For any bytes, the decoder refuses them or returns frames that can be read to the end.
     #[test]
     fn anything_decodes_or_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         read_all(&bytes);
     }
 
-    /// Damage to good datagrams, which random bytes hardly ever resemble.
+    /// Like the test with random bytes, but with damaged valid datagrams, which random bytes hardly
+    /// ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
         which in 0usize..11, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
@@ -434,7 +437,7 @@ proptest! {
         read_all(&b);
     }
 
-    /// What is written is read again, whatever the numbers.
+    /// The decoder reads back what was written, for any numbers.
     #[test]
     fn feedback_comes_back(
         cum: u32,

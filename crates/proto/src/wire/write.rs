@@ -1,4 +1,5 @@
-//! Writing headers and frames. Nothing here can fail or allocate beyond the buffer's growth.
+//! Functions that write headers and frames. They cannot fail, and allocate only when the buffer
+//! grows.
 
 use super::{
     CHECK_LEN, Check, Checksum, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin,
@@ -29,8 +30,8 @@ pub fn put_header(out: &mut Vec<u8>, h: &Header) {
     out.extend_from_slice(&h.session.0.to_be_bytes());
 }
 
-/// Appends a check frame behind the header, if there is to be one; its value is to be set when the
-/// datagram's bytes are known ([`set_check`]).
+/// Appends a check frame after the header, or nothing for [`Checksum::None`]. The caller sets the
+/// frame's value when it knows the datagram's bytes ([`set_check`]).
 pub fn put_check(out: &mut Vec<u8>, checksum: Checksum) {
     let flag = match checksum {
         Checksum::None => return,
@@ -41,8 +42,8 @@ pub fn put_check(out: &mut Vec<u8>, checksum: Checksum) {
     be(out, 0);
 }
 
-/// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun,
-/// to what `compute` makes of the bytes before and behind it. Nothing, if there is no such frame.
+/// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun.
+/// `compute` gets the bytes before and after the value. Does nothing for [`Checksum::None`].
 pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8]; 2]) -> u32) {
     let at = HEADER_LEN + 4;
     if checksum != Checksum::None && head.len() >= at + 4 {
@@ -56,7 +57,7 @@ pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8
     }
 }
 
-/// Appends a data frame but for its payload of `len` bytes, which must follow.
+/// Appends a data frame without its payload of `len` bytes, which must follow.
 pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, flags: u8, len: u32) {
     let (flags, name) = match origin {
         Origin::Source(op) => (flags, op.0),
@@ -68,7 +69,7 @@ pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, fla
     be(out, seq.0);
 }
 
-/// Appends a coded frame but for its payload of `len` bytes, which must follow.
+/// Appends a coded frame without its payload of `len` bytes, which must follow.
 pub fn put_xor(out: &mut Vec<u8>, group: GroupId, sources: &XorSources, flags: u8, len: u32) {
     frame(out, kind::CODED, flags, DATA_LEN + len as usize);
     be(out, group.0);
@@ -76,8 +77,8 @@ pub fn put_xor(out: &mut Vec<u8>, group: GroupId, sources: &XorSources, flags: u
     be(out, sources.first().0);
 }
 
-/// Appends a parity frame but for its payload of `len` bytes, which must follow. `block`: number of
-/// its first packet, how many it has, and which parity packet this is.
+/// Appends a parity frame without its payload of `len` bytes, which must follow. `block` is the
+/// number of the block's first packet, its number of packets, and the index of the parity packet.
 pub fn put_parity(
     out: &mut Vec<u8>,
     group: GroupId,
@@ -91,8 +92,9 @@ pub fn put_parity(
     be(out, first.0);
 }
 
-/// Appends a feedback frame; `missing` in rising order, at or after `f.cum_subtree`, and each range
-/// non-empty. What does not fit [`limits::RANGES_MAX`] is left out. `f.missing` is not read.
+/// Appends a feedback frame. The ranges in `missing` are in rising order, at or after
+/// `f.cum_subtree`, and not empty. Ranges beyond [`limits::RANGES_MAX`] are omitted. `f.missing` is
+/// ignored.
 pub fn put_feedback(
     out: &mut Vec<u8>,
     f: &Feedback<'_>,
@@ -136,7 +138,7 @@ pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
     be(out, s.next.0);
 }
 
-/// Appends a probe that fills the datagram up to `size` bytes with zeros.
+/// Appends a probe, padded with zeros so that the datagram has `size` bytes.
 pub fn put_probe(out: &mut Vec<u8>, p: &Probe, size: usize) {
     let least = PROBE_LEN + if p.only.is_some() { 4 } else { 0 };
     let len = size.saturating_sub(out.len()).max(least);
