@@ -1,4 +1,4 @@
-//! See [`fabricast_fuzz::node`].
+//! Fuzz target of a whole node; its body is [`fabricast_fuzz::node`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {

@@ -1,4 +1,4 @@
-//! What is done with hostile bytes, by the fuzz targets and by a bounded test.
+//! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fabricast_proto::{
     Scheme, Seq, Session, Time,
 };
 
-/// Whatever comes from the network, `decode` refuses it or hands out frames that can be read.
+/// Checks that `wire::decode` refuses `bytes`, or returns frames that can be read to the end.
 pub fn decode(bytes: &[u8]) {
     let Ok(datagram) = wire::decode(bytes) else {
         return;
@@ -22,12 +22,12 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A node with a broadcast under way, one posted and two barriers entered is fed hostile datagrams
-/// of its own session.
+/// Feeds hostile datagrams of its own session to a node with a broadcast under way, another one
+/// posted, and two barriers begun.
 ///
-/// `input` is a sequence of datagrams, each behind its length in two bytes; the highest bits of
-/// the length say how many milliseconds pass before it. Returns what the node has counted, so that
-/// a test can see how far hostile bytes get, and how many XOR repair packets were decoded.
+/// `input` is a sequence of datagrams, each after its length in two bytes. The three highest bits
+/// of the length are the milliseconds that pass before the datagram. Returns the node's counters,
+/// which show a test how far hostile bytes get, and the number of decoded XOR repair packets.
 pub fn node(input: &[u8]) -> (Counters, u32) {
     let mut node = busy();
     let (mut now, mut head, mut rest) = (Time(1), Vec::new(), input);
@@ -36,7 +36,7 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
         let Some((datagram, wait)) = next(&mut rest) else {
             break;
         };
-        // It may have waited in a buffer since the last one.
+        // The datagram may have waited in a buffer since the one before.
         let arrived = now;
         now = now + wait;
         if let Ok(datagram) = wire::decode(datagram) {
@@ -72,11 +72,11 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
 }
 
 const DATAGRAMS_MAX: usize = 200;
-/// Length of both objects.
+/// Length in bytes of the object that is sent, and of the posted object.
 const LEN: u64 = 5000;
-/// What its barriers are.
+/// Algorithm of the node's barriers.
 const BARRIER: Barrier = Barrier::Dissemination { ways: 1 };
-/// Number of the first packet of each stream, and of no barrier.
+/// Number of the first packet of each stream; the first barrier has the number after it.
 const START: u32 = 90;
 
 fn busy() -> Node {
@@ -123,7 +123,7 @@ fn busy() -> Node {
     node
 }
 
-/// The next datagram of an input, and the time before it.
+/// Takes the next datagram and the time before it off the front of an input.
 fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Duration)> {
     let (len, after) = rest.split_first_chunk()?;
     let len = u16::from_be_bytes(*len);

@@ -1,5 +1,6 @@
-//! The bodies of the fuzz targets on a stable compiler: the vectors of the specification, and some
-//! thousand inputs made from them. A failure says its seed; `FUZZ_SEED=N` tries that one alone.
+//! Tests that run the bodies of the fuzz targets on a stable compiler. Their inputs are the vectors
+//! of the specification, and some thousand inputs made from them. A failed test prints its seed;
+//! `FUZZ_SEED=N` runs only that seed.
 
 use std::path::Path;
 
@@ -8,10 +9,10 @@ use fabricast_proto::rng::Rng;
 
 use super::*;
 
-/// Inputs of each test.
+/// Number of inputs of each test.
 const ROUNDS: u64 = 4000;
 
-/// The vectors, and the same as a member of [`busy`]'s group would say them.
+/// The vectors of the specification, and similar datagrams that members of [`busy`]'s group send.
 fn seeds() -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/vectors");
     let mut paths: Vec<_> = std::fs::read_dir(dir)
@@ -56,7 +57,7 @@ fn seeds() -> Vec<Vec<u8>> {
             wire::put_parity(bytes, group, (Seq(START), 79, 3), 1, 64);
             bytes.extend([7; 64]);
         });
-        // The sender believes no acknowledgement of what it has not sent, so the first report opens
+        // The sender believes no ACK of packets that it has not sent. So the first feedback opens
         // the window, and the second can be true only after it.
         for cum in [START, START + 2] {
             put(&|bytes| {
@@ -118,7 +119,7 @@ fn unhex(text: &str) -> Vec<u8> {
     pairs.map(|d| (d[0] * 16 + d[1]) as u8).collect()
 }
 
-/// One of the seeds, as it is or spoilt here and there.
+/// A randomly chosen seed, unchanged or damaged in up to five places.
 fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = seeds[rng.below(seeds.len() as u64) as usize].clone();
     for _ in 0..[0, 0, 1, 1, 2, 5][rng.below(6) as usize] {
@@ -127,7 +128,7 @@ fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
             0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
             1 if at < bytes.len() => bytes[at] = rng.bits() as u8,
             2 if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.below(5) as usize],
-            // A field a little off, or at an end of its range.
+            // A field slightly changed, or at an end of its range.
             3 | 4 if at + 4 <= bytes.len() => {
                 let field = &mut bytes[at & !3..][..4];
                 let old = u32::from_be_bytes([field[0], field[1], field[2], field[3]]);
@@ -143,7 +144,7 @@ fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
             }
             5 => bytes.truncate(at),
             6 => bytes.extend((0..rng.below(80)).map(|_| rng.bits() as u8)),
-            // Another one's end behind our beginning.
+            // The start of this datagram with the end of another.
             _ => {
                 let other = &seeds[rng.below(seeds.len() as u64) as usize];
                 bytes.truncate(at);
@@ -154,7 +155,7 @@ fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Says which seed it was, should its test panic.
+/// Prints the seed if its test panics.
 struct Tried(u64);
 
 impl Drop for Tried {
@@ -205,7 +206,7 @@ fn a_node_stands_hostile_datagrams() {
         got_through.words_answered += counters.words_answered;
         got_through.repairs_multicast += counters.repairs_multicast;
     }
-    // If all of it were refused at the door, nothing would have been tried.
+    // If the decoder refused every datagram, the test would have tried nothing.
     if std::env::var("FUZZ_SEED").is_err() {
         let Counters {
             received,

@@ -1,8 +1,8 @@
-//! What the core costs for one data packet, its share of feedback and repairs included: the
-//! sender's side and a receiver's side, each by itself, without sockets and without payload bytes.
+//! Benchmark of the core: its cost for one data packet, with the packet's share of feedback and
+//! repairs. It measures a sender and a receiver separately, without sockets and payload bytes.
 //!
-//! A broadcast is run once and recorded; then one node is told the same again and timed. What is
-//! counted is the processor's time, so that others on the machine disturb it less.
+//! The benchmark runs a broadcast once and records it; then it replays one node's inputs and times
+//! them. It counts processor time, so that other processes on the machine disturb it less.
 
 #[path = "../tests/cable/mod.rs"]
 mod cable;
@@ -35,7 +35,7 @@ fn core(c: &mut Criterion) {
     }
 }
 
-/// How long node `i` takes for `wanted` data packets.
+/// The processor time that node `i` takes for `wanted` data packets.
 fn time(plan: &Plan, i: u32, record: &Record, wanted: u64) -> Duration {
     let (mut took, mut done) = (Duration::ZERO, 0);
     let mut sent = Batch::roomy();
@@ -55,7 +55,7 @@ fn time(plan: &Plan, i: u32, record: &Record, wanted: u64) -> Duration {
     took.mul_f64(wanted as f64 / done as f64)
 }
 
-/// What this thread has used of a processor.
+/// The processor time that this thread has used.
 fn processor_time() -> Duration {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)

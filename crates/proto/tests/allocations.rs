@@ -1,5 +1,5 @@
-//! The data path does not allocate: neither at the sender nor at a receiver, once their queues have
-//! grown, with losses, feedback and coded repairs. Nor does a barrier.
+//! Checks that neither the data path nor a barrier allocates. The data path is that of a sender and
+//! of a receiver, with losses, feedback and coded repairs, once their queues have grown.
 
 mod cable;
 
@@ -12,8 +12,9 @@ use fabricast_proto::{
     Time,
 };
 
-/// Data packets before which allocations are not counted, and all of them.
+/// Data packets that the sender sends before the test counts allocations.
 const WARM: u64 = 20_000;
+/// Data packets of the object.
 const PACKETS: u32 = 60_000;
 
 #[test]
@@ -24,13 +25,13 @@ fn nothing_is_allocated_on_the_data_path() {
         loss: 0.01,
         rate: 125_000_000,
     };
-    // Steps, and allocations in them, of the sender and of the receivers.
+    // Numbers of steps, and of allocations in them: of the sender, and of all receivers.
     let mut counted = [(0u64, 0u64); 2];
     let mut warm = false;
     let records = plan.run(&mut |peer, counters, step| {
         warm |= counters.data >= WARM;
         let allocations = allocation_counter::measure(step).count_total;
-        // What comes with the end of the object is no data path.
+        // The end of the object does not count as data path.
         if warm && counters.data < u64::from(PACKETS) && counters.received < u64::from(PACKETS) {
             let side = &mut counted[usize::from(peer != 0)];
             side.0 += 1;
@@ -49,8 +50,8 @@ fn nothing_is_allocated_on_the_data_path() {
     );
 }
 
-/// Rank 1 of a group of three, with the dissemination barrier of two ways: one round, in which it
-/// tells both and hears both.
+/// The node is rank 1 of a group of three, with the dissemination barrier of two ways: in its one
+/// round the node sends words to both others, and receives words of both.
 #[test]
 fn nothing_is_allocated_for_a_barrier() {
     let (group, algorithm) = (GroupId(1), Barrier::Dissemination { ways: 2 });

@@ -1,5 +1,5 @@
-//! Barriers of whole nodes on a network of this file's own: every datagram takes the same time, and
-//! a test says which are lost. The simulator does the same on a larger scale.
+//! Tests of barriers between whole nodes, on a small simulated network: every datagram takes the
+//! same time, and a test chooses the lost ones. The simulator does the same on a larger scale.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,14 +13,15 @@ use fabricast_proto::{
 const GROUP: GroupId = GroupId(5);
 const SESSION: Session = Session(7);
 const WAY: Duration = Duration::from_micros(20);
-/// The third barrier's number is beyond the wrap.
+/// Start of the barriers' count: the number wraps early, so that the third barrier is beyond the
+/// wrap.
 const START: Seq = Seq(u32::MAX - 1);
 const CENTRAL: Barrier = Barrier::Central;
 
-/// A datagram: when it arrives, to whom, and its bytes.
+/// A datagram under way: time of arrival, receiving node, bytes.
 type Flying = (Time, usize, Vec<u8>);
 
-/// Whether a word that goes there is lost on its way to a node.
+/// Decides whether the network loses a word to this destination on its way to a node.
 type Lose = Box<dyn FnMut(Dest, usize, &Word) -> bool>;
 
 struct Net {
@@ -28,12 +29,12 @@ struct Net {
     now: Time,
     flying: VecDeque<Flying>,
     wakes: Vec<Option<Time>>,
-    /// What each node was told, and when.
+    /// The events of each node, with their times.
     events: Vec<Vec<(Time, Event)>>,
-    /// Which datagrams are lost.
+    /// Chooses the words that are lost.
     lose: Lose,
     sent: usize,
-    /// The rank that holds barriers before their last round.
+    /// The node that holds barriers before their last round.
     held: Option<usize>,
 }
 
@@ -146,7 +147,7 @@ impl Net {
         self.drain(to);
     }
 
-    /// Until that time, or until nobody has anything to say.
+    /// Runs until this time, or until no datagram is under way and no node waits for a time.
     fn run(&mut self, until: Time) {
         loop {
             let arrival = self.flying.front().map(|f| f.0);
@@ -243,7 +244,8 @@ fn barriers_back_to_back_need_no_acknowledgements() {
         net.run(ms(50));
         assert_eq!(net.completed(), [50; 8], "{algorithm}");
         let again: u64 = net.nodes.iter().map(|n| n.counters().words_again).sum();
-        // Of the last one only, and each once: a word to the group is asked for one by one.
+        // Nodes send again only words of the last barrier, each once. After a word to the group, a
+        // node probes each of the seven others separately.
         let last: u64 = net.nodes.iter().map(|n| n.counters().words / 50).sum();
         assert!(again <= last + 7, "{algorithm}: {again} of {last}");
     }
@@ -275,7 +277,7 @@ fn who_enters_late_is_waited_for_with_ever_more_patience() {
         assert_eq!(net.completed(), [0; 4]);
         assert!(net.sent < 1000, "{algorithm}: {} in 20 s", net.sent);
         net.enter(3, algorithm);
-        // Nothing was lost, so that nobody waits for a question.
+        // Nothing was lost, so that no node waits for a probe.
         net.run(ms(20_001));
         assert_eq!(net.completed(), [1; 4], "{algorithm}");
         net.silence();
@@ -323,7 +325,7 @@ fn other_algorithms_are_noticed_by_all() {
                     .sum::<usize>()
                     > 0
             );
-            // All later ones fail, too.
+            // All later barriers fail, too.
             net.enter(0, PRESETS[b]);
             assert_eq!(net.count(over)[0], 3);
         }
@@ -365,7 +367,7 @@ fn who_holds_a_barrier_keeps_the_others_in_it() {
             for round in 1..=3 {
                 net.enter(0, algorithm);
                 (2..n).for_each(|i| _ = net.enter(i, algorithm));
-                // Too early: it has not come so far.
+                // This release is too early: node 0 has not stopped yet. It has no effect.
                 net.proceed(0);
                 net.run(net.now + Duration::from_millis(20));
                 assert_eq!(gathered(&net)[0], round - 1);
@@ -421,8 +423,8 @@ fn words_that_cannot_be_true_are_dropped() {
     let mut net = Net::new(3);
     net.enter(0, CENTRAL);
     let foreign = |net: &Net| net.nodes[0].counters().foreign;
-    // Two barriers ahead of one that this node is in; far behind; having heard of what was never
-    // said.
+    // The words claim to be two barriers ahead of this node, or far behind, or to have heard a word
+    // that this node never sent.
     for bad in [
         word(at(3, 0), None),
         word(at(1 << 31, 0), None),
@@ -453,7 +455,8 @@ fn who_forges_words_ends_no_barrier() {
         flags,
     };
     let other = Barrier::Mcs;
-    // Barriers said to have ended; another algorithm, for the barrier that is entered and the next.
+    // The words claim that the barriers have ended, or name another algorithm, for the current
+    // barrier and for the next.
     for (word, early) in [
         (forged(1, CENTRAL, flag::ENDED), false),
         (forged(0, CENTRAL, flag::ENDED | flag::ACK_REQUEST), true),
@@ -477,16 +480,16 @@ fn who_forges_words_ends_no_barrier() {
         for at in [1, 50] {
             net.run(ms(at));
             net.tell(1, 0, Frame::Word(word));
-            // The forger cannot see the nonce of the question that it has caused.
+            // The forger cannot see the nonce of the query that it has caused.
             net.tell(1, 0, Frame::Reply(reply));
         }
         net.run(ms(60));
-        // What else such a word says is not believed either.
+        // The node does not believe the word's other fields either: it does not count as entered.
         assert_eq!(net.completed(), [0; 3], "{word:?}");
         net.enter(1, CENTRAL);
         net.silence();
         assert_eq!(net.completed(), [1; 3], "{word:?}");
-        // A reply that nobody has asked for does nothing either.
+        // A reply without a query has no effect either.
         net.tell(1, 0, Frame::Reply(reply));
         (0..3).for_each(|i| _ = net.enter(i, CENTRAL));
         net.silence();

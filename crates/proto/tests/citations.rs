@@ -1,4 +1,4 @@
-//! What the code cites of the papers is listed in `spec/papers.md`.
+//! Checks that `spec/papers.md` lists every requirement of the papers that the code cites.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn cited(text: &str) -> BTreeSet<&str> {
     text.match_indices('P').filter_map(citation).collect()
 }
 
-/// Calls `each` with every source in a directory and below.
+/// Calls `each` with every source file in a directory and its subdirectories.
 fn sources(directory: &Path, each: &mut dyn FnMut(&Path, &str)) {
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();

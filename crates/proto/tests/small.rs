@@ -1,4 +1,4 @@
-//! Small cases, exhaustively: one sender, a few receivers, every pattern of early losses.
+//! Exhaustive tests of small cases: one sender, a few receivers, every pattern of early losses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DELAY: Duration = Duration::from_micros(50);
 
 type Lose = dyn FnMut(u32, usize, &[u8]) -> bool;
 
-/// Nodes joined by a network that delays every datagram alike and drops those it is told to.
+/// Nodes and a network that delays every datagram alike, and drops those that `lose` chooses.
 struct Net {
     now: Time,
     nodes: Vec<Node>,
@@ -23,11 +23,12 @@ struct Net {
     sources: BTreeMap<(usize, OpId), Vec<u8>>,
     sinks: BTreeMap<(usize, OpId), Vec<u8>>,
     held: BTreeMap<(usize, Token), Vec<u8>>,
-    /// Parity packets that each node keeps of a block.
+    /// Indices of the parity packets that each node has cached, by node and block.
     kept: BTreeMap<(usize, CodeBlock), BTreeSet<u8>>,
     complete: Vec<(usize, OpId)>,
     sent: u32,
-    /// Says whether the n-th copy of a datagram that arrives somewhere is lost.
+    /// Returns whether the network loses a copy of a datagram, given the number of the copy, the
+    /// receiving node and the bytes.
     lose: Box<Lose>,
 }
 
@@ -106,7 +107,7 @@ impl Net {
         self.nodes[at].placed(self.now, extent, Outcome::Ok);
     }
 
-    /// A code that needs no computing: the packets come from the only object that was sent.
+    /// Stands in for the decoder: takes the missing packets from the only object that was sent.
     fn rebuild(&mut self, at: usize, block: &CodeBlock, lacking: Packets) {
         let kept = self.kept.remove(&(at, *block)).unwrap();
         assert_eq!(kept.len(), lacking.count_ones() as usize);
@@ -116,7 +117,7 @@ impl Net {
         }
     }
 
-    /// Drains one node; says when it wants to be called again.
+    /// Polls one node until it waits. Returns when it wants to be polled again.
     fn drain(&mut self, at: usize) -> Option<Time> {
         loop {
             let mut bytes = Vec::new();
@@ -143,7 +144,7 @@ impl Net {
                             Payload::Xor(s) => {
                                 s.extents().for_each(|e| add(&mut bytes[head..], object, e));
                             }
-                            // A receiver with enough of them gets the packets.
+                            // Parity packets stay zero: `rebuild` needs only their number.
                             Payload::Parity(_) => {}
                         }
                     }
@@ -167,7 +168,7 @@ impl Net {
         }
     }
 
-    /// Runs until nothing is on its way and no node waits for a time before `until`.
+    /// Runs until no datagram is under way and no node waits for a time before `until`.
     fn run(&mut self, until: Time) {
         loop {
             let wakes: Vec<_> = (0..self.nodes.len()).map(|n| self.drain(n)).collect();
@@ -220,7 +221,7 @@ impl Net {
     }
 }
 
-/// Adds (exclusive or) an extent of an object to `sum`.
+/// Adds an extent of an object to `sum` by exclusive or.
 fn add(sum: &mut [u8], object: &[u8], e: Extent) {
     let bytes = &object[e.offset as usize..][..e.len as usize];
     sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
@@ -236,8 +237,8 @@ fn is_data(b: &[u8]) -> bool {
     b[wire::HEADER_LEN] == wire::kind::DATA
 }
 
-/// Two receivers, objects of all lengths around the packet's, every subset of the first ten data
-/// copies lost, numbers across the wrap.
+/// Two receivers get objects of lengths around the payload size, with numbers across the wrap. The
+/// network loses every subset of the first eight copies of data packets.
 #[test]
 fn every_pattern_of_early_losses_is_repaired() {
     for len in [0usize, 1, 63, 64, 65, 128, 200] {
@@ -271,7 +272,8 @@ fn every_pattern_of_early_losses_is_repaired() {
     }
 }
 
-/// Every subset of the first ten datagrams of any kind lost, feedback and questions included.
+/// The network loses every subset of the first ten datagrams of any kind, feedback and probes
+/// included.
 #[test]
 fn lost_feedback_is_said_again() {
     for pattern in 0u32..1 << 10 {
@@ -285,8 +287,8 @@ fn lost_feedback_is_said_again() {
     }
 }
 
-/// A group of two: messages both ways at once, every subset of the first ten datagrams lost, each
-/// message in its turn and nothing by multicast.
+/// In a group of two, messages go both ways at once, and the network loses every subset of the
+/// first ten datagrams. Messages arrive in order, and nothing is sent by multicast.
 #[test]
 fn a_group_of_two_is_a_channel_of_reliable_messages() {
     for pattern in 0u32..1 << 10 {
@@ -299,7 +301,7 @@ fn a_group_of_two_is_a_channel_of_reliable_messages() {
         for (i, &len) in lens.iter().enumerate() {
             for from in 0..2 {
                 net.bcast(from, message(from, i));
-                // The last is posted only when the others are here.
+                // The receiver posts the last message only when the others have arrived.
                 if i < 2 {
                     posts.push((from, i, net.post(1 - from, from, len as u64)));
                 }
@@ -326,8 +328,8 @@ fn a_group_of_two_is_a_channel_of_reliable_messages() {
     }
 }
 
-/// Several broadcasts of two senders at once, and a receiver that can hold packets it has not
-/// posted.
+/// Two senders send several broadcasts at once, to receivers that can hold packets of operations
+/// that they have not posted.
 #[test]
 fn streams_of_two_senders_do_not_mix() {
     let mut lost = 0;
@@ -357,7 +359,8 @@ fn streams_of_two_senders_do_not_mix() {
     assert_eq!(net.complete.len(), 30);
 }
 
-/// A receiver that posts late is sent nothing before, holds nobody up, and then gets everything.
+/// A receiver posts late: before that the sender sends it nothing and does not wait for it, and
+/// afterwards the receiver gets everything.
 #[test]
 fn late_is_not_lost() {
     let mut net = Net::new(4, Seq(0), 0, |_, _, _| false);
@@ -379,9 +382,9 @@ fn late_is_not_lost() {
     assert_eq!(net.nodes[0].counters().repairs_multicast, 0);
 }
 
-/// Every receiver loses another packet: one XOR repair packet mends them all, the short last packet
-/// too. What the same receiver lacks is not combined. (A second broadcast shows the loss at the
-/// first one's end.)
+/// Every receiver loses another packet: one XOR repair packet mends all losses, the short last
+/// packet included. The sender does not combine packets that the same receiver lacks. A second
+/// broadcast shows the loss at the end of the first.
 #[test]
 fn one_xor_repair_packet_mends_different_losses() {
     for shared in [false, true] {
@@ -411,8 +414,9 @@ fn one_xor_repair_packet_mends_different_losses() {
     }
 }
 
-/// Many receivers lose different packets of two blocks: as many parity packets mend them as the
-/// neediest lacks, whichever of them it gets, and one that is alone is sent its packet.
+/// Many receivers lose different packets of two blocks. As many parity packets as the neediest
+/// receiver lacks mend the losses, whichever of them a receiver gets. A receiver that alone lacks a
+/// packet gets it by unicast.
 #[test]
 fn parity_packets_mend_any_losses_of_a_block() {
     for lost_parity in [false, true] {
@@ -440,7 +444,8 @@ fn parity_packets_mend_any_losses_of_a_block() {
         }
         assert_eq!((net.complete.len(), net.kept.len()), (21, 0));
         let c = net.nodes[0].counters();
-        // Receivers 1 and 2 lack three packets of the first block; of the second only 9 lacks one.
+        // Receivers 1 and 2 lack three packets of the first block. Only receiver 9 lacks a packet
+        // of the second block.
         let repairs = (c.repairs_coded, c.repairs_multicast, c.repairs_unicast);
         assert_eq!(repairs, (3, 3, if lost_parity { 2 } else { 1 }));
     }

@@ -1,9 +1,9 @@
-//! A sender and its receivers at one cable, under virtual time and without payload bytes: what the
-//! benchmark and the test of allocations run on.
+//! A sender and its receivers at one cable, under virtual time and without payload bytes. The
+//! benchmark and the test of allocations run on it.
 //!
-//! The cable takes each datagram for as long as its rate says, and every receiver loses some on
-//! its own. What each node was told, and when, is recorded, so that one of them can be run again
-//! alone.
+//! Each datagram occupies the cable for the time that the rate implies, and every receiver loses
+//! datagrams independently. The run records the inputs of each node with their times, so that a
+//! single node can replay them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,32 +19,32 @@ use fabricast_proto::{
 /// Payload of a data packet in bytes.
 const PAYLOAD: u32 = 1440;
 const GROUP: GroupId = GroupId(1);
-/// What Ethernet, IP and UDP add to a datagram, in bytes.
+/// Bytes that Ethernet, IP and UDP add to a datagram.
 const BELOW: u64 = 42;
-/// From one end to the other, the queue left out.
+/// Delay from one end to the other, without the queue.
 const DELAY: Duration = Duration::from_micros(50);
-/// Datagrams that a driver takes from its node before it tells what has been sent.
+/// Most datagrams that a driver takes from its node before it reports them as sent.
 const BATCH: usize = 64;
 
-/// A broadcast: how much goes to how many receivers, with which loss and rate.
+/// Parameters of one broadcast.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many receive.
+    /// Number of receivers.
     pub receivers: u32,
     /// Data packets of the object.
     pub packets: u32,
     /// Share of the datagrams that each node loses.
     pub loss: f64,
-    /// Bytes per second.
+    /// Rate of the cable in bytes per second.
     pub rate: u64,
 }
 
-/// What is done around a step: it is told the node's number and what it has counted so far, and
-/// must call the step.
+/// A function around each step of a node. It gets the node's number, its counters so far, and the
+/// step, which it must call.
 pub type Around<'a> = dyn FnMut(u32, Counters, &mut dyn FnMut()) + 'a;
 
 impl Plan {
-    /// Node `i` as it is before anything happens; 0 is the sender.
+    /// Node `i` in its initial state; node 0 is the sender.
     pub fn peer(&self, i: u32) -> Peer {
         let config = Config {
             node: NodeId(i),
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Runs until all is complete; every step of a node goes through `around`.
+    /// Runs until every node has completed its operation. Calls `around` for every step of a node.
     pub fn run(&self, around: &mut Around<'_>) -> Vec<Record> {
         let mut rng = Rng::new(1);
         let mut free = Time::ZERO;
@@ -146,7 +146,7 @@ impl Plan {
 struct End {
     peer: Peer,
     wake: Time,
-    /// What is on its way, in the order in which it arrives.
+    /// Datagrams under way to the node, in order of arrival.
     inbox: VecDeque<(Datagram, Vec<u8>)>,
     record: Record,
 }
@@ -189,7 +189,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// With room for all that a step sends.
+    /// An empty batch with room for all datagrams that a step sends.
     pub fn roomy() -> Batch {
         Batch {
             list: Vec::with_capacity(4096),
@@ -217,17 +217,17 @@ impl Batch {
     }
 }
 
-/// What a node was told, step by step.
+/// The inputs of a node, step by step.
 #[derive(Default)]
 pub struct Record {
     steps: Vec<(Time, Range<usize>)>,
     received: Batch,
-    /// What the node had counted at the end.
+    /// The node's counters at the end.
     pub counters: Counters,
 }
 
 impl Record {
-    /// Tells an equal node the same again.
+    /// Feeds the recorded inputs to another node in the same initial state.
     #[allow(dead_code, reason = "only the benchmark does")]
     pub fn replay(&self, peer: &mut Peer, sent: &mut Batch) {
         for (now, told) in &self.steps {
@@ -237,10 +237,10 @@ impl Record {
     }
 }
 
-/// A node and what its driver does for it, all but moving bytes.
+/// A node and its driver, except that the driver moves no bytes.
 pub struct Peer {
     pub node: Node,
-    /// As the network wrote it: a head, and a payload that nobody looks at.
+    /// Receive buffer: a datagram's head, and a payload that no code reads.
     buffer: Vec<u8>,
     head: Vec<u8>,
     tokens: Vec<Token>,
@@ -248,8 +248,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Tells the node of what has arrived and asks it until it waits. Does not allocate, unless
-    /// `sent` grows.
+    /// Feeds the arrived datagrams to the node, and polls it until it waits. Returns when it wants
+    /// to be polled again. Does not allocate, unless `sent` grows.
     fn step<'a>(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! A node, what it is told and what it says: what all files of this test share.
+//! Helpers that all files of this test share: they make a node, feed it and collect its outputs.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub fn add(node: &mut Node, group: u32) {
     assert_eq!(node.command(Time(1), add), Ok(None));
 }
 
-/// All that a node says at `now`, and the heads of its datagrams.
+/// All outputs of a node at `now`, each with the head of its datagram.
 pub fn drain(node: &mut Node, now: Time) -> Vec<(Output, Vec<u8>)> {
     let mut all = Vec::new();
     loop {
@@ -53,7 +53,7 @@ pub fn drain(node: &mut Node, now: Time) -> Vec<(Output, Vec<u8>)> {
     }
 }
 
-/// All that a node says in the first ten milliseconds: the pace lets few packets go at a time.
+/// All outputs of a node in the first ten milliseconds: the pacer releases few packets at a time.
 pub fn drain_paced(node: &mut Node) -> Vec<(Output, Vec<u8>)> {
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
     (1..10).flat_map(|ms| drain(node, at(ms))).collect()
@@ -94,18 +94,19 @@ pub fn header(from: u32) -> Header {
     }
 }
 
-/// Receiver `from` says that it can take 100 packets, and has nothing.
+/// Feeds feedback of receiver `from`, which can take 100 packets and has none.
 pub fn ready(node: &mut Node, from: u32, now: Time) {
     say(node, from, now, 0, 0);
 }
 
-/// Receiver `from` says that it has placed packets before `cum` and seen those before `high`.
+/// Feeds feedback of receiver `from`, which has placed packets before `cum` and knows that packets
+/// before `high` were sent.
 pub fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
     tell(node, from, now, (cum, cum + 100, high), None);
 }
 
-/// Receiver `from` tells its `cum`, `limit` and `high`, and that it lacks everything from some
-/// packet on.
+/// Feeds feedback of receiver `from` with this `cum`, `limit` and `high`. It NACKs all packets from
+/// `lacks` on, if given.
 pub fn tell(
     node: &mut Node,
     from: u32,
@@ -169,7 +170,7 @@ pub fn frames_of<'a>(
     })
 }
 
-/// Member 1 answers a probe: the one that came by multicast, or by unicast.
+/// Feeds member `from`'s answer to the probe with this head, sent by multicast or by unicast.
 pub fn answer(node: &mut Node, from: u32, now: Time, head: &[u8]) {
     let datagram = wire::decode(head).expect("a probe");
     for frame in datagram.frames() {

@@ -1,4 +1,4 @@
-//! What a receiver reports, and when.
+//! Tests of a receiver's feedback: its content and its timing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,8 +32,8 @@ fn of_a_packet_that_comes_again_only_the_wrong_part_is_placed_again() {
     assert!(drain(&mut n, Time(2)).iter().any(|o| o.0 == complete));
 }
 
-/// After a packet that was 40 ms late: how long the next lost one is waited for before the sender
-/// is told, in ms.
+/// How long a receiver waits for a lost packet before it sends a NACK, in ms, after an earlier
+/// packet was 40 ms late.
 fn patience_once_one_was_late(reorder_max: Duration) -> u64 {
     let mut scheme = Scheme::auto();
     scheme.detect.reorder_max = reorder_max;
@@ -47,7 +47,7 @@ fn patience_once_one_was_late(reorder_max: Duration) -> u64 {
         let arrived = match ms {
             1 => Some(0),
             2 => Some(2),
-            42 => Some(1), // packet 3 and what follows are in order, and 4 is lost
+            42 => Some(1), // packets from 3 on arrive in order, except that 4 is lost
             90 => Some(3),
             100 => Some(5),
             _ => None,
@@ -81,7 +81,7 @@ fn however_late_a_packet_was_the_next_one_is_not_waited_for_any_longer_than_the_
     assert_eq!(patience_once_one_was_late(ms(2)), 2);
 }
 
-/// What a node reports within 200 ms.
+/// Calls `each` with all feedback that a node sends within 200 ms.
 fn reports(node: &mut Node, mut each: impl FnMut(wire::Feedback<'_>)) {
     let said = (1..200).flat_map(|ms| drain(node, Time::ZERO + Duration::from_millis(ms)));
     for (_, head) in said {
@@ -96,7 +96,7 @@ fn reports(node: &mut Node, mut each: impl FnMut(wire::Feedback<'_>)) {
     }
 }
 
-/// What it reports as missing, without repeats.
+/// The ranges that a node NACKs within 200 ms, without repeats.
 fn missing(node: &mut Node) -> BTreeSet<(u32, u32)> {
     let mut all = BTreeSet::new();
     reports(node, |f| {
@@ -162,8 +162,8 @@ fn who_lacks_a_short_one_that_is_posted_asks_for_all_that_it_can_hold() {
     assert_eq!(missing(&mut n), [].into(), "what is posted is here");
 }
 
-/// A forged packet names a burst that never was. A receiver that believed it would tell nothing of
-/// the true ones for 200 ms, and the sender would not learn how fast it may send.
+/// A forged packet names a burst that the sender never sent. A receiver that believed it would
+/// report no true burst for 200 ms, and the sender would not learn how fast it may send.
 #[test]
 fn true_packets_overrule_a_burst_that_never_was() {
     let mut n = node(1, 0, Scheme::auto());
@@ -192,7 +192,7 @@ fn true_packets_overrule_a_burst_that_never_was() {
     let mut told = Vec::new();
     for seq in 0..90 {
         let now = Time::ZERO + Duration::from_millis(u64::from(seq) + 1);
-        // Ten packets a burst; the forged packet repeats one.
+        // A burst has ten packets; the forged packet repeats the last one.
         if seq == 20 {
             come(now, 0x7000, 19);
         }
@@ -203,8 +203,8 @@ fn true_packets_overrule_a_burst_that_never_was() {
     assert_eq!(u32::from(burst), 1 + last / 10, "{told:?}");
 }
 
-/// Long packets are few at the pacer's first rate, and the sooner their reports come, the sooner it
-/// doubles that.
+/// At its first rate the pacer releases few long packets. The sooner feedback on them comes, the
+/// sooner the pacer doubles the rate.
 #[test]
 fn the_first_long_packets_are_reported_soon() {
     const LONG: u32 = 8940;
@@ -220,7 +220,7 @@ fn the_first_long_packets_are_reported_soon() {
     drain(&mut n, Time(2));
     let mut told = Vec::new();
     for seq in 0..8 {
-        // Reports are two milliseconds apart at least, and the first one has told of the post.
+        // Feedback is at least two milliseconds apart, and the first feedback announced the post.
         let now = Time::ZERO + Duration::from_millis(u64::from(seq + 1));
         let Placement::Write(extent) = flagged_at(&mut n, now, 0, seq, LONG as usize, 0) else {
             panic!("packet {seq} is not written");
@@ -233,8 +233,8 @@ fn the_first_long_packets_are_reported_soon() {
     assert_eq!(told, [2, 4, 6]);
 }
 
-/// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever it has said in between,
-/// so that the sender hears from one after the other and never from all at once.
+/// P1.6: receiver `i` acknowledges packet B if B mod M = i mod M, whatever feedback it has sent in
+/// between. So the sender hears from one receiver after the other, and never from all at once.
 #[test]
 fn receivers_whose_acknowledgements_are_skewed_take_turns() {
     const EVERY: u32 = 8;
@@ -260,7 +260,8 @@ fn receivers_whose_acknowledgements_are_skewed_take_turns() {
             };
             n.placed(now, extent, Outcome::Ok);
             let speaks = told(drain(&mut n, now));
-            // Whose turn comes soon after its first word, or the question, leaves it out.
+            // A receiver skips its turn if it comes soon after its first feedback or after the
+            // sync.
             let soon = (0..3).contains(&seq) || (41..44).contains(&seq);
             let its_turn = seq % EVERY == turn && !soon;
             assert_eq!(speaks, its_turn, "{turn}: {seq}");

@@ -1,4 +1,4 @@
-//! What a node does when groups and peers come and go, and at the edges of what it can be told.
+//! Tests of a node when groups and peers come and go, and of commands with extreme arguments.
 
 use std::time::Duration;
 
@@ -83,15 +83,15 @@ fn nobody_waits_in_a_new_group_for_who_is_gone_until_it_is_there_again() {
         "node 1 is waited for"
     );
     assert!(post(&mut n, 2, 1, 10).is_ok());
-    // In the group that was there before, it is gone for good.
+    // Node 1 stays gone in the group that existed before.
     assert_eq!(post(&mut n, 1, 1, 10), Err(Refused::NotMember));
     let foreign = n.counters().foreign;
     assert_eq!(data(&mut n, 1, 0, 10), Placement::Discard);
     assert_eq!(n.counters().foreign, foreign + 1);
 }
 
-/// What a member says of the stream of this node, or of one that is gone, begins none: each takes
-/// memory, and a share of the buffers.
+/// A member's frames about a stream of this node, or of a node that is gone, create no receiving
+/// stream: each stream takes memory and a share of the buffers.
 #[test]
 fn a_stream_that_cannot_be_is_not_begun() {
     let mut n = node(1, 0, "auto+credits".parse().expect("a scheme"));

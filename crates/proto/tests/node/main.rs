@@ -1,4 +1,4 @@
-//! A node by itself: what it says to what it is told, a file for each subject.
+//! Tests of a single node: its outputs for given commands and packets, one file for each subject.
 
 mod common;
 mod feedback;

@@ -1,5 +1,5 @@
-//! Bytes that contradict what was posted, by mistake or forged: which node is asked, and which is
-//! believed.
+//! Tests of data that contradict a post, by mistake or forged: which node the receiver queries, and
+//! which replies it believes.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::common::{
 
 #[test]
 fn who_expects_more_or_less_than_the_sender_sends_is_told() {
-    // Packets of one length, as of objects that are cut into equal parts: their number alone
-    // differs.
+    // All packets have one length, as if objects were cut into equal parts: the sender's and the
+    // receiver's objects differ only in the number of packets.
     for (packets, flags) in [(1, 0), (2, flag::LAST)] {
         for posted_first in [true, false] {
             let mut n = node(1, 4, Scheme::auto());
@@ -29,7 +29,8 @@ fn who_expects_more_or_less_than_the_sender_sends_is_told() {
             go(&mut n, posted_first);
             go(&mut n, !posted_first);
             let op = op.expect("an operation");
-            // The caller is told when the sender has confirmed it, and once.
+            // The node reports the mismatch to its caller when the sender has confirmed it, and
+            // only once.
             let meant = Some((Seq(0), (3 - packets) * u64::from(PAYLOAD)));
             let query = asks(&drain(&mut n, Time(2)), op);
             assert!(told(&mut n, 0, &query, meant, op));
@@ -38,8 +39,8 @@ fn who_expects_more_or_less_than_the_sender_sends_is_told() {
     }
 }
 
-/// The only query among these outputs, which goes to node 0; they do not say that `op` does not
-/// match.
+/// The only query among these outputs. Panics unless it goes to node 0, or if the outputs report a
+/// mismatch of `op`.
 fn asks(outputs: &[(Output, Vec<u8>)], op: OpId) -> wire::Query {
     let mismatch = Output::Event(Event::Mismatch(op));
     assert!(outputs.iter().all(|o| o.0 != mismatch), "{outputs:?}");
@@ -53,13 +54,13 @@ fn asks(outputs: &[(Output, Vec<u8>)], op: OpId) -> wire::Query {
     queries[0].1
 }
 
-/// Node `from` replies that its operation is `meant`. Whether the node now says that `op` does not
-/// match.
+/// Feeds node `from`'s reply that its operation is `meant`. Returns whether `n` then reports a
+/// mismatch of `op`.
 fn told(n: &mut Node, from: u32, query: &wire::Query, meant: Option<(Seq, u64)>, op: OpId) -> bool {
     told_at(n, Time(3), from, query, meant, op)
 }
 
-/// As [`told`], at this time.
+/// Like [`told`], at time `now`.
 fn told_at(
     n: &mut Node,
     now: Time,
@@ -91,18 +92,18 @@ fn forged_data_of_another_length_are_no_mismatch() {
     let mut n = node(1, 0, Scheme::auto());
     add(&mut n, 1);
     let op = post(&mut n, 1, 0, len).expect("posted").expect("numbered");
-    // A packet that is too short, and one that is said to be the last.
+    // The forger sends a packet that is too short, and a packet marked as the last.
     let forge = |n: &mut Node| {
         assert_eq!(flagged(n, 0, 0, 1, 0), Placement::Discard);
         let whole = PAYLOAD as usize;
         assert_eq!(flagged(n, 0, 0, whole, flag::LAST), Placement::Discard);
     };
     forge(&mut n);
-    // They tell nothing of the path either.
+    // The forged packets do not count as received on the path either.
     assert_eq!((n.counters().foreign, n.counters().received), (2, 0));
     let query = asks(&drain(&mut n, Time(2)), op);
     assert_eq!((query.group, query.seq), (GroupId(1), Seq(0)));
-    // Another member's reply, one with another nonce, and the sender's.
+    // Another member's reply, a reply with another nonce, and the sender's reply.
     let wrong = wire::Query {
         nonce: query.nonce ^ 1,
         ..query
@@ -111,7 +112,7 @@ fn forged_data_of_another_length_are_no_mismatch() {
     assert!(!told(&mut n, 2, &query, other, op));
     assert!(!told(&mut n, 0, &wrong, other, op));
     assert!(!told(&mut n, 0, &query, Some((Seq(0), len)), op));
-    // From now on the sender's reply stands.
+    // From now on the sender's reply settles the matter: forged packets cause no query.
     forge(&mut n);
     let more = drain(&mut n, Time(4));
     assert!(frames_of(&more).all(|f| !matches!(f.1, Frame::Query(_))));
@@ -119,7 +120,7 @@ fn forged_data_of_another_length_are_no_mismatch() {
     assert!(matches!(placement, Placement::Write(_)));
 }
 
-/// Each packet of another length could cause a question, and so a packet of this node.
+/// Each packet of another length could cause a query, and so a packet that this node sends.
 #[test]
 fn forged_data_that_the_sender_does_not_know_of_cause_few_questions() {
     let mut n = node(1, 0, Scheme::auto());
@@ -168,12 +169,12 @@ fn who_is_asked_says_what_it_sends() {
     }
 }
 
-/// Only a stream's sender, and the collector that this node reports to, repair and say what was
-/// sent.
+/// A receiver accepts repairs and syncs of a stream only from its sender, and from the collector
+/// that the receiver reports to.
 #[test]
 fn nobody_else_speaks_for_the_sender() {
-    // Of four nodes, node 3 reports to the sender, in a tree to node 1, with two co-roots to node
-    // 2.
+    // Of four nodes, node 3 reports directly to the sender, in a tree to node 1, and with two
+    // delivery groups to node 2.
     let schemes = [Scheme::auto(), Scheme::tree(2), Scheme::coroot(2)];
     for (scheme, collector) in schemes.into_iter().zip(0..) {
         for from in 0..3 {

@@ -1,4 +1,5 @@
-//! Which members multicast reaches: probes, their answers, unicast and back.
+//! Tests of how a sender learns which members multicast reaches: probes, answers, unicast fallback
+//! and path re-probing.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ fn a_member_may_go_while_paths_are_proven() {
     let unicast = (1..1_000)
         .find(|&ms| drain(&mut n, at(ms)).iter().any(|o| by_unicast(&o.0)))
         .expect("a round of unicast probes");
-    // The driver stops asking at the end of the next round, and a member goes.
+    // The driver stops polling at the end of the next round of probes, and a member goes.
     let mut head = Vec::new();
     for _ in 0..64 {
         let output = n.poll(at(unicast + 20), &mut head);
@@ -58,7 +59,7 @@ fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
     };
     assert_eq!(n.command(Time(1), prove), Ok(None));
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
-    // It stands still for eight seconds, and then answers everything that waits: unicast first.
+    // Node 1 stands still for eight seconds, and then answers all waiting probes: unicast first.
     let (mut alone, mut together) = (Vec::new(), Vec::new());
     for ms in 1..8_000 {
         for (output, head) in drain(&mut n, at(ms)) {
@@ -100,7 +101,7 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
         unicast: Duration::from_secs(1),
     };
     assert_eq!(n.command(Time(1), prove), Ok(None));
-    // It stands still for three seconds before its first probe.
+    // The sender stands still for three seconds before its first probe.
     let late = Time::ZERO + Duration::from_secs(3);
     for ms in 0..200 {
         for (output, _) in drain(&mut n, late + Duration::from_millis(ms)) {
@@ -111,7 +112,7 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
     }
 }
 
-/// A sender makes use of another group's proof from its first packet on.
+/// A sender uses what another group's proof showed from its first packet on.
 #[test]
 fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     let mut n = node(0, 0, Scheme::auto());
@@ -120,7 +121,7 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
         group: GroupId(1),
         members: members.iter().copied().map(NodeId).collect(),
     };
-    // Itself and a foreign node are no members to be served.
+    // The node ignores itself and a node outside the group.
     assert_eq!(n.command(Time(1), unreached(&[0, 1, 7])), Ok(None));
     bcast(&mut n, 1, 1);
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -134,11 +135,11 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
         });
         said.collect::<Vec<_>>()
     };
-    // The other member is still reached by multicast.
+    // The sender still reaches the other member by multicast.
     let first = sent(&mut n, 1);
     assert_eq!(first.len(), 2, "{first:?}");
     assert!(first.contains(&Dest::Group(GroupId(1))) && first.contains(&Dest::Node(NodeId(1))));
-    // The sender learns it of the last one while a stream is there already.
+    // The sender learns that multicast does not reach the last member when a stream exists already.
     assert_eq!(n.command(Time(2), unreached(&[2])), Ok(None));
     bcast(&mut n, 1, 1);
     let second: Vec<_> = (2..60).flat_map(|ms| sent(&mut n, ms)).collect();
@@ -155,8 +156,9 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     assert_eq!(n.command(Time(3), unknown), Err(Refused::NoGroup));
 }
 
-/// To whom node 0 sends the words of a barrier whose release is for all. Multicast was known not to
-/// reach node 1; `regained`: it has answered a multicast since then.
+/// The destinations to which node 0 sends the release of a barrier, which goes to all ranks. Node 0
+/// knew that multicast does not reach node 1. With `regained`, node 1 has since answered a probe
+/// that came by multicast.
 fn released_to(regained: bool) -> Vec<Dest> {
     let mut n = node(0, 0, Scheme::auto());
     add(&mut n, 1);
@@ -170,7 +172,7 @@ fn released_to(regained: bool) -> Vec<Dest> {
     for m in [1, 2] {
         tell(&mut n, m, at(1), (0, 100, 0), None);
     }
-    // What such an answer looks like is known, and the nonce of the probe is not.
+    // A forger knows the format of such an answer, but not the probe's nonce.
     let forged = |nonce| wire::Probe {
         group,
         nonce,
@@ -264,7 +266,7 @@ fn a_forged_answer_to_a_probe_does_not_say_that_a_member_is_alone() {
             };
             for frame in datagram.frames() {
                 let Frame::Probe(probe) = frame else { continue };
-                // A forger in the group sees what is multicast, and the nonce with it.
+                // A forger in the group receives multicast probes, and so sees their nonce.
                 for (member, nonce) in [(1, 1), (1, probe.nonce), (2, probe.nonce)] {
                     let flags = 0;
                     let forged = Frame::ProbeAck(wire::Probe {
@@ -322,7 +324,7 @@ fn the_path_between_two_is_proven_by_unicast() {
     ];
     let outputs: Vec<_> = drain(&mut n, Time(3)).into_iter().map(|o| o.0).collect();
     assert_eq!(outputs, events.map(Output::Event));
-    // It has the group's own path, and not a second one.
+    // Node 1 uses the group's own path, and has no second path.
     bcast(&mut n, 1, 10);
     ready(&mut n, 1, Time(4));
     let sent = drain_paced(&mut n);
@@ -357,7 +359,7 @@ fn a_probe_for_one_is_answered_by_that_one() {
         only,
         ..probe(8, Some(1))
     };
-    // The second probe of one node is answered twice.
+    // A node answers the second probe of the same source twice.
     assert_eq!(answers, [probe(7, None), to_one, to_one]);
 }
 
@@ -382,7 +384,8 @@ fn each_of_two_that_go_on_asking_is_answered_ever_more_often() {
     assert_eq!(answers, [2, 4, 6, 8]);
 }
 
-/// A host that forges probes in a member's name turns few answers on it, however many it sends.
+/// A host that forges probes in a member's name directs few answers at that member, however many
+/// probes it sends.
 #[test]
 fn probes_are_answered_so_often_a_second_and_no_more() {
     let mut n = node(1, 0, Scheme::auto());
@@ -401,6 +404,6 @@ fn probes_are_answered_so_often_a_second_and_no_more() {
             answers += drain(&mut n, now).len();
         }
     }
-    // The three members together 1600 in a second, and each 64 at once.
+    // A node answers 1600 probes of three members together in a second, and 64 of each at once.
     assert!((590..=605).contains(&answers), "{answers}");
 }

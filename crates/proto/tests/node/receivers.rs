@@ -1,4 +1,4 @@
-//! How a sender judges its receivers: whom it asks, believes, and calls slow.
+//! Tests of how a sender judges its receivers: which it probes, believes and reports as slow.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
         ready(&mut n, m, Time(2));
     }
     drain(&mut n, Time(2));
-    // All but the last have just been heard when the sender looks who is silent.
+    // When the sender looks for silent receivers, it has just heard from all but the last.
     let mut asked = Vec::new();
     for ms in 1..40 {
         let now = Time::ZERO + Duration::from_millis(ms * 5);
@@ -73,7 +73,8 @@ fn what_asks_is_flagged() {
     assert_eq!(flags, [0, 0, flag::ACK_REQUEST | flag::LAST]);
 }
 
-/// A receiver that was told of packets that do not exist still acknowledges and lacks others.
+/// A receiver whose `high` counts packets that do not exist: the sender still accepts its ACKs and
+/// NACKs.
 #[test]
 fn a_receiver_that_knows_of_too_much_is_still_heard() {
     let mut n = node(0, 0, Scheme::auto());
@@ -86,7 +87,7 @@ fn a_receiver_that_knows_of_too_much_is_still_heard() {
     let placed = |n: &Node| n.members(GroupId(1)).map(|m| m.placed).sum::<u64>();
     say(&mut n, 1, later, 2, 90);
     assert_eq!(placed(&n), 2 * u64::from(PAYLOAD));
-    // Nobody can have placed what was never sent.
+    // No receiver can have placed packets that were never sent.
     let foreign = n.counters().foreign;
     say(&mut n, 1, later, 5, 5);
     assert_eq!(placed(&n), 2 * u64::from(PAYLOAD));
@@ -94,8 +95,8 @@ fn a_receiver_that_knows_of_too_much_is_still_heard() {
     n.invariants();
 }
 
-/// A sender with two receivers, of which the first has everything that was sent and the second
-/// nothing new; says who is reported as slow.
+/// A sender has two receivers: the first has placed nearly all that was sent, the second places
+/// nothing. The sender reports only the second as slow.
 #[test]
 fn who_has_all_that_was_sent_is_not_the_slow_one() {
     let mut n = node(0, 0, Scheme::auto());
@@ -105,7 +106,7 @@ fn who_has_all_that_was_sent_is_not_the_slow_one() {
     let mut slow = Vec::new();
     let mut sent = 0;
     for ms in 1..90_000 {
-        // The first places in steps, as one does that writes large blocks.
+        // The first receiver places packets in steps, as if it wrote large blocks.
         let placed = sent / 50 * 50;
         say(&mut n, 1, at(ms), placed, sent);
         if ms < 5 {
@@ -130,7 +131,7 @@ fn who_has_all_that_was_sent_is_not_the_slow_one() {
 #[test]
 fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
     let mut config = config(0, 0, Scheme::auto());
-    // One packet in two seconds.
+    // The rate allows one packet in two seconds.
     config.rate = Some(u64::from(PAYLOAD + 32) / 2);
     let mut n = Node::new(config, 1);
     add(&mut n, 1);
@@ -139,7 +140,7 @@ fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
     let mut sent = 0;
     for second in 0..180 {
         for m in [1, 2] {
-            // The block that they belong to is far from full.
+            // The receivers place nothing yet: the block that they would write is far from full.
             say(&mut n, m, at(1_000 * second + 1), 0, sent);
         }
         for ms in (2..1_000).step_by(10) {
@@ -153,7 +154,7 @@ fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
     assert!((80..100).contains(&sent), "{sent}");
 }
 
-/// A receiver is judged by what it has placed: the other numbers it can make up.
+/// The sender judges a receiver by what it has placed: a receiver can make up the other numbers.
 #[test]
 fn who_counts_up_without_placing_is_slow() {
     let mut n = node(0, 0, Scheme::auto());
@@ -163,7 +164,7 @@ fn who_counts_up_without_placing_is_slow() {
     let mut slow = Vec::new();
     for ms in 1..90_000 {
         say(&mut n, 1, at(ms), 100, 100);
-        // The second knows of ever more packets and receives ever more.
+        // The second receiver reports that it knows of ever more packets and receives ever more.
         say(&mut n, 2, at(ms), 0, (ms as u32 / 300).min(100));
         for (output, _) in drain(&mut n, at(ms)) {
             if let Output::Event(Event::Slow { node, .. }) = output {
@@ -172,7 +173,8 @@ fn who_counts_up_without_placing_is_slow() {
         }
     }
     assert_eq!(slow, [(60, NodeId(2))]);
-    // The first has waited as long as the sender, and is not to blame when it is the last one.
+    // The first receiver has waited as long as the sender. It is not slow when it is the last
+    // receiver.
     let gone = Command::PeerRemove(NodeId(2));
     assert_eq!(n.command(at(90_000), gone), Ok(None));
     for ms in 90_000..91_000 {

@@ -1,4 +1,4 @@
-//! How much of its rate a sender gives to receivers that lack packets.
+//! Tests of how much of its rate a sender spends on repairs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fabricast_proto::{Command, Dest, GroupId, Node, Output, PathState, Scheme, T
 
 use crate::common::{PAYLOAD, add, answer, bcast, config, drain, tell};
 
-/// New packets and repairs that leave now.
+/// Numbers of new packets and of repairs that the node sends now.
 fn leave(n: &mut Node, now: Time) -> (u32, u32) {
     let (mut new, mut repairs) = (0, 0);
     for (output, head) in drain(n, now) {
@@ -27,7 +27,7 @@ fn leave(n: &mut Node, now: Time) -> (u32, u32) {
     (new, repairs)
 }
 
-/// What a receiver asks for beyond what its own progress earns takes a fifth of the pace at most.
+/// Repairs beyond those that a receiver's progress earns take at most a fifth of the rate.
 #[test]
 fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
     let mut config = config(0, 0, Scheme::auto());
@@ -39,7 +39,7 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
     let (mut sent, mut again) = (0u32, 0u32);
     for ms in 1..1_000 {
-        // The first takes whatever comes, the second lags behind and lacks all of it.
+        // The first receiver places whatever comes; the second lags behind and lacks all of it.
         let placed = sent.saturating_sub(10);
         tell(&mut n, 1, at(ms), (placed, placed + 1024, sent), None);
         let lags = placed.saturating_sub(900);
@@ -47,14 +47,15 @@ fn who_lacks_everything_again_and_again_is_sent_a_fifth() {
         let (new, repairs) = leave(&mut n, at(ms));
         (sent, again) = (sent + new, again + repairs);
     }
-    // It earns one for each that it says it has placed, and had 128 in advance.
+    // The receiver earns one repair for each packet that it reports as placed, and had 128 in
+    // advance.
     let most = 128 + sent + (sent + again) / 5;
     assert!(sent > 3_000 && again > 1_000, "{sent} {again}");
     assert!(again <= most + 50, "{again} repairs, {sent} packets");
 }
 
-/// Members that lack everything and get on are repaired at the full pace, whichever way they are
-/// served.
+/// Members that lack everything and make progress get repairs at the full rate, by multicast and by
+/// unicast.
 #[test]
 fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
     let at = |ms| Time::ZERO + Duration::from_millis(ms);
@@ -114,12 +115,13 @@ fn who_lacks_everything_at_the_end_is_sent_it_at_the_full_pace() {
             }
         }
         assert!(all_sent.is_some(), "{path_state:?}: {first} of {packets}");
-        // A packet with its head has 109 bytes at most: 100 ms of the pace are 900 of them.
+        // A packet with its head has 109 bytes at most: the rate allows 900 of them in 100 ms.
         assert!(again > 600, "{path_state:?}: {again} repairs in 100 ms");
     }
 }
 
-/// The same when everything has been sent: others may lack some of it still.
+/// Repairs for a receiver without progress take a fifth of the rate even when everything has been
+/// sent: other receivers may still lack packets.
 #[test]
 fn who_gets_nowhere_is_sent_a_fifth_to_the_end() {
     const FILE: u32 = 500;
@@ -134,7 +136,7 @@ fn who_gets_nowhere_is_sent_a_fifth_to_the_end() {
     let (mut sent, mut again) = (0u32, 0u32);
     for ms in 1..1_000 {
         tell(&mut n, 1, at(ms), (sent, sent + 1024, sent), None);
-        // What the second has had it lacks again, which earns nothing more.
+        // The second receiver lacks again packets that it had, and earns nothing more.
         let had = if ms % 2 == 0 { 0 } else { sent.min(50) };
         tell(&mut n, 2, at(ms), (0, 1024, sent), Some(had));
         let (new, repairs) = leave(&mut n, at(ms));
@@ -150,7 +152,7 @@ fn who_gets_nowhere_is_sent_a_fifth_to_the_end() {
     );
 }
 
-/// In memory the pace has no limit, and neither has a fifth of it.
+/// Over shared memory the rate has no limit, and a fifth of it has none either.
 #[test]
 fn a_share_of_a_boundless_pace_is_boundless() {
     let mut config = config(0, 0, Scheme::auto());
