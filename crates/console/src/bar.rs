@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// An empty bar on standard error; `len` is what it counts to.
+/// Returns an empty progress bar on standard error that counts to `len`.
 pub fn bar(len: u64) -> ProgressBar {
     let bar =
         ProgressBar::with_draw_target(Some(len.max(1)), ProgressDrawTarget::stderr_with_hz(10));

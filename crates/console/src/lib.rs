@@ -1,5 +1,5 @@
-//! What the commands of this project share at a terminal: numbers with units, tables, a bar,
-//! signals.
+//! The parts that the project's commands share at a terminal: numbers with units, tables, a
+//! progress bar, signals.
 #![forbid(unsafe_code)]
 
 mod bar;

@@ -1,6 +1,6 @@
 //! Tables as text.
 
-/// A table: columns as wide as they need, the first two to the left, numbers to the right.
+/// A table as text: columns as wide as needed, the first two aligned left, numbers aligned right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |c: usize| {
         let cells = rows.iter().map(|r| r[c].chars().count());

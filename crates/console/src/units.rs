@@ -5,7 +5,7 @@ use std::time::Duration;
 use fabricast::config::INJECT_MAX;
 pub use fabricast::text::bytes;
 
-/// The number in front and the unit behind it.
+/// Splits a text into its number and the unit behind it.
 fn split(s: &str) -> Result<(f64, &str), String> {
     let s = s.trim();
     let end = s
@@ -18,7 +18,7 @@ fn split(s: &str) -> Result<(f64, &str), String> {
     }
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, or plain seconds.
+/// Parses a duration: `10s`, `500ms`, `2m`, `1h`, or plain seconds.
 pub fn duration(s: &str) -> Result<Duration, String> {
     let (n, unit) = split(s)?;
     let seconds = match unit {
@@ -31,8 +31,8 @@ pub fn duration(s: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
 }
 
-/// A rate in bytes per second from `500Mbit`, `1Gbit`, `100MB/s`; a bare `500M` means bits, as
-/// for other network tools.
+/// Parses a rate, in bytes per second: `500Mbit`, `1Gbit`, `100MB/s`. A bare `500M` means bits, as
+/// with other network tools.
 pub fn rate(s: &str) -> Result<u64, String> {
     let (n, unit) = split(s)?;
     let unit = unit.trim_end_matches("/s").trim_end_matches("ps");
@@ -58,11 +58,11 @@ pub fn rate(s: &str) -> Result<u64, String> {
     }
 }
 
-/// The rate of an emulated link in bytes per second; none: there is no such link.
+/// The rate of an emulated link in bytes per second; `None` means that no link is emulated.
 #[derive(Clone, Copy, Debug)]
 pub struct Link(pub Option<u64>);
 
-/// A rate, or `off`.
+/// Parses the rate of an emulated link, or `off`.
 pub fn link(s: &str) -> Result<Link, String> {
     match s {
         "off" => Ok(Link(None)),
@@ -70,7 +70,7 @@ pub fn link(s: &str) -> Result<Link, String> {
     }
 }
 
-/// A number of bytes from `1472`, `64K`, `256MiB`, `1GB`.
+/// Parses a number of bytes: `1472`, `64K`, `256MiB`, `1GB`.
 pub fn size(s: &str) -> Result<u64, String> {
     let (n, unit) = split(s)?;
     let scale: u64 = match unit {
@@ -92,7 +92,7 @@ pub fn size(s: &str) -> Result<u64, String> {
     Ok((n * scale as f64) as u64)
 }
 
-/// A share from `1%` or a bare percentage.
+/// Parses a share: `1%` or a bare percentage.
 pub fn percent(s: &str) -> Result<f64, String> {
     let (n, unit) = split(s)?;
     match unit {
@@ -102,11 +102,11 @@ pub fn percent(s: &str) -> Result<f64, String> {
     }
 }
 
-/// A time for people: three digits that matter.
+/// Formats a time for people, with three significant digits.
 pub fn time(d: Duration) -> String {
     let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
     let seconds = d.as_secs_f64();
-    // What would be rounded up to 1000 is one of the next unit.
+    // A value that would be rounded up to 1000 takes the next larger unit.
     let (scale, unit) = units
         .into_iter()
         .find(|(scale, _)| seconds >= 0.9995 * scale)
@@ -120,7 +120,7 @@ pub fn time(d: Duration) -> String {
     format!("{n:.digits$} {unit}")
 }
 
-/// A rate of bytes per second, for people: bits, as links are named.
+/// Formats a rate of bytes per second for people: in bits, as links are named.
 pub fn bits(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];

@@ -1,4 +1,5 @@
-//! Barriers of a cluster's hosts: when each enters, what is recorded, and what must never be.
+//! Barriers of a cluster's hosts: when each host enters, what is recorded, and what must never
+//! happen.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -15,47 +16,47 @@ use crate::workload::BarrierPlan;
 #[derive(Debug)]
 pub(crate) struct Entrant {
     pub(crate) plan: usize,
-    /// Its place among the group's members.
+    /// The host's index among the group's members.
     pub(crate) place: usize,
     pub(crate) entered: usize,
     pub(crate) left: usize,
     pub(crate) not_before: u64,
-    /// The barriers that it has asked for and not left, in order.
+    /// Barriers that the host has entered and not left, in order.
     pub(crate) ops: VecDeque<OpId>,
 }
 
 impl Entrant {
-    /// Barriers of `all` that it has not left.
+    /// Number of barriers of `all` that the host has not left.
     pub(crate) fn rest(&self, all: &[BarrierPlan]) -> usize {
         all[self.plan].algorithms.len() - self.left
     }
 }
 
-/// When the members of a group, in their order, have entered and left one barrier.
-/// [`Time::NEVER`]: a member has not.
+/// When the members of a group entered and left one barrier, in the order of the members.
+/// [`Time::NEVER`] stands for a member that has not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crossing {
-    /// When each asked for it.
+    /// When each member entered the barrier.
     pub entered: Vec<Time>,
-    /// When each was told that all had.
+    /// When each member was told that all members had entered.
     pub left: Vec<Time>,
 }
 
 impl Crossing {
-    /// From the last entry to the last exit.
+    /// Time from the last entry to the last exit.
     pub fn time(&self) -> Duration {
         let last = |times: &[Time]| times.iter().max().copied().unwrap_or_default();
         last(&self.left).since(last(&self.entered))
     }
 }
 
-/// Looks on, and complains when somebody leaves too early or a barrier fails without a reason.
+/// Complains when a host leaves a barrier too early or a barrier fails without a reason.
 #[derive(Debug)]
 pub(crate) struct Watchman {
     world: Rc<World>,
     /// Per plan: its group's members, and how many barriers each has entered.
     pub(crate) plans: Vec<(Vec<usize>, Vec<usize>)>,
-    /// Hosts that have been told that a peer is gone, and whom.
+    /// Pairs of a host and the peer that it was told is gone.
     parted: Vec<(usize, usize)>,
 }
 
@@ -70,7 +71,7 @@ impl Watchman {
         }
     }
 
-    /// `host` has been told that `peer` is gone.
+    /// Notes that `host` has been told that `peer` is gone.
     pub(crate) fn removed(&mut self, host: usize, peer: usize) {
         self.parted.push((host, peer));
     }
@@ -93,17 +94,17 @@ impl Watchman {
     }
 }
 
-/// Loses the first transmission of every word ([`crate::fault::Faults::first_words`]).
+/// Loses the first transmission of every barrier word ([`crate::fault::Faults::first_words`]).
 #[derive(Debug, Default)]
 pub(crate) struct FirstWords {
-    /// From whom, to whom, of which group, and what it said.
+    /// Words seen: source, destination, group, and the word's count and round.
     seen: BTreeSet<(u32, Target, GroupId, u32, u16)>,
 }
 
 type Target = (bool, u32);
 
 impl FirstWords {
-    /// Whether a datagram says a word that its source has not said to its destination before.
+    /// Whether a datagram carries a word that its source has not sent to its destination before.
     pub(crate) fn loses(&mut self, from: u32, dest: Dest, bytes: &[u8]) -> bool {
         let Ok(datagram) = wire::decode(bytes) else {
             return false;

@@ -1,9 +1,10 @@
-//! Broadcasts by messages between two, as MPI libraries do where there is no multicast, and to sets
-//! of hosts by several groups: the same schedules and the same runner as live, on simulated hosts.
+//! Baselines: broadcasts by messages between two hosts, as MPI libraries do without multicast, and
+//! broadcasts to sets of hosts by several groups. Simulated hosts run the same schedules and the
+//! same runner as live ones.
 //!
-//! A scenario that has a [`Baseline`] has its groups, a group for each two hosts that write to each
-//! other, and a stream for each host that sends in one, so that the judge sees what it always sees;
-//! but what is sent when is said by each host's [`Runner`]. What a host sends on, it must have
+//! A scenario with a [`Baseline`] has its groups, one group for each two hosts that send to each
+//! other, and one stream for each host that sends in a group. So the judge sees what it always
+//! sees, but each host's [`Runner`] decides what is sent when. A host sends on only what it has
 //! received.
 
 use std::cell::Cell;
@@ -23,29 +24,29 @@ use crate::transport::SimTransport;
 /// Messages from one host to others, one after the other.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
-    /// How.
+    /// Algorithm that delivers the messages.
     pub algorithm: Algorithm,
-    /// Groups that there are, for a cover.
+    /// Groups that exist, for a cover.
     pub groups: Vec<Vec<usize>>,
-    /// The host that has the messages.
+    /// Host that has the messages.
     pub root: usize,
-    /// Their lengths.
+    /// Lengths of the messages in bytes.
     pub lens: Vec<u64>,
     /// Payload of a data packet in bytes.
     pub payload_size: u32,
-    /// Binomial tree, chain and cover pass them on in segments of so many bytes; zero: as a whole.
+    /// Segment in bytes in which binomial tree, chain and cover pass messages on; zero: as a whole.
     pub segment: u64,
     /// Bytes that a host has under way at once.
     pub ahead: u64,
     /// When the root begins.
     pub start: Duration,
-    /// Hosts that are not there from the beginning, and when they begin.
+    /// Hosts that are not there from the beginning, and when they enter.
     pub enter: Vec<(usize, Duration)>,
 }
 
 impl Baseline {
-    /// One message of `len` bytes from host 0, passed on in segments of 64 KiB; a little after the
-    /// others have posted it.
+    /// A baseline of one message of `len` bytes from host 0, passed on in segments of 64 KiB. The
+    /// root begins a little after the others have posted the message.
     pub fn new(algorithm: Algorithm, len: u64, payload_size: u32) -> Baseline {
         Baseline {
             algorithm,
@@ -60,7 +61,7 @@ impl Baseline {
         }
     }
 
-    /// The same from `root` to the hosts of `target`, by these groups.
+    /// A baseline of one message from `root` to the hosts of `target`, by these groups.
     pub fn cover(
         target: &BTreeSet<usize>,
         root: usize,
@@ -76,7 +77,7 @@ impl Baseline {
         }
     }
 
-    /// What a host does for each message.
+    /// The steps of a host for each message.
     pub(crate) fn steps(&self, hosts: usize, host: usize) -> impl Iterator<Item = Vec<Step>> + '_ {
         self.lens.iter().map(move |&len| {
             let schedule = Schedule {
@@ -91,18 +92,18 @@ impl Baseline {
     }
 }
 
-/// Two hosts, in order.
+/// The two hosts in ascending order.
 pub(crate) fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
-/// One host's part.
+/// One host's part in a baseline.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) runner: Runner<PatternBuffer>,
-    /// When it begins.
+    /// When the host begins.
     pub(crate) enters: u64,
-    /// Which of the host's roles a step belongs to, by peer and way.
+    /// The host's role that a step belongs to, by peer and direction.
     pub(crate) roles: BTreeMap<(Peer, Direction), usize>,
 }
 
@@ -118,7 +119,7 @@ impl Relay {
         self.runner.take_back(driver)
     }
 
-    /// What ought to be over and here at the end, and is not.
+    /// Number of things that are missing at the end: an unfinished runner, and incomplete messages.
     pub(crate) fn rest(&self) -> usize {
         let buffer = self.runner.buffer();
         let lacks = |m: &&Message| !m.here.covers(0, m.len);
@@ -131,11 +132,11 @@ impl Relay {
 struct Message {
     content: u64,
     len: u64,
-    /// What of it is here.
+    /// The bytes of the message that are here.
     here: Covered,
 }
 
-/// Messages whose bytes are patterns.
+/// A buffer of messages whose bytes are patterns.
 #[derive(Debug)]
 pub(crate) struct PatternBuffer {
     world: Rc<World>,
@@ -144,12 +145,12 @@ pub(crate) struct PatternBuffer {
     payload_size: u32,
     disk: Disk,
     messages: Vec<Message>,
-    /// How far the object that was made last has come.
+    /// Progress of the object that was made last.
     pub(crate) made: Rc<Progress>,
 }
 
 impl PatternBuffer {
-    /// The messages of a baseline at a host: all of them at the root, none elsewhere.
+    /// The messages of a baseline at a host: the root has all of them, the others none.
     pub(crate) fn new(
         b: &Baseline,
         seed: u64,
@@ -225,7 +226,7 @@ impl Buffer for PatternBuffer {
     }
 }
 
-/// Bytes that are here: disjoint ranges, start and end.
+/// Bytes that are here, as disjoint ranges: start to end.
 #[derive(Debug, Default)]
 struct Covered(BTreeMap<u64, u64>);
 

@@ -1,9 +1,9 @@
 //! The judge: looks only at what crosses the border of a node (datagrams, events, bytes written)
-//! and says what must not be.
+//! and complains about what must not be.
 //!
-//! It knows the commands to every node (streams, operations, posts, removals) and how far each
-//! object has come, and holds every datagram and event against that. What it finds goes to
-//! [`World::complain`], which keeps the first complaint.
+//! The judge knows what the scenario has asked of each host (streams, operations, posts, removals)
+//! and how far each object has come, and checks every datagram and event against that. It reports
+//! what it finds to [`World::complain`], which keeps the first complaint.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,14 +21,14 @@ use crate::transport::Numbering;
 #[derive(Debug)]
 struct Receiver {
     host: u32,
-    /// Objects that it has posted, in order.
+    /// Objects that the receiver has posted, in order.
     posted: Vec<Rc<Progress>>,
-    /// What it has said that it has placed: packets of the stream, and the operation they end in.
+    /// Packets of the stream that the receiver has acknowledged.
     told: u64,
     told_op: usize,
-    /// The furthest packet that it has said it can take; `None` before it has said anything.
+    /// Right edge of the advertised window; `None` before the first feedback.
     limit: Option<u64>,
-    /// Nobody waits for it any more.
+    /// Nobody waits for the receiver any more.
     excused: bool,
 }
 
@@ -39,21 +39,21 @@ struct Stream {
     lens: Vec<u64>,
     /// Payload of the packets of each operation.
     payload_sizes: Vec<u32>,
-    /// Packets before each operation, and of all.
+    /// Packets before each operation; the last entry is the number of all packets.
     starts: Rc<[u64]>,
     /// Operations that the root has been told to send.
     begun: usize,
-    /// Number of its first packet.
+    /// Sequence number of the stream's first packet.
     first: Seq,
     receivers: Vec<Receiver>,
-    /// When a packet was last sent again, and to whom (`None`: to the group).
+    /// When a packet was last retransmitted, and to which node (`None`: to the group).
     repaired: BTreeMap<(u64, Option<NodeId>), u64>,
-    /// Packets sent again, and those of them that nobody can have asked for.
+    /// Retransmissions.
     repairs: u64,
     idle_repairs: u64,
-    /// Packets sent again to the group when nobody was left who could take them.
+    /// Retransmissions to the group when no receiver was left that could take them.
     late_repairs: u32,
-    /// Per host: its place among the receivers.
+    /// Per host: its index among the receivers.
     place: Vec<Option<u32>>,
 }
 
@@ -67,7 +67,8 @@ impl Stream {
         self.starts.partition_point(|&at| at <= index) - 1
     }
 
-    /// Which packet of the stream a sequence number means; beyond its end if before its start.
+    /// Index in the stream of the packet with this sequence number; a number before the stream's
+    /// start yields an index beyond its end.
     fn index(&self, seq: Seq) -> u64 {
         u64::from(seq.0.wrapping_sub(self.first.0))
     }
@@ -81,18 +82,18 @@ pub(crate) struct Judge {
     session: Session,
     datagram_max: usize,
     unexpected_max: u64,
-    /// The root repairs for whole sub-trees, and cannot know who is ready.
+    /// The root repairs for whole sub-trees and cannot know which receivers are ready.
     trees: bool,
     how: How,
-    /// Nothing comes back sooner than this.
+    /// Shortest time after which an answer can come back, in nanoseconds.
     round_trip_ns: u64,
     streams: Vec<Stream>,
-    /// Per group: its streams, and whether it has just two members.
+    /// Per group: its streams.
     of_group: Vec<Vec<usize>>,
     pairs: Vec<bool>,
-    /// Per host: peers that it was told are gone, and datagrams sent to them since.
+    /// Per host: peers that it was told are gone, and datagrams sent to each since.
     removed: Vec<Vec<(NodeId, u32)>>,
-    /// One of the receivers makes up what it says.
+    /// One of the receivers makes up its feedback.
     lied_to: bool,
 }
 
@@ -163,12 +164,12 @@ impl Judge {
         }
     }
 
-    /// The root of `stream` has been told to send its next object.
+    /// Notes that the root of `stream` has been told to send its next object.
     pub(crate) fn begun(&mut self, stream: usize) {
         self.streams[stream].begun += 1;
     }
 
-    /// What this host says is made up, so that nothing that others do for it is judged.
+    /// Notes that `host` lies from now on. The judge then ignores what others send on its behalf.
     pub(crate) fn lies(&mut self, host: u32) {
         self.lied_to = true;
         for s in &mut self.streams {
@@ -179,14 +180,14 @@ impl Judge {
         }
     }
 
-    /// A receiver has posted its next object.
+    /// Notes that a receiver has posted its next object.
     pub(crate) fn posted(&mut self, stream: usize, host: u32, progress: Rc<Progress>) {
         if let Some(r) = self.receiver(stream, host) {
             r.posted.push(progress);
         }
     }
 
-    /// `host` has been told that `peer` is gone.
+    /// Notes that `host` has been told that `peer` is gone.
     pub(crate) fn removed(&mut self, host: u32, peer: u32) {
         let node = self.numbering.node(peer);
         self.removed[host as usize].push((node, 0));
@@ -224,7 +225,7 @@ impl Judge {
             .complain(|| format!("n{} (host {host}): {}", node.0, what()));
     }
 
-    /// A node sends a datagram.
+    /// Checks a datagram that a node sends.
     pub(crate) fn departs(&mut self, host: u32, dest: Dest, bytes: &[u8]) {
         if bytes.len() > self.datagram_max {
             self.wrong(host, || format!("a datagram of {} bytes", bytes.len()));
@@ -241,7 +242,7 @@ impl Judge {
         if let Dest::Node(n) = dest
             && let Some(gone) = self.removed[host as usize].iter_mut().find(|r| r.0 == n)
         {
-            // A batch may have been on its way to the transport, which drops it.
+            // A batch may have been on its way to the transport, which drops the datagram.
             gone.1 += 1;
             if gone.1 > BATCH_MAX {
                 self.wrong(host, || {
@@ -321,7 +322,7 @@ impl Judge {
         }
     }
 
-    /// An XOR repair packet is a repair of each of its sources, and they are of one operation.
+    /// Checks an XOR repair packet: it repairs each of its sources, which belong to one operation.
     fn coded(&mut self, host: u32, dest: Dest, c: &XorRepair<'_>) {
         let node = self.numbering.node(host);
         let Some(i) = self.stream_of(c.group, node) else {
@@ -344,7 +345,8 @@ impl Judge {
         }
     }
 
-    /// A parity packet is a repair of its block, which is of one operation and has all been sent.
+    /// Checks a parity packet: it repairs its code block, which belongs to one operation and has
+    /// been sent completely.
     fn parity(&mut self, host: u32, dest: Dest, p: &Parity<'_>) {
         let Some(i) = self.stream_of(p.group, self.numbering.node(host)) else {
             return self.wrong(host, || "a parity packet of a stream that is not".into());
@@ -361,10 +363,10 @@ impl Judge {
         self.packet(host, dest, i, first, true);
     }
 
-    /// Packet `index` of stream `i` is sent, by itself or in an XOR repair packet.
+    /// Checks packet `index` of stream `i`, sent alone or in an XOR repair packet.
     fn packet(&mut self, host: u32, dest: Dest, i: usize, index: u64, repair: bool) {
         if self.lied_to {
-            return; // it may be for the liar
+            return; // the packet may be for the liar
         }
         let s = &self.streams[i];
         let open = |r: &Receiver| r.limit.is_some_and(|l| index < l);
@@ -382,7 +384,7 @@ impl Judge {
             }
             Dest::Group(_) if repair => {
                 if !s.receivers.iter().any(|r| !r.excused && open(r)) {
-                    // A batch may have been on its way when the last of them was removed.
+                    // A batch may have been on its way when the last such receiver was removed.
                     let s = &mut self.streams[i];
                     s.late_repairs += 1;
                     if s.late_repairs > BATCH_MAX || !s.receivers.iter().any(|r| r.excused) {
@@ -394,8 +396,8 @@ impl Judge {
         }
     }
 
-    /// A packet is repaired by itself. (An XOR repair packet that repeats a packet may do so for
-    /// another receiver.)
+    /// Counts a retransmission. (An XOR repair packet that repeats a packet may do so for another
+    /// receiver, so it is not counted.)
     fn repaired(&mut self, host: u32, dest: Dest, i: usize, index: u64) {
         let to = match dest {
             Dest::Node(n) => Some(n),
@@ -406,13 +408,13 @@ impl Judge {
         let before = s.repaired.insert((index, to), now);
         s.repairs += 1;
         s.idle_repairs += u64::from(before.is_some_and(|t| now < t + self.round_trip_ns));
-        // Where losses are counted by blocks, the root remembers of the last one only whom a packet
-        // was sent to.
+        // When the sender counts losses by code blocks, it remembers only to whom it last sent a
+        // packet.
         let blocks = match self.how {
             How::Coded => s.receivers.len() > XOR_RECEIVERS_MAX,
             how => how == How::Parity,
         };
-        // A member that changes paths may be sent again what is on its way.
+        // A member that changes paths may be sent again what is still on its way.
         if !blocks && s.idle_repairs > 100 && s.idle_repairs * 3 > s.repairs {
             let (n, of) = (s.idle_repairs, s.repairs);
             self.wrong(host, || {
@@ -423,8 +425,8 @@ impl Judge {
 
     fn feedback(&mut self, host: u32, f: &Feedback<'_>) {
         let Some(i) = self.stream_of(f.group, f.sender) else {
-            // A receiver may ask about a stream that its root has not begun, not about one
-            // that can never be.
+            // A receiver may send feedback about a stream that its root has not begun, but not
+            // about a stream that cannot exist.
             return self.wrong(host, || "feedback about a stream that is not".into());
         };
         let s = &self.streams[i];
@@ -435,7 +437,7 @@ impl Judge {
             return self.wrong(host, || "feedback from a host that receives nothing".into());
         };
         if cum < r.told && f.flags & flag::PIGGYBACKED != 0 {
-            return; // the data that it is piggybacked on were late
+            return; // the data packet that carried the feedback was late
         }
         let posted_end = starts[r.posted.len()];
         let mut problem = None;
@@ -477,7 +479,8 @@ impl Judge {
         }
     }
 
-    /// A node reports an event. `what` says which operation it is about, if it is about one.
+    /// Checks an event that a node reports. `what` is the operation that the event is about, if
+    /// any.
     pub(crate) fn event(&mut self, host: u32, event: Event, what: Option<(usize, usize, bool)>) {
         match event {
             Event::Complete(op) => match what {
@@ -545,8 +548,8 @@ impl Judge {
     }
 }
 
-/// Datagrams that a driver may have taken from its node and not yet have sent.
+/// Datagrams that a driver may have taken from its node and not yet sent.
 const BATCH_MAX: u32 = 64;
 
-/// Number of the first group: not zero, so that nobody takes a default for a group.
+/// Number of the first group: not zero, so that no code takes a default value for a group.
 pub(crate) const GROUP_FIRST: usize = 10;

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use crate::tree::{Finding, Tree};
 
 const TEXT: &str = "ARCHITECTURE.md";
-/// An entry is indented by at most so many columns; what is indented by more goes on with the
+/// Deepest indent of an entry, in columns. A line that is indented further continues the
 /// description above it.
 const DEEPEST: usize = 10;
 
 /// Finds folders that the tree lacks, and entries that name neither a file nor a folder.
 ///
-/// An entry is a line of the tree: names, two spaces or more, a description. A name that ends
-/// with `/` is a folder, any other a file, whose extension `.rs` or `.md` may be left out, or a
+/// An entry is a line of the tree: names, two spaces or more, a description. A name that ends with
+/// `/` is a folder. Any other name is a file, whose extension `.rs` or `.md` may be left out, or a
 /// module's folder.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.file(TEXT) else {

@@ -2,7 +2,7 @@
 
 use crate::tree::{Finding, Tree};
 
-/// The extensions of files with comments, and what begins a comment in them.
+/// Extensions of files with comments, and the marks that begin a comment in them.
 const MARKS: [(&str, &[&str]); 8] = [
     ("rs", &["// ", "/// ", "//! "]),
     ("c", &["/* ", "// "]),
@@ -15,7 +15,7 @@ const MARKS: [(&str, &[&str]); 8] = [
 ];
 
 /// Finds comments that go on in the comment of another item, as an ellipsis shows: alone in a line
-/// or behind code. `WORD...`, as synopses have it, is no ellipsis.
+/// or behind code. `WORD...`, as in a synopsis, is no ellipsis.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {

@@ -20,8 +20,8 @@ struct Import {
     to: usize,
 }
 
-/// The imports between the files of a crate, one for each pair. With `reexports`, a re-export is an
-/// import, too.
+/// The imports between the files of a crate, one for each pair. With `reexports`, re-exports are
+/// imports, too.
 fn imports(of: &Crate, reexports: bool) -> Vec<Import> {
     let mut all = Vec::new();
     for (from, module) in of.modules.iter().enumerate() {
@@ -67,8 +67,8 @@ pub fn circles(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds imports from a lower room to a higher one, rooms without a place, and places without a
-/// room. Crates that the list leaves out have no rooms.
+/// Finds imports from a lower room to a higher one, rooms that the list lacks, and listed rooms
+/// that do not exist. Crates that the list leaves out have no rooms.
 pub fn rooms(tree: &Tree) -> Vec<Finding> {
     type Rooms = BTreeMap<String, Vec<String>>;
     let Some(file) = tree.file(ROOMS) else {

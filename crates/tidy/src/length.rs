@@ -9,7 +9,7 @@ const FILE_LINES: usize = 699;
 const FUNCTION_LINES: usize = 100;
 /// Files of code, by extension; scripts without one are code, too.
 const EXTENSIONS: [&str; 5] = ["rs", "c", "h", "py", ""];
-/// Files that no person wrote, or that only list.
+/// Files that are generated, or that only list.
 const LEFT_OUT: [&str; 4] = [
     "crates/capi/fabricast.h",
     "LICENSE",
@@ -31,7 +31,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             let what = format!("{lines} lines; {FILE_LINES} are the most");
             findings.push(Finding::new(&file.path, 1, what));
         }
-        // A file that is no Rust is the rule "circles"' affair.
+        // A file that is not valid Rust is reported by the rule "circles".
         if file.extension() == "rs"
             && let Ok(code) = syn::parse_file(&file.text)
         {

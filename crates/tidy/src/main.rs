@@ -1,5 +1,5 @@
-//! Prints what breaks the repository's rules beyond `exceptions.toml`; with `--all`, what breaks
-//! them at all. `--lower` lowers the numbers of `exceptions.toml`.
+//! Prints the findings that `exceptions.toml` does not allow; with `--all`, all findings. `--lower`
+//! lowers the numbers of `exceptions.toml`.
 
 use std::process::ExitCode;
 

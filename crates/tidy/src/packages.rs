@@ -1,15 +1,16 @@
-//! Licences and versions of what the product is built from, by `deny.toml`.
+//! Checks licences and versions of the product's dependencies against `deny.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, PackageId};
 
-/// The parts of `deny.toml` that are checked here, too, since `cargo deny` is not everywhere.
+/// The parts of `deny.toml` that this crate checks, too, since `cargo deny` is not installed
+/// everywhere.
 #[derive(Debug)]
 pub struct Policy {
     /// SPDX names of the licences that a dependency may have.
     allow: BTreeSet<String>,
-    /// Names of packages that may be there in several versions.
+    /// Names of packages that may occur in several versions.
     skip: BTreeSet<String>,
 }
 
@@ -72,11 +73,11 @@ impl Policy {
     }
 }
 
-/// What people get.
+/// The packages that users install.
 const PRODUCT: [&str; 2] = ["fabricast-cli", "fabricast-capi"];
 
-/// The packages that the product is built from: what tests and builds need beside them is left out.
-/// Names, versions and licences.
+/// The packages that the product is built from, without those that only tests and builds need. Each
+/// has a name, a version and a licence.
 pub fn needed(metadata: &Metadata) -> Vec<(&str, String, Option<&str>)> {
     let Some(resolve) = &metadata.resolve else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What the rules read from Rust sources: modules, and the paths that a module uses.
+//! The facts that rules read from Rust sources: modules, and the paths that a module uses.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use syn::visit::{self, Visit};
 
 use crate::tree::{File, Tree};
 
-/// Whether the file at `path` is compiled for tests alone.
+/// Whether the file at `path` is compiled only for tests.
 pub fn is_test(path: &str) -> bool {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     path.split('/').any(|part| part == "tests")
@@ -21,14 +21,14 @@ pub type ModulePath = Vec<String>;
 pub struct Module {
     /// Path of the file from the repository's root.
     pub file: String,
-    /// Its place in the crate.
+    /// The module's path in the crate.
     pub path: ModulePath,
     /// Paths within the crate that the file uses, each with its line. A name that is re-exported
     /// counts where the file uses it itself. Paths within calls of macros are not seen.
     pub uses: Vec<(usize, ModulePath)>,
-    /// Names that the file re-exports, with the line and the path that they stand for.
+    /// Names that the file re-exports, each with its line and the path that it stands for.
     pub reexports: BTreeMap<String, (usize, ModulePath)>,
-    /// Why the file cannot be read as Rust.
+    /// Why the file cannot be read as Rust, if it cannot.
     pub error: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Crate {
         files.into_iter().map(parse).collect()
     }
 
-    /// The module that defines what `path` names. Re-exports are followed.
+    /// The module that defines the item at `path`. Re-exports are followed.
     pub fn resolve(&self, path: &[String]) -> Option<usize> {
         self.resolve_within(path, 8)
     }
@@ -138,8 +138,8 @@ impl Module {
     }
 }
 
-/// Collects a file's paths. `here` is the module under the visitor: the file's own, or one that
-/// stands within the file.
+/// Collects a file's paths. `here` is the module that the visitor is in: the file's own, or an
+/// inline module of the file.
 struct Reader<'a> {
     module: &'a mut Module,
     here: ModulePath,
@@ -271,7 +271,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// Whether `item` is compiled for tests alone.
+/// Whether `item` is compiled only for tests.
 fn for_tests(item: &syn::Item) -> bool {
     only_tests(match item {
         syn::Item::Const(item) => &item.attrs,

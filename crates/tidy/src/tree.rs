@@ -18,7 +18,7 @@ impl File {
         (1..).zip(self.text.lines())
     }
 
-    /// The part of the file's name after its last dot, or nothing.
+    /// The part of the file's name after its last dot, or an empty string.
     pub fn extension(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or("");
         name.rsplit_once('.').map_or("", |(_, extension)| extension)
@@ -86,7 +86,7 @@ pub struct Finding {
     pub path: String,
     /// Line in that file, counted from 1.
     pub line: usize,
-    /// What is wrong there, and what would be right.
+    /// What is wrong at this place, and what would be right.
     pub what: String,
 }
 

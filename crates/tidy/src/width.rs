@@ -4,7 +4,7 @@ use crate::tree::{Finding, Tree};
 
 const COLUMNS: usize = 100;
 
-/// Files that no person wrote: results of measurements, vectors, locks, and the C header that is
+/// Generated files: results of measurements, test vectors, lock files, and the C header that is
 /// made from doc comments.
 const GENERATED: [&str; 5] = [
     "bench/results/",
@@ -14,8 +14,8 @@ const GENERATED: [&str; 5] = [
     "crates/capi/fabricast.h",
 ];
 
-/// Finds lines of more than 100 characters. A row of a Markdown table cannot be wrapped, nor can a
-/// line that ends with the address of a page.
+/// Finds lines of more than 100 characters. A row of a Markdown table and a line that ends with a
+/// URL may be longer, since neither can be wrapped.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {

@@ -1,4 +1,4 @@
-//! Words that the glossary has retired are used no more.
+//! Retired words of the glossary are not used.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::tree::{Finding, Tree};
 const GLOSSARY: &str = "docs/glossary.md";
 /// Files whose words are checked, by extension.
 const EXTENSIONS: [&str; 5] = ["rs", "md", "c", "h", "toml"];
-/// Files that tell of the past, and the glossary itself.
+/// Files that tell of the past, the glossary itself, and this crate.
 const LEFT_OUT: [&str; 4] = [GLOSSARY, "CHANGELOG.md", "bench/results/", "crates/tidy/"];
 
 /// Finds retired words in comments, documents and names. A name is read word by word, so that
@@ -58,7 +58,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// How a frozen name is written where it is meant as a name.
+/// How a frozen name is written in a text that means the name.
 fn written(name: &str) -> Vec<String> {
     let name = name.trim_matches('`');
     match name.contains('_') {

@@ -1,4 +1,4 @@
-//! The repository keeps its rules.
+//! The repository keeps its own rules.
 
 use std::process::Command;
 

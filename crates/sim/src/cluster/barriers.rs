@@ -9,7 +9,7 @@ use crate::barrier::{Crossing, Entrant};
 use crate::host::think;
 
 impl Cluster<'_> {
-    /// Before the run: tells each host which barriers it takes part in.
+    /// Before the run: notes which host takes part in which barriers.
     pub(crate) fn start_barriers(&mut self) {
         for (plan, p) in self.scenario.barriers.iter().enumerate() {
             let members = &self.scenario.groups[p.group].members;
@@ -34,7 +34,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Enters what may be entered. Returns when more may be.
+    /// Enters the barriers that `h` may enter now. Returns when it may enter more.
     pub(crate) fn enter(&mut self, h: usize) -> u64 {
         let now = self.now();
         let mut later = u64::MAX;
@@ -77,12 +77,13 @@ impl Cluster<'_> {
         later
     }
 
-    /// An event of a host may be the end of one of its barriers. Whether it is.
+    /// Leaves a barrier if this event of a host ends one. Returns whether it does.
     pub(crate) fn leave(&mut self, h: usize, event: Event) -> bool {
         let (Event::Complete(op) | Event::Failed(op) | Event::Mismatch(op)) = event else {
             return false;
         };
-        // As a broadcast's end: when the processor is done with what it has received.
+        // As at the end of a broadcast: the host leaves when its processor is done with what it
+        // received.
         let now = self.now().max(self.hosts[h].received_until());
         let host = &mut self.hosts[h];
         let front = |e: &Entrant| e.ops.front() == Some(&op);

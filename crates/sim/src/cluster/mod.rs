@@ -1,5 +1,5 @@
-//! Hosts with drivers on a fabric, and the loop that brings them what happens and has everything
-//! judged. `steps` is what a single host does, `barriers` and `relays` its parts in those.
+//! Hosts with drivers on a fabric, and the loop that hands them what happens and has everything
+//! judged. `steps` holds what a single host does; `barriers` and `relays` hold its parts in those.
 
 mod barriers;
 mod relays;
@@ -27,7 +27,7 @@ use crate::trace::Trace;
 use crate::transport::{Numbering, SimTransport};
 use crate::workload::Kind;
 
-/// What alarms are for.
+/// Kinds of alarms: the first word that [`Fabric::alarm`] gets.
 pub(crate) mod alarm {
     pub(crate) const HOST: u32 = 0;
     pub(crate) const SCRIPT: u32 = 1;
@@ -47,22 +47,22 @@ enum Act {
     Rate(usize),
 }
 
-/// What a run has come to, if nothing was wrong.
+/// The result of a run in which nothing was wrong.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Over every transition; equal for equal seeds.
+    /// Hash over every transition; equal for equal seeds.
     pub hash: u64,
-    /// Packets, and wake-ups without any, given to nodes.
+    /// Packets, and wake-ups without packets, given to nodes.
     pub events: u64,
-    /// When the last operation was over, in simulated time.
+    /// When the last operation ended, in simulated time.
     pub done_at: Time,
     /// When each stream's root had its last completion.
     pub root_done_at: Vec<Time>,
-    /// When each host's last operation was over (the start for hosts without any).
+    /// When each host's last operation ended (the start for hosts without operations).
     pub host_done_at: Vec<Time>,
-    /// When each host had received the last of what it receives (the start, if that is nothing).
+    /// When each host had received the last of its data (the start if it receives none).
     pub received_at: Vec<Time>,
-    /// The barriers of each plan, in their order.
+    /// The barriers of each plan, in order.
     pub crossings: Vec<Vec<Crossing>>,
     /// Datagrams that each host sent.
     pub sent: Vec<u64>,
@@ -79,11 +79,11 @@ pub struct Outcome {
 /// Why a run failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// When, in simulated time.
+    /// When the run failed, in simulated time.
     pub at: Time,
     /// What was wrong.
     pub what: String,
-    /// Nothing was, but that the scenario's bound on time or on events was reached.
+    /// The run only reached the scenario's bound on time or on events; nothing else was wrong.
     pub out_of_bounds: bool,
 }
 
@@ -111,10 +111,10 @@ pub struct Cluster<'w> {
     pub(crate) liar: Option<Liar>,
     session: Session,
     script: Vec<Act>,
-    /// Operations that are not over at hosts that live.
+    /// Operations that have not ended, at hosts that are alive.
     pub(crate) left: usize,
     pub(crate) events: u64,
-    /// Steps of hosts.
+    /// Steps that hosts have made.
     pub(crate) steps: u64,
     pub(crate) host_done_at: Vec<Time>,
     pub(crate) received_at: Vec<Time>,
@@ -127,14 +127,14 @@ pub struct Cluster<'w> {
 /// Called after every event; see [`Cluster::watch`].
 type Watch<'w> = Box<dyn FnMut(&View<'_>) + 'w>;
 
-/// What a watcher may see of a cluster.
+/// The parts of a cluster that a watcher may see.
 pub struct View<'a> {
     hosts: &'a [Host],
     fabric: &'a Fabric,
 }
 
 impl View<'_> {
-    /// The time.
+    /// The simulated time.
     pub fn now(&self) -> Time {
         self.fabric.now()
     }
@@ -155,7 +155,7 @@ impl View<'_> {
     }
 }
 
-/// The name of a scenario's group.
+/// The id of a scenario's group.
 pub fn group_id(group: usize) -> GroupId {
     GroupId((group + GROUP_FIRST) as u32)
 }
@@ -171,7 +171,8 @@ impl<'w> Cluster<'w> {
             hosts: scenario.hosts as u32,
         };
         let session = Session(rng.bits());
-        // A queue that never takes a datagram would be no network.
+        // The queue must take at least a few datagrams: a queue that takes none would be no
+        // network.
         let least = 2 * (scenario.datagram_max() as u64 + scenario.overhead);
         for link in [&mut scenario.topology.host, &mut scenario.topology.trunk] {
             link.queue = link.queue.max(least);
@@ -257,17 +258,17 @@ impl<'w> Cluster<'w> {
     }
 
     fn is_stopped(&self) -> bool {
-        // Asking costs more than many an event.
+        // Calling `go_on` costs more than many an event does.
         const EVERY: u64 = 1024;
         self.events.is_multiple_of(EVERY) && self.go_on.is_some_and(|go_on| !go_on())
     }
 
-    /// The hash over everything so far.
+    /// The hash over all transitions so far.
     pub fn hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// Packets, and wake-ups without any, given to nodes so far.
+    /// Packets, and wake-ups without packets, given to nodes so far.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -353,7 +354,7 @@ impl<'w> Cluster<'w> {
             .complain(|| format!("{what}: {}", self.missing()));
     }
 
-    /// What is not over, for people.
+    /// Describes for people what has not ended.
     fn missing(&self) -> String {
         let mut out = Vec::new();
         for (h, host) in self.hosts.iter().enumerate().filter(|(_, h)| !h.dead) {
@@ -387,7 +388,8 @@ impl<'w> Cluster<'w> {
         out.join("; ")
     }
 
-    /// After the end every object has been given back: nothing reads or writes it any more.
+    /// Checks that every object has been given back at the end: nothing reads or writes it any
+    /// more.
     fn objects_are_back(&mut self) {
         for (h, host) in self.hosts.iter_mut().enumerate().filter(|(_, h)| !h.dead) {
             host.take_back();
@@ -402,7 +404,7 @@ impl<'w> Cluster<'w> {
     fn start(&mut self) {
         let groups = std::mem::take(&mut self.scenario.groups);
         let adds = match &self.scenario.baseline {
-            Some(b) => b.groups.len(), // the runners add the rest
+            Some(b) => b.groups.len(), // the runners add the other groups
             None => groups.len(),
         };
         for (g, plan) in groups.iter().enumerate().take(adds) {
@@ -412,7 +414,7 @@ impl<'w> Cluster<'w> {
                 let driver = &mut self.hosts[m].driver;
                 let address = Target::Group(g as u32);
                 let joined = match plan.members.len() {
-                    2 => Ok(()), // a channel between two has no address
+                    2 => Ok(()), // a group of two has no multicast address
                     _ => driver.transport().join(group_id(g), address, true),
                 };
                 let command = Command::GroupAdd {
@@ -473,7 +475,7 @@ impl<'w> Cluster<'w> {
 
     // ---- what happens -------------------------------------------------------------------------
 
-    /// Whether a host has stepped because of it.
+    /// Handles what the fabric brings. Returns whether a host has stepped because of it.
     fn happens(&mut self, happening: Happening) -> bool {
         match happening {
             Happening::Arrive { host, packet } => self.arrive(host as usize, packet),
@@ -608,7 +610,7 @@ impl<'w> Cluster<'w> {
         }
     }
 
-    /// From now on a host says nothing of its own, and nothing is expected of it.
+    /// From now on the liar's own node is silent, and nothing is expected of it.
     fn begin_to_lie(&mut self) {
         let Some((host, mean)) = self.scenario.faults.liar else {
             return;
@@ -651,7 +653,7 @@ impl<'w> Cluster<'w> {
         let (Some(liar), Some((host, mean))) = (&mut self.liar, self.scenario.faults.liar) else {
             return;
         };
-        // Until there is nobody left to be misled.
+        // The liar stops once no operation is left that it could mislead.
         if self.left == 0 {
             return;
         }

@@ -38,7 +38,7 @@ impl Cluster<'_> {
                 roles.insert((peer, way), r);
             }
             if roles.is_empty() {
-                continue; // it is sent nothing
+                continue; // the host takes no part
             }
             let (seed, disk) = (self.scenario.seed, self.scenario.disk(h));
             let (world, bell) = (Rc::clone(&self.world), Rc::clone(&self.hosts[h].bell));
@@ -80,7 +80,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Begins what a host's part may begin. Returns when it enters, if it has not.
+    /// Begins the steps that a host's part may begin. Returns when the host enters, if it has not.
     pub(crate) fn relay(&mut self, h: usize) -> u64 {
         let now = self.now();
         let Some(mut relay) = self.hosts[h].relay.take() else {

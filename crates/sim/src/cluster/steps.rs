@@ -1,4 +1,4 @@
-//! What a host does: when it steps, what its application asks for, what its steps bring.
+//! A host's work: when it steps, what its application asks for, what its steps bring.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::transport::Membership;
 use crate::words;
 use crate::workload::{After, Sending};
 
-/// The core's own invariants are looked at after so many steps; they look at everything it has.
+/// Steps between two checks of the core's own invariants, which look at all of its state.
 const INVARIANTS_EVERY: u64 = 16;
 /// Rounds of one host at one point in time before it counts as spinning.
 const ROUNDS_AT_ONCE_MAX: u32 = 10_000;
@@ -25,7 +25,7 @@ const ROUNDS_AT_ONCE_MAX: u32 = 10_000;
 impl Cluster<'_> {
     // ---- when it steps ------------------------------------------------------------------------
 
-    /// A datagram reaches a host. Whether the host stepped.
+    /// Hands an arrived datagram to a host. Returns whether the host stepped.
     pub(crate) fn arrive(&mut self, h: usize, packet: Rc<Packet>) -> bool {
         let now = self.now();
         if let Some((liar, (host, _))) = self.liar.as_mut().zip(self.scenario.faults.liar)
@@ -52,12 +52,12 @@ impl Cluster<'_> {
         self.step_when_free(h)
     }
 
-    /// An alarm of a host rings. Whether it stepped.
+    /// Handles a host's alarm. Returns whether the host stepped.
     pub(crate) fn rung(&mut self, h: usize) -> bool {
         let now = self.now();
         let host = &mut self.hosts[h];
         if host.dead || host.alarm != now {
-            return false; // set before an earlier one and overtaken by it
+            return false; // an earlier alarm has overtaken this one
         }
         host.alarm = u64::MAX;
         if host.wake > now {
@@ -67,7 +67,7 @@ impl Cluster<'_> {
         self.step_when_free(h)
     }
 
-    /// Steps a host now if its processor is free, else as soon as it is.
+    /// Steps a host now if its processor is free, otherwise as soon as it is.
     pub(crate) fn step_when_free(&mut self, h: usize) -> bool {
         let now = self.now();
         let host = &mut self.hosts[h];
@@ -139,8 +139,8 @@ impl Cluster<'_> {
         self.set_alarm(h);
     }
 
-    /// One step of the driver: what it sent goes out. Returns when it wants to be woken, and
-    /// whether it wants another step at once.
+    /// Makes one step of the driver and puts what it sent on the network. Returns when the driver
+    /// wants to be woken, and whether it wants another step at once.
     fn round(&mut self, h: usize) -> (u64, bool) {
         let now = self.now();
         let room = self.fabric.room(h as u32);
@@ -184,7 +184,8 @@ impl Cluster<'_> {
         (wake, again)
     }
 
-    /// Hands what a host has sent to the network, each as soon as its processor is done with it.
+    /// Hands the datagrams that a host has sent to the network, each as soon as the host's
+    /// processor is done with it.
     fn depart(&mut self, h: usize, mut cpu: u64) {
         let now = self.now();
         let costs = self.scenario.costs;
@@ -262,7 +263,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Begins what may be begun. Returns when more may be.
+    /// Begins the operations that a host may begin now. Returns when it may begin more.
     fn work(&mut self, h: usize) -> u64 {
         let now = self.now();
         let mut later = u64::MAX;
@@ -353,7 +354,7 @@ impl Cluster<'_> {
         true
     }
 
-    /// The next operation of a role has begun.
+    /// Notes that the next operation of a role has begun.
     pub(crate) fn begun(&mut self, h: usize, r: usize, op: OpId, progress: Rc<Progress>, len: u64) {
         let now = self.now();
         let host = &mut self.hosts[h];
@@ -377,7 +378,7 @@ impl Cluster<'_> {
 
     // ---- what its steps bring -----------------------------------------------------------------
 
-    /// Takes the driver's events. Whether there were any.
+    /// Takes the driver's events. Returns whether there were any.
     fn heed_events(&mut self, h: usize) -> bool {
         let mut any = false;
         while let Some(event) = self.hosts[h].driver.event() {
@@ -449,7 +450,8 @@ impl Cluster<'_> {
                 }
             }
             Event::Failed(_) => {
-                // A receiver that cannot take it says so over the control channel and is left out.
+                // A receiver that cannot take the object says so over the control channel and is
+                // left out.
                 if let Some((stream, _, false)) = what {
                     self.part(h, self.scenario.streams[stream].root);
                 }
@@ -493,7 +495,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Lets those post who wait until all others have received their first object.
+    /// Lets the members that post last do so once all others have received their first object.
     pub(crate) fn admit_last(&mut self, stream: usize) {
         let posting = &self.scenario.streams[stream].posting;
         if posting.last.is_empty() {
@@ -520,9 +522,9 @@ impl Cluster<'_> {
         }
     }
 
-    /// Two hosts part: the control channel tells both. Neither expects anything of the other.
+    /// Parts two hosts: the control channel tells both, and neither expects anything of the other.
     fn part(&mut self, a: usize, b: usize) {
-        // Where receivers answer for each other, all must know.
+        // Where receivers report for each other, all hosts must know.
         let alone = self.scenario.scheme.topology == FeedbackTopology::Direct;
         let others = 0..self.hosts.len();
         for other in others.filter(|&o| o != b && (!alone || o == a)) {
