@@ -25,6 +25,7 @@ struct Receiver {
     posted: Vec<Rc<Progress>>,
     /// Packets of the stream that the receiver has acknowledged.
     told: u64,
+    /// The first operation that the receiver has not acknowledged completely.
     told_op: usize,
     /// Right edge of the advertised window; `None` before the first feedback.
     limit: Option<u64>,
@@ -50,6 +51,7 @@ struct Stream {
     repaired: BTreeMap<(u64, Option<NodeId>), u64>,
     /// Retransmissions.
     repairs: u64,
+    /// Retransmissions that repeat another so soon that nobody can have asked for them.
     idle_repairs: u64,
     /// Retransmissions to the group when no receiver was left that could take them.
     late_repairs: u32,
@@ -90,6 +92,7 @@ pub(crate) struct Judge {
     streams: Vec<Stream>,
     /// Per group: its streams.
     of_group: Vec<Vec<usize>>,
+    /// Per group: whether it has just two members.
     pairs: Vec<bool>,
     /// Per host: peers that it was told are gone, and datagrams sent to each since.
     removed: Vec<Vec<(NodeId, u32)>>,

@@ -1,9 +1,10 @@
 //! The network: hosts, links and switches under virtual time.
 //!
 //! Links are directed and come in pairs (`l` and `l ^ 1` are the two directions of one cable). A
-//! link is a drop-tail queue, a rate and a delay; its queue is never walked, only the time at
-//! which it will be empty is kept, so that a hop costs one event. Switches copy a multicast to the
-//! links that lead to members. A packet's bytes exist once, however many copies are under way.
+//! link is a drop-tail queue, a rate and a delay. The fabric never walks a link's queue: it keeps
+//! only the time at which the queue will be empty, so that a hop costs one event. Switches copy a
+//! multicast to the links that lead to members. A packet's bytes exist once, however many copies
+//! are under way.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::Kind;
 
-/// Bytes of a packet, where packets that might have passed are counted.
+/// Packet size in bytes with which an idle link counts the packets that might have passed.
 const PACKET: u64 = 1500;
-/// Fractions of a nanosecond in which a link's time is kept: 2^-16 ns, good for 78 hours.
+/// A link's time is kept in ticks of 2^-16 ns, which is good for 78 hours.
 const TICK_BITS: u32 = 16;
 
-/// To whom a packet goes.
+/// Destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// One host.
@@ -30,29 +31,29 @@ pub enum Target {
     Group(u32),
 }
 
-/// A datagram under way.
+/// A datagram on its way.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Who sent it.
+    /// Host that sent it.
     pub from: u32,
-    /// To whom.
+    /// Destination.
     pub to: Target,
-    /// What it costs its receiver.
+    /// Kind, which decides what the datagram costs its receiver.
     pub kind: Kind,
-    /// How much longer than cables and switches take it is under way, in nanoseconds.
+    /// Time that the packet takes beyond what cables and switches take, in nanoseconds.
     pub way_ns: u64,
-    /// All of it.
+    /// The whole datagram.
     pub bytes: Vec<u8>,
 }
 
-/// What the network brings next.
+/// The next thing that the network brings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happening {
     /// A packet reaches a host.
     Arrive {
-        /// Which host.
+        /// Host that the packet reaches.
         host: u32,
-        /// What.
+        /// The packet.
         packet: Rc<Packet>,
     },
     /// An alarm set with [`Fabric::alarm`].
@@ -64,18 +65,18 @@ pub enum Happening {
     },
 }
 
-/// What has passed over a link, and what has not.
+/// What has passed over a link, and what was lost on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkStats {
     /// Packets that left it at its far end.
     pub packets: u64,
-    /// Their bytes, headers of the layers below included.
+    /// Bytes of these packets, including headers of the layers below.
     pub bytes: u64,
-    /// Packets that found its queue full.
+    /// Packets that were dropped because the link's queue was full.
     pub overflowed: u64,
-    /// Packets that a fault took.
+    /// Packets that a fault dropped.
     pub lost: u64,
-    /// Packets that a fault doubled.
+    /// Packets that a fault duplicated.
     pub doubled: u64,
     /// Packets that a fault changed.
     pub corrupted: u64,
@@ -98,13 +99,13 @@ struct Link {
     free: u64,
     delay_ns: u64,
     queue_bytes: u64,
-    /// Whether `faults` does anything: the only thing that a healthy link asks.
+    /// Whether `faults` does anything: the only field that a healthy link looks at.
     faulty: bool,
     blocked: Blocked,
-    /// Gilbert–Elliott: whether the link is in its bad state.
+    /// Gilbert–Elliott model: whether the link is in its bad state.
     bad: bool,
     faults: LinkFaults,
-    /// Its own, so that what becomes of a packet does not depend on what passes elsewhere.
+    /// The link's own generator, so that a packet's fate does not depend on traffic elsewhere.
     rng: Rng,
     stats: LinkStats,
 }
@@ -121,7 +122,7 @@ struct Switch {
     up: Option<u32>,
 }
 
-/// The hosts that have joined one multicast group, as the switches see it.
+/// Members of one multicast group, as the switches see them.
 #[derive(Clone, Debug)]
 struct Membership {
     members: u32,
@@ -134,7 +135,7 @@ struct Membership {
 #[derive(Debug)]
 struct Slot {
     packet: Option<Rc<Packet>>,
-    /// Events that name this slot.
+    /// Number of events that name this slot.
     refs: u32,
 }
 
@@ -220,7 +221,7 @@ impl Fabric {
         fabric
     }
 
-    /// Lays a cable and returns its direction from `low` to `high`.
+    /// Lays a cable and returns the link from `low` to `high`.
     fn cable(&mut self, (low, high): (End, End), spec: &LinkSpec, rng: &mut Rng) -> u32 {
         let up = self.links.len() as u32;
         for to in [high, low] {
@@ -244,7 +245,7 @@ impl Fabric {
         up
     }
 
-    /// The time.
+    /// The simulated time.
     pub fn now(&self) -> Time {
         Time(self.queue.now())
     }
@@ -264,7 +265,7 @@ impl Fabric {
         self.host_up[host as usize] ^ 1
     }
 
-    /// The links between switches, downwards (a loss there is a loss for a whole sub-tree).
+    /// The links between switches, downwards. A loss on one of them is a loss for a whole sub-tree.
     pub fn trunks(&self) -> &[u32] {
         &self.trunks
     }
@@ -276,7 +277,7 @@ impl Fabric {
         link.queue.saturating_sub(waiting) / link.cost
     }
 
-    /// When a host's queue will have drained to a half.
+    /// When a host's queue will have drained to one half.
     pub fn half_drained(&self, host: u32) -> Time {
         let link = &self.links[self.uplink(host) as usize];
         Time((link.free.saturating_sub(link.queue / 2) >> TICK_BITS) + 1)
@@ -315,17 +316,17 @@ impl Fabric {
         l.bad = false;
     }
 
-    /// Says what a link does not let through.
+    /// Sets what a link does not let through.
     pub fn block(&mut self, link: u32, blocked: Blocked) {
         self.links[link as usize].blocked = blocked;
     }
 
-    /// Asks to be woken at `at`, with two words to know why.
+    /// Sets an alarm for `at`; `a` and `b` tell the caller later what the alarm is for.
     pub fn alarm(&mut self, at: Time, a: u32, b: u32) {
         self.queue.push(at.0, Due::Alarm { a, b });
     }
 
-    /// A new multicast group without members.
+    /// Adds a multicast group without members and returns its number.
     pub fn group(&mut self) -> u32 {
         self.groups.push(Membership {
             members: 0,
@@ -335,12 +336,12 @@ impl Fabric {
         self.groups.len() as u32 - 1
     }
 
-    /// `host` receives what is sent to `group`; it must not have joined already.
+    /// Lets `host` receive what is sent to `group`; the host must not have joined already.
     pub fn join(&mut self, group: u32, host: u32) {
         self.count(group, host, true);
     }
 
-    /// `host`, which has joined, does not receive it any more.
+    /// Lets `host`, which has joined, no longer receive what is sent to `group`.
     pub fn leave(&mut self, group: u32, host: u32) {
         self.count(group, host, false);
     }
@@ -349,7 +350,7 @@ impl Fabric {
         let m = &mut self.groups[group as usize];
         m.members = if joins { m.members + 1 } else { m.members - 1 };
         let mut up = self.host_up[host as usize];
-        let mut changes = true; // whether the link below has come to lead to members, or ceased
+        let mut changes = true; // whether the link below began or ceased to lead to members
         loop {
             let End::Switch(s) = self.links[up as usize].to else {
                 unreachable!("a link upwards ends at a switch")
@@ -373,7 +374,7 @@ impl Fabric {
         }
     }
 
-    /// A host hands a packet to its network at `at` (now or later, in rising order per host).
+    /// Hands a packet of a host to the network at `at` (now or later, in rising order per host).
     pub fn send(&mut self, at: Time, packet: Rc<Packet>) {
         let up = self.uplink(packet.from);
         let slot = self.store(packet);
@@ -381,14 +382,14 @@ impl Fabric {
         self.release(slot);
     }
 
-    /// A packet reaches a host from nowhere at `at`: a late copy, or somebody's ill will.
+    /// Delivers a packet to a host at `at` without a sender: a late copy, or a hostile datagram.
     pub fn inject(&mut self, at: Time, host: u32, packet: Rc<Packet>) {
         let slot = self.store(packet);
         let link = self.downlink(host);
         self.queue.push(at.0, Due::Packet { link, slot });
     }
 
-    /// The next thing that concerns somebody outside the network.
+    /// The next thing that concerns the world outside the network.
     pub fn next_happening(&mut self) -> Option<Happening> {
         loop {
             match self.queue.pop()? {
@@ -517,7 +518,7 @@ impl Fabric {
         self.queue.push(arrives, Due::Packet { link, slot });
     }
 
-    /// Stores a copy of a packet in which one byte is changed; the other copies are as they were.
+    /// Stores a copy of a packet in which one byte is changed. The other copies stay as they are.
     fn changed(&mut self, slot: u32, (byte, bits): (u64, u8)) -> u32 {
         let Some(packet) = &self.slots[slot as usize].packet else {
             unreachable!("a packet under way is in its slot")
@@ -567,7 +568,7 @@ impl Link {
     }
 }
 
-/// How long `bytes` take at `bytes_per_s`.
+/// Time that `bytes` take at `bytes_per_s`.
 pub fn transfer_time(bytes: u64, bytes_per_s: u64) -> Duration {
     Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s)) as u64)
 }

@@ -1,24 +1,24 @@
-//! What goes wrong: on links, at hosts, and when.
+//! Faults on links and at hosts, and when they happen.
 
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
 
-/// Bursty loss (Gilbert–Elliott): a link is good or bad and changes with each packet, and while it
-/// is idle as if packets were passing.
+/// Bursty loss (Gilbert–Elliott): a link is good or bad. Its state may change with each packet, and
+/// changes while the link is idle as if packets were passing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Chance that a good link turns bad.
     pub enter: f64,
     /// Chance that a bad link turns good; the mean burst is 1 / `leave` packets.
     pub leave: f64,
-    /// Loss while it is bad.
+    /// Loss while the link is bad.
     pub loss: f64,
 }
 
 impl Burst {
-    /// All packets of a burst are lost, `packets` of them on average, and in the long run the share
-    /// `mean` of all packets.
+    /// Bursts of `packets` packets on average, all of them lost, so that in the long run the share
+    /// `mean` of all packets is lost.
     pub fn lossy(mean: f64, packets: f64) -> Burst {
         let leave = packets.max(1.0).recip();
         Burst {
@@ -41,7 +41,7 @@ impl Burst {
         }
     }
 
-    /// The chance that a link is bad `packets` packets after it was.
+    /// The chance that a link is bad `packets` packets after its state was `bad`.
     fn is_bad_after(&self, bad: bool, packets: i32) -> f64 {
         let kept = (1.0 - self.enter - self.leave).powi(packets);
         let share = self.share_bad();
@@ -49,37 +49,37 @@ impl Burst {
     }
 }
 
-/// What goes wrong on one direction of a link.
+/// Faults of one direction of a link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkFaults {
     /// Loss of each packet, independently.
     pub loss: f64,
-    /// Loss in bursts, in addition.
+    /// Loss in bursts, in addition to `loss`.
     pub burst: Option<Burst>,
     /// Chance that a packet arrives twice.
     pub duplicate: f64,
-    /// Chance that a bit of a packet is changed.
+    /// Chance that one bit of a packet is changed.
     pub corrupt: f64,
-    /// Chance that a packet is delayed, and so overtaken.
+    /// Chance that a packet is delayed, so that later packets overtake it.
     pub reorder: f64,
-    /// By how much at most; also how late a duplicate comes.
+    /// Longest delay of such a packet; also the longest delay of a duplicate.
     pub late_max: Duration,
-    /// Unicast passes unharmed.
+    /// The faults harm multicast only; unicast passes unharmed.
     pub multicast_only: bool,
 }
 
-/// What becomes of one packet.
+/// What happens to one packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
     pub(crate) lost: bool,
     pub(crate) delay_ns: u64,
     pub(crate) again_ns: Option<u64>,
-    /// Which byte is changed (modulo the length), and how.
+    /// Index of the byte that is changed (modulo the length), and the bits that are flipped.
     pub(crate) corrupt: Option<(u64, u8)>,
 }
 
 impl LinkFaults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const NONE: LinkFaults = LinkFaults {
         loss: 0.0,
         burst: None,
@@ -90,7 +90,7 @@ impl LinkFaults {
         multicast_only: false,
     };
 
-    /// Every packet is lost with probability `p`.
+    /// Loss of every packet with probability `p`.
     pub fn uniform(p: f64) -> LinkFaults {
         LinkFaults {
             loss: p,
@@ -98,7 +98,8 @@ impl LinkFaults {
         }
     }
 
-    /// `idle`: packets that could have passed since the last one.
+    /// Draws what happens to the next packet. `idle` is the number of packets that could have
+    /// passed since the last one.
     pub(crate) fn fate(&self, bad: &mut bool, idle: u64, multicast: bool, rng: &mut Rng) -> Fate {
         let mut fate = Fate {
             lost: false,
@@ -132,96 +133,97 @@ impl LinkFaults {
 /// A host that processes nothing for a while (SIGSTOP, a busy machine); its queue overflows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Pause {
-    /// Which host.
+    /// The host that pauses.
     pub host: usize,
-    /// From when.
+    /// When the pause begins.
     pub at: Duration,
-    /// For how long.
+    /// How long the pause lasts.
     pub length: Duration,
 }
 
-/// A host that ends.
+/// A host that crashes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Crash {
-    /// Which host; it must not send anything.
+    /// The host, which must not have anything to send.
     pub host: usize,
-    /// When.
+    /// When the host crashes.
     pub at: Duration,
-    /// How long afterwards the others' control channel tells them.
+    /// Time after the crash until the control channel tells the other hosts.
     pub noticed_after: Duration,
 }
 
-/// What does not reach a host.
+/// Kind of datagrams that do not reach a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocked {
     /// Nothing is blocked.
     Nothing,
-    /// Multicast does not reach it.
+    /// Multicast does not reach the host.
     Multicast,
-    /// Nothing reaches it.
+    /// Nothing reaches the host.
     All,
 }
 
 /// Datagrams that do not reach a host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Block {
-    /// Which host.
+    /// The host that is cut off.
     pub host: usize,
-    /// Which of them.
+    /// The datagrams that do not reach the host.
     pub what: Blocked,
-    /// From when.
+    /// When the block begins.
     pub at: Duration,
-    /// Until when; for ever if not said.
+    /// When the block ends; `None`: never.
     pub until: Option<Duration>,
 }
 
 /// A link that changes its rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateChange {
-    /// The host on whose cable it happens, in both directions.
+    /// The host whose cable changes, in both directions.
     pub host: usize,
-    /// When.
+    /// When the rate changes.
     pub at: Duration,
-    /// To what, in bytes per second.
+    /// The new rate in bytes per second.
     pub rate: u64,
 }
 
-/// Everything that goes wrong in a run.
+/// All faults of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Faults {
-    /// On every link into a host.
+    /// Faults of every link into a host.
     pub down: LinkFaults,
-    /// On every link out of a host: data of roots, feedback of receivers.
+    /// Faults of every link out of a host: on data of roots and feedback of receivers.
     pub up: LinkFaults,
-    /// On every link from a switch to a switch below it: a whole sub-tree suffers together.
+    /// Faults of every link from a switch to a switch below it, which hit a whole sub-tree
+    /// together.
     pub trunk: LinkFaults,
-    /// Mean time between two datagrams that nobody of this session sent, or that come again long
-    /// after they were sent.
+    /// Mean time between two hostile datagrams: nobody of this session sent them, or they are
+    /// repeated long after they were sent.
     pub hostile_every: Option<Duration>,
-    /// A host that only misleads the others, in whose groups it is, and mean time between two of
+    /// A host that only misleads the other hosts of its groups, and the mean time between two of
     /// its datagrams.
     pub liar: Option<(usize, Duration)>,
     /// The first transmission of every word of a barrier is lost.
     pub first_words: bool,
     /// Hosts receive their own multicast.
     pub echo: bool,
-    /// Hosts that stand still.
+    /// Hosts that pause.
     pub pauses: Vec<Pause>,
-    /// Hosts that end.
+    /// Hosts that crash.
     pub crashes: Vec<Crash>,
-    /// Hosts that multicast, or anything, does not reach.
+    /// Hosts that multicast, or any datagram, does not reach.
     pub blocks: Vec<Block>,
-    /// Links that change.
+    /// Links that change their rate.
     pub rates: Vec<RateChange>,
-    /// When links begin to do wrong.
+    /// When link faults begin.
     pub begin_at: Duration,
-    /// When links and hosts are well again; blocked multicast may stay blocked, and who has ended
-    /// has ended.
+    /// When links and hosts are healthy again. Blocked multicast may stay blocked, and crashed
+    /// hosts stay crashed.
     pub heal_at: Duration,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub fn none() -> Faults {
         Faults {
             down: LinkFaults::NONE,
@@ -245,7 +247,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    /// Rare packets meet as much loss as those in a stream do.
+    /// Rare packets meet as much loss as packets of a dense stream.
     #[test]
     fn bursts_have_their_mean_whatever_passes() {
         let burst = Burst::lossy(0.05, 8.0);

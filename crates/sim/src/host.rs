@@ -21,13 +21,13 @@ pub(crate) struct Role {
     pub(crate) root: bool,
     /// Operations begun (root) or posted.
     pub(crate) begun: usize,
-    /// Operations that are over here.
+    /// Operations that have ended at this host.
     pub(crate) over: usize,
-    /// Nothing is begun before this time.
+    /// Time before which the host begins no operation of this role.
     pub(crate) not_before: u64,
-    /// A root waits until its group is proven.
+    /// Whether the group is proven; a root waits for that.
     pub(crate) proven: bool,
-    /// The other side has been given up: nothing more is expected.
+    /// The other side has been given up; nothing more is expected of it.
     pub(crate) ended: bool,
 }
 
@@ -61,10 +61,11 @@ pub(crate) struct Host {
     /// Its part in a baseline, which drives the roles.
     pub(crate) relay: Option<Box<Relay>>,
     pub(crate) ops: BTreeMap<OpId, Op>,
-    /// Operations that are over and whose objects have not come back.
+    /// Operations that have ended but whose objects the driver still has.
     pub(crate) returning: Vec<OpId>,
-    /// Peers to remove as soon as it runs, and those with whom it has parted.
+    /// Peers to remove as soon as the host runs.
     pub(crate) to_remove: Vec<u32>,
+    /// Peers with which the host has parted.
     pub(crate) parted: Vec<u32>,
     pub(crate) bell: Rc<Cell<u64>>,
     pub(crate) rng: Rng,
@@ -73,8 +74,9 @@ pub(crate) struct Host {
     pub(crate) cpu_free: u64,
     /// When the processor is done with what the last step received.
     pub(crate) received_until: u64,
-    /// When it wants to step next, and for when an alarm is set.
+    /// When the host wants to step next.
     pub(crate) wake: u64,
+    /// When the host's latest alarm rings.
     pub(crate) alarm: u64,
     pub(crate) round_at: u64,
     pub(crate) rounds: u32,
@@ -113,14 +115,14 @@ impl Host {
         self.received_until
     }
 
-    /// Asks the driver for the objects of operations that are over.
+    /// Asks the driver for the objects of operations that have ended.
     pub(crate) fn take_back(&mut self) {
         let driver = &mut self.driver;
         self.returning.retain(|&op| driver.take(op).is_none());
     }
 }
 
-/// How long a host thinks, if it is at most so long: in nanoseconds.
+/// Draws how long a host thinks, at most `most`; in nanoseconds.
 pub(crate) fn think(rng: &mut Rng, most: Duration) -> u64 {
     match ns(most) {
         0 => 0,

@@ -1,5 +1,5 @@
-//! Datagrams that have no business here: noise, pieces, other sessions, unknown nodes, bursts that
-//! never were, and ghosts of datagrams that were delivered long ago.
+//! Hostile datagrams that belong to nothing in the session: noise, truncated datagrams, other
+//! sessions, unknown nodes, bursts that never were, and copies of datagrams delivered long ago.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,10 +11,10 @@ use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use crate::fabric::{Packet, Target};
 use crate::workload::Kind;
 
-/// Datagrams that are remembered to be changed or repeated.
+/// Number of datagrams that are remembered, to be changed or repeated.
 const REMEMBERED: usize = 64;
 
-/// Makes datagrams that have no business here.
+/// Makes hostile datagrams.
 #[derive(Debug)]
 pub(crate) struct Hostile {
     rng: Rng,
@@ -33,7 +33,7 @@ impl Hostile {
         }
     }
 
-    /// Keeps some of what is sent: old ones as well as new ones.
+    /// Keeps some of what is sent: old datagrams as well as new ones.
     pub(crate) fn remember(&mut self, packet: &Rc<Packet>) {
         self.seen += 1;
         if self.recent.len() < REMEMBERED {
@@ -44,12 +44,12 @@ impl Hostile {
         }
     }
 
-    /// How long until the next one, at `mean_ns` on average.
+    /// Nanoseconds until the next hostile datagram, `mean_ns` on average.
     pub(crate) fn pause(&mut self, mean_ns: u64) -> u64 {
         1 + self.rng.below(2 * mean_ns.max(1))
     }
 
-    /// A datagram, and the host of `hosts` that it hits.
+    /// Makes a datagram and picks the host among `hosts` that it reaches.
     pub(crate) fn make(&mut self, hosts: u32) -> (u32, Rc<Packet>) {
         let host = self.rng.below(u64::from(hosts)) as u32;
         let known = if self.recent.is_empty() {
@@ -77,11 +77,11 @@ impl Hostile {
         (host, Rc::new(packet))
     }
 
-    /// A host that a datagram could still reach a second time.
+    /// Picks a host that the datagram could reach a second time.
     fn again(&mut self, host: u32, packet: &Packet) -> u32 {
         match packet.to {
             Target::Host(h) => h,
-            // To any host, members or not: a switch that floods.
+            // A multicast may reach any host, member or not: some switches flood.
             Target::Group(_) => host,
         }
     }
@@ -89,13 +89,13 @@ impl Hostile {
     fn noise(&mut self) -> Vec<u8> {
         let len = self.rng.below(200) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| self.rng.bits() as u8).collect();
-        // Half of it begins like one of ours.
+        // Half of the noise begins like one of our own datagrams.
         if len >= 16 && self.rng.chance(0.5) {
             bytes[0] = wire::VERSION;
             bytes[1] = (HEADER_LEN / 4) as u8;
             bytes[8..16].copy_from_slice(&self.session.0.to_be_bytes());
             if len >= 20 {
-                // A kind that no version may read.
+                // No version has a frame of this kind.
                 bytes[16] = 200;
             }
         }
@@ -115,7 +115,7 @@ impl Hostile {
         bytes
     }
 
-    /// As it was sent, but of a burst that never was.
+    /// Returns the datagram as it was sent, but with a burst number that never existed.
     fn other_burst(&mut self, of: &[u8]) -> Vec<u8> {
         let mut bytes = of.to_vec();
         if let Some(number) = bytes.get_mut(2..4) {
@@ -124,7 +124,7 @@ impl Hostile {
         bytes
     }
 
-    /// Well-formed and of this session, but from a node or for a group that nobody knows.
+    /// Makes a well-formed datagram of this session from an unknown node or for an unknown group.
     fn unknown_node(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let header = Header {

@@ -1,5 +1,5 @@
-//! A member that takes part only to mislead: all that it says is well-formed, bears its own name,
-//! and is made up.
+//! A member that takes part only to mislead: all its datagrams are well-formed, bear its own name,
+//! and are made up.
 
 use fabricast::proto::rng::Rng;
 use fabricast::proto::wire::{self, Frame, Header, Origin, flag};
@@ -7,31 +7,32 @@ use fabricast::proto::{Barrier, GroupId, NodeId, Reached, Seq, Session, limits};
 
 use crate::fabric::Target;
 
-/// A stream that it receives, and what it has heard of it.
+/// A stream that the liar receives, and what it has heard of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) group: GroupId,
-    /// The group in the fabric, and the root's host.
+    /// The group's number in the fabric.
     pub(crate) target: u32,
+    /// The root's host.
     pub(crate) host: u32,
     pub(crate) sender: NodeId,
     pub(crate) payload_size: u32,
-    /// Everything before this has been sent.
+    /// All packets before this one have been sent.
     pub(crate) front: Seq,
-    /// What it has said to have placed.
+    /// ACK that the liar has sent last.
     pub(crate) cum: Seq,
     pub(crate) burst: u16,
     pub(crate) received: u32,
 }
 
-/// See the module.
+/// A member that makes up all its datagrams; see the module.
 #[derive(Debug)]
 pub(crate) struct Liar {
     rng: Rng,
     node: NodeId,
     session: Session,
     window: u32,
-    /// It says to have placed nothing.
+    /// Whether the liar claims to have placed nothing.
     lags: bool,
     streams: Vec<Heard>,
 }
@@ -54,7 +55,7 @@ impl Liar {
         }
     }
 
-    /// What reaches it tells it what would be plausible.
+    /// Learns from an arrived datagram what would be plausible to say.
     pub(crate) fn hears(&mut self, bytes: &[u8]) {
         let Ok(datagram) = wire::decode(bytes) else {
             return;
@@ -73,12 +74,12 @@ impl Liar {
         }
     }
 
-    /// How long until it speaks again.
+    /// Nanoseconds until the liar speaks again.
     pub(crate) fn pause(&mut self, mean_ns: u64) -> u64 {
         1 + self.rng.below(2 * mean_ns.max(1))
     }
 
-    /// The next thing that it says, and to whom; there are so many hosts.
+    /// Makes the liar's next datagram and picks its destination among `hosts` hosts.
     pub(crate) fn says(&mut self, hosts: u32) -> (Target, Vec<u8>) {
         let i = self.rng.below(self.streams.len() as u64) as usize;
         let mut bytes = Vec::new();
@@ -128,7 +129,7 @@ impl Liar {
             s.cum += self.up_to(sent);
         }
         self.streams[i].cum = s.cum;
-        // Of packets that do not exist, too.
+        // The liar may report packets that do not exist.
         let high = match self.rng.chance(0.3) {
             true => s.cum + self.up_to(self.window),
             false => s.front.max(s.cum).min(s.cum + self.window),
@@ -175,7 +176,8 @@ impl Liar {
         );
     }
 
-    /// A repair for the root. (Of a stream of its own it is the root, and may send what it likes.)
+    /// Adds a repair to mislead the root. (In a stream of its own, the liar is the root and may
+    /// send what it likes.)
     fn data(&mut self, i: usize, bytes: &mut Vec<u8>) {
         let seq = self.streams[i].front + self.up_to(200) + 0u32.wrapping_sub(100);
         let s = self.streams[i].clone();
@@ -208,7 +210,7 @@ impl Liar {
         wire::put_word(bytes, &word);
     }
 
-    /// A question, or an answer to none.
+    /// Adds a query, or a reply to no query.
     fn answer(&mut self, i: usize, bytes: &mut Vec<u8>) {
         let (group, front) = (self.streams[i].group, self.streams[i].front);
         let nonce = self.rng.bits();

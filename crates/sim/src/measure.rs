@@ -1,4 +1,4 @@
-//! What a broadcast costs, by a baseline or by multicast.
+//! Costs of a broadcast, by a baseline or by multicast.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::workload::{GroupPlan, StreamPlan};
 
-/// Packets of a stream that may be under way: far more than a round trip, and little memory, for
-/// there are as many streams as hosts.
+/// Window in packets: far more than a round trip holds. It stays small for the sake of memory,
+/// since there are as many streams as hosts.
 const WINDOW: u32 = 1024;
 
 impl Scenario {
-    /// A healthy network on which `baseline` runs.
+    /// A scenario of a healthy network on which `baseline` runs.
     pub fn baseline(hosts: usize, baseline: Baseline) -> Scenario {
         let mut s = Scenario::new(hosts);
         s.scheme.window = WINDOW;
@@ -57,24 +57,25 @@ impl Scenario {
     }
 }
 
-/// What a broadcast has cost, by whatever means.
+/// Measured costs of a broadcast, by whatever means.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Timing {
-    /// From the root's beginning until each host had all messages (zero: it was sent none); at the
-    /// root, until it knew that those to whom it sent had what it sent.
+    /// For each host, time from the root's beginning until the host had all messages (zero for a
+    /// host that was sent none). For the root, time until it knew that its receivers had what it
+    /// sent.
     pub completed: Vec<Duration>,
-    /// Until the last receiver had them.
+    /// Time until the last receiver had all messages.
     pub slowest: Duration,
     /// Bytes on the wire that the root sent.
     pub root_bytes: u64,
-    /// Bytes on the wire that anybody sent.
+    /// Bytes on the wire that all hosts sent.
     pub all_bytes: u64,
     /// Packets and wake-ups given to nodes.
     pub events: u64,
 }
 
-/// Runs a scenario in which one host sends to others, by a baseline or by multicast (its first
-/// stream).
+/// Runs a scenario in which one host sends to others: by a baseline or, by multicast, in its first
+/// stream.
 pub fn measure(scenario: &Scenario) -> Result<Timing, Failure> {
     let (root, start) = match (&scenario.baseline, scenario.streams.first()) {
         (Some(b), _) => (b.root, b.start),

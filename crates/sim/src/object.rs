@@ -1,8 +1,9 @@
-//! Objects whose bytes are a function of seed, stream and operation, and that watch what is done
-//! to them.
+//! Objects whose bytes are a function of seed, stream and operation. They check how the driver uses
+//! them.
 //!
-//! All content is a window onto one table of random bytes whose period is a prime, so that an
-//! object costs no memory and bytes at a wrong place, or of a wrong operation, are wrong bytes.
+//! All content is a window onto one table of random bytes whose period is a prime. So an object
+//! costs no memory, and bytes at a wrong place or of a wrong operation differ from the expected
+//! ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,19 +31,19 @@ fn table() -> &'static [u8] {
     })
 }
 
-/// What objects share with the world that they live in: its time, and where they complain.
+/// What all objects of a run share: the time, and a place for complaints.
 #[derive(Debug, Default)]
 pub struct World {
-    /// The time in nanoseconds.
+    /// The simulated time in nanoseconds.
     pub(crate) now_ns: Cell<u64>,
-    /// The first thing that was wrong.
+    /// The first complaint.
     pub(crate) wrong: RefCell<Option<String>>,
-    /// Whether there is one.
+    /// Whether there has been a complaint.
     pub(crate) broken: Cell<bool>,
 }
 
 impl World {
-    /// Notes something that must not happen; the first one counts.
+    /// Notes something that must not happen; only the first complaint is kept.
     pub(crate) fn complain(&self, what: impl FnOnce() -> String) {
         if !self.broken.replace(true) {
             *self.wrong.borrow_mut() = Some(what());
@@ -50,16 +51,16 @@ impl World {
     }
 }
 
-/// How far an object has come: seen by its owner (the driver) and by the checkers.
+/// How far an object has come, as its owner (the driver) and the checkers see it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Packets whose bytes are placed.
     pub(crate) placed: Cell<u64>,
-    /// Packets before the first that is not placed.
+    /// Packets before the first one that is not placed.
     pub(crate) prefix: Cell<u64>,
-    /// All packets of it.
+    /// All packets of the object.
     pub(crate) packets: Cell<u64>,
-    /// It has refused bytes and will never be whole.
+    /// The object has refused bytes and will never be whole.
     pub(crate) failed: Cell<bool>,
 }
 
@@ -69,27 +70,27 @@ impl Progress {
     }
 }
 
-/// Disks and the like: what makes an object slow or bad.
+/// Properties of a disk that make an object slow or bad.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Disk {
-    /// Bytes are ready, or placed, up to so many nanoseconds after they were asked for.
+    /// Longest delay until requested bytes are ready or written bytes are placed, in nanoseconds.
     pub delay_max_ns: u64,
-    /// Chance that placed bytes turn out to be corrupt and must come again.
+    /// Chance that placed bytes turn out to be corrupt and must be sent again.
     pub corrupt: f64,
-    /// Writing fails from this packet on.
+    /// Packet from which on writing fails.
     pub full_after: Option<u64>,
-    /// Bytes are placed, and told of, in blocks of so many; zero: packet by packet.
+    /// Size in bytes of the blocks in which bytes are placed and reported; zero: packet by packet.
     pub block: u32,
 }
 
-/// Where an object stands in a run.
+/// An object's place in a run.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The world it lives in.
+    /// The world in which the object lives.
     pub(crate) world: Rc<World>,
-    /// Its host's alarm clock: the time at which an object of this host wants to be asked.
+    /// The host's alarm clock: when an object of this host next wants to be polled.
     pub(crate) bell: Rc<Cell<u64>>,
-    /// A name for complaints: host, stream and operation.
+    /// Name of the object in complaints: host, stream and operation.
     pub(crate) name: (u32, u32, u32),
 }
 
@@ -104,26 +105,28 @@ pub struct PatternObject {
     rng: Rng,
     progress: Rc<Progress>,
     receives: bool,
-    /// Receiver: bit per packet, set when written; a second map when placed.
+    /// Receiver: one bit per packet, set when the packet is written.
     written: Vec<u64>,
+    /// Receiver: one bit per packet, set when the packet is placed.
     placed: Vec<u64>,
-    /// Receiver: when, which bytes (offset, length), and what will have become of them.
+    /// Receiver: writes under way: when each ends, offset and length, and its outcome.
     under_way: VecDeque<(u64, u64, u64, Outcome)>,
-    /// Receiver that places in blocks: packets that each incomplete block has, and whole blocks:
-    /// whether they are placed or on their way.
+    /// Receiver that places in blocks: the packets that each incomplete block has.
     gathered: BTreeMap<u64, BTreeSet<u64>>,
+    /// Receiver that places in blocks: whole blocks, and whether each is placed (or on its way).
     blocks: BTreeMap<u64, bool>,
-    /// Sender on a slow disk: blocks of 64 packets that are being read or were read.
+    /// Sender on a slow disk: per 64 packets, when they will have been read, in nanoseconds;
+    /// `u64::MAX` until reading begins.
     ready: Vec<u64>,
 }
 
-/// Number of packets that an object takes; one without bytes takes one too.
+/// Number of packets that an object takes, at least one: an empty object takes one, too.
 pub fn packets_of(len: u64, payload_size: u32) -> u64 {
     len.div_ceil(u64::from(payload_size)).max(1)
 }
 
 impl PatternObject {
-    /// The object that `content` stands for, to be sent.
+    /// The object that `content` stands for, as the sender has it.
     pub fn source(
         place: Place,
         content: u64,
@@ -138,7 +141,7 @@ impl PatternObject {
         o
     }
 
-    /// Room for it, to be received into.
+    /// The object that `content` stands for, empty, to be received into.
     pub fn room(
         place: Place,
         content: u64,
@@ -177,7 +180,7 @@ impl PatternObject {
         }
     }
 
-    /// The same as a part of a larger whole, which begins `offset` bytes before it.
+    /// Makes the object a part of a larger whole, which begins `offset` bytes before the part.
     pub fn at(mut self, offset: u64) -> PatternObject {
         self.shift = (self.shift + (offset % PERIOD as u64) as usize) % PERIOD;
         self
@@ -211,7 +214,7 @@ impl PatternObject {
         self.place.bell.set(self.place.bell.get().min(at));
     }
 
-    /// Bytes are on their way to the disk.
+    /// Starts to place bytes, as a write to a disk.
     fn place_later(&mut self, offset: u64, len: u64) {
         let now = self.place.world.now_ns.get();
         let due = now + 1 + self.rng.below(self.disk.delay_max_ns);
@@ -225,7 +228,7 @@ impl PatternObject {
         self.ring_at(due);
     }
 
-    /// Blocks that a packet's bytes touch.
+    /// The blocks that a packet's bytes touch.
     fn blocks_of(&self, packet: u64) -> std::ops::RangeInclusive<u64> {
         let offset = packet * u64::from(self.payload_size);
         let last = offset + self.length_of(packet).max(1) - 1;
@@ -240,12 +243,12 @@ impl PatternObject {
                 .all(|b| self.blocks.get(&b) == Some(&true))
     }
 
-    /// Adds a packet to the blocks that it touches; those that are whole go to the disk.
+    /// Adds a packet to the blocks that it touches; whole blocks go to the disk.
     fn gather(&mut self, packet: u64, offset: u64, len: u64) {
         let (block, payload_size) = (u64::from(self.disk.block), u64::from(self.payload_size));
         for b in self.blocks_of(packet) {
             if self.blocks.contains_key(&b) {
-                continue; // came again for a neighbour's sake
+                continue; // the packet came again because a neighbouring block needs it
             }
             let start = b * block;
             let end = (start + block).min(self.len);
@@ -316,7 +319,7 @@ impl Object for PatternObject {
 
     fn bytes(&self, offset: u64, len: u32) -> &[u8] {
         if self.receives {
-            // A co-root repairs with what it has placed.
+            // A co-root repairs only with packets that it has placed.
             let packet = offset / u64::from(self.payload_size);
             if self.placed[(packet / 64) as usize] >> (packet % 64) & 1 == 0 {
                 self.complain("read before it was placed", offset, u64::from(len));
@@ -351,7 +354,7 @@ impl Object for PatternObject {
             return Written::Failed;
         }
         if self.progress.failed.get() {
-            return Written::Failed; // what the driver had held already
+            return Written::Failed; // the driver had taken the packet before the failure
         }
         let (word, bit) = ((packet / 64) as usize, 1u64 << (packet % 64));
         if self.written[word] & bit != 0 {

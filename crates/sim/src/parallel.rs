@@ -1,10 +1,10 @@
-//! Many runs on several threads. What each run comes to does not depend on how many there are.
+//! Many runs on several threads. The result of a run does not depend on the number of threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// Does the jobs `0 .. count` on `threads` threads. After each, `done` is called in the caller's
-/// thread with the job and what it came to; no more jobs begin when it answers `false`.
+/// Does the jobs `0 .. count` on `threads` threads. After each job, `done` is called in the
+/// caller's thread with the job and its result. When `done` returns `false`, no more jobs begin.
 pub fn jobs<T: Send>(
     count: u64,
     threads: usize,

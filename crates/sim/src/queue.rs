@@ -1,22 +1,22 @@
-//! What happens when: the event queue and the clock of the simulated world.
+//! The event queue and the clock of the simulated world.
 //!
-//! Events come out by time and, at the same time, in the order in which they were put in, so that
-//! a run is a function of its seed alone.
+//! Events come out by time. Events of the same time come out in the order of their insertion, so
+//! that a run is a function of its seed alone.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// No event.
+/// Index that stands for no event.
 const NONE: u32 = u32::MAX;
 
-/// Events that were put in one after another for the same time: the heap moves them as one. A
+/// Events for the same time that were inserted one after another. The heap moves them as one run. A
 /// switch that copies a multicast to its idle links makes such a run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     at: u64,
     /// Order of insertion.
     order: u64,
-    /// Its first event.
+    /// The run's first event.
     first: u32,
 }
 
@@ -35,7 +35,7 @@ impl PartialOrd for Run {
 }
 
 impl Ord for Run {
-    /// Reversed: the heap gives its greatest, and the earliest is wanted.
+    /// Reversed order: the heap yields its greatest element, but the earliest is wanted.
     fn cmp(&self, other: &Run) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -46,11 +46,11 @@ impl Ord for Run {
 pub(crate) enum Due {
     /// A packet (slot `b`) reaches the end of a link (`a`).
     Packet { link: u32, slot: u32 },
-    /// What somebody asked to be woken for.
+    /// An alarm that somebody has set.
     Alarm { a: u32, b: u32 },
 }
 
-/// An event and the next one of its run (or of the list of free places).
+/// An event and the next one of its run (or of the list of free slots).
 #[derive(Clone, Copy, Debug)]
 struct Event {
     due: Due,
@@ -62,11 +62,11 @@ struct Event {
 pub(crate) struct Queue {
     heap: BinaryHeap<Run>,
     events: Vec<Event>,
-    /// The first free place among the events.
+    /// The first free slot among the events.
     free: u32,
-    /// What is left of the run that is happening.
+    /// The next event of the run that is coming out.
     rest: u32,
-    /// The event that was put in last, while it waits, and its time.
+    /// The event inserted last, as long as it waits, and its time.
     last: (u32, u64),
     runs: u64,
     now: u64,
@@ -87,18 +87,18 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// The time of the event that came out last, in nanoseconds.
+    /// Time of the event that came out last, in nanoseconds.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Puts in an event; one that lies in the past happens now.
+    /// Inserts an event; an event in the past happens now.
     pub(crate) fn push(&mut self, at: u64, due: Due) {
         let at = at.max(self.now);
         let event = self.store(due);
         let (last, last_at) = self.last;
         if last != NONE && last_at == at {
-            // Nothing was put in since: it comes out right after the last one.
+            // Nothing was inserted in between, so this event comes out right after the last one.
             self.events[last as usize].next = event;
         } else {
             self.heap.push(Run {
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// Runs that are interrupted, that grow while they happen, and times out of order: as a sorted
-    /// list would have it.
+    /// Covers runs that are interrupted, runs that grow while they come out, and times out of
+    /// order. The result equals that of a sorted list.
     #[test]
     fn events_come_out_as_from_a_sorted_list() {
         let mut rng = fabricast::proto::rng::Rng::new(1);
@@ -178,7 +178,7 @@ mod tests {
                 if rng.chance(0.3) {
                     at = q.now() + rng.below(4);
                 }
-                // Some are in the past, and happen now.
+                // Some times lie in the past; those events happen now.
                 q.push(at, Due::Alarm { a: 0, b: n });
                 list.push((at.max(q.now()), n));
                 n += 1;
