@@ -1,5 +1,5 @@
-//! `seeds run SEED`, `seeds soak FIRST COUNT`, `seeds table` or `seeds bulk RECEIVERS BYTES TIMES`:
-//! the soak without the command line's trimmings.
+//! Runs seeds without the options of the command line: `seeds run SEED`, `seeds soak FIRST COUNT`,
+//! `seeds table` or `seeds bulk RECEIVERS BYTES TIMES`.
 
 use std::io::Write;
 

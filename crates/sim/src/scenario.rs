@@ -1,4 +1,4 @@
-//! Everything that a run depends on, as a value; and how a seed becomes one.
+//! Everything that a run depends on, as a value, and how a seed becomes such a value.
 
 use std::time::Duration;
 
@@ -14,37 +14,37 @@ use crate::workload::{
     BarrierPlan, Cost, Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan,
 };
 
-/// What the root does about a member that is reported as slow.
+/// What the root does about a member that its node reports as slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlowRule {
-    /// It goes on waiting.
+    /// The root goes on waiting.
     Wait,
-    /// It removes the member.
+    /// The root removes the member.
     Drop,
 }
 
-/// A run, told completely.
+/// A complete description of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// Drives every random choice that is left: faults, think times, the nodes' own.
+    /// Seed of every random choice that is left: faults, think times, the nodes' own choices.
     pub seed: u64,
     /// Number of hosts.
     pub hosts: usize,
-    /// How they are joined.
+    /// How the hosts are connected.
     pub topology: Topology,
-    /// What their processors cost.
+    /// Costs of datagrams at the hosts' processors.
     pub costs: Costs,
-    /// Datagrams that a host takes at once.
+    /// Most datagrams that a host takes at once.
     pub batch: usize,
-    /// Datagrams that a host sends before it looks again at what has come.
+    /// Most datagrams that a host sends before it receives again.
     pub sends_at_once: usize,
-    /// Bytes of a host's receive queue.
+    /// Size of a host's receive queue in bytes.
     pub receive_buffer: usize,
-    /// Whether a full sending queue pushes back (else it drops).
+    /// Whether a full send queue pushes back; otherwise it drops.
     pub back_pressure: bool,
     /// Bytes that the layers below add to a datagram.
     pub overhead: u64,
-    /// Number of the first node and distance of two.
+    /// Number of the first node, and distance between the numbers of two nodes.
     pub numbering: (u32, u32),
     /// Groups.
     pub groups: Vec<GroupPlan>,
@@ -52,31 +52,33 @@ pub struct Scenario {
     pub streams: Vec<StreamPlan>,
     /// Barriers.
     pub barriers: Vec<BarrierPlan>,
-    /// Its schedule drives the streams, which follow from it; see [`Scenario::baseline`].
+    /// A baseline whose schedule drives the streams, which follow from it; see
+    /// [`Scenario::baseline`].
     pub baseline: Option<Baseline>,
-    /// Hosts with disks of their own kind.
+    /// Hosts with disks of their own.
     pub special: Vec<HostPlan>,
-    /// Roots prove their paths first, with this patience.
+    /// Patience with which roots prove their paths before they send; `None`: they do not prove
+    /// them.
     pub prove: Option<Duration>,
     /// How multicast is made reliable.
     pub scheme: Scheme,
-    /// Packets that a node holds for broadcasts that it has not posted.
+    /// Packets that a node holds in its unexpected-message buffer.
     pub unexpected_max: u32,
-    /// A fixed rate instead of the pacer's.
+    /// A fixed rate in bytes per second, in place of the pacer's.
     pub rate: Option<u64>,
-    /// When a slow member is reported.
+    /// Time after which a slow member is reported.
     pub patience: Duration,
-    /// What is done then.
+    /// What the root does with a slow member.
     pub slow: SlowRule,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Faults,
-    /// Completion is demanded so long after everything has healed.
+    /// Time after everything has healed within which all operations must complete.
     pub complete_within: Duration,
-    /// So long after completion there must be silence.
+    /// Time after completion from which on there must be silence.
     pub silent_after: Duration,
-    /// More events than this are too many.
+    /// Most events that a run may have.
     pub events_max: u64,
-    /// Whether the checkers look on; a benchmark turns them off.
+    /// Whether the checkers watch the run; a benchmark turns them off.
     pub judged: bool,
 }
 
@@ -113,7 +115,7 @@ impl Scenario {
         }
     }
 
-    /// One object of `len` bytes from host 0 to all others.
+    /// A scenario with one object of `len` bytes from host 0 to all others.
     pub fn bulk(hosts: usize, len: u64, payload_size: u32) -> Scenario {
         let mut s = Scenario::new(hosts);
         s.groups.push(GroupPlan {
@@ -125,8 +127,8 @@ impl Scenario {
         s
     }
 
-    /// A file to several receivers, of which the last lies in everything that it says. A receiver
-    /// that holds up the others is dropped soon.
+    /// A scenario with a file to several receivers, of which the last lies in everything that it
+    /// says. The root soon drops a receiver that holds up the others.
     pub fn lied_to(seed: u64) -> Scenario {
         let mut draw = Draw {
             rng: Rng::new(seed ^ 0x11a5_0f11),
@@ -157,7 +159,7 @@ impl Scenario {
             .map_or(room, |cut| cut.payload_size)
     }
 
-    /// Largest datagram that its groups need.
+    /// Largest datagram that the scenario's groups need.
     pub fn datagram_max(&self) -> usize {
         let payload_size = self
             .groups
@@ -204,7 +206,7 @@ impl Draw {
         of[self.rng.below(of.len() as u64) as usize]
     }
 
-    /// True once in `n`.
+    /// Returns true once in `n` times.
     fn rarely(&mut self, n: u64) -> bool {
         self.rng.below(n) == 0
     }
@@ -253,12 +255,12 @@ impl Draw {
             s.slow = SlowRule::Drop;
             s.patience = ms(self.one(&[20, 200, 1000]));
         }
-        // What came later is drawn last, so that the rest of a seed means what it meant.
+        // Later additions are drawn last, so that the rest of a seed keeps its meaning.
         if self.rarely(4) {
             s.scheme.checksum = self.one(&[Checksum::Additive, Checksum::Crc32c]);
             let often = self.one(&[0.0, 0.001, 0.02]);
             s.faults.down.corrupt = often;
-            // Two changes may cancel out in a sum.
+            // In an additive sum, two changes may cancel out.
             if s.scheme.checksum == Checksum::Crc32c {
                 s.faults.up.corrupt = often;
             }
@@ -269,8 +271,8 @@ impl Draw {
         s.scheme.credits = self.rarely(6);
         s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
         self.barriers(&mut s);
-        // A sender that notices losses by itself, and whose queue drops most of a burst, takes
-        // long.
+        // Completion takes long if the sender notices losses by itself and its queue drops most of
+        // a burst.
         s.complete_within = Duration::from_secs(300);
         s.events_max = 3_000_000;
         s
@@ -304,7 +306,7 @@ impl Draw {
         }
     }
 
-    /// One of the papers' schemes, or a combination of them.
+    /// One of the papers' schemes, or a combination of several.
     fn preset(&mut self) -> Scheme {
         let n = self.one(&[1, 2, 3, 5, 16]);
         let mut scheme = match self.rng.below(7) {
@@ -320,7 +322,7 @@ impl Draw {
             1 => scheme = scheme.skewed(self.one(&[2, 10, 32])),
             _ => {}
         }
-        // Receivers notice losses, not the sender.
+        // In one case of three, receivers notice losses and the sender does not.
         scheme.detect.by_sender = !self.rarely(3);
         if self.rarely(3) {
             scheme.repair.how = self.one(&[How::Coded, How::Cheaper, How::Multicast]);
@@ -339,17 +341,17 @@ impl Draw {
             3 * payload_size - 1,
         ];
         match self.rng.below(4) {
-            // One object in bulk.
+            // One large object.
             0 => {
                 let packets = self.between(100, 1500);
                 vec![packets * payload_size - self.rng.below(payload_size)]
             }
-            // Many small ones, back to back.
+            // Many small objects, back to back.
             1 => {
                 let n = self.between(20, 200);
                 (0..n).map(|_| self.one(&edges)).collect()
             }
-            // Of all sizes.
+            // Objects of all sizes.
             2 => {
                 let n = self.between(3, 20);
                 let mut lens = Vec::new();
@@ -395,12 +397,12 @@ impl Draw {
                 };
                 stream.posting = self.posting(&members, root);
                 if s.scheme.topology != FeedbackTopology::Direct {
-                    // There others may wait for the last one.
+                    // In such a topology, others may wait for the last member.
                     stream.posting.last.clear();
                 }
                 s.streams.push(stream);
             }
-            // Often close before the numbers wrap.
+            // The first sequence number is often close to the wrap.
             let wraps = 0u32.wrapping_sub(self.rng.below(300) as u32);
             let any = self.rng.bits() as u32;
             let start = self.one(&[0, wraps, wraps, any]);
@@ -412,7 +414,7 @@ impl Draw {
         }
     }
 
-    /// Barriers of some of the groups, beside their broadcasts.
+    /// Draws barriers of some of the groups, beside their broadcasts.
     fn barriers(&mut self, s: &mut Scenario) {
         for group in 0..s.groups.len() {
             if !self.rarely(3) {
@@ -549,7 +551,7 @@ impl Draw {
                     };
                     let until = (!self.rarely(2)).then(|| us(at + self.between(1, heal)));
                     let at = us(at);
-                    // An outage ends; a firewall may stay.
+                    // An outage ends; the block of a firewall may stay.
                     let outage = until.is_some() && self.rarely(3);
                     let what = if outage {
                         Blocked::All
@@ -572,7 +574,7 @@ impl Draw {
                 rate: self.one(&[5_000_000, 25_000_000, 1_250_000_000]),
             });
         }
-        // A block that the window cannot hold would never be whole.
+        // A block of a disk that the window cannot hold would never be complete.
         let packets = s.scheme.window / 2;
         let block_max = s
             .groups

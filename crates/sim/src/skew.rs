@@ -1,5 +1,5 @@
-//! False retransmissions: what is sent again to receivers that have it, because those who report
-//! for them were busy computing (P1.5 against P1.4).
+//! False retransmissions: packets that are sent again to receivers that have them, because the
+//! nodes that report for these receivers were busy computing (P1.5 against P1.4).
 
 use std::time::Duration;
 
@@ -15,23 +15,24 @@ use crate::workload::Sending;
 
 /// Hosts, the root among them.
 pub const HOSTS: usize = 32;
-/// Broadcasts of one packet each, and how far apart.
+/// Number of broadcasts, of one packet each.
 const BROADCASTS: usize = 400;
+/// Time between the starts of two broadcasts.
 const APART: Duration = Duration::from_micros(500);
-/// How long a receiver computes at most, each time, without looking at the network.
+/// Longest time that a receiver computes without looking at the network.
 const COMPUTES_MAX: Duration = Duration::from_millis(30);
 
-/// What skew has cost under one scheme, the co-roots' own copies left out.
+/// Costs of skew under one scheme, without the co-roots' own copies.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FalseRepairs {
-    /// Data packets that were sent again, by the root or a co-root. Nothing was lost.
+    /// Data packets that the root or a co-root retransmitted, although nothing was lost.
     pub sent: u64,
     /// Data packets that receivers had already.
     pub received: u64,
 }
 
-/// Counts them: small broadcasts on a network that loses nothing, to receivers of which each
-/// computes for half of the time, in stretches of random length.
+/// Counts false retransmissions. The root sends small broadcasts on a network that loses nothing,
+/// and each receiver computes half of the time, in stretches of random length.
 pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure> {
     let mut s = Scenario::bulk(HOSTS, 1024, 1024);
     s.seed = seed;
@@ -51,7 +52,7 @@ pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure>
         }
     }
     let o = Cluster::new(&s, Trace::silent()).run()?;
-    // The copy that every co-root gets of everything is none.
+    // The copy of everything that each co-root gets is no false retransmission.
     let copies = match s.scheme.topology {
         FeedbackTopology::Coroots(groups) => u64::from(groups - 1) * BROADCASTS as u64,
         FeedbackTopology::Direct | FeedbackTopology::Tree(_) => 0,
@@ -67,8 +68,8 @@ pub fn false_repairs(scheme: Scheme, seed: u64) -> Result<FalseRepairs, Failure>
 mod tests {
     use super::*;
 
-    /// The paper's argument against combining acknowledgements in a tree: the root cannot know who
-    /// it is that has not answered, so that one who is busy has its whole sub-tree repaired.
+    /// The paper's argument against combining ACKs in a tree: the root cannot know which node has
+    /// not answered, so that one busy node has its whole sub-tree repaired.
     #[test]
     fn a_tree_repairs_falsely_more_than_co_roots_do() {
         for seed in 0..3 {

@@ -11,7 +11,7 @@ use crate::parallel;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 
-/// What a seed has come to.
+/// Result of a seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     /// The seed.
@@ -20,12 +20,12 @@ pub struct Verdict {
     pub hash: u64,
     /// Packets, and wake-ups without any, given to nodes.
     pub events: u64,
-    /// How it ended.
+    /// The outcome of the run, or why it failed.
     pub result: Result<Outcome, Failure>,
 }
 
 impl Verdict {
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub fn repeat(&self) -> String {
         format!("fabricast-lab sim run {}", self.seed)
     }
@@ -49,22 +49,22 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What many seeds have come to.
+/// Results of many seeds.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SoakReport {
     /// Seeds that were run.
     pub seeds: u64,
-    /// Events of all runs; a good seed is run twice.
+    /// Events of all runs; a seed without a failure is run twice.
     pub events: u64,
-    /// Those that failed, by seed.
+    /// Failed runs, by seed.
     pub failures: Vec<Verdict>,
-    /// Exclusive or of all traces' hashes: equal when the same seeds run, in whatever order, and
-    /// every transition is the same.
+    /// Exclusive or of all traces' hashes. It is equal when the same seeds run, in whatever order,
+    /// and every transition is the same.
     pub traces: u64,
 }
 
 impl SoakReport {
-    /// Whether all were good.
+    /// Whether no run failed.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()
     }
@@ -111,17 +111,17 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
     }
 }
 
-/// Runs the scenario of a seed and prints it, one line per transition, and the verdict.
+/// Runs the scenario of a seed. Prints the scenario, one line per transition, and the verdict.
 pub fn run_seed(seed: u64, print: &mut dyn Write) -> Verdict {
     let scenario = Scenario::from_seed(seed);
-    // A reader that has gone away (a closed pipe) is no reason to stop judging.
+    // When the reader has gone away (a closed pipe), the judge goes on.
     let _ = writeln!(print, "{scenario:#?}");
     let verdict = run_scenario(&scenario, Trace::printed(print));
     let _ = writeln!(print, "{verdict}");
     verdict
 }
 
-/// Runs the scenario of a seed, twice if `twice`: the traces must then be equal.
+/// Runs the scenario of a seed. If `twice`, runs it twice; the traces must then be equal.
 pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
     let scenario = Scenario::from_seed(seed);
     let mut verdict = run_scenario(&scenario, Trace::silent());
@@ -139,9 +139,9 @@ pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
     verdict
 }
 
-/// Runs `count` seeds from `first`, each twice, on `threads` threads. After each, `progress` is
-/// called in the caller's thread with its verdict and the number that are done; a soak ends
-/// early when it answers `false`.
+/// Runs `count` seeds from `first`, each twice, on `threads` threads. After each seed, `progress`
+/// is called in the caller's thread with the verdict and the number of finished seeds. When
+/// `progress` returns `false`, the soak ends early.
 pub fn soak(
     first: u64,
     count: u64,
@@ -164,15 +164,15 @@ pub fn soak(
     report
 }
 
-/// Seeds for runs with a member that lies: among them are some by which each mutant that trusts it
-/// is caught.
+/// Seeds for runs with a member that lies. Among them, each mutant that trusts this member is
+/// caught by at least one.
 pub const LIAR_SEEDS: std::ops::Range<u64> = 0..36;
-/// The others may take so many times as long as they would if it did not.
+/// Largest factor by which a lying member may lengthen the others' time.
 pub const LIAR_COSTS: f64 = 1.3;
 
-/// Runs a scenario in which one member lies ([`Scenario::lied_to`]), and the same without: how many
-/// times as long the others took, or why a run has failed. It fails also if that is more than
-/// [`LIAR_COSTS`].
+/// Runs a scenario in which one member lies ([`Scenario::lied_to`]), and the same scenario without
+/// the lies. Returns the factor by which the others took longer, or why a run has failed. A factor
+/// above [`LIAR_COSTS`] is a failure, too.
 pub fn judge_liar(seed: u64) -> Result<f64, String> {
     let lied_to = Scenario::lied_to(seed);
     let mut honest = lied_to.clone();
@@ -180,7 +180,8 @@ pub fn judge_liar(seed: u64) -> Result<f64, String> {
     let done = |scenario: &Scenario| -> Result<Time, String> {
         let verdict = run_scenario(scenario, Trace::silent());
         let outcome = verdict.result.map_err(|e| format!("seed {seed}: {e}"))?;
-        // The liar is the last; the root, the first, waits for it too, if only for a while.
+        // The liar is the last host. The root, the first host, waits for the liar, too, if only for
+        // a while.
         let others = &outcome.host_done_at[1..scenario.hosts - 1];
         Ok(others.iter().copied().max().unwrap_or_default())
     };

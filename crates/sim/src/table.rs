@@ -1,8 +1,8 @@
-//! Figures: what the protocol costs and how fast it is, under conditions that are told.
+//! Figures of the protocol's costs and speed under stated conditions.
 //!
-//! Everything here is simulated time on modelled links: it shows the protocol's own behaviour and
-//! says nothing about a processor. Lines with a bound that issue or specification demand say
-//! whether it holds.
+//! All times are simulated times on modelled links: they show the protocol's own behaviour and say
+//! nothing about a processor. A line whose bound an issue or the specification demands also says
+//! whether the bound holds.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::skew;
 use crate::topology::{LinkSpec, Topology};
 use crate::trace::Trace;
 
-/// Packets of a run against the bound that is asked for.
+/// Packets of a run, and the bound that they must keep.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PacketCount {
-    /// How many receive.
+    /// Number of receivers.
     pub receivers: u64,
     /// Data packets of the object.
     pub data: u64,
-    /// Datagrams that anybody sent.
+    /// Datagrams that all hosts sent.
     pub total: u64,
-    /// Feedback among them.
+    /// Feedback datagrams among `total`.
     pub feedback: u64,
-    /// Data packets sent again.
+    /// Data packets that were retransmitted.
     pub repairs: u64,
-    /// 1.5 × (data + one feedback per receiver per 64 data packets).
+    /// Bound on `total`: 1.5 × (data + one feedback per receiver per 64 data packets).
     pub bound: u64,
 }
 
@@ -40,8 +40,8 @@ impl PacketCount {
     }
 }
 
-/// Counts the packets of one object of `data` packets to `receivers` receivers, behind links that
-/// reorder and lose nothing.
+/// Counts the packets of one object of `data` packets to `receivers` receivers. The links reorder
+/// but lose nothing.
 pub fn packet_count(receivers: usize, data: u64) -> Result<PacketCount, Failure> {
     let mut s = Scenario::bulk(receivers + 1, data * 1440, 1440);
     s.topology = Topology::two_level(32, LinkSpec::GIGABIT, LinkSpec::GIGABIT);
@@ -69,9 +69,9 @@ pub fn packet_count(receivers: usize, data: u64) -> Result<PacketCount, Failure>
 pub struct LinkKind {
     /// Its name.
     pub name: &'static str,
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: u64,
-    /// Largest IP packet.
+    /// Largest IP packet in bytes.
     pub mtu: u32,
 }
 
@@ -89,8 +89,9 @@ pub const LINKS: [LinkKind; 2] = [
     },
 ];
 
-/// IP and UDP headers, and our own before the payload of a data packet.
+/// Bytes of the IPv4 and UDP headers.
 const IP_UDP: u32 = 28;
+/// Bytes of an Ethernet header, without FCS.
 const ETHERNET: u32 = 14;
 
 impl LinkKind {
@@ -99,8 +100,9 @@ impl LinkKind {
         self.mtu - IP_UDP - fabricast::proto::wire::DATA_OVERHEAD as u32
     }
 
-    /// The most payload bytes per second that UDP datagrams of full size can carry over IPv4, in
-    /// Ethernet frames without FCS. (Our own head of each packet is a cost like any other.)
+    /// The most payload bytes per second that full-sized UDP datagrams can carry over IPv4, in
+    /// Ethernet frames without FCS. (Our own header of each packet is not subtracted: it is a cost
+    /// like any other.)
     pub fn goodput_max(&self) -> f64 {
         self.rate as f64 * f64::from(self.mtu - IP_UDP) / f64::from(self.mtu + ETHERNET)
     }
@@ -113,7 +115,7 @@ impl LinkKind {
         }
     }
 
-    /// One object that takes `seconds` of link time, to `receivers`.
+    /// A scenario of one object that takes `seconds` of link time, to `receivers`.
     pub fn scenario(&self, receivers: usize, seconds: f64) -> Scenario {
         let len = (self.goodput_max() * seconds) as u64;
         let mut s = Scenario::bulk(receivers + 1, len, self.payload_size());
@@ -126,7 +128,7 @@ impl LinkKind {
     }
 }
 
-/// What a transfer has come to.
+/// Result of a transfer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Transfer {
     /// When the last receiver had everything.
@@ -135,15 +137,15 @@ pub struct Transfer {
     pub share: f64,
     /// The root's bytes on the wire (Ethernet, without FCS) as a multiple of the payload.
     pub root_bytes: f64,
-    /// Data packets sent again, as a share of all.
+    /// Data packets that were retransmitted, as a share of all.
     pub repairs: f64,
     /// Feedback per data packet and receiver.
     pub feedback: f64,
 }
 
 impl Transfer {
-    /// Whether the promises for this much loss are kept: goodput (for 0, 1 and 5 %, independent or
-    /// in bursts), and the root's bytes at an MTU of 1500.
+    /// Whether the transfer keeps the promises for this loss: goodput (for 0, 1 and 5 %,
+    /// independent or in bursts), and the root's bytes at an MTU of 1500.
     pub fn holds(&self, loss: f64, bursty: bool) -> bool {
         let (share, root_bytes) = match (loss, bursty) {
             (l, _) if l <= 0.0 => (0.95, 1.06),
@@ -173,8 +175,8 @@ fn transfer(s: &Scenario, o: &Outcome, link: &LinkKind) -> Transfer {
     }
 }
 
-/// One object of `seconds` of link time to `receivers`, with `loss` on every datagram at its
-/// receiver, both ways; in bursts of ten if `bursty`.
+/// Sends one object of `seconds` of link time to `receivers`. `loss` is the loss of every datagram,
+/// data or feedback, on the link into its receiver; in bursts of ten if `bursty`.
 pub fn goodput(
     link: &LinkKind,
     receivers: usize,
@@ -201,29 +203,30 @@ pub fn goodput(
 /// How the pacer follows a link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Convergence {
-    /// From the first data packet until the link is used to 90 %, over a tenth of a second.
+    /// Time from the first data packet until the link is used to 90 % over a tenth of a second.
     pub found: Option<Duration>,
-    /// From the step until the pace is within a tenth of the new link, for good.
+    /// Time from the step until the rate stays within a tenth of the new link's rate.
     pub followed: Option<Duration>,
-    /// Share of the data packets that queues dropped in the second after the step, and later.
+    /// Share of the data packets that queues dropped in the second after the step.
     pub lost_in_step: f64,
-    /// See [`Convergence::lost_in_step`].
+    /// Share of the data packets that queues dropped later than a second after the step.
     pub lost_later: f64,
     /// Share of the link used before the step, from half a second on.
     pub share_before: f64,
-    /// Share of the link used from a second after the step to the end.
+    /// Share of the link used from one second after the step to the end.
     pub share_after: f64,
 }
 
 impl Convergence {
-    /// Found and followed within a second, and less than 5 % dropped after it.
+    /// Whether the pacer found and followed the rate within a second, and less than 5 % was dropped
+    /// later.
     pub fn holds(&self) -> bool {
         let soon = |d: Option<Duration>| d.is_some_and(|d| d <= Duration::from_secs(1));
         soon(self.found) && soon(self.followed) && self.lost_later < 0.05
     }
 }
 
-/// Time between two looks at the network.
+/// Time between two samples of the network.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// 1 Gbit/s, in bytes per second.
@@ -231,7 +234,8 @@ pub const FAST: u64 = 125_000_000;
 /// 200 Mbit/s, in bytes per second.
 pub const SLOW: u64 = 25_000_000;
 
-/// Four seconds with every receiver's cable at `before`, then four at `after` (bytes per second).
+/// Runs four seconds with every receiver's cable at `before`, then four at `after` (bytes per
+/// second).
 pub fn step(before: u64, after: u64) -> Result<Convergence, Failure> {
     let link = LinkKind {
         rate: FAST,
@@ -247,7 +251,7 @@ pub fn step(before: u64, after: u64) -> Result<Convergence, Failure> {
             [change(Duration::ZERO, before), change(at, after)]
         })
         .collect();
-    // Looks: time, bytes into host 1, packets into it, packets that its queue dropped.
+    // Samples: time, bytes into host 1, packets into host 1, packets that its queue dropped.
     let mut looks: Vec<(Time, u64, u64, u64)> = Vec::new();
     let mut next = Time::ZERO;
     {
@@ -286,7 +290,7 @@ pub fn step(before: u64, after: u64) -> Result<Convergence, Failure> {
         .find(|&t| wide(t) >= 0.9 * before as f64)
         .zip(first)
         .map(|(t, first)| t.since(first));
-    // What counts is what the root sends towards the receivers: what arrives and what is dropped.
+    // The offered rate is what the root sends towards the receivers: arrivals and drops.
     let offered = |t: Time| {
         let (rate, lost) = between(t, t + LOOK * 6);
         rate / (1.0 - lost).max(0.01)
@@ -316,20 +320,21 @@ pub fn step(before: u64, after: u64) -> Result<Convergence, Failure> {
     })
 }
 
-/// What a late poster costs the others.
+/// Costs of a late poster for the other receivers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LatePoster {
-    /// When the other receivers were done.
+    /// When the other receivers were done, with the late poster.
     pub others: Time,
-    /// When they are done if nobody is late.
+    /// When the other receivers are done if nobody is late.
     pub undisturbed: Time,
-    /// When the late one was done.
+    /// When the late receiver was done.
     pub late: Time,
-    /// Data packets that were sent again before it was ready.
+    /// Data packets that were retransmitted before the late receiver was ready.
     pub repairs_before: u64,
 }
 
-/// Eight receivers, of which one posts when the others are done or nearly so.
+/// Runs a transfer to eight receivers, of which one posts after twice the time that an undisturbed
+/// transfer takes.
 pub fn late_poster() -> Result<LatePoster, Failure> {
     let link = &LINKS[0];
     let s = link.scenario(8, 0.5);
@@ -371,8 +376,8 @@ fn bad(failure: &Failure) -> io::Error {
     io::Error::other(failure.to_string())
 }
 
-/// Writes all figures as they come, with longer transfers if `full`. Says whether every bound
-/// holds; an error is the writer's, or a run that failed.
+/// Writes all figures as they come, with longer transfers if `full`. Returns whether every bound
+/// holds. An error comes from the writer, or from a run that failed.
 pub fn table(full: bool, out: &mut dyn Write) -> io::Result<bool> {
     let seconds = if full { 8.0 } else { 2.0 };
     let mut all = packets_of_one_object(full, out)?;
@@ -383,7 +388,7 @@ pub fn table(full: bool, out: &mut dyn Write) -> io::Result<bool> {
     Ok(all)
 }
 
-/// Writes how many packets an object costs; groups of more than 256 receivers only if `full`.
+/// Writes the packets that an object costs; groups of more than 256 receivers only if `full`.
 fn packets_of_one_object(full: bool, out: &mut dyn Write) -> io::Result<bool> {
     let mut all = true;
     writeln!(
@@ -452,7 +457,7 @@ fn goodput_by_loss(seconds: f64, out: &mut dyn Write) -> io::Result<bool> {
     Ok(all)
 }
 
-/// Writes what 32 receivers cost in time beside one, at most 5 %.
+/// Writes how much longer 32 receivers take than one; at most 5 % is allowed.
 fn more_receivers(link: &LinkKind, seconds: f64, out: &mut dyn Write) -> io::Result<bool> {
     let one = goodput(link, 1, 0.0, false, seconds).map_err(|f| bad(&f))?;
     let many = goodput(link, 32, 0.0, false, seconds).map_err(|f| bad(&f))?;
@@ -493,7 +498,7 @@ fn steps_of_the_rate(out: &mut dyn Write) -> io::Result<bool> {
     Ok(all)
 }
 
-/// Writes what a receiver that posts late costs the others.
+/// Writes the costs of a receiver that posts late for the others.
 fn one_posts_late(out: &mut dyn Write) -> io::Result<bool> {
     let l = late_poster().map_err(|f| bad(&f))?;
     let good = l.repairs_before == 0 && l.others.0 * 100 <= l.undisturbed.0 * 105;
@@ -510,7 +515,8 @@ fn one_posts_late(out: &mut dyn Write) -> io::Result<bool> {
     Ok(good)
 }
 
-/// The schemes under skew: the paper argues that a tree of acknowledgements repairs falsely.
+/// Writes the schemes' costs under skew: the paper argues that a tree of ACKs causes false
+/// retransmissions.
 fn false_repairs_by_scheme(out: &mut dyn Write) -> io::Result<bool> {
     writeln!(
         out,

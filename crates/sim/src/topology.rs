@@ -1,17 +1,17 @@
-//! How hosts and switches are joined: a tree of switches with hosts at its leaves.
+//! How hosts and switches are connected: a tree of switches with hosts at its leaves.
 //!
-//! Hosts are numbered so that everything below a switch is one range; a route is arithmetic.
+//! Hosts are numbered so that all hosts below a switch form one range; a route is arithmetic.
 
 use std::time::Duration;
 
-/// What both directions of a cable are like.
+/// Properties of a cable, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkSpec {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: u64,
-    /// Propagation, and the work of the switch at its end.
+    /// Propagation delay, including the work of the switch at the cable's end.
     pub delay: Duration,
-    /// Bytes that wait at the sending end before more are dropped.
+    /// Size of the queue at the sending end in bytes; more is dropped.
     pub queue: u64,
 }
 
@@ -27,20 +27,20 @@ impl LinkSpec {
 /// The shape of the network.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Topology {
-    /// Children of a switch, from the switches with hosts (first) upwards; one root switch joins
-    /// whatever is left above the last. Empty: a single switch.
+    /// Children of a switch, from the switches with hosts (first) upwards. One root switch joins
+    /// the switches of the last level. Empty: a single switch.
     pub fanout: Vec<usize>,
     /// Cables between a host and its switch.
     pub host: LinkSpec,
     /// Cables between switches.
     pub trunk: LinkSpec,
-    /// Whether a switch passes a packet on as soon as it begins to arrive, as those of InfiniBand
-    /// and Quadrics do; else when it is there.
+    /// Whether a switch forwards a packet as soon as the packet begins to arrive, as InfiniBand and
+    /// Quadrics switches do. Otherwise it forwards the packet once all of it has arrived.
     pub cut_through: bool,
 }
 
 impl Topology {
-    /// All hosts at one switch.
+    /// A topology with all hosts at one switch.
     pub fn single(link: LinkSpec) -> Topology {
         Topology {
             fanout: Vec::new(),
@@ -50,7 +50,7 @@ impl Topology {
         }
     }
 
-    /// Switches with `per_leaf` hosts each, joined by one more.
+    /// A topology of switches with `per_leaf` hosts each, joined by one more switch.
     pub fn two_level(per_leaf: usize, host: LinkSpec, trunk: LinkSpec) -> Topology {
         Topology {
             fanout: vec![per_leaf],

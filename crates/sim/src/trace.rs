@@ -1,9 +1,9 @@
-//! One line per transition, or only a hash over all of them.
+//! The trace of a run: one line per transition, or only a hash over all of them.
 
 use std::fmt;
 use std::io::Write;
 
-/// Where a run leaves its trace. Two runs of one seed must leave the same.
+/// The trace of a run. Two runs of one seed must leave the same trace.
 pub struct Trace<'w> {
     hash: u64,
     lines: u64,
@@ -17,7 +17,7 @@ impl fmt::Debug for Trace<'_> {
 }
 
 impl<'w> Trace<'w> {
-    /// Only the hash.
+    /// A trace that keeps only the hash.
     pub fn silent() -> Trace<'w> {
         Trace {
             hash: 0xcbf2_9ce4_8422_2325,
@@ -26,7 +26,7 @@ impl<'w> Trace<'w> {
         }
     }
 
-    /// The hash, and every transition as a line.
+    /// A trace that keeps the hash and writes every transition as a line.
     pub fn printed(out: &'w mut dyn Write) -> Trace<'w> {
         Trace {
             hash: 0xcbf2_9ce4_8422_2325,
@@ -35,7 +35,8 @@ impl<'w> Trace<'w> {
         }
     }
 
-    /// Notes a transition: numbers for the hash, words for the reader, made only if there is one.
+    /// Notes a transition: `numbers` go into the hash; `words` is called only if the trace is
+    /// printed.
     pub(crate) fn note(&mut self, at_ns: u64, numbers: [u64; 3], words: impl FnOnce() -> String) {
         for n in [at_ns, numbers[0], numbers[1], numbers[2]] {
             self.hash = mix(self.hash, n);
@@ -44,26 +45,26 @@ impl<'w> Trace<'w> {
         self.say(at_ns, words);
     }
 
-    /// Whether there is a reader.
+    /// Whether the trace is printed.
     pub(crate) fn prints(&self) -> bool {
         self.out.is_some()
     }
 
-    /// Words for the reader only.
+    /// Prints words that do not go into the hash.
     pub(crate) fn say(&mut self, at_ns: u64, words: impl FnOnce() -> String) {
         if let Some(out) = &mut self.out {
             let (ms, ns) = (at_ns / 1_000_000, at_ns % 1_000_000);
-            // A reader that has gone away (a closed pipe) is no reason to stop judging.
+            // When the reader has gone away (a closed pipe), the judge goes on.
             let _ = writeln!(out, "{ms:7}.{ns:06} {}", words());
         }
     }
 
-    /// The hash over everything so far.
+    /// The hash over all transitions so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many transitions there were.
+    /// Number of transitions so far.
     pub fn transitions(&self) -> u64 {
         self.lines
     }
@@ -75,7 +76,7 @@ fn mix(hash: u64, n: u64) -> u64 {
         .rotate_left(29)
 }
 
-/// A number that stands for some bytes.
+/// A hash of some bytes.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut h = words

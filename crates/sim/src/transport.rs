@@ -1,7 +1,7 @@
 //! One host's end of the simulated network, as the driver sees it.
 //!
-//! It shares nothing with the world: the cluster puts arrivals into `inbox` before a step and
-//! takes departures from `outbox` after it, so that no borrow is ever in anybody's way.
+//! The transport shares nothing with the world. The cluster puts arrivals into `inbox` before a
+//! step and takes departures from `outbox` after it, so that borrows never conflict.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,14 +17,15 @@ use crate::workload::{Costs, Kind};
 /// A datagram that the driver has sent in the step just ended.
 #[derive(Debug)]
 pub(crate) struct Departure {
-    /// `None`: the destination is not known here; it is dropped, as a socket would.
+    /// The destination. `None`: the transport does not know it and drops the datagram, as a socket
+    /// would.
     pub(crate) to: Option<Target>,
     pub(crate) dest: Dest,
     pub(crate) kind: Kind,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What the driver asked of the network besides datagrams.
+/// A change of membership that the driver has asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Membership {
     Join(u32),
@@ -36,13 +37,13 @@ pub(crate) enum Membership {
 pub struct SimTransport {
     caps: Caps,
     overhead: u64,
-    /// What has arrived, and when.
+    /// Datagrams that have arrived, each with its time.
     inbox: VecDeque<(Time, Rc<Packet>)>,
     inbox_bytes: usize,
     /// Most datagrams that one step may take, as one `recvmmsg` would.
     batch: usize,
     received: usize,
-    /// What the processor has to do for that, in nanoseconds.
+    /// Processor time for the received datagrams, in nanoseconds.
     received_ns: u64,
     costs: Costs,
     outbox: Vec<Departure>,
@@ -52,23 +53,24 @@ pub struct SimTransport {
     room: u64,
     /// Whether the last step met a full queue.
     pushed_back: bool,
-    /// Whether a full queue pushes back; if not, what does not fit is lost in it.
+    /// Whether a full queue pushes back; otherwise it drops what does not fit.
     back_pressure: bool,
-    /// Node numbers are `first + stride * host`; addresses that say otherwise are listed.
+    /// Node numbers are `first + stride * host`; `peers` lists the addresses that differ from that.
     numbering: Numbering,
+    /// Nodes whose address differs from the numbering; `None`: the node has been forgotten.
     peers: Vec<(NodeId, Option<u32>)>,
     groups: Vec<(GroupId, u32, bool)>,
     memberships: Vec<Membership>,
 }
 
-/// How hosts are numbered as nodes: not from zero, so that nobody confuses the two.
+/// How hosts are numbered as nodes. Numbers do not start at zero, so that nobody confuses the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbering {
     /// Number of the first host.
     pub first: u32,
-    /// Distance between two hosts' numbers.
+    /// Distance between the numbers of two hosts.
     pub stride: u32,
-    /// How many there are.
+    /// Number of hosts.
     pub hosts: u32,
 }
 
@@ -115,7 +117,8 @@ impl SimTransport {
         }
     }
 
-    /// Puts a datagram into the receive queue; `false` if it is full (receiver not ready).
+    /// Puts a datagram into the receive queue. Returns `false` if the queue is full (receiver not
+    /// ready).
     pub(crate) fn deliver(&mut self, now: Time, packet: Rc<Packet>) -> bool {
         let len = packet.bytes.len();
         if self.inbox_bytes + len > self.caps.receive_buffer {
@@ -126,7 +129,7 @@ impl SimTransport {
         true
     }
 
-    /// Before a step: how much the network takes.
+    /// Begins a step: `room` is the number of bytes that the network takes in it.
     pub(crate) fn begin(&mut self, room: u64) {
         self.room = room;
         self.pushed_back = false;
@@ -272,7 +275,7 @@ impl Transport for SimTransport {
         self.inbox.is_empty()
     }
 
-    /// The event queue waits, not the transport.
+    /// Does nothing: the event queue waits, not the transport.
     fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use fabricast::proto::wire::{Frame, Origin, decode, flag};
 
-/// What a datagram says, on one line.
+/// Describes a datagram on one line.
 pub(crate) fn datagram(bytes: &[u8]) -> String {
     let mut out = String::new();
     match decode(bytes) {
@@ -22,7 +22,7 @@ pub(crate) fn datagram(bytes: &[u8]) -> String {
     out
 }
 
-/// Writing to a string cannot fail.
+/// Appends a frame. Results are ignored, since writing to a string cannot fail.
 fn put(out: &mut String, frame: &Frame<'_>) {
     let _ = match frame {
         Frame::Data(d) => {

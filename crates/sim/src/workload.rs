@@ -1,4 +1,4 @@
-//! What the hosts do: groups, streams of broadcasts, and how eagerly they are sent and posted.
+//! The hosts' work: groups, streams of broadcasts, and how eagerly they are sent and posted.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use crate::object::{Disk, packets_of};
 /// Hosts that receive each other's multicasts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupPlan {
-    /// Its members, in the order in which every node is told.
+    /// Members, in the order in which every node is told of them.
     pub members: Vec<usize>,
     /// Payload of a data packet in bytes.
     pub payload_size: u32,
-    /// Number of the first packet of each of its streams.
+    /// Number of the first packet of each of the group's streams.
     pub start: u32,
 }
 
 /// When a root sends its next broadcast.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Sending {
-    /// As soon as fewer than this many are under way.
+    /// As soon as fewer than this many broadcasts are under way.
     Ahead(usize),
-    /// One after another, this long apart, complete or not.
+    /// One broadcast after another, this long apart, whether they are complete or not.
     Every(Duration),
 }
 
 /// When a receiver posts the next object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Posting {
-    /// As soon as fewer than this many are posted and not complete.
+    /// Posts as soon as fewer than this many objects are posted and not complete.
     pub ahead: usize,
-    /// It thinks up to so long between a completion and its next post.
+    /// Longest time that a receiver thinks between a completion and its next post.
     pub think_max: Duration,
     /// Hosts that post their first object only at this time.
     pub late: Vec<(usize, Duration)>,
@@ -39,32 +39,32 @@ pub struct Posting {
     pub last: Vec<usize>,
 }
 
-/// A root takes turns with the root of another stream: it sends number `i` when it has received
-/// number `i - lag` of the other stream.
+/// A root takes turns with the root of another stream. It sends broadcast `i` when it has received
+/// broadcast `i - lag` of the other stream.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct After {
-    /// Which stream, by its place in the scenario.
+    /// Index of the other stream in the scenario.
     pub stream: usize,
-    /// How far that one may be behind.
+    /// How many broadcasts the other stream may be behind.
     pub lag: usize,
 }
 
 /// Broadcasts of one root to one group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamPlan {
-    /// Which group, by its place in the scenario.
+    /// Index of the group in the scenario.
     pub group: usize,
-    /// The host that sends.
+    /// The root.
     pub root: usize,
     /// Length of each object.
     pub lens: Vec<u64>,
     /// When the root begins.
     pub start: Duration,
-    /// How eagerly it sends.
+    /// How eagerly the root sends.
     pub sending: Sending,
-    /// What it waits for before each broadcast.
+    /// The stream that the root waits for before each broadcast.
     pub after: Option<After>,
-    /// How eagerly the others post.
+    /// How eagerly the receivers post.
     pub posting: Posting,
 }
 
@@ -99,22 +99,22 @@ impl StreamPlan {
 /// Barriers of a group, one after another.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BarrierPlan {
-    /// Which group, by its place in the scenario; at most one plan for each.
+    /// Index of the group in the scenario; there is at most one plan for each group.
     pub group: usize,
-    /// How each is made.
+    /// Algorithm of each barrier.
     pub algorithms: Vec<Barrier>,
     /// When all members enter the first barrier, except those of `late`.
     pub start: Duration,
     /// Hosts that enter the first barrier later, and when.
     pub late: Vec<(usize, Duration)>,
-    /// A host thinks up to so long between leaving one and asking for the next.
+    /// Longest time that a host thinks between leaving a barrier and entering the next.
     pub think_max: Duration,
-    /// A host asks for the next as soon as fewer than this many are under way.
+    /// A host enters the next barrier as soon as fewer than this many are under way.
     pub ahead: usize,
 }
 
 impl BarrierPlan {
-    /// Back to back from the start.
+    /// A plan of barriers back to back from the start.
     pub fn new(group: usize, algorithms: Vec<Barrier>) -> BarrierPlan {
         BarrierPlan {
             group,
@@ -127,35 +127,36 @@ impl BarrierPlan {
     }
 }
 
-/// What datagrams cost the hosts, by their kind: networks have different means for them.
+/// Costs of datagrams at hosts, by kind: networks have different means for each kind.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Costs {
-    /// With a payload, to one host.
+    /// Cost of a datagram with a payload, to one host.
     pub message: Cost,
-    /// The same, of `long_from` bytes or more: many networks have a way of their own for them.
+    /// Cost of a datagram with a payload of `long_from` bytes or more, to one host: many networks
+    /// have a way of their own for them.
     pub long: Cost,
     /// Shortest payload that is long, in bytes.
     pub long_from: u64,
-    /// To a group.
+    /// Cost of a datagram to a group.
     pub group: Cost,
-    /// Without a payload, to one host: feedback and questions, which on InfiniBand are one-sided
-    /// writes of a word (P1.11).
+    /// Cost of a datagram without a payload, to one host: feedback and probes, which on InfiniBand
+    /// are one-sided writes of a word (P1.11).
     pub word: Cost,
-    /// Datagrams that leave together, once (LoP's: P2.5).
+    /// Cost of datagrams that leave together, paid once for all of them (LoP's start-up: P2.5).
     pub start: Duration,
 }
 
-/// What one datagram costs.
+/// Costs of one datagram.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cost {
-    /// The sender's processor (LogGP's o).
+    /// Time of the sender's processor (LogGP's o).
     pub send: Duration,
-    /// On its way, beyond what cables take; no processor is busy.
+    /// Time on the way beyond what cables take; no processor is busy meanwhile.
     pub way: Duration,
-    /// The receiver's processor (LogGP's o).
+    /// Time of the receiver's processor (LogGP's o).
     pub receive: Duration,
-    /// A byte, in picoseconds, at each of the two processors (LogGP's G, where it is the host's and
-    /// not the link's).
+    /// Time per byte at each of the two processors, in picoseconds (LogGP's G, where the host
+    /// limits it and not the link).
     pub byte_ps: u64,
 }
 
@@ -173,7 +174,7 @@ pub enum Kind {
 }
 
 impl Costs {
-    /// The same for all kinds.
+    /// The same costs for all kinds.
     pub fn all(cost: Cost) -> Costs {
         Costs {
             message: cost,
@@ -185,7 +186,7 @@ impl Costs {
         }
     }
 
-    /// What a datagram of this kind costs.
+    /// The costs of a datagram of this kind.
     pub fn of(&self, kind: Kind) -> &Cost {
         match kind {
             Kind::Message => &self.message,
@@ -197,22 +198,22 @@ impl Costs {
 }
 
 impl Cost {
-    /// What a datagram of so many bytes takes of the sender's processor, in nanoseconds.
+    /// Time that a datagram of `bytes` bytes takes at the sender's processor, in nanoseconds.
     pub fn send_ns(&self, bytes: u64) -> u64 {
         self.send.as_nanos() as u64 + bytes * self.byte_ps / 1000
     }
 
-    /// What a datagram of so many bytes takes of the receiver's processor, in nanoseconds.
+    /// Time that a datagram of `bytes` bytes takes at the receiver's processor, in nanoseconds.
     pub fn receive_ns(&self, bytes: u64) -> u64 {
         self.receive.as_nanos() as u64 + bytes * self.byte_ps / 1000
     }
 }
 
-/// What a host is like, beyond what all are like.
+/// Properties of one host that differ from those of all others.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostPlan {
-    /// Which host.
+    /// The host.
     pub host: usize,
-    /// Its disk.
+    /// The host's disk.
     pub disk: Disk,
 }

@@ -1,5 +1,5 @@
-//! Every barrier at every small number of hosts, by whole nodes: the cluster's watchman sees to it
-//! that nobody leaves before the last has entered.
+//! Every barrier at every small number of hosts, by whole nodes. The cluster's watchman checks that
+//! no host leaves before the last one has entered.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use fabricast_sim::fault::LinkFaults;
 use fabricast_sim::workload::{BarrierPlan, GroupPlan};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
-/// Barriers one after another.
+/// Number of barriers that each host enters one after another.
 const IN_A_ROW: usize = 2;
 
-/// `hosts` hosts, each of which enters each of some barriers a little sooner or later than the
+/// A scenario of `hosts` hosts, each of which enters each barrier a little sooner or later than the
 /// others.
 fn scenario(hosts: usize, algorithm: Barrier, seed: u64) -> Scenario {
     let mut s = Scenario::new(hosts);
@@ -20,7 +20,7 @@ fn scenario(hosts: usize, algorithm: Barrier, seed: u64) -> Scenario {
     s.groups.push(GroupPlan {
         members: (0..hosts).collect(),
         payload_size: 64,
-        start: u32::MAX - 1, // the numbers wrap on the way
+        start: u32::MAX - 1, // the numbers wrap within the test
     });
     let mut plan = BarrierPlan::new(0, vec![algorithm; IN_A_ROW]);
     let mut rng = Rng::new(seed);
@@ -42,7 +42,7 @@ fn run(s: &Scenario) -> Outcome {
     outcome
 }
 
-/// Those whose number means something only below the number of hosts, for each that there is.
+/// The barriers with a parameter that has to stay below the number of hosts, one for each value.
 fn numbered(hosts: usize) -> impl Iterator<Item = Barrier> {
     (1..hosts as u16).map(|ways| Barrier::Dissemination { ways })
 }

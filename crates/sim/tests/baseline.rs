@@ -21,19 +21,20 @@ fn timing(s: &Scenario) -> Timing {
     }
 }
 
-/// As fast as the link, with nothing to be learnt: what is measured is the algorithm.
+/// Sends as fast as the link, so that the pacer has nothing to learn: the test measures the
+/// algorithm.
 fn at_full_rate(mut s: Scenario) -> Scenario {
     s.rate = Some(s.topology.host.rate);
     s
 }
 
-/// Some hosts of the first `hosts`: each is one of them with this chance.
+/// Picks some of the first `hosts` hosts, each with this chance.
 fn some(rng: &mut Rng, hosts: usize, chance: f64) -> Vec<usize> {
     (0..hosts).filter(|_| rng.chance(chance)).collect()
 }
 
-/// A set of hosts that no group need be, and groups, any of which may reach out of it and into
-/// others.
+/// A random set of hosts that need not be a group, and groups, any of which may reach beyond the
+/// set and overlap with others.
 fn any_cover(seed: u64, hosts: usize, len: u64) -> (Baseline, BTreeSet<usize>) {
     let mut rng = Rng::new(seed);
     let root = rng.below(hosts as u64) as usize;
@@ -70,8 +71,8 @@ fn a_cover_reaches_its_set_and_nobody_else() {
     }
 }
 
-/// The judge looks on: what is lost, repeated, overtaken and late is mended, and equal seeds give
-/// equal runs.
+/// Lost, repeated, reordered and late packets are repaired while the judge watches, and equal seeds
+/// give equal runs.
 #[test]
 fn losses_and_late_hosts_are_mended() {
     for seed in 0..120 {
@@ -111,7 +112,7 @@ fn losses_and_late_hosts_are_mended() {
     }
 }
 
-/// What textbooks say: the root's share of the work, and how time grows.
+/// Costs equal those in textbooks: the root's share of the work, and how time grows.
 #[test]
 fn costs_are_those_of_the_textbooks() {
     let len = 2_000_000;
@@ -123,22 +124,24 @@ fn costs_are_those_of_the_textbooks() {
     let took = |t: &Timing| t.slowest.as_secs_f64() / link;
     let bytes = |t: &Timing| t.root_bytes as f64 / len as f64;
     let near = |x: f64, want: f64| assert!((want..want * 1.25).contains(&x), "{x}, not {want}");
-    // Each hands the message to all its children before it is done: the root sends it four times.
+    // Each node sends the message to all its children before it is done: the root sends it four
+    // times.
     let t = run(Algorithm::Binomial, 16);
     near(bytes(&t), 4.0);
     assert!((4.0..6.0).contains(&took(&t)), "{}", took(&t));
-    // A pipeline: once, and a segment for each hop.
+    // A pipeline: the root sends the message once, and each hop adds a segment.
     let t = run(Algorithm::Chain, 16);
     near(bytes(&t), 1.0);
     assert!((1.4..2.0).contains(&took(&t)), "{}", took(&t));
-    // All but one block each time.
+    // The root sends all but one block in each of the two phases.
     let t = run(Algorithm::ScatterAllgather, 16);
     near(bytes(&t), 2.0 * 15.0 / 16.0);
     assert!((1.9..3.0).contains(&took(&t)), "{}", took(&t));
 }
 
-/// 64 hosts in groups of eight, and a message for four of the groups and six hosts of a fifth: a
-/// broadcast to each of the four, a message to each but the root's, and one to each of the six.
+/// 64 hosts in groups of eight, and a message for four of the groups and six hosts of a fifth. It
+/// costs a broadcast to each of the four groups, a message to each of them but the root's, and a
+/// message to each of the six hosts.
 #[test]
 fn a_set_costs_a_broadcast_a_group_and_not_a_message_a_host() {
     let len = 2_000_000;

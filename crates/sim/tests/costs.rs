@@ -1,5 +1,5 @@
-//! What datagrams cost by kind, and roots that take turns: what the papers' experiments are made
-//! of.
+//! Costs of datagrams by kind, and roots that take turns: the parts of which the papers'
+//! experiments are made.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn datagrams_cost_what_their_kind_costs() {
         s.costs = costs;
         s.rate = Some(1 << 40);
         s.scheme = Scheme::acknowledged();
-        // The first words are long under way, and the root waits for them.
+        // The first words take long, and the root waits for them.
         s.streams[0].start = us(10_000);
         measure(&s).unwrap().completed
     };
@@ -45,7 +45,7 @@ fn datagrams_cost_what_their_kind_costs() {
         let beyond = d.as_micros() as u64 - us;
         assert!(beyond < 40, "{d:?}, not {us} µs");
     };
-    // To a group of two goes a message, short or long.
+    // In a group of two, data go as messages, short or long.
     near(completed(2, 8)[1], 100);
     near(completed(2, 600)[1], 1000);
     let three = completed(3, 600);
@@ -54,7 +54,7 @@ fn datagrams_cost_what_their_kind_costs() {
     near(three[0], 5321);
 }
 
-/// P1.12: one broadcasts, another answers, and only then comes the next one.
+/// P1.12: one root broadcasts, another one answers, and only then comes the next broadcast.
 #[test]
 fn roots_take_turns() {
     let mut s = Scenario::bulk(3, 8, 1024);
@@ -70,7 +70,7 @@ fn roots_take_turns() {
     let free = run(&s).received_at[0];
     s.streams[0].after = Some(After { stream: 1, lag: 1 });
     let turns = run(&s).received_at[0];
-    // A turn is two ways of two cables of 5 µs each, at least.
+    // A turn takes at least two ways of two cables of 5 µs each.
     assert!(turns.0 >= 50 * 20_000, "{turns:?}");
     assert!(free.0 < turns.0 / 2, "{free:?} {turns:?}");
 }

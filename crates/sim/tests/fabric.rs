@@ -25,7 +25,7 @@ fn packet(from: u32, to: Target, len: usize) -> Rc<Packet> {
     })
 }
 
-/// Everything that arrives from now on: when, at which host, from whom.
+/// Everything that arrives from now on: time, receiving host, sending host.
 fn arrivals(fabric: &mut Fabric) -> Vec<(u64, u32, u32)> {
     let mut all = Vec::new();
     while let Some(h) = fabric.next_happening() {
@@ -52,7 +52,7 @@ fn a_link_delivers_at_its_rate() {
     }
     let all = arrivals(&mut f);
     assert_eq!(all.len(), 100);
-    // Two hops of 8 µs and 5 µs each for the first; one every 8 µs after it.
+    // The first packet takes two hops of 8 µs and 5 µs each; then one arrives every 8 µs.
     assert_eq!(all[0].0, 26_000);
     assert_eq!(all[99].0 - all[0].0, 99 * 8_000);
 }
@@ -66,7 +66,7 @@ fn a_switch_that_cuts_through_costs_a_packet_its_delay_alone() {
         f.send(Time(i), packet(0, Target::Host(1), 1000));
     }
     let all = arrivals(&mut f);
-    // The bytes count once, however many cables; the rate is the same.
+    // The bytes count once, however many cables they pass; the rate is the same.
     assert_eq!(all[0].0, 18_000);
     assert_eq!(all[99].0 - all[0].0, 99 * 8_000);
 }
@@ -98,7 +98,7 @@ fn a_slower_link_behind_a_switch_is_where_the_queue_grows() {
         f.send(Time(i * 8_000), packet(0, Target::Host(2), 1000));
     }
     let all = arrivals(&mut f);
-    // One leaves for every ten that come; a hundred more wait in the queue.
+    // One packet leaves for every ten that come; a hundred more wait in the queue.
     assert!((198..=202).contains(&all.len()), "{}", all.len());
     let lost = f.stats(f.downlink(2)).overflowed;
     assert_eq!(lost as usize + all.len(), 1000);
@@ -129,7 +129,7 @@ fn multicast_is_copied_by_switches_and_only_where_members_are() {
         [1, 2, 5, 6, 15],
         "all members but the sender, once each"
     );
-    // Up: host, switch. Down: two switches of three. Hosts: five.
+    // Up: one host, one switch. Down: two switches of three. Hosts: five.
     assert_eq!(f.stats_total().packets, 1 + 1 + 2 + 5);
     assert_eq!(f.stats(f.uplink(0)).packets, 1, "it leaves its sender once");
 }

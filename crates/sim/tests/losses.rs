@@ -1,5 +1,5 @@
-//! However much is lost, a transfer ends, and soon: half to nine tenths of what each receiver is
-//! sent and of what it says (P3.9).
+//! A transfer ends, and soon, however much is lost: half to nine tenths of what each receiver is
+//! sent and of its feedback (P3.9).
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use fabricast_sim::fault::LinkFaults;
 use fabricast_sim::topology::{LinkSpec, Topology};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
-/// A file of 1 MB and its list, after the paths have been proven, as `fabricast send` does.
+/// A scenario with a file of 1 MB and its hash list, after the paths have been proven, as in
+/// `fabricast send`.
 fn file(receivers: usize, payload_size: u32, loss: f64, seed: u64) -> Scenario {
     let mut s = Scenario::bulk(receivers + 1, 1_000_000, payload_size);
     s.seed = seed;
@@ -32,7 +33,7 @@ fn run(s: &Scenario) -> Outcome {
     }
 }
 
-/// The slowest of several seeds.
+/// The longest time of several seeds.
 fn slowest(receivers: usize, payload_size: u32, loss: f64) -> Time {
     let done = (0..8).map(|seed| run(&file(receivers, payload_size, loss, seed)).done_at);
     done.max().unwrap()
@@ -59,7 +60,7 @@ fn a_transfer_to_one_or_to_many_ends_too() {
     }
 }
 
-/// Where little is lost nothing is sent that nobody has asked for.
+/// When little is lost, the sender retransmits nothing that no receiver has asked for.
 #[test]
 fn what_is_repeated_is_repeated_only_where_much_is_lost() {
     for loss in [0.01, 0.05, 0.2] {

@@ -6,17 +6,17 @@
 use fabricast::proto::mutant::{self, Mutant};
 use fabricast_sim::{LIAR_SEEDS, judge_liar, judge_seed};
 
-/// So many seeds may pass before a defect shows.
+/// Number of seeds within which a defect must show.
 const SEEDS: u64 = 1500;
 
-/// Defects that only a member that lies can use.
+/// Defects that only a lying member can exploit.
 const TRUSTING: [Mutant; 3] = [
     Mutant::NumbersBelieved,
     Mutant::RepairsWithoutLimit,
     Mutant::AnybodySpeaks,
 ];
 
-/// Runs seeds with a defect until one fails: which, and why.
+/// Runs seeds with a defect until one fails. Returns this seed and why it failed.
 fn caught(mutant: Mutant) -> Option<(u64, String)> {
     mutant::select(Some(mutant));
     let found = match TRUSTING.contains(&mutant) {
@@ -45,7 +45,7 @@ fn a_member_that_lies_finds_every_mutant_that_trusts_it() {
 }
 
 fn catch(mutants: impl Iterator<Item = Mutant>) {
-    // A mutant dies of a panic as well as of a checker; its message is in the verdict.
+    // A panic catches a mutant as well as a checker does; its message is in the verdict.
     std::panic::set_hook(Box::new(|_| {}));
     let mut alive = Vec::new();
     for mutant in mutants {

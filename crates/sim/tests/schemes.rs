@@ -1,5 +1,5 @@
-//! Values of a scheme, one at a time: what each is good for, shown by what happens without it; and
-//! what datagrams cost by kind.
+//! Values of a scheme, one at a time: each test shows what a value is good for by what happens
+//! without it. Other tests show the costs of datagrams by kind.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn good(s: &Scenario) -> Outcome {
     run(s).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What it costs to receive a datagram, in microseconds.
+/// Costs of receiving a datagram, in microseconds.
 fn receiving(us: u64) -> Cost {
     Cost {
         receive: Duration::from_micros(us),
@@ -30,7 +30,8 @@ fn receiving(us: u64) -> Cost {
     }
 }
 
-/// One object to eight, over cables that change a bit in one of a hundred datagrams.
+/// A scenario with one object to eight receivers, over cables that change a bit in one of a hundred
+/// datagrams.
 fn corrupting(checksum: Checksum) -> Scenario {
     let mut s = Scenario::bulk(9, 2_000_000, 1440);
     s.scheme.checksum = checksum;
@@ -40,7 +41,7 @@ fn corrupting(checksum: Checksum) -> Scenario {
         ..LinkFaults::NONE
     };
     if checksum != Checksum::Additive {
-        s.faults.up = s.faults.down; // two changes may cancel out in a sum
+        s.faults.up = s.faults.down; // in an additive sum, two changes may cancel out
     }
     s.faults.heal_at = Duration::from_secs(3600);
     s.complete_within = Duration::ZERO;
@@ -59,7 +60,7 @@ fn damaged_datagrams_are_found_by_a_checksum_alone() {
     }
 }
 
-/// Multicast does not reach one of eight for half a second of a transfer of two.
+/// Multicast does not reach one of eight receivers for half a second of a transfer of two seconds.
 #[test]
 fn who_hears_multicast_again_joins_the_others_again() {
     let mut s = LINKS[0].scenario(8, 2.0);
@@ -91,12 +92,13 @@ fn who_hears_multicast_again_joins_the_others_again() {
             PathState::Multicast
         ]
     );
-    // In its own path it got the few packets of that time, and what it missed.
+    // The member got by unicast the few packets of that time, and those that it missed.
     let (alone, all) = (with.counters[0].data_unicast, with.counters[0].data);
     assert!(alone * 4 < all, "{alone} of {all} by unicast");
 }
 
-/// Nobody hears multicast for a while; then all do, and nobody is sent anything alone any more.
+/// For a while multicast reaches no receiver. Later it reaches all, and no receiver is served by
+/// unicast any more.
 #[test]
 fn a_group_that_lost_multicast_gets_it_back() {
     let mut s = LINKS[0].scenario(4, 2.0);
@@ -133,7 +135,7 @@ fn a_group_that_lost_multicast_gets_it_back() {
     );
 }
 
-/// Hosts in one group, without work.
+/// A scenario with all hosts in one group, without work.
 fn one_group(hosts: usize, scheme: &str) -> Scenario {
     let mut s = Scenario::new(hosts);
     s.scheme = scheme.parse().unwrap();
@@ -145,7 +147,7 @@ fn one_group(hosts: usize, scheme: &str) -> Scenario {
     s
 }
 
-/// Everybody broadcasts small objects to everybody, one each 300 µs.
+/// A scenario in which every host broadcasts small objects to all others, one each 300 µs.
 fn all_to_all(scheme: &str) -> Scenario {
     let hosts = 5;
     let mut s = one_group(hosts, scheme);
@@ -174,7 +176,7 @@ fn piggybacked_acknowledgements_need_no_datagrams() {
         let (alone, none) = feedback(scheme);
         let (still_alone, piggybacked) = feedback(&format!("{scheme}+piggyback"));
         assert_eq!(none, 0);
-        // Those that are urgent (a loss, a question) still go by themselves.
+        // Urgent feedback (a loss, an ACK request) still goes by itself.
         assert!(
             still_alone * 2 < alone && piggybacked > still_alone,
             "{scheme}: {alone} by themselves, then {still_alone}, and {piggybacked} piggybacked"
@@ -182,8 +184,8 @@ fn piggybacked_acknowledgements_need_no_datagrams() {
     }
 }
 
-/// Twelve hosts, each of which broadcasts forty full packets at once to all others, whose
-/// processors are slower than the network and whose buffers hold 64 packets.
+/// A scenario of twelve hosts, each of which broadcasts forty full packets at once to all others.
+/// Their processors are slower than the network, and their buffers hold 64 packets.
 fn rush(scheme: &str) -> Scenario {
     let hosts = 12;
     let mut s = one_group(hosts, scheme);
@@ -210,8 +212,8 @@ fn nobody_sends_more_than_there_are_buffers_for() {
     }
 }
 
-/// A root that is busy with its receivers' acknowledgements sends sooner if it finds them in its
-/// memory (P1.11).
+/// A root that is busy with its receivers' ACKs sends sooner if it finds them in its memory
+/// (P1.11).
 #[test]
 fn acknowledgements_by_words_cost_the_root_less() {
     let time = |word| {
@@ -235,7 +237,7 @@ fn acknowledgements_by_words_cost_the_root_less() {
     );
 }
 
-/// P1.6: one acknowledgement for so many packets, whosesoever broadcasts they are.
+/// P1.6: one ACK covers a given number of packets, no matter which broadcasts they belong to.
 #[test]
 fn one_acknowledgement_covers_several_small_broadcasts() {
     let told = |scheme: Scheme| {
@@ -256,7 +258,7 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
     );
     assert!((1000..1020).contains(&each), "{each}");
     assert!((100..130).contains(&tenth), "{tenth}");
-    // What is left over is acknowledged after a while, not never.
+    // The rest below that number is acknowledged after a while, not never.
     let mut s = Scenario::bulk(3, 8, 1024);
     s.scheme = Scheme::acknowledged().aggregate(10);
     let t = measure(&s).unwrap();
@@ -267,7 +269,7 @@ fn one_acknowledgement_covers_several_small_broadcasts() {
 }
 
 /// A small packet's loss is repaired within three round trips of when it can be noticed: by the
-/// next packet, or by the question at the end.
+/// next packet, or by the probe at the end.
 #[test]
 fn small_losses_are_repaired_within_three_round_trips() {
     for every in [Duration::from_micros(50), ms(2)] {
@@ -285,7 +287,7 @@ fn small_losses_are_repaired_within_three_round_trips() {
         let mut losses = Histogram::default();
         o.counters.iter().for_each(|c| losses.add(&c.losses));
         assert!(losses.count() > 150, "{every:?}: {}", losses.count());
-        // There and back, a datagram of about 140 bytes over two cables each way.
+        // One round trip: a datagram of about 140 bytes over two cables each way.
         let link = s.topology.host;
         let round = 4 * (link.delay + Duration::from_nanos(140 * 1_000_000_000 / link.rate));
         let (half, most) = (losses.quantile(0.5), losses.quantile(0.99));
@@ -296,8 +298,8 @@ fn small_losses_are_repaired_within_three_round_trips() {
     }
 }
 
-/// 3000 small broadcasts in 30 ms, to receivers that take one at a time, of which one comes when
-/// all are over.
+/// A scenario of 3000 small broadcasts in 30 ms, to receivers that post one at a time. One receiver
+/// comes only when all broadcasts are over.
 fn away(hold: u32) -> Scenario {
     let mut s = Scenario::bulk(4, 0, 1440);
     s.scheme = Scheme::auto().copied(4096);
@@ -309,8 +311,9 @@ fn away(hold: u32) -> Scenario {
     s
 }
 
-/// Who can hold only some of what goes by meanwhile asks for as many of the others as it can hold,
-/// not for each when it comes to it; and it tells a few times how far it is.
+/// A receiver that can hold only some of the broadcasts that it misses asks for as many of the
+/// others as it can hold at once, not for each one when it comes to it. It also reports a few times
+/// how far it is.
 #[test]
 fn who_was_left_behind_catches_up() {
     for hold in [64, 256, 1024] {
@@ -335,7 +338,7 @@ fn who_was_left_behind_catches_up() {
     }
 }
 
-/// While the stream goes on, too.
+/// A receiver that was left behind also catches up while the stream goes on.
 #[test]
 fn who_was_left_behind_is_repaired_before_the_stream_ends() {
     let mut small = away(64);
@@ -350,7 +353,7 @@ fn who_was_left_behind_is_repaired_before_the_stream_ends() {
     }
 }
 
-/// What was lost before it was posted is asked for as soon as it is.
+/// A receiver asks for what was lost before it posted as soon as it posts.
 #[test]
 fn what_was_lost_meanwhile_holds_nobody_up() {
     let mut s = away(3000);

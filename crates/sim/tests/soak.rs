@@ -1,5 +1,4 @@
-//! Whole runs: some hundreds of seeds with everything that can go wrong, and the figures that
-//! were promised.
+//! Whole runs: some hundreds of seeds with everything that can go wrong, and the promised figures.
 
 use std::time::Duration;
 
@@ -16,20 +15,20 @@ fn seeds_are_good_and_repeat_themselves() {
     assert!(report.is_clean(), "{report}");
 }
 
-/// Seeds that have found a defect, each with the sentence that it left.
+/// Seeds that have found a defect, each with a sentence about that defect.
 #[test]
 fn seeds_of_defects_that_are_mended() {
     let seeds = [
-        50,    // what a late receiver lacks was repaired before it was ready
+        50,    // what a late receiver lacked was repaired before the receiver was ready
         12,    // repair by multicast only, for ever, to a member that multicast does not reach
-        364,   // a receiver that nothing reached brought its path's pace to the floor
-        774,   // a member that hears no multicast was not found out when sending is sparse
-        5713,  // the watch began at time zero: a late start took all members for deaf
-        2368,  // the first eight that owed an answer were asked for ever, the silent one never
+        364,   // a receiver that nothing reached brought its path's rate to the floor
+        774,   // a member without multicast was not found out when sending was sparse
+        5713,  // the watch began at time zero: after a late start all members counted as deaf
+        2368,  // the first eight that owed an answer were probed for ever, the silent one never
         164,   // an operation failed more than once, and its packets were still taken
-        20488, // a collector did not report what is missing below it if a part was news to it
-        1334,  // a round trip of a minute, once seen, made a root ask a minute after the end
-        0,     // a peer that was gone was answered again when its packets still came
+        20488, // a collector did not report what was missing below it if a part was news to it
+        1334,  // a round trip of a minute, once seen, made a root probe a minute after the end
+        0,     // packets of a peer that was gone were still answered
     ];
     for seed in seeds {
         let verdict = judge_seed(seed, true);
@@ -159,7 +158,7 @@ fn a_fixed_rate_holds_for_all_ways_together() {
     let mut s = LINKS[0].scenario(4, 0.1);
     s.rate = Some(rate);
     let bytes = s.streams[0].lens[0];
-    // Nobody hears multicast: the object goes out four times.
+    // Multicast reaches no receiver: the root sends the object four times.
     s.faults.blocks = (1..5)
         .map(|host| Block {
             host,
@@ -187,11 +186,11 @@ fn a_fixed_rate_holds_for_all_ways_together() {
 }
 
 /// One member makes up all that it says. The others get everything and nothing else, in little more
-/// than the time that they take without it.
+/// time than without this member.
 #[test]
 fn a_member_that_lies_costs_the_others_little() {
     let judge = |seed| judge_liar(seed).unwrap_or_else(|e| panic!("{e}"));
-    // As many as take half a minute.
+    // As many seeds as take half a minute.
     let mut factors: Vec<f64> = LIAR_SEEDS.take(12).map(judge).collect();
     factors.sort_by(f64::total_cmp);
     let (median, worst) = (factors[factors.len() / 2], factors[factors.len() - 1]);
