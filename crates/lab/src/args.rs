@@ -1,4 +1,4 @@
-//! The command line, as people see it with `--help`.
+//! The command line, as users see it with `--help`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ pub enum SimCommand {
     },
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
-        /// How many
+        /// How many seeds
         #[arg(
             long,
             value_name = "N",
@@ -143,10 +143,10 @@ pub enum SimCommand {
             value_parser = clap::value_parser!(u64).range(1..),
         )]
         seeds: u64,
-        /// The first
+        /// The first seed
         #[arg(long, value_name = "SEED", default_value_t = 0)]
         from: u64,
-        /// How many at once; 0: as many as there are processors
+        /// How many runs at once; 0: as many as there are processors
         #[arg(
             long,
             value_name = "N",
@@ -160,10 +160,11 @@ pub enum SimCommand {
     Compare(Compare),
 }
 
-/// Every run has memory and a thread of its own.
+/// Largest number of threads: every run has memory and a thread of its own.
 const THREADS_MAX: i64 = 1024;
 
-/// The simulator keeps a state for each packet at each node.
+/// Parses the size of a broadcast. It is limited: the simulator keeps a state for each packet at
+/// each node.
 fn simulated_size(s: &str) -> Result<u64, String> {
     match units::size(s)? {
         n if n <= 1 << 30 => Ok(n),
@@ -202,7 +203,7 @@ pub struct Compare {
     /// Schemes beside auto, as `send --scheme` has them [default: ten of the papers']
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub schemes: Vec<Named>,
-    /// Runs of each; the median counts
+    /// Runs of each scheme; the median counts
     #[arg(
         long,
         value_name = "N",
@@ -256,7 +257,7 @@ pub enum Paper {
 
 #[derive(clap::Args, Debug)]
 pub struct Papers {
-    /// Whose experiments [default: all]
+    /// Paper whose experiments run [default: all]
     #[arg(value_enum)]
     pub paper: Option<Paper>,
     /// Fewer sizes, nodes and repetitions: seconds instead of a minute
@@ -265,7 +266,7 @@ pub struct Papers {
     /// Write the report (report.html) and every plot (NAME.svg) into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the report to this file; it has its plots in it and needs nothing else
+    /// Write the report to this file, which contains its plots and needs no other file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Tables and verdicts as JSON, one line each
@@ -275,14 +276,14 @@ pub struct Papers {
     /// which `fabricast-lab papers --answer` runs
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     pub live: Vec<IpAddr>,
-    /// Instead of all that: answer the host with this address, that runs --live, until interrupted
+    /// Instead of all that: answer the host at this address, which runs --live, until interrupted
     #[arg(long, value_name = "ADDR", exclusive = true)]
     pub answer: Option<IpAddr>,
 }
 
 #[derive(clap::Args, Debug)]
 pub struct Model {
-    /// Whose cluster
+    /// Paper whose cluster is modelled
     #[arg(long, value_enum, value_name = "PAPER", default_value = "p1")]
     pub calibration: Calibrated,
     /// Numbers of nodes [default: those that the paper looks at]
@@ -337,7 +338,7 @@ pub struct Model {
     pub json: bool,
 }
 
-/// `t_pp_us=7.5`.
+/// Parses an assignment such as `t_pp_us=7.5`.
 fn assignment(s: &str) -> Result<(String, f64), String> {
     let Some((name, value)) = s.split_once('=') else {
         return Err("needs a name and a value, e.g. t_pp_us=7".into());

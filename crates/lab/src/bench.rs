@@ -1,4 +1,4 @@
-//! What the simulator's own speed is measured on. The caller has the clock.
+//! Workloads that measure the simulator's own speed. The caller has the clock.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use fabricast_sim::{Cluster, Failure};
 /// A run to be timed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
-    /// What it is, in words.
+    /// Description of the workload.
     pub name: &'static str,
-    /// What is simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
-    /// What it is to reach.
+    /// The speed that the workload is to reach.
     pub goal: Option<Goal>,
 }
 
 /// A bound on the median of a workload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// At most so many seconds.
+    /// At most this many seconds.
     Seconds(f64),
-    /// At least so many million events a second.
+    /// At least this many million events per second.
     MillionPerSecond(f64),
 }
 
-/// The runs. The checkers look on only where the name says so.
+/// All workloads. The checkers watch only where the name says so.
 pub fn workloads() -> [Workload; 5] {
     let small = to_nodes(1024, 64 << 10);
     let lossy = |mut s: Scenario| {
@@ -53,13 +53,13 @@ pub fn workloads() -> [Workload; 5] {
         workload("64 KB to 1024 nodes", small.clone(), Some(soon)),
         workload("64 KB to 1024 nodes, 1 % loss", lossy(small.clone()), None),
         workload("16 MB to 64 nodes", large.clone(), Some(fast)),
-        // Here most of the time goes into the code by which each receiver computes what it lacks.
+        // Here most of the time goes into computing what each receiver lacks.
         workload("16 MB to 64 nodes, 1 % loss", lossy(large), None),
         workload("64 KB to 1024 nodes, checked", judged(small), None),
     ]
 }
 
-/// One object to `receivers` nodes on switches of 32.
+/// A scenario of one object to `receivers` nodes on switches of 32.
 fn to_nodes(receivers: usize, len: u64) -> Scenario {
     let mut s = Scenario::bulk(receivers + 1, len, 1440);
     s.topology = Topology::two_level(32, LinkSpec::GIGABIT, LinkSpec::GIGABIT);
@@ -68,8 +68,8 @@ fn to_nodes(receivers: usize, len: u64) -> Scenario {
 }
 
 impl Workload {
-    /// Builds the cluster and runs it to the end: events, and when the broadcast was complete in
-    /// simulated time.
+    /// Builds the cluster and runs it to the end. Returns the number of events, and the simulated
+    /// time at which the broadcast was complete.
     pub fn run(&self) -> Result<(u64, Time), Failure> {
         let outcome = Cluster::new(&self.scenario, Trace::silent()).run()?;
         Ok((outcome.events, outcome.done_at))

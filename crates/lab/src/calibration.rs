@@ -1,18 +1,18 @@
-//! What the papers' testbeds cost, and where each value comes from.
+//! Costs of the papers' testbeds, and the source of each value.
 //!
-//! `calibration.toml` holds one set of values for each testbed; models and simulations take theirs
-//! from here and from nowhere else. A value says whether a paper states it, another source does,
-//! it was fitted to a claim of a paper, or it is assumed; so it can be told of every result whether
-//! it was predicted.
+//! `calibration.toml` holds one set of values for each testbed. Models and simulations take their
+//! values from here and from nowhere else. A value tells its kind: a paper or another source states
+//! it, it was fitted to a claim of a paper, or it is assumed. So every result can tell whether it
+//! was predicted.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The file.
+/// Content of `calibration.toml`.
 const TEXT: &str = include_str!("../calibration.toml");
-/// Nothing that is calibrated is larger.
+/// Upper bound of every calibrated value.
 const VALUE_MAX: f64 = 1e9;
 
 /// The machines that a paper measured on.
@@ -28,10 +28,10 @@ pub enum Testbed {
 }
 
 impl Testbed {
-    /// All of them.
+    /// All testbeds.
     pub const ALL: [Testbed; 3] = [Testbed::P1, Testbed::P2, Testbed::P4];
 
-    /// Its name in the file.
+    /// The testbed's name in the file.
     pub fn key(self) -> &'static str {
         match self {
             Testbed::P1 => "p1",
@@ -40,7 +40,7 @@ impl Testbed {
         }
     }
 
-    /// What it is, on one line.
+    /// A description of the testbed on one line.
     pub fn title(self) -> &'static str {
         match self {
             Testbed::P1 => "P1: MPI broadcast on InfiniBand's multicast, 8 nodes (2004)",
@@ -50,7 +50,7 @@ impl Testbed {
     }
 }
 
-/// In what a value is counted.
+/// Unit of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unit {
     /// Microseconds.
@@ -82,15 +82,15 @@ impl fmt::Display for Unit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The paper's text.
+    /// The paper's text states it.
     Stated,
-    /// A public specification or description of what the paper used.
+    /// A public specification or description of what the paper used states it.
     Cited,
-    /// The model itself, asked to meet a claim.
+    /// The value was chosen so that the model meets a claim.
     Fitted,
-    /// Nobody.
+    /// Nobody states it; the value is assumed.
     Assumed,
-    /// The command line, instead of the file.
+    /// The user who runs the model gave it, instead of the file.
     #[serde(skip_deserializing)]
     Given,
 }
@@ -107,19 +107,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One value and where it is from.
+/// A value and its source.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Value {
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what.
+    /// Its unit.
     pub unit: Unit,
-    /// Where the value comes from.
+    /// The kind of its source.
     pub kind: Kind,
-    /// Where, or why.
+    /// The place in the source, or the reason for the value.
     pub origin: String,
-    /// Claims that it was fitted to, or that it was taken from.
+    /// Claims that the value was fitted to, or that it was taken from.
     #[serde(default)]
     pub fits: Vec<String>,
 }
@@ -131,21 +131,21 @@ pub struct Calibration {
     values: BTreeMap<String, Value>,
 }
 
-/// Why a value was not set.
+/// Why a value could not be set.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SetError {
-    /// There is none of this name.
+    /// There is no value of this name.
     Unknown {
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// All names that there are.
+        /// All names that exist.
         known: Vec<String>,
     },
-    /// It cannot be this much.
+    /// The value cannot be this number.
     OutOfRange {
-        /// The name.
+        /// The name of the value.
         name: String,
-        /// What can be.
+        /// The range of allowed numbers.
         range: String,
     },
 }
@@ -168,7 +168,7 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Calibration {
-    /// The file's values.
+    /// The values of `testbed` in the file.
     pub fn of(testbed: Testbed) -> Calibration {
         let mut all: BTreeMap<String, BTreeMap<String, Value>> = match toml::from_str(TEXT) {
             Ok(all) => all,
@@ -180,13 +180,15 @@ impl Calibration {
         }
     }
 
-    /// Whose values they are.
+    /// The testbed that the values belong to.
     pub fn testbed(&self) -> Testbed {
         self.testbed
     }
 
-    /// How much the value of this name is. The names are those of the file; to ask for another is
-    /// a mistake in the program.
+    /// The number of the value of this name. The names are those of the file.
+    ///
+    /// # Panics
+    /// The name is unknown: a mistake in the program.
     pub fn value(&self, name: &str) -> f64 {
         match self.values.get(name) {
             Some(v) => v.value,
@@ -194,7 +196,7 @@ impl Calibration {
         }
     }
 
-    /// The same, as a whole number.
+    /// The number of the value of this name, as a whole number.
     pub fn count(&self, name: &str) -> u64 {
         self.value(name) as u64
     }
@@ -204,8 +206,8 @@ impl Calibration {
         self.values.iter().map(|(name, v)| (name.as_str(), v))
     }
 
-    /// Puts another value in place of the file's. What the file says of its origin and of the
-    /// claims it was fitted to no longer holds.
+    /// Replaces the file's value with another one. The file's origin and claims no longer hold for
+    /// the new value.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), SetError> {
         let Some(v) = self.values.get_mut(name) else {
             return Err(SetError::Unknown {
@@ -237,7 +239,8 @@ impl Calibration {
         Ok(())
     }
 
-    /// The same with one value multiplied, whatever comes of it: to see what depends on it.
+    /// A copy in which one value is multiplied, whatever the result, to see what depends on the
+    /// value.
     pub(crate) fn scaled(&self, name: &str, by: f64) -> Calibration {
         let mut other = self.clone();
         if let Some(v) = other.values.get_mut(name) {

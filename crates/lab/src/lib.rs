@@ -1,4 +1,4 @@
-//! Models and simulations of what the papers measured, and comparisons of the papers' schemes, all
+//! Models and simulations of the papers' measurements, and comparisons of the papers' schemes, all
 //! on the simulator that judges the protocol.
 #![forbid(unsafe_code)]
 

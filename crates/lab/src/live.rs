@@ -10,11 +10,11 @@ use fabricast::transport::Transport;
 use fabricast::transport::udp::{Family, Interface, Udp, UdpConfig};
 use fabricast_lab::papers::Live;
 
-/// Where all listen: the asker's host may answer as well, on an address of its own.
+/// UDP port of all hosts: an asking host may also answer, on an address of its own.
 const PORT: u16 = 7482;
-/// Round trips to each number of peers: the paper's.
+/// Round trips to each number of peers, as in the paper.
 const COUNT: u32 = 100;
-/// Numbers of peers, as many of them as there are.
+/// Numbers of peers; those that exceed the number of hosts are left out.
 const PEERS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
 fn open(interface: Interface, family: Family) -> Result<Udp, Error> {
@@ -27,7 +27,7 @@ fn open(interface: Interface, family: Family) -> Result<Udp, Error> {
     Udp::new(&config).map_err(|e| Error::io("opening the network", e))
 }
 
-/// Round trips to the first, the first two, ... of these hosts.
+/// Measures round trips to a rising number of these hosts: the first, the first two, and so on.
 pub fn ask(hosts: &[IpAddr]) -> Result<Vec<Live>, Error> {
     let Some(&first) = hosts.first() else {
         return Ok(Vec::new());
@@ -53,7 +53,7 @@ pub fn ask(hosts: &[IpAddr]) -> Result<Vec<Live>, Error> {
         .collect()
 }
 
-/// Answers the host that asks.
+/// Answers the host `asker` until `go_on` returns `false`.
 pub fn answer(asker: IpAddr, go_on: &dyn Fn() -> bool) -> Result<(), Error> {
     let mut net = open(Interface::Toward(asker), Family::of(asker))?;
     net.peer(ASKER, SocketAddr::new(asker, PORT));

@@ -1,5 +1,5 @@
-//! The `fabricast-lab` command: what is simulated (`sim`), what the papers' models say (`model`),
-//! and both beside what the papers measured (`papers`). Only `papers --live` uses a network.
+//! The `fabricast-lab` command: simulations (`sim`), the papers' models (`model`), and both beside
+//! the papers' measurements (`papers`). Only `papers --live` uses a network.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Whether a command that is interrupted has something to tell or to tidy up.
+/// Whether a command that is interrupted still prints or cleans up something.
 fn ends_in_order(command: &Command) -> bool {
     match command {
         Command::Papers(_) => true,

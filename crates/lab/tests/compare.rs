@@ -1,5 +1,5 @@
-//! `fabricast-lab sim compare`: a cell as JSON, as a table, and what it says of mistakes; and how
-//! the other `sim` commands end.
+//! `fabricast-lab sim compare`: a cell as JSON and as a table, and messages about mistakes. Also
+//! how the other `sim` commands end.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::{Output, Stdio};
 use common::{lab, run};
 use rustix::process::{Pid, Signal};
 
-/// The smallest comparison there is, with more options.
+/// Runs the smallest possible comparison, with more options.
 fn compare(args: &[&str]) -> Output {
     let cell = [
         "--nodes", "3", "--sizes", "4", "--loss", "0", "--seeds", "1",
@@ -111,7 +111,7 @@ fn what_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
 fn a_table_is_left_at_once() {
     let mut command = lab(&["sim", "bench", "--times", "1000000"]);
     let mut run = command.stdout(Stdio::piped()).spawn().unwrap();
-    // Its first words come after signals are watched.
+    // The command prints its first words only after it watches signals.
     let mut word = [0];
     run.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
     rustix::process::kill_process(Pid::from_child(&run), Signal::INT).unwrap();

@@ -43,8 +43,8 @@ fn bursts_and_many_receivers_change_nothing_of_that() {
     }
 }
 
-/// What is sent again does not grow with the number of receivers: by unicast it would be several
-/// times the payload here, by plain multicast once.
+/// Repairs do not grow with the number of receivers. By unicast they would be several times the
+/// payload here, by plain multicast once the payload.
 #[test]
 fn parity_packets_keep_the_roots_bytes_few() {
     let len = 1 << 20;
@@ -60,7 +60,7 @@ fn threads_change_nothing() {
     assert_eq!(compared(cell, &presets, 1), compared(cell, &presets, 3));
 }
 
-/// What differs is the scheme alone: where no scheme has anything to do, all take the same time.
+/// Only the scheme differs: where no scheme has anything to repair, all take the same time.
 #[test]
 fn without_a_loss_a_packet_takes_as_long_under_every_scheme() {
     let cell = cell(8, 1000, "0");
@@ -79,8 +79,8 @@ fn without_a_loss_a_packet_takes_as_long_under_every_scheme() {
     assert_eq!(cost(&c.auto.fate).root_bytes, bytes);
 }
 
-/// A sender that repairs one by one knows what each receiver lacks, and serves all receivers at
-/// once, however many there are.
+/// A sender that repairs one packet at a time knows what each receiver lacks, and serves all
+/// receivers at once, however many there are.
 #[test]
 fn repairs_one_by_one_do_not_wait_for_one_another() {
     let [few, many] = [64, 250].map(|nodes| {
@@ -94,7 +94,7 @@ fn repairs_one_by_one_do_not_wait_for_one_another() {
     assert!(many < few * 2, "{many:?} with 250 nodes, {few:?} with 64");
 }
 
-/// Most receivers of many lose something, and it takes this one thousands of packets, one to each.
+/// Most of many receivers lose something, and this scheme sends thousands of packets, one to each.
 #[test]
 fn a_hopeless_scheme_is_given_up() {
     let cell = Cell {
@@ -132,7 +132,7 @@ fn nothing_is_compared_once_it_is_interrupted() {
 
 #[test]
 fn a_run_that_has_begun_ends_when_it_is_interrupted() {
-    // Asked so often only by a run, which has not come to its end when it is told to stop.
+    // Only a run calls `go_on` this often, and the run has not ended when it is told to stop.
     let asked = AtomicU32::new(0);
     let go_on = || asked.fetch_add(1, Ordering::Relaxed) < 3;
     let mut ended = 0;

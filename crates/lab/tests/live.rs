@@ -1,5 +1,5 @@
-//! The ping-pong of `papers --live` between hosts that are network namespaces. Needs root; times
-//! are not judged, beyond that everything ends.
+//! The ping-pong of `papers --live` between hosts that are network namespaces. It needs root. The
+//! test judges no times; it only checks that everything ends.
 
 #[path = "../../cli/tests/net/cluster.rs"]
 #[allow(dead_code, reason = "the command's tests use more of it")]
@@ -12,7 +12,7 @@ use cluster::Cluster;
 use common::{Lines, lab};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A host that answers another, until it is dropped.
+/// A host that answers another host until the value is dropped.
 struct Answering(Child);
 
 impl Answering {
@@ -29,7 +29,7 @@ impl Drop for Answering {
     }
 }
 
-/// What runs the command on a host.
+/// The command that runs `fabricast-lab` on a host.
 fn on(cluster: &Cluster, host: &str, args: &[&str]) -> Command {
     let mut command = cluster.exec(host, lab(&[]).get_program().to_str().unwrap());
     command.args(args);

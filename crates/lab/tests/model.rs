@@ -1,4 +1,4 @@
-//! `fabricast-lab model`: tables, JSON lines, and what it says of mistakes.
+//! `fabricast-lab model`: tables, JSON lines, and messages about mistakes.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::process::Output;
 
 use common::{Lines, lines, run};
 
-/// Runs it for people.
+/// Runs the command with its output for people.
 fn words(args: &[&str]) -> Output {
     run(&[&["model"], args].concat())
 }
@@ -17,12 +17,12 @@ fn text(args: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Runs it for programs.
+/// Runs the command with its output for programs.
 fn told(args: &[&str]) -> Lines {
     lines(&[&["model"], args].concat())
 }
 
-/// What it says of a mistake.
+/// The message about a mistake.
 fn refused(args: &[&str]) -> String {
     let out = words(args);
     assert_eq!(out.status.code(), Some(2), "{out:?}");

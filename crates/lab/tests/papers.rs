@@ -1,4 +1,4 @@
-//! `fabricast-lab papers`: tables, verdicts, the report, and what it says of mistakes.
+//! `fabricast-lab papers`: tables, verdicts, the report, and messages about mistakes.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn mistakes_are_told() {
     };
     let paper = said(&["p3"], 2);
     assert!(paper.contains("p1, p2, p4"), "{paper}");
-    // Before anything is simulated.
+    // The error comes before anything is simulated.
     let nowhere = said(&["--html", "/dev/null/report.html"], 1);
     assert!(nowhere.contains("/dev/null/report.html"), "{nowhere}");
     let other = said(&["p4", "--live", "127.0.0.1"], 2);
@@ -89,7 +89,7 @@ fn a_run_that_fails_leaves_the_older_report() {
     let scratch = scratch("a_run_that_fails");
     let (older, dir) = (scratch.join("older.html"), scratch.join("plots"));
     fs::write(&older, "older").unwrap();
-    // Where another report is to be written first, it cannot be.
+    // The command cannot write its report at the place of the first one: a directory is there.
     fs::create_dir_all(dir.join("report.html")).unwrap();
     let [older_name, dir] = [&older, &dir].map(|p| p.to_str().unwrap());
     let out = papers(&["p4", "--quick", "--html", older_name, "--out", dir]);

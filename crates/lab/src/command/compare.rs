@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{at_once, written};
 use crate::args::Compare;
 
-/// Runs it; the exit code.
+/// Runs the command and returns the exit code.
 pub fn run(args: &Compare, interrupt: &AtomicBool) -> u8 {
     match compare_all(args, interrupt) {
         Ok(code) => code,
@@ -46,7 +46,7 @@ fn compare_all(args: &Compare, interrupt: &AtomicBool) -> io::Result<u8> {
                 bar.inc(1);
             },
         ) else {
-            break; // interrupted: what is known is told
+            break; // interrupted: the cells that are known are printed
         };
         if args.json {
             writeln!(out, "{}", line(&c))?;
@@ -83,11 +83,11 @@ fn cells(args: &Compare) -> Vec<Cell> {
     cells
 }
 
-/// The verdicts, then what each scheme has come to, by time and by bytes.
+/// The report: the verdicts, then the times and bytes of each scheme.
 fn report(args: &Compare, done: &[Comparison]) -> String {
     let mut text = String::new();
     if args.markdown {
-        // Parentheses mean something to a shell.
+        // Parentheses have a meaning in a shell.
         let quoted = |word: String| match word.contains('(') {
             true => format!("'{word}'"),
             false => word,
@@ -160,7 +160,7 @@ fn report(args: &Compare, done: &[Comparison]) -> String {
     text + &closing(args, done)
 }
 
-/// How often what was found.
+/// The closing line: how often `auto` was better, equal or worse.
 fn closing(args: &Compare, done: &[Comparison]) -> String {
     let count = |s: Standing| done.iter().filter(|c| c.standing() == s).count();
     let [better, equal, worse] = [Standing::Better, Standing::Equal, Standing::Worse].map(count);
@@ -195,7 +195,7 @@ fn verdict_row(c: &Comparison) -> Vec<String> {
     row
 }
 
-/// What a cell has come to, in a sentence.
+/// The result of a cell, in a sentence.
 fn sentence(c: &Comparison) -> String {
     let tell = |what: &str, v: Verdict| match v.against {
         None => format!("{what} {}", v.standing.word()),

@@ -1,4 +1,4 @@
-//! What each command prints, and its exit code.
+//! The output of each command, and its exit code.
 
 mod compare;
 pub mod model;
@@ -9,14 +9,14 @@ use std::io::{self, Write};
 
 use fabricast::error::{Error, exit};
 
-/// Says what went wrong; the exit code.
+/// Prints what went wrong and returns the exit code.
 pub fn fail(error: &Error) -> u8 {
     eprintln!("fabricast-lab: {error}");
     error.exit_code()
 }
 
-/// The exit code of a command that was to end with `code`, once what it says has been written. A
-/// reader that has gone away (a closed pipe) has read enough.
+/// The exit code of a command that ends with `code` once its output has been written. A reader that
+/// has gone away (a closed pipe) is no error.
 fn written(result: io::Result<()>, code: u8) -> u8 {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -26,14 +26,14 @@ fn written(result: io::Result<()>, code: u8) -> u8 {
     }
 }
 
-/// Prints all that a command says; the exit code.
+/// Prints the whole output of a command and returns the exit code.
 fn print(text: &str) -> u8 {
     let mut out = io::stdout().lock();
     let result = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written(result, exit::OK)
 }
 
-/// How many threads are meant; 0: as many as there are processors.
+/// The number of threads; 0 stands for as many as there are processors.
 fn at_once(threads: u16) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,4 +1,4 @@
-//! `fabricast-lab model`: what the papers' models predict, as tables or JSON lines.
+//! `fabricast-lab model`: predictions of the papers' models, as tables or JSON lines.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{fail, print};
 use crate::args::{Calibrated, Model};
 
-/// Runs it; the exit code.
+/// Runs the command and returns the exit code.
 pub fn run(args: &Model) -> u8 {
     let text = match (calibration(args), grid(args)) {
         (Ok(c), Ok(grid)) => match args.json {
@@ -32,7 +32,7 @@ fn testbed(args: &Model) -> Testbed {
     }
 }
 
-/// The values, with those that are given in their places.
+/// The calibrated values, replaced by the user's where given.
 fn calibration(args: &Model) -> Result<Calibration, Error> {
     let mut c = Calibration::of(testbed(args));
     for (name, value) in &args.set {
@@ -47,7 +47,7 @@ fn calibration(args: &Model) -> Result<Calibration, Error> {
     Ok(c)
 }
 
-/// What is asked for; an option that would do nothing is a mistake.
+/// The requested grid. An option that would have no effect is an error.
 fn grid(args: &Model) -> Result<Grid, Error> {
     let testbed = testbed(args);
     let mut grid = Grid::of(testbed);
@@ -109,7 +109,7 @@ fn used(option: &str, testbed: Testbed, by: &[Testbed]) -> Result<(), Error> {
     )))
 }
 
-/// For people.
+/// The output for people.
 fn tables(args: &Model, c: &Calibration, grid: &Grid) -> String {
     let mut text = format!("{}\n", c.testbed().title());
     for (name, v) in c.values().filter(|(_, v)| v.kind == Kind::Given) {
@@ -138,7 +138,7 @@ fn tables(args: &Model, c: &Calibration, grid: &Grid) -> String {
     text
 }
 
-/// Claims of which the model says nothing, and why.
+/// Claims about which the model says nothing, and why.
 fn not_modelled(c: &Calibration) -> impl Iterator<Item = (&'static str, &'static str)> {
     claims::claims(c.testbed()).filter_map(|claim| match claim.model {
         Says::Number(_) => None,
@@ -146,7 +146,7 @@ fn not_modelled(c: &Calibration) -> impl Iterator<Item = (&'static str, &'static
     })
 }
 
-/// One table: a row for each number of nodes and bytes, a column for each name.
+/// Formats one table: a row for each number of nodes and bytes, a column for each name.
 fn pivot(cells: &[Prediction]) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for cell in cells {
@@ -154,7 +154,7 @@ fn pivot(cells: &[Prediction]) -> String {
             columns.push(&cell.column);
         }
     }
-    // Columns that only some rows have come in the order of the row that has most.
+    // Columns that only some rows have come in the order of the row with the most columns.
     let rows: Vec<&[Prediction]> = cells
         .chunk_by(|a, b| (a.nodes, a.bytes) == (b.nodes, b.bytes))
         .collect();
@@ -175,7 +175,7 @@ fn pivot(cells: &[Prediction]) -> String {
     fabricast_console::table(&head, &body)
 }
 
-/// A cell: marked if it is calibrated, and with room for the mark if not.
+/// Formats a cell: marked if it is calibrated, otherwise with room for the mark.
 fn number(cell: &Prediction) -> String {
     let mark = match cell.standing {
         Standing::Calibrated => '*',
@@ -236,7 +236,7 @@ fn values(c: &Calibration) -> String {
     text
 }
 
-/// For programs.
+/// The output for programs.
 fn lines(args: &Model, c: &Calibration, grid: &Grid) -> String {
     let mut all: Vec<Value> = Vec::new();
     if args.values || !args.claims {
@@ -274,7 +274,7 @@ fn lines(args: &Model, c: &Calibration, grid: &Grid) -> String {
     text
 }
 
-/// A line: an event of this name with what is known, and with the fields of a value.
+/// A line of JSON: an event of this name with the fields of `known` and those of `value`.
 fn event(name: &str, mut known: Value, value: &impl serde::Serialize) -> Value {
     known["event"] = json!(name);
     if let (Value::Object(known), Ok(Value::Object(fields))) =

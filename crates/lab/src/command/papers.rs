@@ -1,4 +1,4 @@
-//! `fabricast-lab papers`: the papers' experiments in the simulator, and what has become of their
+//! `fabricast-lab papers`: the papers' experiments in the simulator, and verdicts on the papers'
 //! claims.
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::live;
 
 use super::{at_once, fail, print};
 
-/// Runs it; the exit code.
+/// Runs the command and returns the exit code.
 pub fn run(args: &Papers, interrupt: &AtomicBool) -> u8 {
     let go_on = || !interrupt.load(Ordering::Relaxed);
     if let Some(asker) = args.answer {
@@ -75,7 +75,8 @@ fn put(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(|e| Error::io(format!("writing {}", path.display()), e))
 }
 
-/// Nobody is to learn only at the end that there is no place for the report.
+/// Checks the arguments and the place for the report, so that an error shows before the
+/// simulations.
 fn prepare(args: &Papers) -> Result<(), Error> {
     if !args.live.is_empty() && matches!(args.paper, Some(Paper::P1 | Paper::P4)) {
         let text = "--live is of an experiment of P2: `fabricast-lab papers p2 --live ADDR,…`";
@@ -87,7 +88,7 @@ fn prepare(args: &Papers) -> Result<(), Error> {
     let Some(file) = &args.html else {
         return Ok(());
     };
-    // An older report stays as it is until there is a new one.
+    // An older report stays as it is until the new one is written.
     let is_new = !file.exists();
     let opened = OpenOptions::new().append(true).create(true).open(file);
     opened
@@ -115,7 +116,7 @@ fn write(args: &Papers, studies: &[Study]) -> Result<(), Error> {
     Ok(())
 }
 
-/// For people: each experiment's tables, then the verdicts.
+/// The output for people: each experiment's tables, then the verdicts.
 fn words(studies: &[Study]) -> String {
     let mut text = String::new();
     for e in experiments(None) {
@@ -155,7 +156,7 @@ fn cells(table: &Table) -> String {
     fabricast_console::table(&head, &table.rows)
 }
 
-/// For programs: a line for each table, then one for each verdict.
+/// The output for programs: a line for each table, then one for each verdict.
 fn lines(studies: &[Study]) -> String {
     let mut text = String::new();
     for study in studies {

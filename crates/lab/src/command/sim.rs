@@ -12,14 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{at_once, compare, written};
 use crate::args::{Sim, SimCommand};
 
-/// Runs it; the exit code.
+/// Runs the command and returns the exit code.
 pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     match args.command {
         SimCommand::Compare(ref args) => compare::run(args, interrupt),
         SimCommand::Run { seed } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
             let verdict = run_seed(seed, &mut out);
-            // What could not be written is still in the buffer, and fails again.
+            // If a write has failed, the rest is still in the buffer, and `flush` fails again.
             written(out.flush(), code(verdict.result.is_ok()))
         }
         SimCommand::Table { full } => match table::table(full, &mut std::io::stdout().lock()) {
@@ -42,7 +42,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
                 false => Duration::from_secs(30),
             };
             let report = soak(from, seeds, threads, &mut |verdict, done| {
-                // The panic of a core in trouble has been printed; this says which seed it was.
+                // The core's panic has been printed; this names the seed.
                 if verdict.result.is_err() {
                     eprintln!("{verdict}\n  again: {}", verdict.repeat());
                 }
@@ -68,7 +68,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     }
 }
 
-/// Times each workload and says whether the goals are met.
+/// Times each workload and prints whether it reaches its goal.
 fn bench(times: u32, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
@@ -115,7 +115,7 @@ fn bench(times: u32, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What this thread has used of a processor: others on the machine disturb it less than a clock.
+/// Processor time of this thread: other processes disturb it less than they disturb a clock.
 fn processor_seconds() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9

@@ -1,14 +1,19 @@
 //! `auto` against the papers' schemes, on one network under equal conditions.
 //!
-//! Method: a small broadcast to warm up, then a pause, so that everybody has posted and has been
-//! heard and neither the root's patience with unheard members nor first reports count; then the
-//! broadcast that is measured. Its time is that from the root's command until the last receiver has
-//! all of it; its cost the bytes that the root puts on the wire, and the feedback that it reads,
-//! from then until all is silent. Of several seeds the median counts. Every scheme is given the
-//! same pace, just below the links', so that the schemes alone are compared and not how the pacer
-//! finds its rate. Links into hosts lose packets once it has begun, each for itself, data and
-//! control alike, and the n-th packet on a link meets the same fate under every scheme; hosts cost
-//! no time. A scheme that is far slower than `auto` is given up.
+//! Method:
+//! - Before the measured broadcast, a small broadcast warms up, and a pause follows. By then all
+//!   receivers have posted and the root has heard them, so that neither its patience with unheard
+//!   members nor first reports count.
+//! - The time of a broadcast runs from the root's command until the last receiver has all of it.
+//! - The cost is the bytes that the root puts on the wire and the feedback that it reads, from the
+//!   command until all is silent.
+//! - Of several seeds the median counts.
+//! - Every scheme gets the same rate, just below the links'. So the comparison shows the schemes
+//!   and not how the pacer finds its rate.
+//! - Links into hosts lose packets once the broadcast has begun, each link independently, data and
+//!   control alike. The n-th packet on a link meets the same fate under every scheme.
+//! - Hosts cost no time.
+//! - A scheme that is far slower than `auto` is given up.
 
 mod verdict;
 
@@ -29,34 +34,38 @@ use fabricast_sim::{Cluster, Failure};
 
 pub use verdict::{Standing, Verdict};
 
-/// Our scheme, as it is named.
+/// The name of our scheme.
 pub const AUTO: &str = "auto";
 
-/// Bytes of the broadcast to warm up, and the pause until the one that is measured.
+/// Bytes of the broadcast that warms up.
 const WARM_LEN: u64 = 4;
+/// Time from the warm-up until the measured broadcast.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Bytes of UDP payload per second: full datagrams of 1500 bytes then take 97 % of a link of 1
-/// Gbit/s.
+/// Rate in bytes of UDP payload per second: with it, full datagrams of 1500 bytes take 97 % of a
+/// link of 1 Gbit/s.
 const RATE: u64 = 118_000_000;
-/// Hosts at a switch, and switches at a switch.
+/// Hosts at a switch, and switches at a switch above.
 const FANOUT: usize = 32;
 
-/// The bounds of a run of `auto`.
+/// Longest time of a run of `auto`.
 const AUTO_WITHIN: Duration = Duration::from_secs(60);
+/// Most events of a run of `auto`.
 const AUTO_EVENTS: u64 = 1_000_000_000;
-/// The other schemes are given up after this many times the time, or the events, that `auto` took.
+/// Another scheme is given up after this many times the time that `auto` took.
 const TIMES: u32 = 20;
+/// Another scheme is given up after this many times the events that `auto` took.
 const TIMES_EVENTS: u64 = 3;
-/// The other schemes are not given up before this time and this many events.
+/// Time before which no other scheme is given up.
 const WITHIN_LEAST: Duration = Duration::from_secs(2);
+/// Number of events before which no other scheme is given up.
 const EVENTS_LEAST: u64 = 4_000_000;
 
-/// What is lost on the way into each host.
+/// Loss on the link into each host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Loss {
-    /// The share of packets.
+    /// The share of packets that is lost.
     pub mean: f64,
-    /// Packets that are lost in a row, on average; `None`: each is lost by itself.
+    /// Packets that are lost in a row, on average; `None`: losses are independent.
     pub burst: Option<f64>,
 }
 
@@ -85,7 +94,7 @@ impl fmt::Display for Loss {
 impl FromStr for Loss {
     type Err = String;
 
-    /// `1` (per cent) or `1x8`: in bursts of 8 packets.
+    /// Parses a loss: `1` (per cent) or `1x8` (per cent, in bursts of 8 packets).
     fn from_str(text: &str) -> Result<Loss, String> {
         let (mean, burst) = match text.split_once('x') {
             Some((mean, burst)) => (mean, Some(burst)),
@@ -107,12 +116,12 @@ impl FromStr for Loss {
     }
 }
 
-/// A scheme under its name.
+/// A scheme and its name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Named {
-    /// Its name.
+    /// The scheme's name.
     pub name: String,
-    /// What it is.
+    /// The scheme.
     pub scheme: Scheme,
 }
 
@@ -127,21 +136,21 @@ impl FromStr for Named {
     }
 }
 
-/// What schemes are compared in.
+/// The conditions in which schemes are compared.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Cell {
     /// Hosts, the root among them.
     pub nodes: usize,
     /// Bytes of the broadcast.
     pub len: u64,
-    /// What is lost.
+    /// Loss on the links.
     pub loss: Loss,
     /// Payload of a data packet in bytes.
     pub payload_size: u32,
 }
 
 impl Cell {
-    /// The papers' schemes, with numbers that suit so many nodes.
+    /// The papers' schemes, with parameters that suit the number of nodes.
     pub fn presets(&self) -> Vec<Named> {
         let coroots = format!("coroot({})", (self.nodes / 8).max(2));
         let names = [
@@ -179,62 +188,62 @@ impl Cell {
     }
 }
 
-/// A scheme whose name is known to be one.
+/// The scheme of this name, which must be valid.
 fn named(name: &str) -> Named {
     name.parse().expect("a preset's name")
 }
 
-/// What a broadcast has cost.
+/// Costs of a broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Until the last receiver had all of it.
+    /// Time until the last receiver had all of the broadcast.
     pub slowest: Duration,
     /// Bytes on the wire that the root sent.
     pub root_bytes: u64,
-    /// Feedback that the root read.
+    /// Feedback datagrams that the root read.
     pub root_feedback: u64,
-    /// Packets and timers given to nodes, those of the warm-up among them.
+    /// Packets and timers given to nodes, including those of the warm-up.
     pub events: u64,
 }
 
-/// What a scheme has come to in a cell.
+/// Result of a scheme in a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fate {
-    /// The medians, and how many of the seeds were given up.
+    /// Median costs, and how many of the seeds were given up.
     Cost(Cost, usize),
-    /// Most seeds were given up: the least time after which one was.
+    /// Most seeds were given up; the shortest time after which one was.
     GivenUp(Duration),
-    /// Something was wrong.
+    /// A run failed for another reason than its bounds.
     Wrong(Failure),
 }
 
-/// A scheme in a cell.
+/// A scheme and its result in a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// The scheme's name.
     pub scheme: String,
-    /// What it has come to.
+    /// The scheme's result.
     pub fate: Fate,
 }
 
-/// A cell with what all schemes have come to.
+/// A cell and the results of all schemes in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
     /// The cell.
     pub cell: Cell,
-    /// Ours.
+    /// The entry of `auto`.
     pub auto: Entry,
-    /// The others.
+    /// The entries of the other schemes.
     pub presets: Vec<Entry>,
 }
 
-/// What one seed has come to.
+/// Result of one seed.
 type Run = Result<Cost, Failure>;
 
-/// Whether to go on; it is asked by all threads.
+/// Tells whether to go on; all threads call it.
 pub type GoOn<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// How far a run may go.
+/// Bounds of a run.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     within: Duration,
@@ -242,8 +251,8 @@ struct Bounds {
 }
 
 /// Runs `auto` and each of `presets` in a cell, for the seeds `1 ..= seeds`, on `threads` threads.
-/// After each run `done` is called. When `go_on` answers `false` all end, and then there is no
-/// comparison.
+/// Calls `done` after each run. When `go_on` returns `false`, all runs end and the result is
+/// `None`.
 pub fn compare(
     cell: Cell,
     presets: &[Named],
@@ -254,7 +263,7 @@ pub fn compare(
 ) -> Option<Comparison> {
     let mut all = |schemes: &[Named], bounds: Bounds| {
         let mut runs = vec![Vec::new(); schemes.len()];
-        // Where most seeds were given up, no others need be run.
+        // Once most seeds of a scheme were given up, its other seeds need not run.
         let most = seeds / 2 + 1;
         for part in [1..=most, most + 1..=seeds] {
             let hopeless = |s: &usize| {
@@ -309,14 +318,14 @@ pub fn compare(
     })
 }
 
-/// Runs a scenario of a warm-up and a broadcast, and reckons what the latter has cost.
+/// Runs a scenario of a warm-up and a broadcast, and returns the costs of the broadcast.
 fn cost(mut scenario: Scenario, bounds: Bounds, go_on: &GoOn) -> Run {
     const ROOT: usize = 0;
     scenario.faults.heal_at = PAUSE + bounds.within;
     scenario.complete_within = Duration::ZERO;
     scenario.events_max = bounds.events;
     let begins = Time(PAUSE.as_nanos() as u64);
-    // What the warm-up has cost the root.
+    // Costs of the warm-up at the root.
     let (mut bytes, mut feedback) = (0, 0);
     let outcome = {
         let mut cluster = Cluster::new(&scenario, Trace::silent());
@@ -340,7 +349,7 @@ fn cost(mut scenario: Scenario, bounds: Bounds, go_on: &GoOn) -> Run {
 }
 
 impl Fate {
-    /// The medians of several runs; one that was given up was worse than any that was not.
+    /// The medians of several runs. A run that was given up counts as worse than any other.
     fn of(runs: &[Run]) -> Fate {
         let wrong = |r: &&Run| r.as_ref().is_err_and(|e| !e.out_of_bounds);
         if let Some(Err(failure)) = runs.iter().find(wrong) {
@@ -372,7 +381,7 @@ impl Fate {
         Fate::Cost(cost, given_up)
     }
 
-    /// The cost, if most seeds came to their end.
+    /// The costs, if most seeds ran to the end.
     pub fn cost(&self) -> Option<&Cost> {
         match self {
             Fate::Cost(cost, _) => Some(cost),

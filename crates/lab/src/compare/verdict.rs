@@ -1,19 +1,19 @@
-//! Whether ours is the best in a cell: by time, and among those that are as fast, by the root's
-//! bytes.
+//! Whether `auto` is the best scheme in a cell: by time and, among schemes that are as fast, by the
+//! root's bytes.
 
 use super::{Comparison, Cost, Entry, Fate};
 
-/// By how much one may be worse and still count as equal.
+/// Factor up to which a scheme may be worse and still count as equal.
 const EQUAL: f64 = 1.05;
 
-/// Ours against the best of the others, by one measure.
+/// How `auto` compares with the best other scheme, by one measure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Standing {
-    /// It needs as much or less, or nobody else is as fast.
+    /// `auto` needs as much or less, or no other scheme is as fast.
     Better,
-    /// It needs at most 5 % more.
+    /// `auto` needs at most 5 % more.
     Equal,
-    /// It needs more than that.
+    /// `auto` needs over 5 % more.
     Worse,
 }
 
@@ -26,7 +26,7 @@ impl Standing {
         }
     }
 
-    /// As it is printed.
+    /// The word that is printed.
     pub fn word(self) -> &'static str {
         match self {
             Standing::Better => "better",
@@ -36,12 +36,13 @@ impl Standing {
     }
 }
 
-/// How ours stands by a measure: against whom, and how many times theirs it needs.
+/// How `auto` compares by one measure, with which scheme, and by which factor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// In a word.
+    /// The comparison in a word.
     pub standing: Standing,
-    /// The best of the others and ours divided by theirs; `None`: there is no other.
+    /// The best other scheme, and the value of `auto` divided by that scheme's; `None`: there is no
+    /// other.
     pub against: Option<(String, f64)>,
 }
 
@@ -67,9 +68,10 @@ impl Verdict {
 }
 
 impl Comparison {
-    /// How ours stands by the time of the slowest receiver and, among those that are about as fast
-    /// as it or faster, by the root's bytes. `None`: it did not come to its end, or something was
-    /// wrong, or another was given up before ours had come to its end.
+    /// Verdicts on `auto` by the time of the slowest receiver and by the root's bytes. The second
+    /// one compares only with schemes that are about as fast as `auto` or faster. `None`: most
+    /// seeds of `auto` were given up, or a run failed, or another scheme was given up before `auto`
+    /// had ended.
     pub fn verdicts(&self) -> Option<[Verdict; 2]> {
         let ours = self.auto.fate.cost()?;
         let unknown = |e: &Entry| match &e.fate {
@@ -143,9 +145,9 @@ mod tests {
             ((105, 105), &[(100, 100)], (Equal, Equal)),
             ((106, 100), &[(100, 100)], (Worse, Better)),
             ((100, 106), &[(105, 100)], (Better, Worse)),
-            // One that is slower by far may be as thrifty as it likes.
+            // The bytes of a scheme that is far slower do not count.
             ((100, 900), &[(106, 100), (100, 890)], (Better, Equal)),
-            // The slow and thrifty one may be the only other one.
+            // That slow scheme, which sends few bytes, may be the only other one.
             ((100, 900), &[(106, 100)], (Better, Better)),
         ] {
             let c = comparison(auto, others);
@@ -155,7 +157,7 @@ mod tests {
         }
     }
 
-    /// A scheme that was given up too soon may have been the better one.
+    /// A scheme that was given up before `auto` ended may have been the better one.
     #[test]
     fn nothing_is_said_without_the_others_end() {
         let mut c = comparison((100, 100), &[(100, 100)]);

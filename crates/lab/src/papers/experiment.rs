@@ -1,4 +1,4 @@
-//! What an experiment is, how much of it is run, and what it comes to.
+//! Experiments, their extent and their results.
 
 use serde::Serialize;
 
@@ -8,53 +8,53 @@ use fabricast_sim::parallel;
 
 use super::plot::Plot;
 
-/// What a paper has measured, to be measured again.
+/// A measurement of a paper, to be repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name; those of one paper begin with the paper's.
+    /// The experiment's name, which begins with the paper's.
     pub name: &'static str,
-    /// Whose.
+    /// The testbed of the paper.
     pub testbed: Testbed,
-    /// What it is about.
+    /// The experiment's title.
     pub title: &'static str,
-    /// Which figure or section of the paper.
+    /// Figure or section of the paper.
     pub reproduces: &'static str,
-    /// How it is measured here.
+    /// How this experiment measures.
     pub method: &'static str,
-    /// Runs it.
+    /// Runs the experiment.
     pub run: fn(&Effort<'_>) -> Result<Findings, Stopped>,
 }
 
-/// How much is run, by how many, and whether to go on.
+/// How much is run, on how many threads, and whether to go on.
 pub struct Effort<'a> {
-    /// Fewer sizes, nodes and repetitions, for tests.
+    /// Run fewer sizes, nodes and repetitions, for tests.
     pub quick: bool,
-    /// Simulations at once.
+    /// Number of simulations at once.
     pub threads: usize,
-    /// Asked after each simulation.
+    /// Called after each simulation; `false` ends the experiment.
     pub go_on: &'a dyn Fn() -> bool,
-    /// Round trips of a real network, by rising numbers of peers, to be set beside the simulated
-    /// ones; there may be none.
+    /// Round trips of a real network, by rising numbers of peers, to be shown beside the simulated
+    /// ones. May be empty.
     pub live: &'a [Live],
 }
 
 /// Round trips to a number of peers at once, on a real network (P2.5).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Live {
-    /// The peers.
+    /// Number of peers.
     pub peers: u64,
-    /// The shortest, in microseconds.
+    /// Shortest round trip in microseconds.
     pub min_us: f64,
-    /// The mean.
+    /// Mean round trip in microseconds.
     pub mean_us: f64,
-    /// The mean of what sending to all of them took.
+    /// Mean time that sending to all of the peers took, in microseconds.
     pub sending_us: f64,
 }
 
-/// Why there are no findings.
+/// Why an experiment has no findings.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Stopped {
-    /// It was told not to go on.
+    /// The caller told it not to go on.
     Interrupted,
     /// A simulation failed.
     Failed(Failure),
@@ -66,56 +66,56 @@ impl From<Failure> for Stopped {
     }
 }
 
-/// What an experiment has come to.
+/// Results of an experiment.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Findings {
-    /// For people.
+    /// Tables for people.
     pub tables: Vec<Table>,
-    /// Likewise.
+    /// Plots for people.
     pub plots: Vec<Plot>,
-    /// Numbers for claims.
+    /// Numbers that claims are judged by.
     pub found: Vec<Found>,
 }
 
 /// Words and numbers in rows.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Table {
-    /// What it shows, and in what.
+    /// What the table shows, and in which unit.
     pub title: String,
     /// Names of the columns.
     pub head: Vec<String>,
-    /// As many cells as there are names, each.
+    /// Rows, with as many cells as `head` has names.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What was found of a claim.
+/// Number that was found for a claim.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Found {
     /// The claim's name.
     pub claim: &'static str,
     /// The simulation's number.
     pub number: f64,
-    /// What is to be known about it: why it is not the paper's, or what it hangs by.
+    /// A remark on the number: why it differs from the paper's, or what it depends on.
     pub remark: &'static str,
 }
 
 /// An experiment that has been run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Study {
-    /// Its name; see [`super::experiments`].
+    /// The experiment's name; see [`super::experiments`].
     pub name: &'static str,
-    /// What it has come to.
+    /// The experiment's findings.
     pub findings: Findings,
 }
 
 impl Effort<'_> {
-    /// The longer list, or the shorter one.
+    /// The longer list, or the shorter one if `quick`.
     pub(super) fn of<T: Copy>(&self, full: &[T], quick: &[T]) -> Vec<T> {
         let list = if self.quick { quick } else { full };
         list.to_vec()
     }
 
-    /// Simulates for each item, several at once; the results in the items' order.
+    /// Simulates for each item, several at once. Returns the results in the order of the items.
     pub(super) fn each<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -142,7 +142,7 @@ impl Effort<'_> {
 }
 
 impl Table {
-    /// Without rows yet.
+    /// A table without rows.
     pub(super) fn new(title: impl Into<String>, head: &[&str]) -> Table {
         Table {
             title: title.into(),
@@ -151,7 +151,7 @@ impl Table {
         }
     }
 
-    /// Adds a row: what it is of, and numbers.
+    /// Adds a row: the item that it is about, and its numbers.
     pub(super) fn row(&mut self, of: impl ToString, numbers: impl IntoIterator<Item = f64>) {
         let numbers = numbers.into_iter().map(|n| format!("{n:.2}"));
         self.rows

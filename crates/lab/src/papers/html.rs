@@ -1,5 +1,5 @@
-//! One report that needs nothing else: verdicts first, then method and calibration, then each
-//! experiment.
+//! The HTML report, one file that needs no other: verdicts first, then method and calibration, then
+//! each experiment.
 
 use std::fmt::Write;
 
@@ -39,7 +39,7 @@ what their texts say is known.</p>";
 /// The whole report.
 pub fn report(studies: &[Study], quick: bool) -> String {
     let mut out = String::new();
-    // Writing to a string cannot fail.
+    // Results are ignored, since writing to a string cannot fail.
     let _ = write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

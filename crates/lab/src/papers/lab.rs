@@ -1,9 +1,8 @@
-//! How the papers measure, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed as
-//! calibrated.
+//! The papers' methods of measuring, in virtual time: P1.12's tests, P4.11's and P2's, on a testbed
+//! as calibrated.
 //!
-//! Nothing is lost in them, so that time-outs are long and the rate is fixed far above what
-//! processors can do: what is measured is what messages cost, and what a scheme makes wait for
-//! what.
+//! Nothing is lost in these tests. So time-outs are long, and the rate is fixed far above the speed
+//! of the processors: the tests measure costs of messages, and what a scheme makes nodes wait for.
 
 use std::time::Duration;
 
@@ -20,9 +19,9 @@ use fabricast_sim::workload::{After, BarrierPlan, Cost, GroupPlan, StreamPlan};
 use fabricast_sim::{Baseline, Timing, measure};
 use fabricast_sim::{Cluster, Failure};
 
-/// Bytes per second at which a pacer lets pass whatever processors send.
+/// Rate of the pacer in bytes per second, so high that the pacer never holds a packet back.
 const RATE: u64 = 40_000_000_000;
-/// Far longer than any test that loses nothing needs.
+/// Time-out, far longer than any test without losses takes.
 const TIME_OUT: Duration = Duration::from_secs(10);
 /// When the root begins: all others have posted by then.
 const START: Duration = Duration::from_millis(100);
@@ -30,15 +29,15 @@ const START: Duration = Duration::from_millis(100);
 pub const WARM_UPS: usize = 20;
 /// Bytes of an application's acknowledgement (P1.12).
 const ANSWER: u64 = 4;
-/// The longest payload of a message between two that is one datagram here.
+/// Longest message between two hosts that is one datagram here, in bytes of payload.
 const MESSAGE_MAX: u64 = 32_768;
 
-/// A testbed with so many of its hosts in use.
+/// A testbed and the number of its hosts in use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bed {
-    /// What it costs.
+    /// The testbed's costs and topology.
     pub simulated: Simulated,
-    /// How many hosts, the root among them.
+    /// Number of hosts, the root among them.
     pub hosts: usize,
 }
 
@@ -51,7 +50,7 @@ impl Bed {
         s.costs = self.simulated.costs;
         s.topology = self.simulated.topology.clone();
         s.overhead = 0;
-        // A library looks for acknowledgements between any two packets that it sends.
+        // A library looks for ACKs between any two packets that it sends.
         (s.batch, s.sends_at_once) = (1, 1);
         s.rate = Some(RATE);
         s.receive_buffer = 64 << 20;
@@ -59,7 +58,7 @@ impl Bed {
         s
     }
 
-    /// Broadcasts of one length by multicast.
+    /// A scenario of `count` broadcasts of one length by multicast.
     fn multicast(&self, scheme: &Scheme, bytes: u64, count: usize) -> Scenario {
         let payload_size = self.simulated.payload_bytes;
         let mut s = self.equip(Scenario::bulk(self.hosts, bytes, payload_size));
@@ -71,7 +70,7 @@ impl Bed {
         s
     }
 
-    /// Broadcasts of one length by messages along a binomial tree.
+    /// A scenario of `count` broadcasts of one length by messages along a binomial tree.
     fn binomial(&self, bytes: u64, count: usize) -> Scenario {
         let payload_size = bytes.clamp(64, MESSAGE_MAX) as u32;
         let mut b = Baseline::new(Algorithm::Binomial, bytes, payload_size);
@@ -79,16 +78,16 @@ impl Bed {
         b.segment = 0;
         b.start = START;
         let mut s = self.equip(Scenario::baseline(self.hosts, b));
-        // Network cards acknowledge messages between two by themselves: that costs no processor and
-        // waits for none.
+        // Network cards acknowledge messages between two hosts by themselves: that costs no
+        // processor time and waits for no processor.
         s.costs.word = Cost::default();
         s.sends_at_once = usize::MAX;
         s
     }
 
-    /// P1.12: the root broadcasts, one receiver answers, `count` times; the receivers take turns.
-    /// The time of a turn less that of a message, in microseconds, for the receiver that is reached
-    /// last.
+    /// Measures latency by turns (P1.12): the root broadcasts and one receiver answers, `count`
+    /// times. Each receiver has its turn. Returns the time of a turn less that of a message, in
+    /// microseconds, for the receiver that is reached last.
     pub fn latency_by_turns(
         &self,
         scheme: &Scheme,
@@ -108,21 +107,22 @@ impl Bed {
         Ok(most)
     }
 
-    /// One broadcast by multicast: until the last receiver has it, by one clock, in microseconds.
+    /// Time of one broadcast by multicast until the last receiver has it, by one clock, in
+    /// microseconds.
     pub fn latency(&self, scheme: &Scheme, bytes: u64) -> Result<f64, Failure> {
         Ok(us(measure(&self.multicast(scheme, bytes, 1))?.slowest))
     }
 
-    /// One broadcast by messages: until the last receiver has it, by one clock, in microseconds.
-    /// Without acknowledgements in the background, turns would show the same.
+    /// Time of one broadcast by messages until the last receiver has it, by one clock, in
+    /// microseconds. Without ACKs in the background, turns would show the same.
     pub fn original_latency(&self, bytes: u64) -> Result<f64, Failure> {
         Ok(us(measure(&self.binomial(bytes, 1))?.slowest))
     }
 
-    /// Broadcasts back to back, after warm-ups: the time of each, in microseconds, until the root
-    /// knows that all have them (P1.12, P4.11).
+    /// Mean time of broadcasts back to back, after warm-ups, until the root knows that all
+    /// receivers have them, in microseconds (P1.12, P4.11).
     pub fn each(&self, scheme: &Scheme, bytes: u64, count: usize) -> Result<f64, Failure> {
-        // A scheme that synchronises ends with a synchronisation.
+        // With a scheme that synchronises, the test ends with a synchronisation.
         let round = match scheme.feedback.on_request_only {
             true => scheme.broadcasts as usize,
             false => 1,
@@ -130,16 +130,16 @@ impl Bed {
         steady(count, round, |n| self.multicast(scheme, bytes, n))
     }
 
-    /// The same by messages.
+    /// Mean time of broadcasts by messages, back to back, after warm-ups, in microseconds.
     pub fn original_each(&self, bytes: u64, count: usize) -> Result<f64, Failure> {
         steady(count, 1, |n| self.binomial(bytes, n))
     }
 
-    /// Barriers back to back, after warm-ups: the time of each, in microseconds, by the last to
-    /// leave (P2 section 4.1).
+    /// Mean time of barriers back to back, after warm-ups, by the last host to leave, in
+    /// microseconds (P2 section 4.1).
     pub fn barrier_each(&self, barrier: Barrier, count: usize) -> Result<f64, Failure> {
         let mut s = self.equip(Scenario::new(self.hosts));
-        s.sends_at_once = usize::MAX; // what leaves together costs less
+        s.sends_at_once = usize::MAX; // words that leave together cost less
         s.groups.push(GroupPlan {
             members: (0..self.hosts).collect(),
             payload_size: self.simulated.payload_bytes,
@@ -156,8 +156,9 @@ impl Bed {
         Ok(us(took) / count as f64)
     }
 
-    /// P1.12: after a barrier the root broadcasts at once, each receiver up to `skew` later: the
-    /// mean time that a process spends in the broadcast, in microseconds, over `times` broadcasts.
+    /// Mean time that a process spends in a broadcast, in microseconds, over `times` broadcasts
+    /// (P1.12). After a barrier the root broadcasts at once, and each receiver enters up to `skew`
+    /// later.
     pub fn inside_us(
         &self,
         scheme: &Scheme,
@@ -169,7 +170,8 @@ impl Bed {
         self.skewed(&self.multicast(scheme, bytes, 1), root, skew, times)
     }
 
-    /// The same by messages.
+    /// Mean time that a process spends in a broadcast by messages, in microseconds; see
+    /// [`Bed::inside_us`].
     pub fn original_inside_us(
         &self,
         bytes: u64,
@@ -181,8 +183,9 @@ impl Bed {
         self.skewed(&self.binomial(bytes, 1), root, skew, times)
     }
 
-    /// The root leaves as soon as it has sent, after `root_ns`. A receiver that has not entered
-    /// neither looks at the network nor passes anything on.
+    /// Mean time inside `scenario` with late receivers, in microseconds. The root leaves as soon as
+    /// it has sent, after `root_ns`. A receiver that has not entered neither looks at the network
+    /// nor forwards messages.
     fn skewed(
         &self,
         scenario: &Scenario,
@@ -213,8 +216,8 @@ impl Bed {
     }
 }
 
-/// The time of each of `count` broadcasts after the warm-ups, in microseconds; both in whole
-/// rounds.
+/// Mean time of each of `count` broadcasts after the warm-ups, in microseconds. Warm-ups and
+/// broadcasts fill whole rounds.
 fn steady(
     count: usize,
     round: usize,
@@ -226,8 +229,8 @@ fn steady(
     Ok((took(first + count)? - took(first)?) / count as f64)
 }
 
-/// The time of a turn, in microseconds: after each broadcast `host` sends the root a message, and
-/// only then comes the next one.
+/// Mean time of a turn, in microseconds. After each broadcast `host` sends the root a message, and
+/// only then comes the next broadcast.
 fn turn_us(mut s: Scenario, host: usize, count: usize) -> Result<f64, Failure> {
     let group = match s.hosts {
         2 => 0, // the pair is the group

@@ -1,12 +1,12 @@
-//! The papers' experiments in the simulator, each by its paper's own method, and a verdict for
-//! every claim.
+//! The papers' experiments in the simulator, each by its paper's own method, and a verdict on every
+//! claim.
 //!
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
-//! [`Findings`]: tables, plots, and what it found of claims. All run the same protocol code and the
-//! same schemes as live, on testbeds that cost what `calibration.toml` says. `lab` has the methods,
-//! `p1`, `p2` and `p4` the experiments, `verdict` sets what they found beside the paper and its
-//! model, `plot` and `html` show it. The papers are at hand as texts: of their plots only the
-//! numbers in the text can be compared.
+//! [`Findings`]: tables, plots, and numbers for claims. All experiments run the same protocol code
+//! and the same schemes as live, on testbeds with the costs of `calibration.toml`. `lab` has the
+//! methods; `p1`, `p2` and `p4` have the experiments. `verdict` compares their findings with the
+//! paper and its model; `plot` and `html` show them. The papers are available only as texts: of
+//! their plots, only the numbers in the text can be compared.
 
 use crate::calibration::Testbed;
 
@@ -23,7 +23,7 @@ pub use experiment::{Effort, Experiment, Findings, Found, Live, Stopped, Study, 
 pub use plot::{Plot, Points, Series};
 pub use verdict::{Ruling, Verdict, verdicts};
 
-/// The experiments of a paper, or of all.
+/// The experiments of a paper; `None`: of all papers.
 pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
     let all = [p1::EXPERIMENTS, p2::EXPERIMENTS, p4::EXPERIMENTS];
     all.into_iter()
@@ -32,8 +32,8 @@ pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
         .collect()
 }
 
-/// Runs experiments one after the other. `progress` is called with the name of each before it
-/// begins.
+/// Runs experiments one after the other. Calls `progress` with the name of each experiment before
+/// it begins.
 pub fn run(
     experiments: &[&'static Experiment],
     effort: &Effort<'_>,
@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    /// Simulations are deterministic, so every ruling is known. A change of one says why.
+    /// Simulations are deterministic, so every ruling is known. A change of one needs a reason.
     #[test]
     fn every_number_of_the_papers_is_looked_for_once_and_judged() {
         let effort = Effort {

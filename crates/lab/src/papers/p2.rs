@@ -57,7 +57,7 @@ fn p2() -> P2 {
     P2::new(&Calibration::of(Testbed::P2))
 }
 
-/// Barriers that are timed: the paper's sample, of which virtual time needs no more than one.
+/// Number of timed barriers: the paper's sample, but virtual time needs no repetition of it.
 fn sample(effort: &Effort<'_>) -> usize {
     match effort.quick {
         true => 20,
@@ -98,7 +98,7 @@ fn ping_pong(effort: &Effort<'_>) -> Result<Findings, Stopped> {
         let (lop, logp) = (p.lop.round_trip_us(peers), p.logp().round_trip_us(peers));
         Ok([simulated, simulated / peers as f64, lop, logp])
     })?;
-    // Of one peer and of many LoP's round trip is a line; LogP goes on from one.
+    // LoP's round trip is a line through all points; LogP extrapolates from one peer.
     let points = column(&peers, &rows, 0).into_iter();
     let (intercept, slope) = fit_line(points);
     let head = ["P", "RTT(P)", "RTT(P) / P", "LoP", "LogP", "line fitted"];
@@ -149,11 +149,12 @@ fn ping_pong(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     })
 }
 
-/// What of LoP a line through round trips shows: its slope and its value at zero.
+/// What a line through round trips shows of LoP: its slope.
 const EACH: &str = "send + congestion, µs a peer";
+/// What a line through round trips shows of LoP: its value at zero.
 const ONCE: &str = "2 (start + latency) + send - congestion, µs";
 
-/// The same of a real network.
+/// Tables of round trips on a real network.
 fn live(trips: &[Live]) -> Vec<Table> {
     let [one, _, ..] = trips else {
         return Vec::new();
@@ -185,7 +186,7 @@ fn live(trips: &[Live]) -> Vec<Table> {
     vec![table, fit]
 }
 
-/// Numbers of ways that are tried.
+/// Numbers of ways that the experiment tries.
 const WAYS: [u64; 13] = [1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 21, 31, 63];
 
 fn by_ways(effort: &Effort<'_>) -> Result<Findings, Stopped> {
@@ -195,7 +196,7 @@ fn by_ways(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let rows = effort.each(&tried, |&n| {
         let mut row = [0.0; NODES.len()];
         for (cell, &nodes) in row.iter_mut().zip(&NODES) {
-            // More ways than there are others are as many as there are.
+            // With more ways than other nodes, each node tells all others.
             *cell = each(nodes, ways(n), count)?;
         }
         Ok(row)

@@ -71,7 +71,7 @@ fn on(nodes: u64, bytes: u64) -> Broadcast {
     }
 }
 
-/// The same for four processes on each node.
+/// A broadcast over all channels, four processes on each node.
 fn on_four(nodes: u64, bytes: u64) -> Broadcast {
     Broadcast {
         per_node: p4().processes_per_node,
@@ -86,7 +86,7 @@ fn bed(b: &Broadcast) -> Bed {
     }
 }
 
-/// Broadcasts between two synchronisations.
+/// Number of broadcasts between two synchronisations.
 fn between(b: &Broadcast) -> u32 {
     let p = p4();
     let channels = match b.bytes < p.payload_bytes {
@@ -106,12 +106,12 @@ fn each(b: &Broadcast, count: usize) -> Result<f64, Failure> {
     Ok(network + p4().on_host_us(b))
 }
 
-/// The same by LA-MPI's generic tree.
+/// The mean time of a broadcast by LA-MPI's generic tree, in microseconds.
 fn generic(b: &Broadcast, count: usize) -> Result<f64, Failure> {
     Ok(bed(b).original_each(b.bytes, count)? + p4().on_host_us(b))
 }
 
-/// Broadcasts that are timed: the paper's sample, of which virtual time needs no more than one.
+/// Number of timed broadcasts: the paper's sample, but virtual time needs no repetition of it.
 fn sample(effort: &Effort<'_>) -> usize {
     match effort.quick {
         true => 120,

@@ -1,27 +1,28 @@
-//! Plots as SVG: the simulation as lines, the model as dashes, the paper's numbers as points.
+//! Plots as SVG: lines for the simulation, dashes for the model, points for the paper's numbers.
 
 use plotters::prelude::*;
 
-/// Size in pixels.
+/// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (720, 420);
-/// The paper's points are larger than the others.
+/// Radius of the paper's points in pixels: they are larger than the others.
 const PAPER_POINT: u32 = 6;
+/// Radius of all other points in pixels.
 const POINT: u32 = 3;
-/// Numbers on an axis.
+/// Most numbers on an axis.
 const LABELS: usize = 9;
 
 /// Curves over one axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plot {
-    /// Its name, as of a file.
+    /// The plot's name, used as a file name.
     pub name: &'static str,
-    /// What it shows.
+    /// The plot's title.
     pub title: String,
-    /// The horizontal axis, which is logarithmic.
+    /// Label of the horizontal axis, which is logarithmic.
     pub x: &'static str,
-    /// The vertical axis.
+    /// Label of the vertical axis.
     pub y: &'static str,
-    /// Whether that is logarithmic, too.
+    /// Whether the vertical axis is logarithmic, too.
     pub log_y: bool,
     /// The curves.
     pub series: Vec<Series>,
@@ -30,27 +31,27 @@ pub struct Plot {
 /// A curve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// Whose.
+    /// The curve's name.
     pub name: String,
-    /// Whose numbers, and so how they are drawn.
+    /// Source of the numbers, which decides how they are drawn.
     pub points: Points,
-    /// Where they are.
+    /// The points.
     pub at: Vec<(f64, f64)>,
 }
 
-/// Whose numbers they are.
+/// Source of a curve's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Points {
-    /// The simulation's.
+    /// The simulation.
     Simulated,
-    /// The model's.
+    /// The model.
     Model,
-    /// The paper's, where its text names them.
+    /// The paper, where its text names numbers.
     Paper,
 }
 
 impl Plot {
-    /// As SVG.
+    /// The plot as SVG.
     pub fn svg(&self) -> String {
         let mut text = String::new();
         match self.draw(SVGBackend::with_string(&mut text, SIZE)) {
@@ -59,7 +60,7 @@ impl Plot {
         }
     }
 
-    /// Draws in a plane where logarithmic axes are straight.
+    /// Draws the plot in a plane where logarithmic axes are straight.
     fn draw(
         &self,
         backend: SVGBackend<'_>,
@@ -126,7 +127,7 @@ impl Plot {
                 }
             }
         }
-        // Where the curves are not.
+        // The legend stands where the curves are not.
         let first = self.series.first().map_or(&[][..], |s| &s.at);
         let falls = first.first().map(|p| p.1) > first.last().map(|p| p.1);
         let corner = match falls {
@@ -143,7 +144,7 @@ impl Plot {
     }
 }
 
-/// A curve.
+/// Makes a curve.
 pub(super) fn curve(
     name: impl Into<String>,
     points: Points,
@@ -156,13 +157,13 @@ pub(super) fn curve(
     }
 }
 
-/// A column of a table's rows, over what the rows are of.
+/// Column `i` of a table's rows, as points over the rows' items.
 pub(super) fn column<const N: usize>(of: &[u64], rows: &[[f64; N]], i: usize) -> Vec<(f64, f64)> {
     let rows = of.iter().zip(rows);
     rows.map(|(&of, row)| (of as f64, row[i])).collect()
 }
 
-/// The least and the greatest, a little apart.
+/// The least and the greatest value, moved a little apart.
 fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let start = (f64::INFINITY, f64::NEG_INFINITY);
     let (low, high) = values.fold(start, |(a, b), v| (a.min(v), b.max(v)));

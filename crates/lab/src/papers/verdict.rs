@@ -1,5 +1,5 @@
-//! A verdict for each claim: the paper's number, its model's, the simulation's, and whether they
-//! agree.
+//! A verdict on each claim: the numbers of the paper, of its model and of the simulation, and
+//! whether they agree.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use super::experiment::{Found, Study};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
-    /// It does, and no value was fitted to this.
+    /// The simulation agrees, and no value was fitted to this claim.
     Held,
-    /// It does, and values were fitted to this: it shows that the simulation is the model's equal
-    /// here, no more.
+    /// The simulation agrees, but values were fitted to this claim: this shows only that the
+    /// simulation equals the model here.
     Calibrated,
-    /// It does not.
+    /// The simulation does not agree.
     NotHeld,
     /// The text gives no number.
     Open,
@@ -37,22 +37,22 @@ impl fmt::Display for Ruling {
     }
 }
 
-/// A claim and what has become of it.
+/// A claim and its verdict.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// What the paper says.
+    /// The paper's claim.
     pub claim: &'static Claim,
     /// The model's number, if it has one.
     pub model: Option<f64>,
-    /// The simulation's.
+    /// The simulation's number, if it has one.
     pub simulated: Option<f64>,
-    /// Whether that is the paper's.
+    /// Whether that number agrees with the paper's.
     pub ruling: Ruling,
-    /// The reason, or what is to be known about it; may be empty.
+    /// The reason, or a remark on the number; may be empty.
     pub remark: &'static str,
 }
 
-/// A verdict for each claim of the papers to which the studies belong.
+/// A verdict on each claim of the papers to which the studies belong.
 pub fn verdicts(studies: &[Study]) -> Vec<Verdict> {
     let of = |testbed: Testbed| {
         let studied = studies.iter().any(|s| s.name.starts_with(testbed.key()));

@@ -1,4 +1,4 @@
-//! The command, run to its end.
+//! Runs the command to its end.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::PathBuf;
@@ -6,29 +6,29 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What starts the command.
+/// The command with these arguments, not yet started.
 pub fn lab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast-lab"));
     command.args(args);
     command
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &[&str]) -> Output {
     lab(args).output().unwrap()
 }
 
-/// Runs it for programs: its JSON lines. It succeeds.
+/// Runs the command for programs. It must succeed. Returns its JSON lines.
 #[track_caller]
 pub fn lines(args: &[&str]) -> Lines {
     Lines::of(run(&[args, &["--json"]].concat()))
 }
 
-/// JSON lines.
+/// JSON lines that a command printed.
 pub struct Lines(Vec<Value>);
 
 impl Lines {
-    /// What a run printed that succeeded.
+    /// Parses the output of a run that succeeded.
     #[track_caller]
     pub fn of(out: Output) -> Lines {
         assert!(out.status.success(), "{out:?}");

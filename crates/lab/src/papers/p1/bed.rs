@@ -4,10 +4,11 @@ use crate::calibration::{Calibration, Testbed};
 use crate::model::P1;
 use crate::papers::lab::Bed;
 
-/// Sizes of one buffer.
+/// Sizes that fit one buffer, in bytes.
 pub(super) const SMALL: [u64; 7] = [4, 32, 128, 256, 512, 1024, 1836];
+/// Fewer sizes that fit one buffer, for quick runs.
 pub(super) const SMALL_QUICK: [u64; 4] = [4, 32, 256, 1024];
-/// Where the paper's "up to" is read: the largest power of two in one buffer.
+/// Size at which the paper's "up to" is read, in bytes: the largest power of two in one buffer.
 pub(super) const KILO: u64 = 1024;
 
 pub(super) fn p1() -> P1 {

@@ -1,5 +1,5 @@
-//! On 8 nodes, as the paper measured: latency, large messages, throughput, and the model beside
-//! them.
+//! P1's experiments on 8 nodes, as the paper measured: latency, large messages, throughput, and the
+//! model beside them.
 
 use fabricast::proto::Scheme;
 
@@ -18,7 +18,7 @@ fn schemes() -> [(&'static str, Scheme); 4] {
     ]
 }
 
-/// Columns of what all schemes are measured by.
+/// Columns of the tables that show all schemes.
 const HEAD: [&str; 7] = [
     "bytes",
     "original",
@@ -29,7 +29,7 @@ const HEAD: [&str; 7] = [
     "gain",
 ];
 
-/// For each size: the original's figure, then each scheme's.
+/// Measures each size: the original broadcast, then each scheme.
 fn of_all_schemes(
     effort: &Effort<'_>,
     sizes: &[u64],

@@ -1,4 +1,4 @@
-//! Processes that are late: the time in the broadcast, and what is sent again for nothing.
+//! P1's experiments with late processes: the time in the broadcast, and needless retransmissions.
 
 use std::time::Duration;
 

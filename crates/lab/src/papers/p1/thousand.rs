@@ -1,4 +1,4 @@
-//! On 1024 nodes, where the paper has its model alone.
+//! P1's experiments on 1024 nodes, where the paper has only its model.
 
 use fabricast::proto::Scheme;
 
