@@ -1,26 +1,25 @@
-//! What delayed synchronisation saves (P4.1, P4.2): a synchronisation is paid once for as many
-//! broadcasts as there are channels for.
+//! Savings of delayed synchronisation (P4.1, P4.2): one synchronisation serves as many broadcasts
+//! as there are channels.
 //!
 //! P4's three numbers, 17.1 µs with 2 channels, 4.3 µs with 16 and "about 13 µs" for a
 //! synchronisation, do not fit a plain `b + S/C`: that would need 29 µs. They fit if 2 channels pay
 //! nearly one synchronisation per broadcast and 16 one per fifteen or sixteen: `b + S / (C − 1)`. A
-//! channel may well be taken by the verdict, which is broadcast too (P4 section 5); the paper does
+//! channel may well be taken by the verdict, which is broadcast, too (P4 section 5); the paper does
 //! not say so.
 
-/// What broadcasts over channels cost, for one size and one number of nodes.
+/// Costs of broadcasts over channels, for one size and one number of nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Channels {
-    /// A broadcast by itself, back to back, in microseconds.
+    /// Time of a broadcast without synchronisation, back to back, in microseconds.
     pub broadcast_us: f64,
-    /// A synchronisation: up the tree and down again, in microseconds.
+    /// Time of a synchronisation, up the tree and down again, in microseconds.
     pub synchronisation_us: f64,
-    /// Channels that broadcasts cannot use.
+    /// Number of channels that broadcasts cannot use.
     pub reserved: u64,
 }
 
 impl Channels {
-    /// Synchronisations for each broadcast: `1 / (C − reserved)`, one at most (P4 sections 4.3,
-    /// 6.3).
+    /// Synchronisations per broadcast: `1 / (C − reserved)`, at most one (P4 sections 4.3, 6.3).
     pub fn synchronisations(&self, channels: u64) -> f64 {
         1.0 / channels.saturating_sub(self.reserved).max(1) as f64
     }
@@ -30,8 +29,8 @@ impl Channels {
         self.broadcast_us + self.synchronisation_us * self.synchronisations(channels)
     }
 
-    /// The costs that two measurements, (channels, microseconds) each, speak for. `None` if they
-    /// have the same number of usable channels.
+    /// The costs that fit two measurements, each of a number of channels and microseconds. `None`
+    /// if both have the same number of usable channels.
     pub fn through(a: (u64, f64), b: (u64, f64), reserved: u64) -> Option<Channels> {
         let unknown = Channels {
             broadcast_us: 0.0,
@@ -69,7 +68,7 @@ mod tests {
         assert_eq!(c.per_broadcast_us(2), 18.0);
         assert_eq!(c.per_broadcast_us(4), 8.0);
         assert_eq!(c.per_broadcast_us(16), 4.0);
-        // One channel, or none, cannot do better than synchronise each time.
+        // With one channel, or none, each broadcast synchronises.
         assert_eq!(c.per_broadcast_us(1), 18.0);
         assert_eq!(c.per_broadcast_us(0), 18.0);
     }
@@ -81,7 +80,7 @@ mod tests {
         assert!((c.broadcast_us - 3.39).abs() < 0.01, "{c:?}");
         assert!((c.per_broadcast_us(2) - 17.1).abs() < 1e-9);
         assert!((c.per_broadcast_us(16) - 4.3).abs() < 1e-9);
-        // One per sixteen instead of one per fifteen changes 0.06 µs, less than the text's digits.
+        // A sixteenth instead of a fifteenth changes 0.06 µs, less than the digits of the text.
         let sixteenth = c.broadcast_us + c.synchronisation_us / 16.0;
         assert!((sixteenth - 4.3).abs() < 0.06);
     }

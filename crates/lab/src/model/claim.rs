@@ -1,9 +1,9 @@
-//! What the papers claim, beside what the models say; and which of it the models were told.
+//! The papers' claims beside the models' numbers, and which of these numbers are calibrated.
 //!
-//! Whether a claim is calibrated is not written down but found out: if another value of anything
-//! that was fitted to the claim changes what the model says of it, the model was told the answer.
-//! Everything else is predicted. A claim that the models know nothing of has the reason instead,
-//! and one of which the text names no number can only be looked at. What simulations find is set
+//! Whether a claim is calibrated is not written down but found out. If another value of a parameter
+//! that was fitted to the claim changes the model's number, the model was told the answer. Every
+//! other claim is predicted. A claim about which the models know nothing has the reason instead. A
+//! claim for which the text names no number can only be looked at. The numbers of simulations stand
 //! beside the same claims (`papers`).
 
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::calibration::{Calibration, Testbed};
 
 use super::quantity::Quantity;
 
-/// A number is met if the model is within this share of it.
+/// The model meets a number if it is within this share of it.
 pub(super) const NEAR: f64 = 0.10;
-/// Other values that are tried to see what depends on one.
+/// Factors by which a value is scaled to see what depends on it.
 pub(super) const FACTORS: [f64; 4] = [0.25, 0.5, 2.0, 4.0];
 
-/// What a paper says of a quantity.
+/// A paper's statement about a quantity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Figure {
-    /// It is so much.
+    /// The quantity is about this number.
     About(f64),
-    /// It is more than this.
+    /// The quantity is more than this number.
     Above(f64),
-    /// It is less than this.
+    /// The quantity is less than this number.
     Below(f64),
     /// The text gives no number.
     Unnamed,
 }
 
 impl Figure {
-    /// Whether a number agrees: one within 10 %, a bound kept. `None`: there is nothing to agree
-    /// with.
+    /// Whether a number agrees: within 10 % of a number, or on the right side of a bound. `None`:
+    /// the paper gives no number.
     pub fn agrees(&self, number: f64) -> Option<bool> {
         match *self {
             Figure::About(n) => Some((number / n - 1.0).abs() <= NEAR),
@@ -45,54 +45,54 @@ impl Figure {
     }
 }
 
-/// What the model says of a claim.
+/// The model's statement about a claim.
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
-    /// So much.
+    /// A number, computed from the calibration.
     Number(fn(&Calibration) -> f64),
     /// Nothing, for this reason.
     Nothing(&'static str),
 }
 
-/// Where in the tables of [`super::predict()`] a claim is.
+/// Place of a claim in the tables of [`super::predict()`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Place {
-    /// Which table.
+    /// The table.
     pub quantity: Quantity,
-    /// Its columns.
+    /// The columns: one holds the claim's number, several make a ratio.
     pub columns: &'static [&'static str],
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u64,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// Processes on a node.
     pub per_node: u64,
 }
 
-/// A result of a paper, and what the model says.
+/// A result of a paper, and the model's statement about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Its name, as in the calibration's `fits`.
+    /// The claim's name, as in the calibration's `fits`.
     pub id: &'static str,
-    /// Whose.
+    /// The testbed of the paper.
     pub testbed: Testbed,
-    /// What the paper says, and where.
+    /// The paper's statement, and where it stands.
     pub text: &'static str,
-    /// Its number.
+    /// The paper's number.
     pub figure: Figure,
-    /// The model's.
+    /// The model's statement.
     pub model: Says,
-    /// Where it is in the tables.
+    /// Where the claim is in the tables.
     pub place: Option<Place>,
 }
 
-/// Whether the model knew.
+/// Whether the model was told the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Values were fitted to it: that they agree shows nothing but that a fit exists.
+    /// Values were fitted to the claim: agreement shows only that a fit exists.
     Calibrated,
-    /// None was.
+    /// No value was fitted to the claim.
     Predicted,
 }
 
@@ -105,21 +105,21 @@ impl fmt::Display for Standing {
     }
 }
 
-/// A claim beside the model.
+/// A claim beside the model's number.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// The claim.
     pub claim: &'static Claim,
     /// The model's number.
     pub model: f64,
-    /// Whether it knew.
+    /// Whether the model was told the answer.
     pub standing: Standing,
-    /// Whether they agree.
+    /// Whether the model's number agrees with the paper.
     pub held: bool,
 }
 
 impl Claim {
-    /// Sets it beside the model with these values, if that says anything.
+    /// Compares the claim with the model under these values. `None`: one of both has no number.
     pub fn outcome(&'static self, c: &Calibration) -> Option<Outcome> {
         let Says::Number(model) = self.model else {
             return None;

@@ -1,5 +1,5 @@
-//! Every result of P1.14, P2.8 and P4.10 that a model or a simulation can be set beside, and what
-//! the model says of it.
+//! Every result of P1.14, P2.8 and P4.10 that can be compared with a model or a simulation, and the
+//! model's statement about it.
 
 use crate::calibration::{Calibration, Testbed};
 
@@ -21,13 +21,13 @@ const LARGER: Broadcast = Broadcast {
     ..EIGHT
 };
 
-/// The original's time over the window's.
+/// Time of the original broadcast divided by that of the window.
 fn gain(c: &Calibration, nodes: u64, bytes: u64) -> f64 {
     let p = P1::new(c);
     p.original_us(nodes, bytes) / p.multicast_us(nodes, bytes, 1)
 }
 
-/// The original's time per broadcast over another's, at 1 KB on 8 nodes.
+/// Time per broadcast of the original scheme divided by another's, at 1 KB on 8 nodes.
 fn throughput(c: &Calibration, other: impl Fn(&P1) -> f64) -> f64 {
     let p = P1::new(c);
     p.times(1024, 8).original_root_us(8) / other(&p)
@@ -43,7 +43,7 @@ const fn at_8(quantity: Quantity, columns: &'static [&'static str], bytes: u64) 
     })
 }
 
-/// P1.14's, P4.10's and P2.8's results, as far as the models know of them.
+/// The results of P1.14, P4.10 and P2.8, as far as the models know of them.
 pub const CLAIMS: &[Claim] = &[
     Claim {
         id: "p1-latency-8",
@@ -398,7 +398,7 @@ pub fn claims(testbed: Testbed) -> impl Iterator<Item = &'static Claim> {
     CLAIMS.iter().filter(move |claim| claim.testbed == testbed)
 }
 
-/// The claims of a testbed's paper of which the model says something.
+/// The claims of a testbed's paper about which the model says something.
 pub fn outcomes(c: &Calibration) -> Vec<Outcome> {
     claims(c.testbed())
         .filter_map(|claim| claim.outcome(c))
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn predictions() {
         use Standing::Predicted;
-        // From the 1.58 on 8 nodes and the switches in between; the paper has 4.86.
+        // Computed from the 1.58 on 8 nodes and the switches in between; the paper has 4.86.
         check("p1-latency-1024", Predicted, 4.88, 0.01);
         check("p1-large-32k", Predicted, 1.01, 0.01);
         check("p1-large-64k", Predicted, 0.81, 0.01);
@@ -457,7 +457,7 @@ mod tests {
         }
     }
 
-    /// What is predicted must not hang by a value that nobody states.
+    /// A prediction must not depend on a value that no source states.
     #[test]
     fn the_switch_hardly_decides_what_1024_nodes_gain() {
         for (switch_us, expected) in [(0.0, 5.27), (0.1, 5.06), (0.4, 4.54)] {
@@ -496,7 +496,7 @@ mod tests {
                     let claim = claim.unwrap_or_else(|| panic!("{name}: there is no {id}"));
                     assert_eq!(claim.testbed, testbed);
                     assert_eq!(outcome(id).standing, Standing::Calibrated, "{id}");
-                    // Every value that says so takes part.
+                    // Every value that names the claim takes part.
                     let c = Calibration::of(testbed);
                     let model = outcome(id).model;
                     let other = |by| claim.outcome(&c.scaled(name, by)).unwrap().model;

@@ -1,8 +1,8 @@
-//! P1's model of a broadcast with co-roots, as its section 7 has it (P1.13).
+//! P1's model of a broadcast with co-roots, from its section 7 (P1.13).
 //!
-//! A broadcast goes to all by multicast; the root also hands it to the co-roots by a reliable
-//! binomial tree, and root and co-roots each collect the ACKs of their own sub-group. We count
-//! groups, the root's own included: `groups` is the paper's `n/s`, one group is the plain window.
+//! A broadcast goes to all nodes by multicast. The root also sends it to the co-roots by a reliable
+//! binomial tree. Root and co-roots each collect the ACKs of their own sub-group. The model counts
+//! groups, including the root's own: `groups` is the paper's `n/s`; one group is the plain window.
 
 use super::rounds;
 
@@ -31,24 +31,25 @@ impl Times {
         self.pp_us * f64::from(rounds(nodes))
     }
 
-    /// By multicast from a single root: `T_sr = 2 T_cc + T_ud + T_mc` (P1 section 7.1).
+    /// Latency by multicast from a single root: `T_sr = 2 T_cc + T_ud + T_mc` (P1 section 7.1).
     pub fn single_root_us(&self) -> f64 {
         2.0 * self.cc_us + self.ud_us + self.mc_us
     }
 
-    /// The reliable part with co-roots: `T_rc = 2 T_cc + T_ud + T_pp · log2(n/s)` (P1 section 7.1).
+    /// Latency of the reliable part with co-roots: `T_rc = 2 T_cc + T_ud + T_pp · log2(n/s)` (P1
+    /// section 7.1).
     pub fn reliable_us(&self, groups: u64) -> f64 {
         2.0 * self.cc_us + self.ud_us + self.pp_us * f64::from(rounds(groups))
     }
 
-    /// At a co-root, which takes whichever copy comes first: `T_cr = min(T_rc, T_sr)`
-    /// (P1 section 7.1).
+    /// Latency at a co-root, which takes the copy that comes first: `T_cr = min(T_rc, T_sr)` (P1
+    /// section 7.1).
     pub fn at_coroot_us(&self, groups: u64) -> f64 {
         self.reliable_us(groups).min(self.single_root_us())
     }
 
-    /// The whole broadcast: the latest of its nodes, `T_sr` at the others and `T_cr` at the
-    /// co-roots (P1 section 7.1). With any node that is no co-root this is `T_sr`: the number of
+    /// Latency of the whole broadcast, that of its latest node: `T_sr` at ordinary nodes and `T_cr`
+    /// at co-roots (P1 section 7.1). With any node that is no co-root this is `T_sr`: the number of
     /// groups does not matter for latency.
     pub fn latency_us(&self, nodes: u64, groups: u64) -> f64 {
         let (groups, others) = (groups.clamp(1, nodes), nodes.saturating_sub(groups));
@@ -62,16 +63,16 @@ impl Times {
         }
     }
 
-    /// What the root is busy with for each broadcast when they follow each other without a pause:
-    /// `T_cc + T_ud + T_um · log2(n/s) + T_pack · s` (P1 section 7.2).
+    /// Time for which the root is busy with each broadcast when broadcasts follow each other
+    /// without a pause: `T_cc + T_ud + T_um · log2(n/s) + T_pack · s` (P1 section 7.2).
     pub fn root_us(&self, nodes: u64, groups: u64) -> f64 {
         let subgroup = nodes as f64 / groups as f64;
         let tree = self.um_us * f64::from(rounds(groups));
         self.cc_us + self.ud_us + tree + self.pack_us * subgroup
     }
 
-    /// The number of groups, a power of two, for which the root is busy for the shortest time;
-    /// the smaller of two that are equal (P1 section 7.2).
+    /// The number of groups, a power of two, for which the root is busy for the shortest time; the
+    /// smaller of two equal ones (P1 section 7.2).
     pub fn best_groups(&self, nodes: u64) -> u64 {
         let mut best = 1;
         let mut groups = 2;
@@ -91,22 +92,23 @@ impl Times {
         self.um_us / (self.pack_us * std::f64::consts::LN_2)
     }
 
-    /// The same when each receiver acknowledges only every `every` broadcasts (P1.6): `T_pack / M`.
-    /// The paper has no equation for it; this is its description in section 4.4.
+    /// The times when each receiver acknowledges only every `every` broadcasts (P1.6): `T_pack /
+    /// M`. The paper has no equation for it; this follows its description in section 4.4.
     pub fn acks_every(self, every: u64) -> Times {
         let pack_us = self.pack_us / every.max(1) as f64;
         Times { pack_us, ..self }
     }
 
-    /// The root's time per broadcast in the original scheme: `T_um · log2 n`, a message to each of
-    /// its children. Ours, from the same term for the co-roots; P1 has no equation for it.
+    /// The root's time per broadcast in the original scheme, which sends a message to each of the
+    /// root's children: `T_um · log2 n`. P1 has no equation for it; we take the term for the
+    /// co-roots.
     pub fn original_root_us(&self, nodes: u64) -> f64 {
         self.um_us * f64::from(rounds(nodes))
     }
 
     /// The time per broadcast of the basic scheme, which waits for every ACK before it goes on:
-    /// `T_ud + T_mc + T_cc + T_ack + T_pack · n`, with a small message for the ACK. Ours, from the
-    /// description in P1 section 4.1; the root copies nothing.
+    /// `T_ud + T_mc + T_cc + T_ack + T_pack · n`, where the ACK is a small message. P1 has no
+    /// equation for it; we follow the description in P1 section 4.1. The root copies nothing.
     pub fn basic_us(&self, nodes: u64, ack_us: f64) -> f64 {
         self.ud_us + self.mc_us + self.cc_us + ack_us + self.pack_us * nodes as f64
     }
@@ -150,7 +152,7 @@ mod tests {
         for groups in [1, 2, 4, 128, 1023] {
             assert_eq!(T.latency_us(1024, groups), T.single_root_us(), "{groups}");
         }
-        // Nodes that are all co-roots have both ways, and the tree may be the shorter one.
+        // If all nodes are co-roots, each has both ways, and the tree may be the shorter one.
         assert_eq!(T.latency_us(2, 2), 10.0);
         assert_eq!(T.latency_us(1024, 1024), 12.0);
         assert_eq!(T.latency_us(2, 99), 10.0);
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_best_sub_group_does_not_depend_on_the_nodes() {
-        // Halving sub-groups of s saves T_pack·s/2 and costs T_um: worth it while s > 12.
+        // Halving sub-groups of s saves T_pack·s/2 and costs T_um: it pays while s > 12.
         for nodes in [16, 64, 1024, 16384] {
             assert_eq!(T.best_groups(nodes), nodes / 8, "{nodes}");
         }

@@ -1,10 +1,9 @@
-//! LogGP and the broadcasts that are built from messages: binomial tree, chain, scatter with
-//! allgather; and a multicast beside them.
+//! LogGP, the broadcasts that are built from messages (binomial tree, chain, scatter with
+//! allgather), and a multicast beside them.
 //!
 //! A message of `k` bytes keeps its sender busy for `o_s`, leaves byte by byte every `G`, is under
-//! way for `L`, and keeps its receiver busy for `o_r`; between two messages of one node lies `g`
-//! (A.
-//! Alexandrov, M. Ionescu, K. Schauer, C. Scheiman: LogGP, 1995; P2's reference \[2\]).
+//! way for `L`, and keeps its receiver busy for `o_r`. Between two messages of one node lies `g`.
+//! Source: A. Alexandrov, M. Ionescu, K. Schauer, C. Scheiman: LogGP, 1995; P2's reference \[2\].
 
 use super::rounds;
 
@@ -13,9 +12,9 @@ use super::rounds;
 pub struct Loggp {
     /// `L`: the network's latency.
     pub latency_us: f64,
-    /// `o` of the sender.
+    /// `o_s`: overhead of the sender.
     pub send_us: f64,
-    /// `o` of the receiver.
+    /// `o_r`: overhead of the receiver.
     pub recv_us: f64,
     /// `g`: the gap between messages.
     pub gap_us: f64,
@@ -23,33 +22,34 @@ pub struct Loggp {
     pub byte_us: f64,
 }
 
-/// How the parts of a scattered message come together again.
+/// Algorithm that puts the parts of a scattered message together again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allgather {
-    /// Partners exchange all they have, twice as much in each round.
+    /// Partners exchange all that they have, twice as much in each round.
     RecursiveDoubling,
-    /// Each passes on what it got last to its neighbour.
+    /// Each node passes what it got last to its neighbour.
     Ring,
 }
 
 impl Loggp {
-    /// One message: `o_s + (k − 1) G + L + o_r` (LogGP, section 2).
+    /// Time of one message: `o_s + (k − 1) G + L + o_r` (LogGP, section 2).
     pub fn message_us(&self, bytes: u64) -> f64 {
         self.send_us + self.body_us(bytes) + self.latency_us + self.recv_us
     }
 
-    /// From the beginning of a message to that of the next from the same node:
-    /// `max(o_s, (k − 1) G + g)`.
+    /// Time from the beginning of a message to that of the next one from the same node: `max(o_s,
+    /// (k − 1) G + g)`.
     pub fn spacing_us(&self, bytes: u64) -> f64 {
         self.send_us.max(self.body_us(bytes) + self.gap_us)
     }
 
-    /// A binomial tree: each node that has the message sends it on, to the largest sub-tree first.
-    /// For a power of two nodes and spacing below a message's time, `log2 P` messages after each
-    /// other.
+    /// Time of a binomial tree: each node that has the message sends it on, to the largest sub-tree
+    /// first. For a power of two nodes, and spacing below a message's time, this is the time of
+    /// `log2 P` messages one after another.
     pub fn binomial_us(&self, nodes: u64, bytes: u64) -> f64 {
         let (hop, spacing) = (self.message_us(bytes), self.spacing_us(bytes));
-        // When the last of 2^k nodes has it: the child of each send starts a full tree of its own.
+        // When the last of 2^k nodes has the message: the child of each send starts a full tree of
+        // its own.
         let mut full = vec![0.0f64];
         for k in 1..=rounds(nodes) as usize {
             let last = |sent: usize| sent as f64 * spacing + hop + full[k - 1 - sent];
@@ -58,7 +58,8 @@ impl Loggp {
         self.partial(nodes, hop, spacing, &full)
     }
 
-    /// Of a number of nodes that is no power of two the first child's sub-tree is what is left.
+    /// Time of a binomial tree for a number of nodes that is no power of two. The first child's
+    /// sub-tree is what is left.
     fn partial(&self, nodes: u64, hop: f64, spacing: f64, full: &[f64]) -> f64 {
         let k = rounds(nodes) as usize;
         if k == 0 {
@@ -69,9 +70,9 @@ impl Loggp {
         others.fold(first, f64::max)
     }
 
-    /// A chain through all nodes, in pieces of `piece` bytes: the first piece passes `P − 1` hops,
-    /// the others follow at the pace of a node, which both receives and sends:
-    /// `(P − 1) · message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
+    /// Time of a chain through all nodes, in pieces of `piece` bytes. The first piece passes `P −
+    /// 1` hops. The others follow at the pace of a node, which both receives and sends: `(P − 1) ·
+    /// message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
     pub fn chain_us(&self, nodes: u64, bytes: u64, piece: u64) -> f64 {
         let piece = piece.clamp(1, bytes.max(1));
         let pieces = bytes.div_ceil(piece).max(1);
@@ -87,8 +88,8 @@ impl Loggp {
         }
     }
 
-    /// The piece, a power of two of at least 256 bytes or the whole message, with which the chain
-    /// is fastest.
+    /// The piece with which the chain is fastest: a power of two of at least 256 bytes, or the
+    /// whole message.
     pub fn best_piece(&self, nodes: u64, bytes: u64) -> u64 {
         let mut best = bytes.max(1);
         let mut piece = 256;
@@ -101,9 +102,9 @@ impl Loggp {
         best
     }
 
-    /// Scatter by a binomial tree, half of what is left in each round, then allgather: what MPI
-    /// libraries do with large messages. Ring: `P − 1` messages of `k/P` bytes; doubling: `log2 P`
-    /// rounds of `k/P, 2k/P, …` bytes.
+    /// Time of a scatter by a binomial tree, which sends half of the rest in each round, and an
+    /// allgather. MPI libraries do this with large messages. Ring: `P − 1` messages of `k/P` bytes;
+    /// doubling: `log2 P` rounds of `k/P, 2k/P, …` bytes.
     pub fn scatter_allgather_us(&self, nodes: u64, bytes: u64, allgather: Allgather) -> f64 {
         let rounds = rounds(nodes);
         let share = |shares: u64| bytes.saturating_mul(shares).div_ceil(nodes).min(bytes);
@@ -119,10 +120,9 @@ impl Loggp {
             }
     }
 
-    /// A multicast, in datagrams of at most `payload` bytes and without any reliability: one
-    /// message whatever the number of receivers, the further datagrams at the pace of the slower
-    /// side:
-    /// `message + (datagrams − 1) · max(o_s, o_r, (c − 1) G + g)`.
+    /// Time of a multicast in datagrams of at most `payload` bytes, without any reliability. It is
+    /// one message, whatever the number of receivers. Further datagrams follow at the pace of the
+    /// slower side: `message + (datagrams − 1) · max(o_s, o_r, (c − 1) G + g)`.
     pub fn multicast_us(&self, bytes: u64, payload: u64) -> f64 {
         let payload = payload.clamp(1, bytes.max(1));
         let datagrams = bytes.div_ceil(payload).max(1);
@@ -130,13 +130,13 @@ impl Loggp {
         self.message_us(payload) + (datagrams - 1) as f64 * pace
     }
 
-    /// `RTT(P)` of P2's ping-pong to `peers` peers and back, as LogP has it: linear in their
-    /// number, `(P − 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
+    /// `RTT(P)` of P2's ping-pong to `peers` peers and back by LogP, linear in their number: `(P −
+    /// 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
     pub fn round_trip_us(&self, peers: u64) -> f64 {
         peers.saturating_sub(1) as f64 * self.spacing_us(1) + 2.0 * self.message_us(1)
     }
 
-    /// All bytes but the first leave `G` after each other.
+    /// Time in which all bytes of a message but the first leave, one every `G`.
     fn body_us(&self, bytes: u64) -> f64 {
         bytes.saturating_sub(1) as f64 * self.byte_us
     }
@@ -189,7 +189,7 @@ mod tests {
         near(NET.round_trip_us(5), 26.0);
     }
 
-    /// What the closed form says, by walking over all nodes.
+    /// Computes the closed form's time by walking over all nodes.
     fn walk(net: &Loggp, nodes: u64, bytes: u64) -> f64 {
         let mut has = vec![f64::INFINITY; nodes as usize];
         has[0] = 0.0;
@@ -250,7 +250,7 @@ mod tests {
         assert!(scatter(large) < NET.binomial_us(16, large));
         assert!(chain(large) < NET.binomial_us(16, large));
         assert!(NET.multicast_us(small, 1440) < NET.binomial_us(16, small));
-        // The chain's best piece is neither the smallest nor the whole.
+        // The chain's best piece is neither the smallest piece nor the whole message.
         assert!((256..large).contains(&NET.best_piece(16, large)));
         assert_eq!(NET.best_piece(16, 100), 100);
     }

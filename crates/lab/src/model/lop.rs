@@ -1,26 +1,26 @@
 //! LoP and the n-way dissemination barrier (P2 sections 2.3 and 3).
 //!
-//! In LogP a message costs the same whatever was sent before it. LoP lets overhead and latency
+//! In LogP a message costs the same, whatever was sent before it. LoP lets overhead and latency
 //! depend on how many messages leave together: `o(P)` and `L(P)`. P2 shows both as plots and refers
-//! to its reference \[13\] for a formula; the two here are ours, the simplest with the behaviour
-//! that P2 describes: messages share a start-up, and those that meet at a receiver are in each
-//! other's way.
+//! to its reference \[13\] for a formula. The two formulas here are ours, the simplest with the
+//! behaviour that P2 describes: messages share a start-up, and messages that meet at a receiver
+//! delay each other.
 
 use super::levels;
 
-/// The most partners of a round that are tried.
+/// Largest number of partners of a round that is tried.
 pub const WAYS_MAX: u64 = 64;
 
 /// A network's parameters, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Lop {
-    /// What each message costs its sender by itself.
+    /// Cost of each message at its sender.
     pub send_us: f64,
-    /// What messages that leave together cost once.
+    /// Cost that messages which leave together pay once.
     pub start_us: f64,
-    /// From the sender to the receiver's memory, where nothing else arrives.
+    /// Latency from the sender to the receiver's memory, where nothing else arrives.
     pub latency_us: f64,
-    /// How much later each further one is seen that arrives at the same receiver.
+    /// Delay of each further message that arrives at the same receiver.
     pub congestion_us: f64,
 }
 
@@ -31,8 +31,8 @@ impl Lop {
         self.send_us + self.start_us / together.max(1) as f64
     }
 
-    /// `L(p) = latency + congestion · (p − 1)`: when the last of `p` messages to one receiver is
-    /// seen there (ours, after P2 sections 2.1 and 4.1).
+    /// `L(p) = latency + congestion · (p − 1)`: time until a receiver sees the last of `p` messages
+    /// (ours, after P2 sections 2.1 and 4.1).
     pub fn latency_us(&self, together: u64) -> f64 {
         self.latency_us + self.congestion_us * together.saturating_sub(1) as f64
     }
@@ -46,20 +46,20 @@ impl Lop {
             + self.latency_us(peers)
     }
 
-    /// One round in which every node tells `ways` others and hears from as many:
-    /// `n · o(n) + L(n)`.
+    /// Time of one round in which every node tells `ways` others and hears from as many: `n · o(n)
+    /// + L(n)`.
     pub fn round_us(&self, ways: u64) -> f64 {
         ways as f64 * self.overhead_us(ways) + self.latency_us(ways)
     }
 
-    /// The n-way dissemination barrier of `nodes` nodes: the sum of its `ceil(log_{n+1} P)` rounds
-    /// (P2 section 3), the last of which may need fewer partners.
+    /// Time of the n-way dissemination barrier of `nodes` nodes: the sum over its `ceil(log_{n+1}
+    /// P)` rounds (P2 section 3). The last round may need fewer partners.
     pub fn barrier_us(&self, nodes: u64, ways: u64) -> f64 {
         partners(nodes, ways).map(|n| self.round_us(n)).sum()
     }
 
-    /// The number of partners for which the barrier is fastest, and the smallest of those that are
-    /// equal. P2 measures instead (section 4.1), because congestion cannot be modelled precisely.
+    /// The number of partners for which the barrier is fastest; the smallest of equal ones. P2
+    /// measures instead (section 4.1), because congestion cannot be modelled precisely.
     pub fn best_ways(&self, nodes: u64) -> u64 {
         let mut best = 1;
         for ways in 2..=WAYS_MAX.min(nodes.saturating_sub(1)) {
@@ -71,13 +71,13 @@ impl Lop {
     }
 }
 
-/// Rounds of the n-way dissemination barrier: `ceil(log_{n+1} P)` (P2 section 3).
+/// Number of rounds of the n-way dissemination barrier: `ceil(log_{n+1} P)` (P2 section 3).
 pub fn barrier_rounds(nodes: u64, ways: u64) -> u32 {
     levels(nodes, ways.max(1).saturating_add(1))
 }
 
-/// Partners of each round: `n`, less those that would be the node itself or one that knows already,
-/// `i · (n+1)^r ≥ P` (P2.1).
+/// Partners of each round: `n`, without those that would be the node itself or a node that knows
+/// already, `i · (n+1)^r ≥ P` (P2.1).
 pub fn partners(nodes: u64, ways: u64) -> impl Iterator<Item = u64> {
     let ways = ways.max(1);
     (0..barrier_rounds(nodes, ways)).map(move |round| {
@@ -86,7 +86,7 @@ pub fn partners(nodes: u64, ways: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The line nearest to some points by least squares: its value at zero and its slope.
+/// The line that fits some points by least squares. Returns its value at zero and its slope.
 pub fn fit_line(points: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     let points: Vec<_> = points.collect();
     let n = points.len() as f64;
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(barrier_rounds(64, 1), 6);
         assert_eq!(barrier_rounds(64, 7), 2);
         assert_eq!(partners(9, 2).collect::<Vec<_>>(), [2, 2]);
-        // P2.1's own example: of P = 6, n = 2, r = 1 the second partner would be the node itself.
+        // P2.1's own example: for P = 6, n = 2, r = 1 the second partner would be the node itself.
         assert_eq!(partners(6, 2).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(partners(5, 9).collect::<Vec<_>>(), [4]);
     }
@@ -153,7 +153,7 @@ mod tests {
             for ways in 1..nodes.max(2) {
                 let mut known = 1u64;
                 for n in partners(nodes, ways) {
-                    // A round brings what each of n nodes knows.
+                    // In a round each node learns what each of its `n` partners knows.
                     known += n * known;
                 }
                 assert!(known >= nodes, "{nodes} nodes, {ways} ways");

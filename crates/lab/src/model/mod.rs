@@ -1,13 +1,13 @@
-//! What arithmetic says before anything is simulated: the papers' models as plain functions.
+//! The papers' models as plain functions: predictions by arithmetic, before anything is simulated.
 //!
 //! `coroot`, `loggp`, `lop` and `channel` are equations of typed parameters and know no testbed.
-//! `p1`, `p2` and `p4` are the testbeds: they take their values from the calibration, make the
+//! `p1`, `p2` and `p4` are the testbeds. They take their values from the calibration, make the
 //! parameters for a size and a number of nodes, and add what an equation leaves out. `claims` lists
-//! the papers' results; `claim` sets one beside its model and tells whether it was calibrated;
-//! `predict` makes tables for whatever is asked.
+//! the papers' results. `claim` compares one with its model and tells whether it was calibrated.
+//! `predict` makes tables for any grid.
 //!
-//! Times are microseconds in `f64`. Numbers of nodes that are no power of two, which P1 leaves
-//! out, take as many rounds as the next one.
+//! Times are microseconds in `f64`. P1 leaves out numbers of nodes that are no power of two; here
+//! they take as many rounds as the next power of two.
 
 pub mod channel;
 pub mod claim;
@@ -36,12 +36,12 @@ pub use quantity::Quantity;
 use fabricast_sim::topology::Topology;
 use fabricast_sim::workload::Costs;
 
-/// A testbed as the simulator needs it.
+/// A testbed in the form that the simulator needs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Simulated {
-    /// What its processors cost.
+    /// Costs of datagrams at the hosts.
     pub costs: Costs,
-    /// How its hosts are joined.
+    /// How the hosts are connected.
     pub topology: Topology,
     /// Largest payload of a datagram.
     pub payload_bytes: u32,
@@ -52,8 +52,8 @@ pub fn rounds(nodes: u64) -> u32 {
     levels(nodes, 2)
 }
 
-/// Levels below the root of a balanced tree of `nodes` nodes with `arity` children each, leaves
-/// being the nodes: log to the base `arity`, rounded up.
+/// Levels below the root of a balanced tree whose leaves are `nodes` nodes, with `arity` children
+/// at each inner node: log to the base `arity`, rounded up.
 pub fn levels(nodes: u64, arity: u64) -> u32 {
     let arity = arity.max(2);
     let mut reached = 1u64;
@@ -65,13 +65,13 @@ pub fn levels(nodes: u64, arity: u64) -> u32 {
     levels
 }
 
-/// Switches on the longest way between two of `nodes` hosts in a fat tree whose switches have
-/// `down` children, those of its top `top`: up to the top and down again.
+/// Switches on the longest way between two of `nodes` hosts in a fat tree, up to the top and down
+/// again. Switches have `down` children, those at the top `top`.
 pub fn switches_passed(nodes: u64, down: u64, top: u64) -> u32 {
     2 * levels(nodes.div_ceil(top.max(1)), down) + 1
 }
 
-/// Nanoseconds for each of `bytes`, in microseconds.
+/// Time of `bytes` bytes at `byte_ns` nanoseconds each, in microseconds.
 fn bytes_us(bytes: u64, byte_ns: f64) -> f64 {
     bytes as f64 * byte_ns / 1e3
 }
@@ -106,7 +106,7 @@ mod tests {
         for (nodes, expected) in [(2, 1), (8, 1), (9, 3), (32, 3), (33, 5), (1024, 9)] {
             assert_eq!(switches_passed(nodes, 4, 8), expected, "{nodes}");
         }
-        // Quaternary, as Quadrics' Elite: 4, 16, 64, 256 hosts.
+        // A quaternary tree, as with Quadrics' Elite: 4, 16, 64, 256 hosts.
         for (nodes, expected) in [(4, 1), (8, 3), (16, 3), (64, 5), (256, 7)] {
             assert_eq!(switches_passed(nodes, 4, 4), expected, "{nodes}");
         }

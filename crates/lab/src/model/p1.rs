@@ -1,7 +1,7 @@
-//! P1's testbed: the model's six times for any size and number of nodes, and messages that are
-//! larger than one buffer, which the paper measures and has no equation for.
+//! P1's testbed: the model's six times for any size and number of nodes, and messages of more than
+//! one buffer, which the paper measures but has no equation for.
 //!
-//! What the paper reports and the model does not know is listed in `claims::CLAIMS`.
+//! `claims::CLAIMS` lists what the paper reports and the model does not know.
 
 use std::time::Duration;
 
@@ -11,42 +11,43 @@ use fabricast_sim::workload::{Cost, Costs};
 
 use super::{Loggp, Simulated, Times, bytes_us, switches_passed};
 
-/// InfiniBand hardly drops for want of buffers: its links are flow controlled.
+/// Queue of a link in bytes. InfiniBand hardly drops for want of buffers, since its links have flow
+/// control.
 const QUEUE_BYTES: u64 = 16 << 20;
 
-/// What P1's cluster costs.
+/// Costs of P1's cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct P1 {
     /// The six times for an empty message on as many nodes as were measured.
     pub empty: Times,
-    /// A hop of an empty message by rendezvous.
+    /// Time of a hop of an empty message by rendezvous.
     pub rendezvous_us: f64,
-    /// A byte of a message, end to end: the inverse of the bandwidth.
+    /// Time of a byte of a message, end to end: the inverse of the bandwidth.
     pub byte_ns: f64,
-    /// A byte copied in memory.
+    /// Time to copy a byte in memory.
     pub copy_byte_ns: f64,
-    /// A switch on the way.
+    /// Time of a switch on the way.
     pub switch_us: f64,
-    /// The receiver's part of a message or a multicast.
+    /// The receiver's part of the time of a message or a multicast.
     pub recv_us: f64,
-    /// A receiver's part of an ACK: posting a write of a word.
+    /// A receiver's part of the time of an ACK: posting a write of a word.
     pub ack_us: f64,
-    /// The longest message that goes eagerly.
+    /// Length of the longest eager message.
     pub eager_bytes: u64,
-    /// Payload of one multicast.
+    /// Payload of one multicast, which is one buffer.
     pub payload_bytes: u64,
-    /// Children of a switch.
+    /// Number of children of a switch.
     pub switch_down: u64,
-    /// Children of a switch at the top.
+    /// Number of children of a switch at the top.
     pub switch_top: u64,
-    /// Nodes of the measurements.
+    /// Number of nodes in the measurements.
     pub nodes_measured: u64,
-    /// M of the scheme "Aggregate".
+    /// The M of the scheme "Aggregate": broadcasts per ACK.
     pub acks_every: u64,
 }
 
 impl P1 {
-    /// As calibrated.
+    /// The cluster with calibrated values.
     pub fn new(c: &Calibration) -> P1 {
         P1 {
             empty: Times {
@@ -72,10 +73,10 @@ impl P1 {
         }
     }
 
-    /// The model's times (P1 section 7) for a message of one buffer. Per byte: a copy where there
-    /// is one, and the way once for a multicast and for each hop of a message; eager messages are
-    /// copied at both ends, those by rendezvous at neither. A multicast passes more switches in a
-    /// larger network; `T_pp` is an average and does not.
+    /// The model's times (P1 section 7) for a message of one buffer. Each byte costs a copy where
+    /// there is one; it costs the way once for a multicast, and once per hop for a message. Eager
+    /// messages are copied at both ends, rendezvous messages at neither. A multicast passes more
+    /// switches in a larger network; `T_pp` is an average and does not grow.
     pub fn times(&self, bytes: u64, nodes: u64) -> Times {
         let (way, copy) = (
             bytes_us(bytes, self.byte_ns),
@@ -101,10 +102,10 @@ impl P1 {
         self.times(bytes, nodes).original_us(nodes)
     }
 
-    /// Latency by multicast, of any size. One buffer: P1 section 7.1. More: the first buffer as
-    /// one, each further one after what its slowest stage takes, which is the root (P1 section 7.2,
-    /// with its ACKs), a receiver or the way. The stages are ours: P1 measures this and has no
-    /// equation.
+    /// Latency by multicast, of any size. For one buffer: P1 section 7.1. For more, the first
+    /// buffer takes the time of one. Each further buffer adds the time of the slowest stage: the
+    /// root (P1 section 7.2, with its ACKs), a receiver, or the way. The stages are ours: P1
+    /// measures this and has no equation.
     pub fn multicast_us(&self, nodes: u64, bytes: u64, groups: u64) -> f64 {
         let first = bytes.min(self.payload_bytes);
         let mut us = self.times(first, nodes).latency_us(nodes, groups);
@@ -126,9 +127,9 @@ impl P1 {
             .max(way)
     }
 
-    /// LogGP's parameters: `o_s = T_um`, `L` what is left of `T_pp`, and `g = o_s`. LogGP knows
-    /// neither copies nor rendezvous: between a few hundred bytes and some kilobytes it is too
-    /// fast.
+    /// LogGP's parameters: `o_s = T_um`, `L` is what is left of `T_pp`, and `g = o_s`. LogGP knows
+    /// neither copies nor rendezvous, so its times are too short between a few hundred bytes and
+    /// some kilobytes.
     pub fn loggp(&self) -> Loggp {
         let t = &self.empty;
         Loggp {
@@ -140,10 +141,10 @@ impl P1 {
         }
     }
 
-    /// The same network for the simulator: what an empty message between two neighbours takes is
-    /// `T_pp`, an empty multicast `T_sr`, and a byte costs each as much as in the model. The sender
-    /// of a message is busy for `T_um`, the receiver of an ACK for `T_pack`. Messages by rendezvous
-    /// are a longer way and are not copied.
+    /// The same network for the simulator. An empty message between two neighbours takes `T_pp`, an
+    /// empty multicast `T_sr`, and a byte costs each of them as much as in the model. The sender of
+    /// a message is busy for `T_um`, the receiver of an ACK for `T_pack`. A rendezvous message has
+    /// a longer way and is not copied.
     pub fn simulated(&self) -> Simulated {
         let t = &self.empty;
         let copy_ps = (self.copy_byte_ns * 1e3) as u64;
@@ -190,8 +191,8 @@ impl P1 {
     }
 }
 
-/// A fat tree as the simulator's tree: cables between switches are as fast as the hosts below one
-/// switch together.
+/// A fat tree as a tree for the simulator: a cable between switches is as fast as all hosts below
+/// the lower switch together.
 pub(crate) fn fat_tree(
     host: LinkSpec,
     switch_us: f64,
@@ -200,7 +201,7 @@ pub(crate) fn fat_tree(
     levels: u32,
 ) -> Topology {
     let mut fanout = vec![down as usize; levels as usize];
-    // A network that fits one switch of the top has only that.
+    // A network that fits one switch of the top has only that switch.
     if let Some(first) = fanout.first_mut() {
         *first = top.max(2) as usize;
     }
@@ -216,12 +217,12 @@ pub(crate) fn fat_tree(
     }
 }
 
-/// Bytes per second.
+/// Rate in bytes per second.
 pub(crate) fn rate(byte_ns: f64) -> u64 {
     (1e9 / byte_ns.max(1e-3)) as u64
 }
 
-/// A time that the simulator can use.
+/// A time in the form that the simulator needs.
 pub(crate) fn micros(us: f64) -> Duration {
     Duration::from_nanos((us.max(0.0) * 1e3).round() as u64)
 }
@@ -302,7 +303,7 @@ mod tests {
             assert!((way(message) - times.pp_us).abs() < 0.02);
             assert!((way(&s.costs.group) - times.single_root_us()).abs() < 0.02);
         }
-        // One switch for 8 hosts, then four of each below the next.
+        // One switch for 8 hosts, then four switches below each further one.
         assert_eq!(s.topology.spans(8), [8]);
         assert_eq!(s.topology.spans(1024), [8, 32, 128, 512, 1024]);
     }

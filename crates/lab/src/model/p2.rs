@@ -1,4 +1,4 @@
-//! P2's testbed: barriers, beside the barrier of the library that it was compared with.
+//! P2's testbed: barriers, and the barrier of the library that P2 compares with.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use super::lop::partners;
 use super::p1::micros;
 use super::{Loggp, Lop, Simulated};
 
-/// Bytes per second at which the bytes of a word take no time.
+/// Rate in bytes per second at which the bytes of a word take no time.
 const RATE: u64 = 1_000_000_000_000;
 
-/// What P2's cluster costs.
+/// Costs of P2's cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct P2 {
-    /// The network.
+    /// Parameters of the network.
     pub lop: Lop,
-    /// What the library needs more in each round.
+    /// Additional time of the library in each round.
     pub setup_us: f64,
-    /// Nodes of the measurements.
+    /// Number of nodes in the measurements.
     pub nodes_measured: u64,
 }
 
 impl P2 {
-    /// As calibrated.
+    /// The cluster with calibrated values.
     pub fn new(c: &Calibration) -> P2 {
         P2 {
             lop: Lop {
@@ -39,7 +39,7 @@ impl P2 {
         }
     }
 
-    /// The library's barrier: the 1-way dissemination with partners computed on the way,
+    /// Time of the library's barrier, a 1-way dissemination that computes its partners on the way:
     /// `rounds · (o(1) + L(1) + setup)` (ours, after P2 section 4.1).
     pub fn library_us(&self, nodes: u64) -> f64 {
         let rounds = partners(nodes, 1).count();
@@ -47,8 +47,8 @@ impl P2 {
     }
 
     /// The testbed for the simulator. Words meet at the receiver: each takes `congestion` there,
-    /// the first as part of its latency. Nothing was measured of multicasts: one costs what a word
-    /// does (assumed).
+    /// the first one as part of its latency. P2 measured no multicasts; here a multicast costs as
+    /// much as a word (assumed).
     pub fn simulated(&self) -> Simulated {
         let word = Cost {
             send: micros(self.lop.send_us),
@@ -71,15 +71,17 @@ impl P2 {
         }
     }
 
-    /// The same for the library, which finds its partners in each round before it sends.
+    /// The testbed for the simulator, with the library, which computes its partners in each round
+    /// before it sends.
     pub fn simulated_library(&self) -> Simulated {
         let mut simulated = self.simulated();
         simulated.costs.start += micros(self.setup_us);
         simulated
     }
 
-    /// LogP with the overhead and latency of a single message, and `g` no shorter than that
-    /// overhead, for the linear prediction of P2 section 2.2. RDMA costs the receiver nothing.
+    /// LogP's parameters, with the overhead and latency of a single message, and a `g` no shorter
+    /// than that overhead, for the linear prediction of P2 section 2.2. RDMA costs the receiver
+    /// nothing.
     pub fn logp(&self) -> Loggp {
         Loggp {
             latency_us: self.lop.latency_us(1),
@@ -101,7 +103,7 @@ mod tests {
         let p = P2::new(&Calibration::of(Testbed::P2));
         let (lop, logp) = (p.lop.round_trip_us(1), p.logp().round_trip_us(1));
         assert!((lop - logp).abs() < 1e-9, "{lop} {logp}");
-        // Several at once cost less than LogP says.
+        // Several words at once cost less than LogP predicts.
         for peers in 2..=64 {
             assert!(p.lop.round_trip_us(peers) < p.logp().round_trip_us(peers));
         }

@@ -1,7 +1,7 @@
-//! P4's testbed: broadcasts over channels, back to back as its benchmark has them (P4.11), with
-//! several processes on a node (P4.9), and the generic tree beside them.
+//! P4's testbed: broadcasts over channels, back to back as in its benchmark (P4.11), with several
+//! processes on a node (P4.9), and the generic tree beside them.
 //!
-//! P4 has no equations; these put its description (sections 4.3, 5 and 6) into arithmetic.
+//! P4 has no equations; this module puts its description (sections 4.3, 5 and 6) into arithmetic.
 
 use std::time::Duration;
 
@@ -12,71 +12,71 @@ use fabricast_sim::workload::{Cost, Costs};
 use super::p1::{fat_tree, micros, rate};
 use super::{Channels, Loggp, Simulated, bytes_us, levels, switches_passed};
 
-/// Quadrics' links are flow controlled, too.
+/// Queue of a link in bytes. Quadrics' links have flow control, too.
 const QUEUE_BYTES: u64 = 16 << 20;
 
-/// What P4's cluster costs.
+/// Costs of P4's cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct P4 {
-    /// An empty broadcast by itself, on as many nodes as were measured.
+    /// Time of an empty broadcast without synchronisation, on as many nodes as were measured.
     pub broadcast_us: f64,
-    /// A synchronisation there.
+    /// Time of a synchronisation on these nodes.
     pub synchronisation_us: f64,
-    /// Channels that broadcasts cannot use.
+    /// Number of channels that broadcasts cannot use.
     pub channels_reserved: u64,
-    /// Channels there are, usually.
+    /// Usual number of channels.
     pub channels: u64,
-    /// Children of a node in the tree of the UP phase.
+    /// Number of children of a node in the tree of the UP phase.
     pub sync_arity: u64,
-    /// The hand-over to the other processes of a node.
+    /// Time of the hand-over to the other processes of a node.
     pub shared_memory_us: f64,
-    /// What end-to-end reliability costs a short message.
+    /// Cost of end-to-end reliability for a short message.
     pub reliability_us: f64,
-    /// How long a short message is, for that.
+    /// Length up to which a message counts as short for that cost.
     pub reliability_flat_bytes: u64,
-    /// A further byte's checksum.
+    /// Time of the checksum of each further byte.
     pub checksum_byte_ns: f64,
-    /// A byte copied in memory.
+    /// Time to copy a byte in memory.
     pub copy_byte_ns: f64,
-    /// A byte through the network card.
+    /// Time of a byte through the network card.
     pub link_byte_ns: f64,
-    /// Messages of this length go without a copy, and wait for a synchronisation.
+    /// Length from which on messages are not copied and wait for a synchronisation.
     pub payload_bytes: u64,
-    /// A message's hop.
+    /// Time of a message's hop.
     pub pp_us: f64,
-    /// The sender's part of it.
+    /// The sender's part of this time.
     pub send_us: f64,
-    /// The receiver's part of it.
+    /// The receiver's part of this time.
     pub recv_us: f64,
-    /// A switch on the way.
+    /// Time of a switch on the way.
     pub switch_us: f64,
-    /// Children of a switch.
+    /// Number of children of a switch.
     pub switch_down: u64,
-    /// Children of a switch at the top.
+    /// Number of children of a switch at the top.
     pub switch_top: u64,
-    /// Nodes of the measurements.
+    /// Number of nodes in the measurements.
     pub nodes_measured: u64,
-    /// Processes on a node of the larger cluster.
+    /// Number of processes on a node of the larger cluster.
     pub processes_per_node: u64,
 }
 
 /// A broadcast as P4 measures it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Broadcast {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u64,
-    /// Processes on each.
+    /// Number of processes on each node.
     pub per_node: u64,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How many channels.
+    /// Number of channels.
     pub channels: u64,
-    /// With checksums.
+    /// Whether the broadcast has checksums.
     pub reliable: bool,
 }
 
 impl P4 {
-    /// As calibrated.
+    /// The cluster with calibrated values.
     pub fn new(c: &Calibration) -> P4 {
         P4 {
             broadcast_us: c.value("broadcast_us"),
@@ -102,32 +102,32 @@ impl P4 {
         }
     }
 
-    /// An empty broadcast by itself: in a larger network it passes more switches, and so does the
-    /// combined acknowledgment on its way back (P4 section 2).
+    /// Time of an empty broadcast without synchronisation. In a larger network it passes more
+    /// switches, and so does the combined acknowledgment on its way back (P4 section 2).
     pub fn empty_us(&self, nodes: u64) -> f64 {
         let switches = |n| f64::from(switches_passed(n, self.switch_down, self.switch_top));
         let further = switches(nodes) - switches(self.nodes_measured);
         (self.broadcast_us + 2.0 * further * self.switch_us).max(0.0)
     }
 
-    /// A synchronisation: UP, a message for each level of a balanced tree, and DOWN, an empty
-    /// broadcast (P4 section 5). What a level takes follows from the synchronisation that was
-    /// measured.
+    /// Time of a synchronisation. UP is a message for each level of a balanced tree, and DOWN an
+    /// empty broadcast (P4 section 5). The time of a level follows from the measured
+    /// synchronisation.
     pub fn synchronisation_us(&self, nodes: u64) -> f64 {
         let depth = |n| f64::from(levels(n, self.sync_arity));
         let up = (self.synchronisation_us - self.broadcast_us).max(0.0);
         up * depth(nodes) / depth(self.nodes_measured).max(1.0) + self.empty_us(nodes)
     }
 
-    /// What reliability costs: about 1 µs for short messages, and the checksum of every further
-    /// byte (P4 sections 4.4 and 6.4).
+    /// Cost of reliability: about 1 µs for short messages, and the checksum of every further byte
+    /// (P4 sections 4.4 and 6.4).
     pub fn reliability_us(&self, bytes: u64) -> f64 {
         let further = bytes.saturating_sub(self.reliability_flat_bytes);
         self.reliability_us + bytes_us(further, self.checksum_byte_ns)
     }
 
     /// The channels' costs for this broadcast. Bytes are copied into the channel and out of it
-    /// while the network card moves those of another broadcast: the slower of the two counts.
+    /// while the network card moves those of another broadcast; the slower of the two counts.
     pub fn channels(&self, b: &Broadcast) -> Channels {
         let byte_ns = self.link_byte_ns.max(self.copy_byte_ns);
         let mut broadcast_us = self.empty_us(b.nodes) + bytes_us(b.bytes, byte_ns);
@@ -142,8 +142,9 @@ impl P4 {
         }
     }
 
-    /// Mean time of a broadcast, back to back (P4 section 6). One that is not copied is only done
-    /// when a synchronisation has confirmed it, so that it pays a whole one (P4 section 5).
+    /// Mean time of broadcasts back to back (P4 section 6). A broadcast that is not copied is done
+    /// only when a synchronisation has confirmed it, so it pays a whole synchronisation (P4 section
+    /// 5).
     pub fn broadcast_us(&self, b: &Broadcast) -> f64 {
         let channels = match b.bytes < self.payload_bytes {
             true => b.channels,
@@ -152,14 +153,14 @@ impl P4 {
         self.channels(b).per_broadcast_us(channels)
     }
 
-    /// LA-MPI's generic broadcast: a binomial tree of messages between the nodes, then shared
-    /// memory (P4 sections 1 and 5). One broadcast alone: back to back they overlap and take less
-    /// each.
+    /// Time of LA-MPI's generic broadcast: a binomial tree of messages between the nodes, then
+    /// shared memory (P4 sections 1 and 5). This is the time of one broadcast alone: back to back
+    /// they overlap, and each takes less.
     pub fn generic_us(&self, b: &Broadcast) -> f64 {
         self.loggp().binomial_us(b.nodes, b.bytes) + self.on_host_us(b)
     }
 
-    /// The hand-over to the other processes of a node, through shared memory (P4.9).
+    /// Time of the hand-over to the other processes of a node, through shared memory (P4.9).
     pub fn on_host_us(&self, b: &Broadcast) -> f64 {
         match b.per_node {
             0 | 1 => 0.0,
@@ -178,12 +179,12 @@ impl P4 {
         }
     }
 
-    /// The same network for the simulator, for broadcasts as `b`. The root is busy with an empty
-    /// one for as long as the model says that one takes, and with the bytes while the network card
-    /// moves others; a synchronisation takes as long as in the model on the measured nodes, but its
-    /// parts are others: here the root is the manager, so that no verdict is sent, and the last
-    /// broadcast has to arrive before a word goes up the tree. End-to-end reliability is charged to
-    /// the root. Broadcasts that are not copied cost no copy.
+    /// The same network for the simulator, for broadcasts like `b`. The root is busy with an empty
+    /// broadcast for as long as the model says that it takes, and with bytes while the network card
+    /// moves other bytes. A synchronisation takes as long as in the model on the measured nodes,
+    /// but has other parts: here the root is the manager, so that no verdict is sent, and the last
+    /// broadcast has to arrive before a word goes up the tree. The root pays for end-to-end
+    /// reliability. Broadcasts that are not copied cost no copy.
     pub fn simulated(&self, b: &Broadcast) -> Simulated {
         let copied = b.bytes < self.payload_bytes;
         let way_us = (self.pp_us - self.send_us - self.recv_us).max(0.0);
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn a_synchronisation_grows_with_the_levels_of_its_tree() {
         let p = p4();
-        // 64 nodes: twice the levels of 8, and two switches more each way.
+        // 64 nodes: twice the levels of 8 nodes, and two more switches each way.
         let expected = 2.0 * (13.0 - p.broadcast_us) + p.broadcast_us + 4.0 * p.switch_us;
         assert!((p.synchronisation_us(64) - expected).abs() < 1e-9);
         for nodes in 2..300 {

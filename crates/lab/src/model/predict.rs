@@ -1,6 +1,6 @@
-//! Tables of what the models say for any nodes, sizes, groups, channels and partners.
+//! Tables of the models' predictions for any nodes, sizes, groups, channels and partners.
 //!
-//! A cell is calibrated if it is the very place of a claim that values were fitted to; all others
+//! A cell is calibrated if it is the place of a claim that values were fitted to. All other cells
 //! are predictions.
 
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::p4::Broadcast;
 use super::quantity::Quantity;
 use super::{Allgather, Loggp, P1, P2, P4, Standing};
 
-/// What is asked for: every combination of nodes and sizes is a row.
+/// The requested combinations: each number of nodes with each size is a row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Grid {
     /// Numbers of nodes.
@@ -31,7 +31,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// What the testbed's own paper looks at.
+    /// The combinations that the testbed's own paper looks at.
     pub fn of(testbed: Testbed) -> Grid {
         let (nodes, bytes): (&[u64], &[u64]) = match testbed {
             Testbed::P1 => (&[8, 64, 1024], &[4, 1024, 2048, 8192, 32768, 65536]),
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-/// In what a cell is counted.
+/// Unit of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -61,26 +61,26 @@ pub enum Measure {
     Count,
 }
 
-/// One cell.
+/// One cell of a table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Prediction {
-    /// Its table.
+    /// Table of the cell.
     pub quantity: Quantity,
-    /// Its row: how many nodes.
+    /// Row of the cell: number of nodes.
     pub nodes: u64,
-    /// Its row: how many bytes.
+    /// Row of the cell: size in bytes.
     pub bytes: u64,
-    /// Its column.
+    /// Column of the cell.
     pub column: String,
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what.
+    /// Unit of the number.
     pub measure: Measure,
-    /// Whether it was predicted.
+    /// Whether the number was predicted.
     pub standing: Standing,
 }
 
-/// Everything that is asked for, table by table, row by row.
+/// All requested cells, table by table, row by row.
 pub fn predict(c: &Calibration, grid: &Grid) -> Vec<Prediction> {
     let mut cells = Cells {
         grid,
@@ -101,7 +101,7 @@ struct Cells<'a> {
     all: Vec<Prediction>,
 }
 
-/// A table and a row of it.
+/// A table and one of its rows: number of nodes, and size in bytes.
 #[derive(Clone, Copy)]
 struct Row(Quantity, u64, u64);
 
@@ -195,7 +195,7 @@ impl Cells<'_> {
         }
     }
 
-    /// Numbers of groups that so many nodes can have.
+    /// The requested numbers of groups that this many nodes can have.
     fn groups(&self, nodes: u64) -> Vec<u64> {
         let groups = self.grid.groups.iter().copied();
         groups.filter(|&k| k <= nodes).collect()
@@ -297,7 +297,7 @@ mod tests {
                     .iter()
                     .find(|p| p.quantity == place.quantity && p.column == *column);
                 assert!(cell.is_some(), "{}: no column {column}", claim.id);
-                // A place of one column is the claim's own number; those of several make a ratio.
+                // One column holds the claim's own number; several columns make a ratio.
                 if place.columns.len() == 1 {
                     let outcome = claim.outcome(&Calibration::of(claim.testbed));
                     let model = outcome.map(|o| o.model);

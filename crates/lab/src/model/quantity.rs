@@ -1,24 +1,24 @@
-//! What the models say something of.
+//! The quantities that the models predict.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What a table is of.
+/// The quantity that a table shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// When a broadcast has reached every receiver.
+    /// Time until a broadcast has reached every receiver.
     Latency,
-    /// How long the root is busy with each of many broadcasts.
+    /// Time for which the root is busy with each of many broadcasts.
     Throughput,
-    /// Broadcasts made of messages, by LogGP.
+    /// Times of broadcasts made of messages, by LogGP.
     Loggp,
-    /// The mean time of broadcasts over channels.
+    /// Mean time of broadcasts over channels.
     Broadcast,
-    /// A barrier.
+    /// Time of a barrier.
     Barrier,
-    /// A ping-pong to several and back, for each of them.
+    /// Time of a ping-pong to several peers and back, per peer.
     RoundTrip,
 }
 
