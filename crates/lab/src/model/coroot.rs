@@ -92,8 +92,8 @@ impl Times {
         self.um_us / (self.pack_us * std::f64::consts::LN_2)
     }
 
-    /// The times when each receiver acknowledges only every `every` broadcasts (P1.6): `T_pack /
-    /// M`. The paper has no equation for it; this follows its description in section 4.4.
+    /// The times when each receiver acknowledges only every `every` broadcasts (P1.6):
+    /// `T_pack / M`. The paper has no equation for it; this follows its description in section 4.4.
     pub fn acks_every(self, every: u64) -> Times {
         let pack_us = self.pack_us / every.max(1) as f64;
         Times { pack_us, ..self }

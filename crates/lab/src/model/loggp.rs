@@ -37,8 +37,8 @@ impl Loggp {
         self.send_us + self.body_us(bytes) + self.latency_us + self.recv_us
     }
 
-    /// Time from the beginning of a message to that of the next one from the same node: `max(o_s,
-    /// (k − 1) G + g)`.
+    /// Time from the beginning of a message to that of the next one from the same node:
+    /// `max(o_s, (k − 1) G + g)`.
     pub fn spacing_us(&self, bytes: u64) -> f64 {
         self.send_us.max(self.body_us(bytes) + self.gap_us)
     }
@@ -70,9 +70,9 @@ impl Loggp {
         others.fold(first, f64::max)
     }
 
-    /// Time of a chain through all nodes, in pieces of `piece` bytes. The first piece passes `P −
-    /// 1` hops. The others follow at the pace of a node, which both receives and sends: `(P − 1) ·
-    /// message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
+    /// Time of a chain through all nodes, in pieces of `piece` bytes. The first piece passes
+    /// `P − 1` hops. The others follow at the pace of a node, which both receives and sends:
+    /// `(P − 1) · message + (pieces − 1) · max(o_r + o_s, (c − 1) G + g)`.
     pub fn chain_us(&self, nodes: u64, bytes: u64, piece: u64) -> f64 {
         let piece = piece.clamp(1, bytes.max(1));
         let pieces = bytes.div_ceil(piece).max(1);
@@ -130,8 +130,8 @@ impl Loggp {
         self.message_us(payload) + (datagrams - 1) as f64 * pace
     }
 
-    /// `RTT(P)` of P2's ping-pong to `peers` peers and back by LogP, linear in their number: `(P −
-    /// 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
+    /// `RTT(P)` of P2's ping-pong to `peers` peers and back by LogP, linear in their number:
+    /// `(P − 1) · max(g, o) + 2 (o_s + L + o_r)` (P2 section 2.2).
     pub fn round_trip_us(&self, peers: u64) -> f64 {
         peers.saturating_sub(1) as f64 * self.spacing_us(1) + 2.0 * self.message_us(1)
     }

@@ -46,14 +46,14 @@ impl Lop {
             + self.latency_us(peers)
     }
 
-    /// Time of one round in which every node tells `ways` others and hears from as many: `n · o(n)
-    /// + L(n)`.
+    /// Time of one round in which every node tells `ways` others and hears from as many:
+    /// `n · o(n) + L(n)`.
     pub fn round_us(&self, ways: u64) -> f64 {
         ways as f64 * self.overhead_us(ways) + self.latency_us(ways)
     }
 
-    /// Time of the n-way dissemination barrier of `nodes` nodes: the sum over its `ceil(log_{n+1}
-    /// P)` rounds (P2 section 3). The last round may need fewer partners.
+    /// Time of the n-way dissemination barrier of `nodes` nodes: the sum over its
+    /// `ceil(log_{n+1} P)` rounds (P2 section 3). The last round may need fewer partners.
     pub fn barrier_us(&self, nodes: u64, ways: u64) -> f64 {
         partners(nodes, ways).map(|n| self.round_us(n)).sum()
     }
