@@ -1,6 +1,6 @@
-"""What every benchmark here stands on: the cluster, processes on its hosts, files in memory.
+"""The basis of all benchmarks here: the cluster, processes on its hosts, files in memory.
 
-A `Proc` is a process on a host of the cluster, waited for by a thread of its own, so that its end
+A `Proc` is a process on a host of the cluster. A thread of its own waits for it, so that its end
 is timed when it happens and its CPU time (with that of its children) is known. A `Work` is a
 directory in memory with the source and one directory per receiver.
 """
@@ -47,7 +47,7 @@ class Cluster:
         return proc
 
     def stop_all(self):
-        """No cell leaves a process to the next one."""
+        """Stops all processes, so that no cell leaves one to the next cell."""
         for proc in self.procs:
             proc.stop()
         self.procs = []
@@ -59,7 +59,7 @@ class Proc:
         self.status = self.ended = self.usage = None
         command = [CLUSTER, "--name", cluster.name, "exec", host, "--", *self.argv]
         with open(log, "wb") as out:
-            # A group of its own: a pipeline's parts end together.
+            # A process group of its own, so that a pipeline's parts end together.
             self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
                                           stderr=subprocess.STDOUT, start_new_session=True)
         self.pid = self.popen.pid
@@ -92,7 +92,7 @@ class Proc:
             # A stopped process takes no SIGTERM before it is continued.
             self.signal(signal.SIGCONT)
             self.waiter.join(1)
-        # The leader is gone; what is left of its group (a pipeline's parts) goes too.
+        # The leader is gone; the rest of its group (a pipeline's parts) must go, too.
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -115,7 +115,7 @@ def wait_until(condition, timeout, step=0.005):
 
 
 class Work:
-    """A directory in memory: source, h2/, h3/ ... and logs."""
+    """A directory in memory with the source, a directory per receiver (h2/, h3/) and logs."""
 
     def __init__(self, base=None):
         base = Path(base or memory_directory())
@@ -136,14 +136,14 @@ class Work:
                              f"{self.path.parent}")
         with open(self.source, "wb") as f:
             for _ in range(size // MIB):
-                f.write(os.urandom(MIB))  # random: nothing can compress it
+                f.write(os.urandom(MIB))  # random, so that no layer can compress it
 
     def warm(self, size):
-        """Touch as much memory as will be used and free it again.
+        """Touches as much memory as the transfer will use, and frees it again.
 
-        In a virtual machine a page that the host has not given yet costs about ten times as much
-        to write as one that it has, and the guest gives pages back that have been free for a few
-        seconds. Without this the first run pays, and every run that comes after a pause.
+        In a virtual machine, a page that the host has not given yet costs about ten times as much
+        to write as a page that it has given. The guest gives pages back once they have been free
+        for a few seconds. Without the touch, the first run pays, and every run after a pause.
         """
         warm, block = self.path / "warm", bytes(8 * MIB)
         with open(warm, "wb", buffering=0) as f:
@@ -170,7 +170,7 @@ class Work:
         return self.path / "log" / name
 
     def correct(self, host):
-        """Is what this host has the source, byte for byte?"""
+        """Whether the file of this host equals the source, byte for byte."""
         try:
             return same_bytes(self.source, self.dest(host))
         except FileNotFoundError:

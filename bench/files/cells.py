@@ -9,19 +9,19 @@ LOSSES = (0, 1, 5)
 @dataclass(frozen=True)
 class Link:
     name: str
-    rate: str            # as the cluster takes it
+    rate: str            # in the form that the cluster takes
     bits: float | None   # per second; None: unshaped
     mtu: int
     full: int            # file size: at least eight seconds of line time
     quick: int
-    offload: str = "off"  # packets on the wire are real ones, so that loss is per datagram
-    bare: bool = True     # measured beside a bare sender too
-    tuned_as: str | None = None  # the link whose settings.json is used, if not its own
+    offload: str = "off"  # "off": packets on the wire are real, so loss is per datagram
+    bare: bool = True     # whether a bare sender is measured, too
+    tuned_as: str | None = None  # the link whose settings.json applies, if not its own
     losses: tuple = LOSSES
 
     @property
     def goodput(self):
-        """The most payload bytes per second that UDP datagrams of full size can carry."""
+        """The most payload bytes per second that full-sized UDP datagrams can carry."""
         return self.bits / 8 * (self.mtu - 28) / (self.mtu + 14) if self.bits else None
 
     def title(self):
@@ -34,7 +34,7 @@ LINKS = {link.name: link for link in (
     Link("200mbit", "200mbit", 200e6, 1500, 256 * MIB, 64 * MIB, bare=False),
     Link("1gbit", "1gbit", 1e9, 9000, 1216 * MIB, 256 * MIB),
     Link("unshaped", "off", None, 1500, 1024 * MIB, 256 * MIB),
-    # A batch crosses the switch as one packet: no wire does this, and a loss would be of some 40
+    # A batch crosses the switch as one packet: no wire does this, and one loss would take some 40
     # datagrams.
     Link("offload", "off", None, 1500, 1024 * MIB, 512 * MIB, offload="on", bare=False,
          tuned_as="unshaped", losses=(0,)),
@@ -57,7 +57,7 @@ class Cell:
 
 
 def cells(quick, filters):
-    """All cells that match a filter such as '200mbit/8/1%', '1gbit', '*/8' or '*/*/0%'."""
+    """The cells that match a filter such as '200mbit/8/1%', '1gbit', '*/8' or '*/*/0%'."""
     chosen = []
     for link in LINKS.values():
         for receivers in RECEIVERS:

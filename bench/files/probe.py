@@ -1,7 +1,8 @@
-"""Small things that run on a host of the cluster; started by the scenarios.
+"""Small programs that the scenarios start on a host of the cluster.
 
-  probe.py watch SECONDS     every SECONDS: time, bytes received and sent on eth0
-  probe.py sink PORT SECONDS take one TCP connection; every SECONDS: time, bytes read so far
+  probe.py watch SECONDS     every SECONDS, prints: time, bytes received and sent on eth0
+  probe.py sink PORT SECONDS takes a TCP connection; every SECONDS, prints: time, bytes read so far
+
 Times are CLOCK_MONOTONIC, which all hosts of a testbed share.
 """
 import socket

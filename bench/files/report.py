@@ -1,4 +1,4 @@
-"""Results as a Markdown table and JSON, with the machine and everything that ran."""
+"""Results as a Markdown table and as JSON, with the machine and all commands that ran."""
 import datetime
 import json
 import os
@@ -48,7 +48,7 @@ def header_lines(record):
 
 
 def save(record, lines, kind, form):
-    """Write both files without overwriting earlier ones; returns the path of the readable one."""
+    """Writes both files and overwrites no earlier ones. Returns the path of the Markdown file."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     base = "-".join(filter(None, [kind, record["date"][:10], form]))
     number, name = 1, base
@@ -74,7 +74,7 @@ def number(value, digits=2, unit=""):
 
 
 def median(results):
-    """Several runs of one tool in one cell as one: the medians of those that were right."""
+    """Combines several runs of one tool in one cell: the medians of the correct runs."""
     good = [r for r in results if r["ok"]]
     out = dict((good or results)[0])
     for key, value in out.items():

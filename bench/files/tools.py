@@ -1,7 +1,7 @@
-"""The tools that are compared: how each is started, and when it has finished.
+"""The compared tools: how each is started, and when it has finished.
 
-Receivers are started first, then the sender; the clock runs from the sender's start to the end of
-the last receiver. Settings come from settings.json, per link and loss, as `tune` found them.
+The receivers start first, then the sender. The clock runs from the sender's start to the end of
+the last receiver. Settings come from settings.json, per link and loss, where `tune` wrote them.
 """
 import json
 import shlex
@@ -18,16 +18,16 @@ TCP_PORT = 7700
 class Tool:
     name = ""
     title = ""
-    is_tcp = False       # loss of UDP does not touch it
+    is_tcp = False       # TCP: loss of UDP does not affect the tool
     settle_s = 0.5       # from the receivers' start to the sender's
-    # Copies of the file over the sender's link, for time limits.
+    # Copies of the file that cross the sender's link, for time limits.
     copies = staticmethod(lambda receivers: 1)
 
     def __init__(self, extra=None):
         self.extra = extra or {}
 
     def missing(self):
-        """Why it cannot run here, or None."""
+        """Why the tool cannot run here, or None."""
         absent = [n for n in self.needs if not shutil.which(n)]
         return f"{', '.join(absent)} not installed" if absent else None
 
@@ -35,19 +35,19 @@ class Tool:
         return [str(o) for o in self.extra.get(side, [])]
 
     def receivers(self, run):
-        """[(host, argv)]"""
+        """The receivers' commands: [(host, argv)]."""
         raise NotImplementedError
 
     def senders(self, run):
         raise NotImplementedError
 
     def finished_at(self, run):
-        """When the last receiver had its file; None while one has not."""
+        """When the last receiver had its file; None while a receiver has not."""
         ends = [p.ended for p in run.receivers]
         return None if None in ends else max(ends)
 
     def failure(self, run):
-        """What went wrong by the tool's own account, or None."""
+        """The error that the tool itself reports, or None."""
         bad = [p for p in run.senders + run.receivers if p.status not in (0, None)]
         return f"{bad[0].host}: exit {bad[0].status}: {bad[0].last_words()}" if bad else None
 
@@ -81,16 +81,16 @@ class Udpcast(Tool):
                      "--no-progress", *self.options("recv")]) for h in run.hosts]
 
     def senders(self, run):
-        # Without the repeated hello it can hang at the rendezvous, the receivers being there first.
+        # Without the repeated hello udp-sender can hang: the receivers are there before it.
         return [("h1", ["udp-sender", "--file", run.work.source, "--interface", "eth0", "--nokbd",
                         "--no-progress",
                         "--min-receivers", len(run.hosts), "--rexmit-hello-interval", "300",
                         "--mcast-data-address", "239.88.1.1", *self.options("send")])]
 
     def finished_at(self, run):
-        # A receiver lingers for half a second to answer late questions, and the sender hangs under
-        # loss if it does not (--exit-wait). That is no part of the transfer, so the clock stops
-        # with the sender, to which every receiver has then confirmed the last slice.
+        # A receiver lingers for half a second to answer late questions. If it did not
+        # (--exit-wait), the sender would hang under loss. The wait is no part of the transfer. So
+        # the clock stops with the sender, to which every receiver has confirmed the last slice.
         ends = [p.ended for p in run.receivers + run.senders]
         return None if None in ends else max(p.ended for p in run.senders)
 
@@ -101,20 +101,20 @@ class Uftp(Tool):
     needs = ("uftp", "uftpd")
 
     def receivers(self, run):
-        # -t: the file gets its name when it is complete, which is how its end is seen.
+        # -t: the file gets its name when it is complete; by this the benchmark sees the end.
         return [(h, ["uftpd", "-d", "-t", "-I", "eth0", "-D", run.work.dest(h).parent,
                      *self.options("recv")])
                 for h in run.hosts]
 
     def senders(self, run):
-        # A closed group: with an open one the sender waits out the whole announcement.
+        # A closed group: with an open group the sender waits for the whole announcement.
         ids = ",".join("0x%02X%02X%02X%02X" % tuple(map(int, run.cluster.address[h].split(".")))
                        for h in run.hosts)
         return [("h1", ["uftp", "-I", "eth0", "-H", ids, "-D", "file", *self.options("send"),
                         run.work.source])]
 
     def finished_at(self, run):
-        # The daemon stays; a receiver is done when its file has its name.
+        # The daemon goes on running; a receiver is done when its file has its name.
         if any(p.status not in (0, None) for p in run.senders):
             return time.monotonic()
         return time.monotonic() if all(run.work.dest(h).exists() for h in run.hosts) else None
@@ -150,8 +150,8 @@ class TcpChain(Tool):
     def receivers(self, run):
         listen = f"TCP4-LISTEN:{TCP_PORT},reuseaddr"
         out = []
-        # Each host connects to the next at once, before the clock runs; the next may not listen
-        # yet.
+        # Each host connects to the next one at once, before the clock runs; the next host may not
+        # listen yet.
         for here, after in zip(run.hosts, run.hosts[1:] + [None]):
             dest = run.work.dest(here)
             if after is None:
@@ -172,6 +172,6 @@ TOOLS = {t.name: t for t in (Fabricast, Udpcast, Uftp, TcpUnicast, TcpChain)}
 
 
 def settings(tool, link, loss):
-    """The settings found best for this tool on this link at this loss."""
+    """The best settings that `tune` found for this tool on this link at this loss."""
     known = json.loads(SETTINGS.read_text()).get(tool, {}).get(link, {})
     return known.get(str(loss), known.get("0", {}))

@@ -1,11 +1,11 @@
-"""One transfer by one tool in one cell, measured."""
+"""A measured transfer by one tool in one cell."""
 import time
 
 from bed import wait_until
 
 
 class Run:
-    """A transfer under way; tools and scenarios look at its hosts and processes."""
+    """A running transfer; tools and scenarios look at its hosts and processes."""
 
     def __init__(self, cluster, work, hosts):
         self.cluster, self.work, self.hosts = cluster, work, hosts
@@ -28,7 +28,7 @@ class Run:
         return next(p for p in self.receivers if p.host == host)
 
     def commands(self):
-        """What ran, with the paths of this machine left out."""
+        """The commands that ran, without the paths of this machine."""
         def plain(argv):
             text = " ".join(argv).replace(str(self.work.path), "WORK")
             return text.replace(argv[0], argv[0].rsplit("/", 1)[-1], 1)
@@ -36,13 +36,13 @@ class Run:
 
 
 def time_limit_s(link, size, copies):
-    # Unshaped: even 20 MB/s would be slow.
+    # On an unshaped link, even 20 MB/s would be slow.
     line_s = size / (link.goodput or 20e6)
     return 30 + (12 if copies == 1 else 3) * copies * line_s
 
 
 def measure(cluster, work, cell, size, tool):
-    """Run one transfer and return what was seen, as plain values for the JSON record."""
+    """Runs one transfer and returns the measurements, as plain values for the JSON record."""
     run = Run(cluster, work, cell.hosts)
     limit = time_limit_s(cell.link, size, tool.copies(cell.receivers))
     end = None
@@ -53,7 +53,7 @@ def measure(cluster, work, cell, size, tool):
         return end and not any(p.running for p in run.senders)
 
     def stalled():
-        # A sender that failed, with receivers that wait for ever, need not use up the limit.
+        # After a sender has failed, its receivers may wait for ever: no need to await the limit.
         return all(not p.running for p in run.senders) and any(p.status for p in run.senders)
 
     try:
@@ -64,7 +64,7 @@ def measure(cluster, work, cell, size, tool):
         cluster.stop_all()
     sent = after["h1"]["tx_bytes"] - run.before["h1"]["tx_bytes"]
     drops = sum(after[h][k] - run.before[h][k] for h in after for k in ("eth0_drops", "port_drops"))
-    # Outside the timed part, and for every tool alike, also for one that verifies by itself.
+    # Outside the timed part, and alike for every tool, also for a tool that verifies by itself.
     wrong = [h for h in run.hosts if not work.correct(h)]
     error = tool.failure(run)
     if not finished:

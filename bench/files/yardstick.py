@@ -1,4 +1,4 @@
-"""The bare yardstick: the highest paced rate that bare GSO/GRO carries to every receiver."""
+"""The yardstick: the highest paced rate that bare GSO/GRO carries to every receiver."""
 import json
 import os
 import time
@@ -19,7 +19,7 @@ def binary():
 
 class Yardstick:
     def measure(self, cluster, work, cell, size):
-        """Bisect for the highest rate at no more than 0.1 % loss at every receiver."""
+        """Bisects for the highest rate with at most 0.1 % loss at every receiver."""
         out = {"cell": cell.name, "bytes_per_s": None, "loss_max": LOSS_MAX, "tried": []}
         if not binary().exists():
             out["error"] = "not built: cargo build --release -p fabricast-bench-bare"
@@ -32,7 +32,7 @@ class Yardstick:
             out["tried"].append(seen)
             return seen
 
-        # As fast as the sender can: what is above that, pacing cannot reach.
+        # First as fast as the sender can: pacing cannot reach a higher rate.
         top = attempt(None, min(size, 64 << 20))
         high = top["sent_bytes_per_s"]
         low = high / 32
@@ -42,7 +42,7 @@ class Yardstick:
             rate = (low * high) ** 0.5
             good = attempt(rate, min(size, max(int(rate * PROBE_S), 16 << 20)))["lost"] <= LOSS_MAX
             low, high = (rate, high) if good else (low, rate)
-        # A short probe may hide in the socket buffers; the whole file may not.
+        # A short probe may fit in the socket buffers; the whole file does not.
         for _ in range(6):
             final = attempt(low, size)
             if final["lost"] <= LOSS_MAX:

@@ -1,9 +1,11 @@
 /*
- * The same barrier as Fabricast's, gather and multicast release, by two bare UDP sockets: no
- * repair, no groups, no threads, one socket to wait at. What it takes is the kernel's and the
- * switch's. Never for use: a lost datagram hangs it.
- * --wait=block  in recv, as by default;  --wait=epoll  in epoll_wait;  --wait=yield  by looking and
- * giving the core to others
+ * Fabricast's barrier (gather and multicast release) by two bare UDP sockets: no repair, no groups,
+ * no threads, and one socket to wait at. Its time is that of the kernel and the switch. It must not
+ * be used for anything else: a lost datagram hangs it.
+ *
+ *   --wait=block   waits in recv (default)
+ *   --wait=epoll   waits in epoll_wait
+ *   --wait=yield   polls and gives the core to other processes
  */
 #define _GNU_SOURCE
 #include "measure.h"
@@ -20,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* As long as a datagram with one of Fabricast's words. */
+/* LENGTH is that of a datagram with one of Fabricast's barrier words. */
 enum { WARM = 200, ROOT = 0, LENGTH = 40 };
 
 static int check(int result, const char *what) {
@@ -83,7 +85,7 @@ int main(int argc, char **argv) {
     struct sockaddr_in to = rank == ROOT ? all : root;
     char word[LENGTH] = {0};
 
-    /* Until the switch has learned who has joined. */
+    /* Wait until the switch has learned which ports have joined. */
     sleep(1);
     PMPI_Barrier(MPI_COMM_WORLD);
     double began = 0;

@@ -1,5 +1,5 @@
-/* MPI_Barrier, back to back (P2): each rank's mean; the slowest is the largest. As many, and as
- * many before them, as in OSU's. */
+/* MPI_Barrier, back to back (P2): each rank's mean; the slowest is the largest mean. The numbers of
+ * barriers and of warm-ups are those of the OSU benchmark. */
 #include "measure.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
- * What the first broadcasts of a job take, from the last rank's call until the slowest rank has
- * returned, and how long MPI_Init took at the slowest rank. Each broadcast follows a barrier of the
- * library's; with --at-once= nothing stands between MPI_Init and the first one, so that ranks may
- * still be leaving MPI_Init. Broadcast N is the row of size N; row 0 is MPI_Init.
+ * Times of the first broadcasts of a job, from the last rank's call until the slowest rank has
+ * returned, and the time of MPI_Init at the slowest rank. Each broadcast follows a barrier of the
+ * MPI library. With --at-once= nothing stands between MPI_Init and the first broadcast, so that
+ * ranks may still be leaving MPI_Init. Broadcast N is the row of size N; row 0 is MPI_Init.
  */
 #include "measure.h"
 

@@ -1,9 +1,9 @@
 /*
- * Latency as P1.12 has it: the root broadcasts, one receiver, each in its turn, answers, and the
- * latency to it is the root's time for both less that of a message. A ping-pong with the same
- * receiver follows each broadcast, so that the message is timed while the others do what they did
- * then: wait for the next one. Medians for each receiver; the slowest is the receiver with the
- * largest.
+ * Latency by the method of P1.12: the root broadcasts, and one receiver answers; the receivers take
+ * turns. The latency to this receiver is the root's time for both, less the time of a message. A
+ * ping-pong with the same receiver follows each broadcast, so that the message is timed while the
+ * other ranks do the same as before: they wait for the next broadcast. Each receiver has the median
+ * of its latencies; the slowest receiver has the largest median.
  */
 #include "measure.h"
 
@@ -21,7 +21,7 @@ static void answer(int from, int to) {
         MPI_Recv(&word, 1, MPI_CHAR, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* The root's time for a broadcast that TURN answers. */
+/* The root's time, in microseconds, for a broadcast that rank TURN answers. */
 static double broadcast_us(unsigned char *buffer, size_t size, int turn, unsigned number) {
     if (rank == ROOT)
         mark(buffer, size, number);
@@ -33,7 +33,7 @@ static double broadcast_us(unsigned char *buffer, size_t size, int turn, unsigne
     return took;
 }
 
-/* Half of a ping-pong. */
+/* The time of a message, half of a ping-pong with rank TURN, in microseconds. */
 static double message_us(int turn) {
     double began = now_us();
     answer(ROOT, turn);
@@ -41,7 +41,7 @@ static double message_us(int turn) {
     return (now_us() - began) / 2;
 }
 
-/* The latency to each receiver, at the root. */
+/* Measures, at the root, the latency to each receiver. */
 static void measure(double *latency, unsigned char *buffer, size_t size, int each) {
     enum { WARM = 3 };
     double *broadcast = calloc((size_t)(ranks * each), sizeof *broadcast);
@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
         int each = iterations_of(size_of(n));
         unsigned char *buffer = calloc(1, size_of(n));
         measure(latency, buffer, size_of(n), each);
-        /* Each receiver is told its own. */
+        /* The root tells each receiver its latency. */
         PMPI_Scatter(latency, 1, MPI_DOUBLE, &own, 1, MPI_DOUBLE, ROOT, MPI_COMM_WORLD);
         line(size_of(n), own, rank != ROOT, own, each * (ranks - 1));
         if (rank == ROOT)

@@ -24,7 +24,7 @@ const char *option(const char *name) {
 
 void start(int argc, char **argv, const size_t *sizes, int iterations) {
     arguments = argv + 1;
-    /* Short delays are to be as short as they are asked for. */
+    /* Short sleeps shall be as short as requested. */
     prctl(PR_SET_TIMERSLACK, 1UL);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,8 +1,8 @@
 /*
- * What the benchmarks share: options, times, and a table as the OSU benchmarks print it, with one
- * column more: when the slowest rank had it.
+ * Parts that the benchmarks share: options, times, and a table like that of the OSU benchmarks with
+ * one more column, the time of the slowest rank.
  *
- *   --sizes=A,B,...   bytes, default as each program says
+ *   --sizes=A,B,...   in bytes; each program has its default
  *   --iterations=N    for the smallest size; larger ones get fewer, by their bytes
  */
 #ifndef MEASURE_H
@@ -11,33 +11,33 @@
 #include <mpi.h>
 #include <stddef.h>
 
-/* Of MPI_COMM_WORLD. */
+/* This process's rank in MPI_COMM_WORLD, and the number of ranks. */
 extern int rank, ranks;
 
-/* Starts MPI and reads the options; SIZES are the default, ends with 0. */
+/* Starts MPI and reads the options. SIZES are the default sizes and end with 0. */
 void start(int argc, char **argv, const size_t *sizes, int iterations);
 /* The Nth size, or 0 after the last. */
 size_t size_of(int n);
-/* How often to measure a size. */
+/* Number of measurements of a size. */
 int iterations_of(size_t size);
 /* The value of an option such as "--delays=", or NULL. */
 const char *option(const char *name);
 
-/* Microseconds; hosts of the testbed share the clock. */
+/* The time in microseconds; all hosts of the testbed share the clock. */
 double now_us(void);
 void sleep_us(double us);
 
-/* Sorts VALUES. One time slice among a hundred microseconds would decide a mean. */
+/* The median; sorts VALUES. A mean would depend on a single time slice among many short times. */
 double median(double *values, int count);
 
 void head(const char *what, const char *columns);
-/* One line: a rank's own figure, told by each; of the ranks in TAKES_PART the mean, least and most
- * are printed. */
+/* Prints a line. Every rank calls it with its own figure; the line has the mean, least and most of
+ * the ranks that set TAKES_PART. */
 void line(size_t size, double own_us, int takes_part, double slowest_us, int iterations);
 
-/* Bytes that iteration I of a broadcast of SIZE brings, and a look whether they have come: a
- * benchmark that is fast and wrong is none. Looks at a few bytes only, so as not to be what is
- * measured. */
+/* `mark` sets bytes for iteration I of a broadcast of SIZE bytes; `expect` checks that they have
+ * come, since a fast but wrong benchmark is worthless. Both touch a few bytes only, so that their
+ * time does not show in the results. */
 void mark(unsigned char *buffer, size_t size, unsigned i);
 void expect(const unsigned char *buffer, size_t size, unsigned i);
 

@@ -1,13 +1,12 @@
 /*
- * Skew (P1.12): a barrier, then every receiver is late by itself, evenly from nothing to twice the
- * mean (--delays=, microseconds), and enters the broadcast. What counts is the time inside
- * MPI_Bcast. Late ranks sleep: on a machine with fewer cores than ranks, computing would be a wait
- * of the others'.
+ * Skew (P1.12): after a barrier, every receiver waits for its own delay, evenly distributed from
+ * zero to twice the mean (--delays=, microseconds), and enters the broadcast. The benchmark
+ * measures the time inside MPI_Bcast. Late ranks sleep: on a machine with fewer cores than ranks, a
+ * computing rank would make the others wait.
  *
- * In a column of their own: receivers that came after the data had arrived, for whom only the copy
- * is left to do.
- * Arrived is what was sent more than twice as long ago as the slowest undelayed broadcast of the
- * size took. Compares the clocks of hosts, so it means something on the testbed alone.
+ * A column of its own shows receivers that enter after the data have arrived, so that only the copy
+ * is left to do. Data count as arrived after twice the time of the slowest undelayed broadcast of
+ * the size. This compares the clocks of hosts, so the column is valid on the testbed only.
  */
 #include "measure.h"
 
@@ -19,7 +18,7 @@ enum { ROOT = 0, ROUNDS = 60, WARM = 10 };
 
 static uint32_t state;
 
-/* Evenly from 0 to 1; xorshift32, Marsaglia 2003. */
+/* A random number, evenly distributed from 0 to 1 (xorshift32, Marsaglia 2003). */
 static double chance(void) {
     state ^= state << 13;
     state ^= state >> 17;
@@ -32,7 +31,7 @@ struct times {
     int all, after;
 };
 
-/* One broadcast after a barrier and this rank's delay. */
+/* Makes a broadcast after a barrier and this rank's delay; adds its times to T. */
 static void once(unsigned char *buffer, size_t size, unsigned number, double delay, double reach,
                  struct times *t) {
     PMPI_Barrier(MPI_COMM_WORLD);

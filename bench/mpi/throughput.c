@@ -1,7 +1,7 @@
 /*
- * Throughput (P1.12, P4.11): a barrier, then broadcasts back to back; time per broadcast, each
- * rank's own, median of several samples. The slowest counts until the root knows that every rank
- * has the last one, and that is what a message takes in the end.
+ * Throughput (P1.12, P4.11): a barrier, then broadcasts back to back. Each rank reports its own
+ * time per broadcast, the median of several samples. The slowest time runs until the root knows
+ * that every rank has the last broadcast: a message takes this time in the end.
  */
 #include "measure.h"
 
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
                 all_done[s] = (now_us() - began) / rounds;
             }
         }
-        /* The other ranks leave the gathering at once. */
+        /* Only the root's time counts: the other ranks leave the gather at once. */
         double slowest = rank == ROOT ? median(all_done, SAMPLES) : 0;
         line(size, median(own, SAMPLES), 1, slowest, count * SAMPLES);
         if (rank == ROOT)

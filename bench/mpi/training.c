@@ -1,8 +1,8 @@
 /*
- * An application: a logistic regression trained by all ranks together, each on rows of its own. In
- * every step the first rank broadcasts the weights, all compute a gradient, it is summed at the
- * first rank, and every tenth step all wait for each other, as for a checkpoint. The result does
- * not depend on how the bytes travelled: it is printed, to be compared.
+ * An application: all ranks together train a logistic regression, each on rows of its own. In every
+ * step the first rank broadcasts the weights, all ranks compute gradients, and a reduction sums the
+ * gradients at the first rank. Every tenth step all ranks wait for each other, as for a checkpoint.
+ * The result does not depend on how the bytes travelled: it is printed, to be compared.
  */
 #include "measure.h"
 
@@ -14,7 +14,7 @@
 enum { ROWS = 64, STEPS = 100 };
 
 int main(int argc, char **argv) {
-    /* Of the weights: their number is the size over that of a double. */
+    /* Sizes of the weights in bytes: sizeof(double) times their number. */
     static const size_t sizes[] = {8192, 65536, 524288, 0};
     start(argc, argv, sizes, STEPS);
     head("training, one step", "        loss");

@@ -1,4 +1,4 @@
-/* What a rank of the self-test says about itself: "rank ranks host EXPORTED INHERITED yields
+/* A rank of the self-test, which reports on itself: "rank ranks host EXPORTED INHERITED yields
  * preloads". */
 #define _GNU_SOURCE
 #include <mpi.h>

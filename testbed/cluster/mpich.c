@@ -1,15 +1,15 @@
 /*
- * A preload without which MPICH 4.0 over UCX does not do on a cluster of namespaces.
+ * A preload that MPICH 4.0 over UCX needs on a cluster of namespaces.
  *
- * - It yields, if MPICH_YIELD is set: when polling the network has found nothing, another process
- *   may have the core. This is what Open MPI's own setting mpi_yield_when_idle does.
- * - It ends: in MPI_Finalize every rank disconnects from every other, for which it needs the
- *   other's help, and then waits where it helps nobody, so that about every second job hung. Here
- *   what is on its way is flushed, and the connections close with the worker, after all ranks have
+ * - It yields if MPICH_YIELD is set: when polling the network has found nothing, the rank gives its
+ *   core to other processes. Open MPI's own setting mpi_yield_when_idle does the same.
+ * - It lets jobs end. In MPI_Finalize every rank disconnects from every other rank, which has to
+ *   help. Then the rank waits where it helps no other, so that about every second job hung. This
+ *   preload flushes what is on its way; the connections close with the worker, after all ranks have
  *   come so far. (MPICH has dropped that wait since: its pull request 6596.)
  *
- * Linked with libucp, so that it is found where the MPI library was loaded privately, as Python
- * does.
+ * It is linked with libucp, so that it works where the MPI library was loaded privately, as by
+ * Python.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,10 +46,10 @@ static void flushed(void *request, ucs_status_t status) {
     (void)status;
 }
 
-/* Only MPI_Finalize calls it, once per connection. */
+/* Replaces UCX's function. Only MPI_Finalize calls it, once per connection. */
 ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) {
     (void)ep;
-    /* Taken, so that the first call flushes for all. */
+    /* The first call takes the worker and flushes for all connections. */
     ucp_worker_h worker = atomic_exchange(&last_worker, NULL);
     if (worker) {
         void *request = ucp_worker_flush_nb(worker, 0, flushed);
@@ -59,5 +59,5 @@ ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) {
             ucp_request_free(request);
         }
     }
-    return NULL; /* done at once, in UCX's terms */
+    return NULL; /* UCX: done at once */
 }

@@ -1,9 +1,10 @@
-//! The yardstick for unshaped links: what this machine can move with no protocol at all.
+//! The yardstick for unshaped links: how fast this machine can move data without any protocol.
 //!
-//! `bare send` reads a file and puts it on a multicast group in GSO batches at a given rate: a
-//! sequence number in each datagram, no feedback, no repair. `bare recv` takes it in with GRO,
-//! collects it in 1 MiB buffers, hashes each with BLAKE3 and writes it to its place, as a real
-//! receiver must. What share of the bytes arrived is all that it reports.
+//! `bare send` reads a file and sends it to a multicast group in GSO batches at a given rate. Each
+//! datagram has a sequence number; there is no feedback and no repair. `bare recv` receives the file
+//! with GRO, collects it in 1 MiB buffers, hashes each buffer with BLAKE3 and writes it to its
+//! place, as a real receiver must. It reports the share of bytes that arrived, the time and the
+//! hash.
 #![forbid(unsafe_code)]
 
 mod recv;
@@ -14,9 +15,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A datagram is the sequence number and the file's bytes from `sequence * (size - HEADER)`.
+/// Length of a datagram's header, its sequence number, in bytes. The file's bytes from
+/// `sequence * (size - HEADER)` follow.
 const HEADER: usize = 8;
-/// Sent many times at the end in place of a sequence number.
+/// End mark, sent many times at the end in place of a sequence number.
 const END: u64 = u64::MAX;
 const READ_SIZE: usize = 1 << 20;
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -82,7 +84,7 @@ fn parse(args: &[String]) -> Option<(&str, Options)> {
     matches!(verb, "send" | "recv").then_some((verb, options))
 }
 
-/// A socket with large buffers: forced past the system's limit where we may, else up to it.
+/// A socket with large buffers: beyond the system's limit where permitted, otherwise up to it.
 fn socket(bind: SocketAddrV4) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
@@ -94,7 +96,7 @@ fn socket(bind: SocketAddrV4) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Wait until the socket is ready or the time is over; says whether it is ready.
+/// Waits until the socket is ready or the time is over. Returns whether it is ready.
 fn wait(socket: &Socket, events: rustix::event::PollFlags, timeout_ms: u64) -> io::Result<bool> {
     let timeout = rustix::event::Timespec {
         tv_sec: (timeout_ms / 1000) as i64,

@@ -1,4 +1,4 @@
-//! The receiver: group → GRO → 1 MiB buffers → BLAKE3 → the file, at its place.
+//! The receiver: group → GRO → 1 MiB buffers → BLAKE3 → the right place in the file.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 
 use crate::{END, HEADER, Options, READ_SIZE};
 
-/// Silence after the first datagram that ends the transfer when every end mark was lost.
+/// Silence after which the transfer ends if every end mark was lost, in milliseconds.
 const SILENCE_MS_MAX: u64 = 1000;
 const START_MS_MAX: u64 = 30_000;
 
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// One buffer that moves over the file; what is too late for it is written without.
+/// A buffer that moves over the file. Data that come too late for it are written directly.
 struct Place {
     file: File,
     len: u64,

@@ -1,4 +1,4 @@
-//! The sender: file → GSO batches → group, paced by the clock alone.
+//! The sender: file → GSO batches → group, paced only by the clock.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use socket2::Socket;
 
 use crate::{END, HEADER, Options, READ_SIZE};
 
-/// The kernel's limit for one GSO send.
+/// Most bytes of one GSO send, below the kernel's limit.
 const BATCH_BYTES_MAX: usize = 65_000;
 const BATCH_SEGMENTS_MAX: usize = 64;
 
@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let began = Instant::now();
     let (mut sequence, mut sent) = (0, 0);
     while sequence < count {
-        // One read's worth of whole datagrams is read at once, as from a disk.
+        // Read as many whole datagrams at once as fit one read of a disk.
         let offset = sequence * payload as u64;
         let filled = (READ_SIZE / payload * payload)
             .max(payload)
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Sleep until `sent` bytes are due. Short waits spin: a sleep is some 50 µs too long.
+/// Waits until `sent` bytes are due. Short waits spin, since a sleep is some 50 µs too long.
 fn pace(began: Instant, sent: u64, rate: Option<f64>) {
     let Some(rate) = rate else { return };
     let due = Duration::from_secs_f64(sent as f64 / rate);
