@@ -1,8 +1,8 @@
 //! The yardstick for unshaped links: how fast this machine can move data without any protocol.
 //!
 //! `bare send` reads a file and sends it to a multicast group in GSO batches at a given rate. Each
-//! datagram has a sequence number; there is no feedback and no repair. `bare recv` receives the file
-//! with GRO, collects it in 1 MiB buffers, hashes each buffer with BLAKE3 and writes it to its
+//! datagram has a sequence number; there is no feedback and no repair. `bare recv` receives the
+//! file with GRO, collects it in 1 MiB buffers, hashes each buffer with BLAKE3 and writes it to its
 //! place, as a real receiver must. It reports the share of bytes that arrived, the time and the
 //! hash.
 #![forbid(unsafe_code)]

@@ -23,7 +23,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The same table as Markdown.
+/// A table as Markdown, with the cells as they are.
 pub fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let head: Vec<String> = head.iter().map(|h| h.to_string()).collect();

@@ -172,7 +172,7 @@ impl Judge {
         self.streams[stream].begun += 1;
     }
 
-    /// Notes that `host` lies from now on. The judge then ignores what others send on its behalf.
+    /// Notes that `host` lies from now on, so that the judge ignores what others send for it.
     pub(crate) fn lies(&mut self, host: u32) {
         self.lied_to = true;
         for s in &mut self.streams {
