@@ -3,8 +3,8 @@
 //! A rule is a function from a [`Tree`] (the repository's text files) to [`Finding`]s. [`RULES`]
 //! lists all rules. `exceptions.toml` allows a number of findings for each rule and file. The
 //! number must be exact, so that a file that improves does not get worse again unseen:
-//! `cargo run -p fabricast-tidy -- --lower` lowers the numbers. A contributor who raises a number by
-//! hand says why in the review.
+//! `cargo run -p fabricast-tidy -- --lower` lowers the numbers. A contributor who raises a number
+//! by hand says why in the review.
 
 use std::path::{Path, PathBuf};
 
