@@ -118,6 +118,7 @@ pub enum Command {
 
 /// Why a command was refused; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Refused {
     /// No such group here.
     NoGroup,

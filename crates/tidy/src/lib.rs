@@ -12,6 +12,7 @@ mod actors;
 mod architecture;
 mod comments;
 mod exceptions;
+mod globs;
 mod imports;
 mod length;
 mod mutants;
@@ -29,11 +30,12 @@ pub use tree::{File, Finding, Tree};
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name, as `exceptions.toml` names them.
-pub const RULES: [(&str, Rule); 10] = [
+pub const RULES: [(&str, Rule); 11] = [
     ("actors", actors::check),
     ("architecture", architecture::check),
     ("circles", imports::circles),
     ("comments", comments::check),
+    ("globs", globs::check),
     ("length", length::check),
     ("mutants", mutants::check),
     ("options", options::check),

@@ -94,7 +94,7 @@ impl Sender {
         }
         self.on_progress(i, old_cum, old_limit, was_ready);
         if self.members[i].path == path {
-            self.detect_path_loss(now, i, f, out);
+            self.detect_path_fallback(now, i, f, out);
         }
         if !self.by_sender {
             self.on_nack(now, i, as_of, f);

@@ -91,7 +91,7 @@ impl Sender {
     }
 
     /// Watches whether multicast still reaches a member of the group's path.
-    pub(super) fn detect_path_loss(
+    pub(super) fn detect_path_fallback(
         &mut self,
         now: Time,
         i: usize,

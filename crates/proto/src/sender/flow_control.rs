@@ -114,7 +114,7 @@ impl Sender {
     }
 
     /// Whether a path may send a new packet, apart from its pacer.
-    pub(super) fn is_open(&self, at: usize) -> bool {
+    pub(super) fn window_is_open(&self, at: usize) -> bool {
         let Some(l) = &self.paths[at] else {
             return false;
         };
@@ -145,7 +145,7 @@ impl Sender {
         let delay = scheme.repair.nack_delay;
         match self.rtt.smoothed() {
             _ if at != GROUP_PATH || self.members.len() == 1 => Duration::ZERO,
-            Some(rtt) if !self.is_open(at) => delay.min(rtt / 4),
+            Some(rtt) if !self.window_is_open(at) => delay.min(rtt / 4),
             _ => delay,
         }
     }

@@ -84,14 +84,14 @@ impl Sender {
         }
         let next = match self.next_retransmission(now, at, scheme) {
             Some(next) => next,
-            None if self.may_start(now) && self.is_open(at) => Next {
+            None if self.may_start(now) && self.window_is_open(at) => Next {
                 seq: self.paths[at].as_ref()?.window.next(),
                 repair: None,
                 only: None,
             },
             None => return None,
         };
-        let send = self.send_packet(now, at, next, scheme, counters)?;
+        let send = self.send_or_retransmit(now, at, next, scheme, counters)?;
         if next.repair.is_none() && at == GROUP_PATH {
             self.follow_group();
             self.copy_to_coroots(now, next.seq);
@@ -136,7 +136,7 @@ impl Sender {
     }
 
     /// Sends a packet by a path. Combines a retransmission with others if that mends more losses.
-    fn send_packet(
+    fn send_or_retransmit(
         &mut self,
         now: Time,
         at: usize,
@@ -289,7 +289,7 @@ impl Sender {
             for t in [l.window.oldest_report(), asked].into_iter().flatten() {
                 at(opens.max(t + self.nack_delay(i, scheme)));
             }
-            if self.is_open(i) {
+            if self.window_is_open(i) {
                 let start = self.started.unwrap_or(now) + GRACE;
                 at(if may_start { opens } else { opens.max(start) });
             }

@@ -211,6 +211,6 @@ impl Sender {
     /// sent, and the sender cannot send new packets before it does.
     pub(super) fn waits_for(&self, m: &Member) -> bool {
         let path = self.paths[m.path].as_ref();
-        path.is_some_and(|l| m.cum.before(l.window.next())) && !self.is_open(m.path)
+        path.is_some_and(|l| m.cum.before(l.window.next())) && !self.window_is_open(m.path)
     }
 }

@@ -16,6 +16,7 @@ use crate::seq::Seq;
 
 /// Why [`decode`] refused a datagram. The node counts and drops refused datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The datagram is shorter than its header, or a frame goes past its end.
     Short,
