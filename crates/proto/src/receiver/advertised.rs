@@ -6,26 +6,26 @@ use super::{Children, Receiver};
 use crate::seq::Seq;
 use crate::time::Time;
 
-/// A receiver that has posted nothing may be about to; after this time the sender is told not to
-/// wait for it.
+/// Delay before a receiver that has posted nothing tells the sender not to wait for it; until then
+/// it may yet post.
 const NOT_READY_AFTER: Duration = Duration::from_millis(1);
 
 impl Receiver {
-    /// With credits this stream has its share of the buffers, of so many streams (P1.10); an eighth
-    /// is for what is not data.
+    /// Sets this stream's share of the receive buffer, of `streams` streams, if credits are used
+    /// (P1.10). An eighth of the buffer is for datagrams that are not data.
     pub fn divide(&mut self, streams: u32) {
         if self.buffer.credits {
             self.buffer.backlog = (self.buffer.packets * 7 / 8 / streams).max(1);
         }
     }
 
-    /// Packets before this can be placed, or held until they are posted.
+    /// The number before which packets can be placed, or held until they are posted.
     pub(super) fn takes(&self) -> Seq {
         self.room().min(self.posted.end + self.unexpected.max)
     }
 
-    /// Packets from here on have no room here, or at a co-root in the window that it keeps for
-    /// others.
+    /// The number from which on packets have no room here or, at a co-root, in the window that it
+    /// keeps for its delivery group.
     pub(super) fn room(&self) -> Seq {
         let own = self.gaps.cum() + self.window;
         match &self.children {
@@ -34,8 +34,8 @@ impl Receiver {
         }
     }
 
-    /// How far the sender may go: nowhere once an operation has failed, else what the window
-    /// covers, what the receive buffer holds, and what has been posted or can be held.
+    /// The right edge that this node advertises. It is `cum` once an operation has failed. Else it
+    /// is limited by the window, by the receive buffer, and by what is posted or can be held.
     pub(super) fn advertised_window(&self) -> Seq {
         let (cum, high) = (self.gaps.cum(), self.gaps.high());
         if self.has_failed() {
@@ -44,11 +44,11 @@ impl Receiver {
         let takes = self.takes();
         let lacks = || self.gaps.filled().before(self.nackable_end());
         if !cum.before(self.posted.end) && !high.before(takes) && !lacks() {
-            // All that was posted is here, what can be held has been sent, and nothing is asked
-            // for: nobody is to wait for the next post.
+            // All that was posted is here, all that can be held has been sent, and this node NACKs
+            // nothing: the sender is not to wait for the next post.
             return cum;
         }
-        // With feedback suppression nobody reports so often.
+        // With feedback suppression reports are rarer, so each allows for more packets.
         let credit = match self.buffer.credits {
             true => self.buffer.backlog,
             false => self
@@ -60,8 +60,8 @@ impl Receiver {
         takes.min(high + credit).max(cum)
     }
 
-    /// How far the sender may go for all who report through this node, of those who are ready; if
-    /// none is, no further than they are.
+    /// The right edge for this node's whole sub-tree: the least of all nodes that are ready. If
+    /// none is ready, it is the number before which all have placed everything.
     pub(super) fn advertised_for_all(&self) -> Seq {
         let own = self.advertised_window();
         match &self.children {
@@ -76,8 +76,9 @@ impl Receiver {
         }
     }
 
-    /// The sender may soon have to stop because it does not know how far it may go, or is to go on
-    /// without this node. Says whether that is to be told.
+    /// Schedules feedback if the advertised window has changed enough. This is urgent if the sender
+    /// may soon stop because it does not know that it may send more. It is less urgent if the
+    /// sender is to go on without this node. Says whether either is the case.
     pub(super) fn advertise_window(&mut self, now: Time) -> bool {
         let used = match self.is_suppressed() && !self.buffer.credits {
             true => self.window / 2,

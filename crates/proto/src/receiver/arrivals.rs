@@ -1,4 +1,4 @@
-//! What has arrived of a stream: bursts, new packets, and how many are lost on the way.
+//! What has arrived of a stream: bursts, new packets, and how many packets are lost on the way.
 
 use core::time::Duration;
 
@@ -6,24 +6,27 @@ use crate::limits;
 use crate::path::Losses;
 use crate::time::Time;
 
-/// The number of a burst (16 bits) is believed for so long: at 1 GB/s, in packets of 1.4 KB, half
-/// of the numbers are used up in 0.7 s.
+/// How long the number of a burst (16 bits) is believed: at 1 GB/s, in packets of 1.4 KB, half of
+/// the numbers are used up in 0.7 s.
 const BURST_AGE: Duration = Duration::from_millis(200);
 
-/// So many packets of earlier bursts, and none of the newest, say that the newest one never was:
-/// on the way packets hardly overtake so many others.
+/// Packets of earlier bursts, with none of the newest between them, that prove that the newest
+/// burst never was. On the way packets hardly overtake that many others.
 const EARLIER_MAX: u32 = 2 * limits::BURST_PACKETS;
 
 /// The newest burst that has reached this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Newest {
+    /// Its number.
     pub burst: u16,
+    /// When its first packet arrived.
     pub at: Time,
+    /// New packets received before it.
     pub received: u32,
 }
 
 impl Newest {
-    /// Whether so many bursts may have left since that its number means nothing any more.
+    /// Whether so much time has passed that the burst's number means nothing any more.
     pub fn is_old(&self, now: Time) -> bool {
         now.since(self.at) >= BURST_AGE
     }
@@ -34,17 +37,17 @@ impl Newest {
 pub struct Arrivals {
     /// New packets received, modulo 2^32.
     pub received: u32,
-    /// The newest burst.
+    /// The newest burst; `None`: no packet has arrived.
     pub newest: Option<Newest>,
-    /// Packets of earlier bursts since the newest one's.
+    /// Packets of earlier bursts that have arrived since the last packet of the newest.
     earlier: u32,
-    /// What is lost on the way here.
+    /// Packet loss on the way to this node.
     pub losses: Losses,
 }
 
 impl Arrivals {
-    /// Notes the burst that a packet belongs to. A forged packet may name one that never was, so
-    /// many packets of earlier ones overrule the newest.
+    /// Notes the burst that a packet belongs to. A forged packet may name a burst that never was,
+    /// so many packets of earlier bursts overrule the newest.
     pub fn note_burst(&mut self, (burst, arrived): (u16, Time)) {
         let ahead = self.newest.map_or(1, |n| match n.is_old(arrived) {
             true => 1,

@@ -1,5 +1,5 @@
-//! What contradicts this stream's operations as they were posted: the sender is asked before the
-//! caller is told (spec 2.13).
+//! Contradictions of this stream's posted operations: the receiver asks the sender before it tells
+//! its caller (spec 2.13).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,12 +12,13 @@ use crate::nonce::Nonces;
 use crate::time::Time;
 use crate::wire::{Query, Reply};
 
-/// After the sender did not know an operation, no challenge begins for this time: one question in
-/// it is all that forged packets can cause.
+/// Pause after a reply that the sender does not know the operation: no challenge begins in this
+/// time. So forged packets can cause only one question in this time.
 const CALM: Duration = Duration::from_millis(100);
 
 impl Receiver {
-    /// A packet that bears the sender's name contradicts the operation `id`.
+    /// Begins a challenge, because a packet that bears the sender's name contradicts operation
+    /// `id`. An operation that has a verdict or has failed is not challenged.
     pub(super) fn challenge(&mut self, now: Time, id: OpId) {
         let op = self.posted.queue.iter().find(|op| op.id == id);
         if op.is_some_and(|op| !op.mismatch && !op.vouched && !op.failed) {
@@ -25,7 +26,7 @@ impl Receiver {
         }
     }
 
-    /// A question to the sender that is due: about which packet, and its nonce.
+    /// The query that is due to the sender, if any: the packet that it asks about, and its nonce.
     pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<Query> {
         let (id, challenge) = self.challenges.op.as_mut()?;
         let op = self
@@ -34,7 +35,7 @@ impl Receiver {
             .iter()
             .find(|op| op.id == *id && !op.failed);
         let Some(op) = op.filter(|_| !challenge.is_over(now)) else {
-            // It has come to its end in spite of the challenge, or the sender does not answer.
+            // The operation has ended in spite of the challenge, or the sender does not answer.
             self.challenges.clear();
             return None;
         };
@@ -45,7 +46,7 @@ impl Receiver {
         })
     }
 
-    /// The sender says what it sends. Says whether it was asked.
+    /// Takes the sender's reply, which says what it sends. Says whether this node had asked for it.
     pub fn reply(&mut self, now: Time, reply: &Reply, out: &mut VecDeque<Output>) -> bool {
         let asked = |d: &mut (OpId, Challenge)| d.1.is_answered(reply.nonce);
         let Some((id, _)) = self.challenges.op.take_if(asked) else {

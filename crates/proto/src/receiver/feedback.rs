@@ -12,19 +12,22 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::flag;
 
-/// The first report comes after so many bytes of data packets, or after so many packets.
+/// Bytes of data packets after which a receiver sends its first report.
 const FIRST_BYTES: u32 = 24 << 10;
+/// Largest number of data packets before the first report.
 const FIRST_MAX: u32 = 16;
-/// However much is lost, feedback is not so many times as frequent.
+/// Largest factor by which packet loss makes feedback more frequent.
 const MORE_OFTEN_MAX: u32 = 4;
-/// So many questions count, in groups of up to so many receivers.
+/// Largest number of probes that count before the first packet arrives. In a group of more
+/// receivers than this, probes count for less, in proportion.
 const PROBES_MAX: u32 = 8;
 
-/// What is said again because it may be lost is said so soon.
+/// Time after which feedback that may have been lost is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(1);
 
 impl Receiver {
-    /// Decides when the sender is to be told, now that packet `seq` has come.
+    /// Schedules feedback after packet `seq` has come. `high` and `filled` are their values before
+    /// it came; `fresh` says that it is no repair.
     pub(super) fn on_packet(
         &mut self,
         now: Time,
@@ -45,7 +48,8 @@ impl Receiver {
         if filled != self.gaps.filled() {
             (self.nack.rto, self.nack.retries) = (self.first_nack_rto(scheme), 0);
             if fresh && filled != high {
-                // What closes the first gap was not lost, only late: be so patient from now on.
+                // The packet that closed the first gap was not lost, only late: wait that long from
+                // now on.
                 self.nack.learn_reordering(
                     now,
                     &scheme.detect,
@@ -63,7 +67,7 @@ impl Receiver {
             self.on_probe(now + rule.piggyback, scheme, seq + 1);
         }
         if self.advertise_window(now) {
-            // That is soon.
+            // The feedback just scheduled comes soon.
         } else if self.feedback.count >= i64::from(self.packets_per_feedback(rule)) {
             let soon = self.earliest_feedback(now, self.feedback.last, scheme);
             self.feedback.schedule(soon + rule.piggyback);
@@ -74,9 +78,9 @@ impl Receiver {
         }
     }
 
-    /// The sender wants an answer on what it sent before `upto`. A receiver that lacks some of it
-    /// answers sooner, but not before it is sure. A receiver that combines the reports of others
-    /// waits for them.
+    /// Schedules the answer to a request for feedback on the packets before `upto`. A receiver that
+    /// lacks some of them answers sooner, but not before the reordering threshold has passed. A
+    /// node that combines its children's reports waits for them.
     pub(super) fn on_probe(&mut self, now: Time, scheme: &Scheme, upto: Seq) {
         self.repeat_feedback(scheme);
         let turn = scheme.feedback.turn * self.turn;
@@ -98,18 +102,18 @@ impl Receiver {
         }
     }
 
-    /// Data packets from one report to the next: few at first, so that the pacer learns fast. At
-    /// its first rate, 16 packets of 9000 bytes take 18 ms.
+    /// Data packets from one report to the next. They are few at first, so that the pacer learns
+    /// fast: at its first rate, 16 packets of 9000 bytes take 18 ms.
     pub(super) fn packets_per_feedback(&self, rule: &FeedbackRule) -> u32 {
         let first = (FIRST_BYTES / self.payload_size.max(1)).clamp(1, FIRST_MAX);
         let every = rule.every.min(first + self.arrivals.received / 16);
-        // Of what is sent few arrive, and of the reports, too.
+        // Few of the packets arrive, and few of the reports, too: hence the square.
         (every.saturating_mul(self.feedback.suppression) / self.tries().pow(2)).max(1)
     }
 
-    /// Where the count of data packets begins after a report. With skew it ends at a packet whose
-    /// number is this node's, modulo `every` (P1.6), whatever else it has reported in between; but
-    /// if that is less than half of them away, at the next one.
+    /// Where the count of data packets begins after a report. With skew, the count ends at a packet
+    /// whose number is this node's turn modulo `every` (P1.6), whatever else the node has reported
+    /// in between. If that packet is less than half of `every` away, the count ends one turn later.
     pub(super) fn count_after_feedback(&self, rule: &FeedbackRule) -> i64 {
         let every = rule.every.saturating_mul(self.feedback.suppression);
         if !rule.skewed || self.packets_per_feedback(rule) < every {
@@ -124,20 +128,21 @@ impl Receiver {
         }
     }
 
-    /// How often the sender is told something until it hears it, as far as is known; ways are taken
-    /// to lose as much in one direction as in the other. In a suppressed group the others
-    /// are enough.
+    /// How often feedback is sent, on average, until the sender hears it, as far as is known. The
+    /// loss in both directions is taken to be the same. In a suppressed group the other receivers'
+    /// feedback is enough.
     pub(super) fn tries(&self) -> u32 {
         (self.arrivals.losses.tries() / self.feedback.suppression).max(1)
     }
 
-    /// What is said next is said several times, if much is lost: nobody knows when it is heard.
+    /// Has the next feedback repeated if much is lost, because a receiver does not learn when the
+    /// sender has heard it.
     pub(super) fn repeat_feedback(&mut self, scheme: &Scheme) {
         if scheme.feedback.on_request_only || scheme.detect.by_sender {
             return; // the sender will ask
         }
-        // A receiver that is asked again and again has not been heard. (Before the first packet
-        // nothing else tells.)
+        // The sender has not heard a receiver that it probes again and again. (Before the first
+        // packet nothing else shows this.)
         let asks = match self.arrivals.newest {
             None => self.feedback.probes.min(PROBES_MAX) / self.receivers.div_ceil(PROBES_MAX),
             Some(_) => 1,
@@ -146,19 +151,20 @@ impl Receiver {
         self.feedback.repeats = (tries - 1) * 2;
     }
 
-    /// Whether the sender could not listen to all if each spoke as often as in a small group.
+    /// Whether feedback is suppressed: the sender could not listen to all receivers if each sent as
+    /// often as in a small group.
     pub(super) fn is_suppressed(&self) -> bool {
         self.feedback.suppression > 1
     }
 
-    /// When feedback may be sent again after the last one, were it not pressing.
+    /// The earliest time of feedback that is not urgent, if the last was sent at `last`.
     pub(super) fn earliest_feedback(&self, now: Time, last: Option<Time>, scheme: &Scheme) -> Time {
         let spacing = scheme.feedback.spacing_min * self.feedback.suppression
             / self.tries().min(MORE_OFTEN_MAX);
         last.map_or(now, |t| (t + spacing).max(now))
     }
 
-    /// Feedback has been written.
+    /// Notes that feedback has been written, and schedules the next one if it is needed.
     pub(super) fn on_feedback_sent(&mut self, now: Time, scheme: &Scheme) {
         self.feedback.due = None;
         self.probed = None;
@@ -166,8 +172,8 @@ impl Receiver {
         self.feedback.last = Some(now);
         self.feedback.advertised = self.advertised_window();
         if self.sends_nacks(scheme) && self.owes_nack() {
-            // What is missing is NACKed again, ever more rarely, until something moves. The NACK
-            // and what it asks for have both to arrive.
+            // Missing packets are NACKed again, ever more rarely, until something moves. Both the
+            // NACK and the repair have to arrive: hence the square.
             self.feedback.schedule(now + self.nack.rto);
             let tries = self.tries().pow(2);
             self.nack.back_off(tries, scheme.detect.rto_max);

@@ -1,4 +1,4 @@
-//! When a receiver sends feedback, and what it last said.
+//! When a receiver sends feedback, and what it last advertised.
 
 use crate::scheme::FeedbackRule;
 use crate::seq::Seq;
@@ -7,25 +7,25 @@ use crate::time::Time;
 /// The state of a receiver's feedback.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedbackTimer {
-    /// Data packets since the last feedback; with skew since this node's turn, and less than none
-    /// if that was left out.
+    /// Data packets since the last feedback. With skew it counts from this node's turn, and is
+    /// negative if the next turn is left out.
     pub count: i64,
-    /// When feedback is sent next.
+    /// When the next feedback is due; `None`: none is scheduled.
     pub due: Option<Time>,
     /// When feedback was last sent.
     pub last: Option<Time>,
     /// The right edge of the window that was last advertised.
     pub advertised: Seq,
-    /// How often the sender has probed before anything came.
+    /// Number of probes that came before the first data packet.
     pub probes: u32,
-    /// How often what was said last is still to be said again.
+    /// How many more times the last feedback is to be repeated.
     pub repeats: u32,
-    /// Feedback suppression: how much longer counts and times are than in a small group.
+    /// Feedback suppression: the factor by which counts and times are longer than in a small group.
     pub suppression: u32,
 }
 
 impl FeedbackTimer {
-    /// Nothing has been sent in a group of so many receivers; the stream begins at `start`.
+    /// The state before any feedback, in a group of `receivers`; the stream begins at `start`.
     pub fn new(receivers: u32, rule: &FeedbackRule, start: Seq) -> FeedbackTimer {
         FeedbackTimer {
             count: 0,
@@ -38,7 +38,7 @@ impl FeedbackTimer {
         }
     }
 
-    /// Feedback is sent at this time, or earlier if it was due before.
+    /// Schedules feedback at `at`, unless it is due earlier.
     pub fn schedule(&mut self, at: Time) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }

@@ -1,28 +1,28 @@
-//! What a receiver of one stream has, as two bitmaps over a ring (P1.8).
+//! The packets of one stream that a receiver has, as two bitmaps over a ring (P1.8).
 //!
 //! ```text
 //!     placed   | cum        filled       high |        cum + window
 //!              |  seen, partly placed  · gaps |  nothing yet
 //! ```
 //! *Seen* says that a packet need not be sent again; *placed* says that its bytes are where they
-//! belong. Only what is placed moves `cum`, and only `cum` lets the sender forget.
+//! belong. Only placed packets move `cum`, and the sender forgets only packets before `cum`.
 
 use crate::limits;
 use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
 
-/// What a packet is to a receiver.
+/// What a packet that arrives is to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// It was missing.
+    /// The packet was missing.
     New,
-    /// It was here already.
+    /// The packet was here already.
     Repeat,
-    /// It lies beyond the window.
+    /// The packet lies beyond the window.
     Beyond,
 }
 
-/// Two bitmaps and three numbers: `cum <= filled <= high <= cum + window`.
+/// Two bitmaps and three numbers, where `cum <= filled <= high <= cum + window`.
 #[derive(Clone, Debug)]
 pub struct Gaps {
     seen: Bits,
@@ -33,7 +33,8 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Nothing seen at or after `start`; `window` is a power of two.
+    /// The state of a receiver that has seen nothing at or after `start`. Panics unless `window`,
+    /// in packets, is a power of two and at most [`limits::WINDOW_MAX`].
     pub fn new(start: Seq, window: u32) -> Gaps {
         assert!(window.is_power_of_two() && window <= limits::WINDOW_MAX);
         Gaps {
@@ -45,22 +46,22 @@ impl Gaps {
         }
     }
 
-    /// Everything before this has been placed.
+    /// The number before which everything has been placed.
     pub fn cum(&self) -> Seq {
         self.cum
     }
 
-    /// Everything before this has been seen: the first gap, or `high`.
+    /// The number before which everything has been seen: the first gap, or `high`.
     pub fn filled(&self) -> Seq {
         self.filled
     }
 
-    /// Everything before this is known to have been sent.
+    /// The number before which everything is known to have been sent.
     pub fn high(&self) -> Seq {
         self.high
     }
 
-    /// Packets that the bitmaps cover.
+    /// Number of packets that the bitmaps cover.
     pub fn window(&self) -> u32 {
         self.seen.len()
     }
@@ -75,7 +76,7 @@ impl Gaps {
         seq.before(self.cum) || (seq.within(self.cum, self.window()) && self.seen.has(seq))
     }
 
-    /// Packet `seq` has arrived.
+    /// Notes that packet `seq` has arrived.
     pub fn see(&mut self, seq: Seq) -> Seen {
         if !seq.within(self.cum, self.window()) {
             return if seq.before(self.cum) {
@@ -102,7 +103,7 @@ impl Gaps {
         Seen::New
     }
 
-    /// Everything before `next` has been sent, as the sender says.
+    /// Notes that everything before `next` has been sent. `high` stays within the window.
     pub fn announce(&mut self, next: Seq) {
         if next.within(self.cum, self.window() + 1) {
             self.high = self.high.max(next);
@@ -111,7 +112,7 @@ impl Gaps {
         }
     }
 
-    /// The bytes of packet `seq` are where they belong. Says whether that is new.
+    /// Notes that the bytes of packet `seq` are where they belong. Says whether that is new.
     pub fn place(&mut self, seq: Seq) -> bool {
         if !seq.within(self.cum, self.window()) || !self.seen.has(seq) || self.placed.has(seq) {
             return false;
@@ -126,7 +127,8 @@ impl Gaps {
         true
     }
 
-    /// The bytes of packet `seq`, seen and not yet placed, were not right: it is missing again.
+    /// Takes packet `seq` for missing again: it was seen, but its bytes, not yet placed, were not
+    /// right.
     pub fn reopen(&mut self, seq: Seq) {
         if seq.within(self.cum, self.window()) && self.seen.has(seq) && !self.placed.has(seq) {
             self.seen.clear(seq, seq + 1);
@@ -143,7 +145,7 @@ impl Gaps {
         }
     }
 
-    /// Checked after every change in tests and soaks.
+    /// Panics if an invariant is broken; tests and soaks call it after every change.
     pub fn invariants(&self) {
         let w = self.window();
         assert!(self.filled.within(self.cum, w + 1));
@@ -154,7 +156,7 @@ impl Gaps {
     }
 }
 
-/// Iterator over missing ranges: first number and length.
+/// Iterator over missing ranges: first number and length of each.
 #[derive(Clone, Debug)]
 pub struct Missing<'a> {
     gaps: &'a Gaps,
@@ -276,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bitmaps against two plain sets, across the wrap of the numbers.
+        /// Compares the bitmaps with two plain sets, across the wrap of the numbers.
         #[test]
         fn agrees_with_sets(
             start in prop_oneof![Just(0u32), Just(u32::MAX - 70), any::<u32>()],

@@ -1,8 +1,9 @@
-//! The receiving side of one stream: what has come, where it belongs, and when the sender is told.
+//! The receiving side of one stream: which packets have arrived, where their bytes belong, and when
+//! the node sends feedback.
 //!
-//! Operations of a stream follow each other without a hole in the sequence numbers, and their
-//! lengths are known when they are posted; so a packet's number says to which operation and to
-//! which bytes of it it belongs, and one cumulative number acknowledges many of them (P1.6).
+//! Operations of a stream follow each other without a hole in the sequence numbers, and each length
+//! is known when the operation is posted. So a packet's number determines its operation and its
+//! bytes, and one cumulative number acknowledges many operations (P1.6).
 
 mod advertised;
 mod arrivals;
@@ -44,11 +45,11 @@ use posted::{Posted, PostedOperations};
 use reports::ChildReports;
 use unexpected::UnexpectedBuffer;
 
-/// What a node does for those who report to it.
+/// What a node does for its children.
 enum Children {
-    /// Nobody does.
+    /// It has no children.
     None,
-    /// It tells on what all of them have (P1.5).
+    /// It reports what all of them have (P1.5).
     Aggregated(ChildReports),
     /// It repairs for them (P1.4).
     Served(Box<Sender>),
@@ -56,17 +57,17 @@ enum Children {
 
 /// A stream's name, and this node's place in it.
 pub struct Place {
-    /// Its group.
+    /// The stream's group.
     pub group: GroupId,
-    /// The node that sends it.
+    /// The node that sends the stream.
     pub sender: NodeId,
     /// This node's position among the receivers.
     pub turn: u32,
     /// How many receivers there are.
     pub receivers: u32,
-    /// The node that this node reports to.
+    /// The node to which this node sends feedback.
     pub collector: NodeId,
-    /// The nodes that report to this node.
+    /// The node's children, which send their feedback to it.
     pub reporters: Vec<MemberConfig>,
 }
 
@@ -74,18 +75,18 @@ pub struct Place {
 pub struct Shared<'a> {
     /// The node's counters.
     pub counters: &'a mut Counters,
-    /// The last token that named a held packet.
+    /// The last token given to a packet in an unexpected-message buffer.
     pub token: &'a mut u64,
-    /// What the node says next.
+    /// The node's outputs, which its driver executes next.
     pub out: &'a mut VecDeque<Output>,
 }
 
 /// The receive buffer that a stream may use, in packets.
 #[derive(Clone, Copy, Debug)]
 struct ReceiveBuffer {
-    /// What it can hold, of all streams.
+    /// Packets of all streams that it can hold.
     packets: u32,
-    /// What it may hold of this stream.
+    /// Packets of this stream that it may hold.
     backlog: u32,
     /// Whether the sender must not exceed `backlog` (P1.10).
     credits: bool,
@@ -99,18 +100,18 @@ pub struct Receiver {
     receivers: u32,
     collector: NodeId,
     children: Children,
-    /// What was last reported of the sub-tree; it never goes back.
+    /// The cumulative number last reported for the sub-tree; it never goes back.
     reported_subtree: Seq,
-    /// What was asked for: the answer may wait a little for the children.
+    /// The number that a probe asked about, while the answer waits a little for the children.
     probed: Option<Seq>,
     payload_size: u32,
     gaps: Gaps,
-    /// Packets that this node can have room for beyond what is placed.
+    /// Packets from `gaps.cum()` on that this node can have room for.
     window: u32,
     posted: PostedOperations,
     unexpected: UnexpectedBuffer,
-    /// What is missing before this may be asked for: all that is posted, and what came and could
-    /// not be held.
+    /// Missing packets before this number may be NACKed: all that are posted, and those that
+    /// arrived but could not be held.
     nackable: Seq,
     buffer: ReceiveBuffer,
     parities: ParityCache,
@@ -121,7 +122,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A stream of which nothing has been seen.
+    /// The receiving side of a stream before any packet: its first number is `start`.
     pub fn new(config: &Config, place: Place, payload_size: u32, start: Seq) -> Receiver {
         let scheme = &config.scheme;
         let window = scheme.window;
@@ -181,17 +182,20 @@ impl Receiver {
         self.sender
     }
 
-    /// The node that this node reports to.
+    /// The node to which this node sends feedback.
     pub fn collector(&self) -> NodeId {
         self.collector
     }
 
-    /// Packets held for operations that are not posted.
+    /// Number of packets held for operations that are not posted.
     pub fn unexpected(&self) -> usize {
         self.unexpected.packets.len()
     }
 
-    /// Takes the next operation, of `len` bytes, cut so.
+    /// Posts the next operation: its name, its length in bytes, and its cut.
+    ///
+    /// Errors: [`Refused::Busy`] if too many operations or packets are posted, and what a co-root's
+    /// sender refuses.
     pub fn post(
         &mut self,
         now: Time,
@@ -245,10 +249,10 @@ impl Receiver {
         }
         let (gap, asked) = (self.gaps.filled(), self.nackable);
         self.nackable = asked.max(self.posted.end);
-        // Numbers that lie far behind would one day count as ahead.
+        // Sequence numbers wrap: a number far behind `cum` would in time count as ahead.
         self.nack.upto = self.nack.upto.max(self.gaps.cum());
         if self.feedback.last.is_none() {
-            // All may post at the same time.
+            // All receivers may post at the same time, so in large groups they take turns.
             let turn = if self.feedback.suppression > 1 {
                 self.turn
             } else {
@@ -256,12 +260,13 @@ impl Receiver {
             };
             self.feedback.schedule(now + scheme.feedback.turn * turn);
         } else if !self.gaps.cum().before(self.feedback.advertised) {
-            // The sender takes this node for not ready.
+            // Nothing beyond `cum` is advertised, so the sender takes this node for not ready.
             self.feedback.schedule(now);
             self.repeat_feedback(scheme);
         } else if !scheme.feedback.on_request_only {
             if !gap.before(asked) && gap.before(self.nack.upto.min(self.posted.end)) {
-                // What was lost before it was posted is what holds this node up now.
+                // The first gap belongs to an operation that was not posted until now: NACK it now,
+                // because it holds this node up.
                 self.feedback.schedule(now);
             }
             self.advertise_window(now);
@@ -269,7 +274,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// The sender is gone: what is posted will not come, and nothing more is repaired for others.
+    /// Ends the stream because its sender is gone: posted operations fail, and this node repairs
+    /// nothing more for others.
     pub fn abandon(&mut self, out: &mut VecDeque<Output>) {
         for op in self.posted.queue.iter().filter(|op| !op.failed) {
             out.push_back(Output::Event(Event::Failed(op.id)));
@@ -287,13 +293,14 @@ impl Receiver {
         self.nack.reorder_timer = None;
     }
 
-    /// What is held will not be asked for.
+    /// Discards all held packets, because their operations will not be posted.
     pub fn drop_unexpected(&mut self, out: &mut VecDeque<Output>) {
         let held = self.unexpected.packets.drain(..);
         out.extend(held.map(|h| Output::Discard(h.token)));
     }
 
-    /// The operation that comes next cannot be placed here: nothing more is wanted.
+    /// Whether the next operation has failed: its bytes cannot be placed, so this node wants
+    /// nothing more.
     fn has_failed(&self) -> bool {
         self.posted.queue.front().is_some_and(|op| op.failed)
     }
@@ -314,7 +321,7 @@ impl Receiver {
     }
 
     /// Writes a feedback frame to `head` if one is due, after `header` has written what comes
-    /// before it.
+    /// before it. Says whether it did.
     pub fn poll(
         &mut self,
         now: Time,
@@ -333,7 +340,7 @@ impl Receiver {
         true
     }
 
-    /// Checked after every change in tests and soaks.
+    /// Panics if an invariant is broken; tests and soaks call it after every change.
     pub fn invariants(&self) {
         self.gaps.invariants();
         assert!(self.unexpected.packets.len() as u32 <= self.unexpected.max);

@@ -1,4 +1,4 @@
-//! Packets of a stream arrive: where their bytes belong.
+//! What a receiver does with a stream's packets: it finds where their bytes belong.
 
 use super::gaps::Seen;
 use super::unexpected::Unexpected;
@@ -13,7 +13,8 @@ use crate::time::Time;
 use crate::wire::{Data, Origin, XorRepair, flag};
 
 impl Receiver {
-    /// A data packet of this stream; `burst`: its number, and when the packet arrived.
+    /// Takes a data packet of this stream and says where its bytes belong. `burst`: the burst's
+    /// number, and when the packet arrived.
     pub fn data(
         &mut self,
         now: Time,
@@ -27,7 +28,7 @@ impl Receiver {
         let filled = self.gaps.filled();
         let repeat = self.gaps.has(data.seq);
         let Some(placement) = self.place_data(now, data, node) else {
-            // It tells nothing of the path either.
+            // A packet that contradicts tells nothing of the path either.
             node.counters.foreign += 1;
             return Placement::Discard;
         };
@@ -36,7 +37,7 @@ impl Receiver {
         self.count_lost(high, fresh && !repeat);
         self.update_coroot(now, node.out);
         if fresh && repeat {
-            // It was overtaken by its own repair.
+            // The packet was late, not lost: its own repair overtook it.
             self.nack
                 .learn_reordering(now, &scheme.detect, self.nack.reorder_threshold * 2);
         }
@@ -45,7 +46,7 @@ impl Receiver {
         placement
     }
 
-    /// An XOR repair packet of this stream; otherwise as [`Receiver::data`].
+    /// Takes an XOR repair packet of this stream; otherwise as [`Receiver::data`].
     pub fn xor_repair(
         &mut self,
         now: Time,
@@ -66,24 +67,26 @@ impl Receiver {
         placement
     }
 
-    /// A packet of this stream has arrived that contradicts nothing; `burst`: its number, and when.
+    /// Counts a packet of this stream that contradicts nothing. `burst`: the burst's number, and
+    /// when the packet arrived.
     pub(super) fn count_packet(&mut self, burst: (u16, Time), counters: &mut Counters) {
         self.arrivals.note_burst(burst);
         counters.received += 1;
         self.feedback.count += 1;
     }
 
-    /// What an XOR repair packet is good for: one packet, if it is the only one of them that is
-    /// missing. `None`: it contradicts what was posted.
+    /// Says what an XOR repair packet is good for: one packet, if it is the only source that is
+    /// missing. `None`: the packet contradicts what was posted.
     pub(super) fn decode_xor(
         &mut self,
         coded: &XorRepair<'_>,
         node: &mut Shared<'_>,
     ) -> Option<Placement> {
         let sources = &coded.sources;
-        // It is made of what receivers asked for, which is posted as a rule. (Who lacks a short
-        // operation asks for more, and who was left behind, but that one has a path of its own by
-        // then, without XOR: either asks again, and is sent it by itself after some attempts.)
+        // Receivers have NACKed all sources, so these are posted as a rule. There are two
+        // exceptions. A receiver that lacks a short operation also NACKs packets after it. A
+        // receiver that was left behind has a path of its own by then, without XOR. Both NACK
+        // again, and after some attempts the sender sends them the packet by itself.
         let posted = self
             .posted
             .find(sources.last())
@@ -99,7 +102,8 @@ impl Receiver {
         let extent = |seq: Seq| op.extent(seq.from(op.base) as u32);
         let mut missing = sources.iter().filter(|&s| !self.gaps.has(s));
         let (first, more) = (missing.next(), missing.next());
-        // What was held and is posted now may still be on its way into the object.
+        // Packets that were held until this operation was posted may still be on their way into the
+        // object.
         let pending = |o: &Output| matches!(o, Output::Place(..) | Output::DecodeParity(..));
         let whole = !node.out.iter().any(pending);
         let Some(seq) = first.filter(|_| more.is_none() && whole) else {
@@ -121,7 +125,7 @@ impl Receiver {
         })
     }
 
-    /// Where a data packet belongs; `None`: it contradicts what was posted.
+    /// Says where a data packet belongs; `None`: the packet contradicts what was posted.
     pub(super) fn place_data(
         &mut self,
         now: Time,
@@ -137,9 +141,9 @@ impl Receiver {
         }
         if !data.seq.before(takes) {
             counters.duplicates += 1;
-            // The sender of this packet has sent what comes before it.
+            // The sender has sent everything before this packet.
             self.gaps.announce(takes);
-            // A co-root's repairs cannot be held.
+            // A co-root's repairs cannot be held, so its receivers NACK only posted packets.
             if self.collector == self.sender {
                 self.nackable = self.nackable.max(data.seq + 1);
             }
@@ -198,8 +202,8 @@ impl Receiver {
         }
     }
 
-    /// Counts how long the first loss has lasted, if what has just come was its repair. (What
-    /// closes a gap by itself was only late.)
+    /// Counts how long the first loss has lasted, if a repair has just ended it. (A packet that
+    /// closes a gap and is no repair was only late.)
     pub(super) fn note_loss(
         &self,
         now: Time,
@@ -212,7 +216,8 @@ impl Receiver {
         }
     }
 
-    /// What was sent is known up to `high` no more, but further, and a new packet has come or not.
+    /// Counts packets for the packet loss. `high`: up to which number packets were known to have
+    /// been sent before this one came. `new`: whether a new packet has come.
     pub(super) fn count_lost(&mut self, high: Seq, new: bool) {
         let sent = self.gaps.high().from(high).max(0) as u32;
         if sent > 0 || new {
@@ -220,7 +225,7 @@ impl Receiver {
         }
     }
 
-    /// The sender tells what it has sent and asks.
+    /// Takes a sync: the sender has sent everything before `next`, and requests feedback.
     pub fn sync(&mut self, now: Time, scheme: &Scheme, next: Seq) {
         if !self.gaps.is_open() {
             self.nack.gap_opened = now;
@@ -231,8 +236,8 @@ impl Receiver {
         if mutant::active(Mutant::NobodyIsAsked) {
             return;
         }
-        // What was sent just before may be behind: the question and the data came by different
-        // sockets.
+        // Packets sent just before the sync may arrive after it, because the sync and the data come
+        // by different sockets.
         self.arm_nack_timer(now, scheme);
         self.feedback.probes += u32::from(self.arrivals.newest.is_none());
         self.on_probe(now, scheme, next);

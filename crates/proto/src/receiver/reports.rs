@@ -1,5 +1,5 @@
-//! What a node knows of those who report to it in a tree (P1.5, P4.3): it tells its own collector
-//! what all of them have. It repairs nothing; the sender does.
+//! What a node knows of its children in a tree (P1.5, P4.3). It reports to its own collector what
+//! all of them have. It repairs nothing; the sender does.
 
 use crate::id::NodeId;
 use crate::seq::Seq;
@@ -12,17 +12,17 @@ struct ChildReport {
     missing: Vec<(Seq, u32)>,
 }
 
-/// Those who report to one node.
+/// The reports of a node's children.
 pub struct ChildReports {
     all: Vec<ChildReport>,
-    /// Children that are to be asked.
+    /// Children that the node is still to ask.
     questions: Vec<NodeId>,
-    /// What is missing somewhere, put together for one report.
+    /// Ranges that any node of the sub-tree lacks, put together for one report.
     merged: Vec<(Seq, u32)>,
 }
 
 impl ChildReports {
-    /// These children, which have not reported yet.
+    /// The state before any of the children `nodes` has reported.
     pub fn new(nodes: impl Iterator<Item = NodeId>, start: Seq) -> ChildReports {
         let all = nodes.map(|node| ChildReport {
             node,
@@ -37,11 +37,12 @@ impl ChildReports {
         }
     }
 
-    /// What one of them tells; says whether it is one of them, and whether it has got on.
+    /// Takes a child's feedback. Says whether it is news of the child's cumulative number; `None`:
+    /// `from` is no child.
     pub fn on_feedback(&mut self, from: NodeId, f: &Feedback<'_>) -> Option<bool> {
         let r = self.all.iter_mut().find(|r| r.node == from)?;
         if f.cum_subtree.before(r.cum_subtree) {
-            return Some(false); // said before what is known
+            return Some(false); // sent before a report that is known
         }
         let news = r.cum_subtree != f.cum_subtree;
         r.cum_subtree = f.cum_subtree;
@@ -51,44 +52,48 @@ impl ChildReports {
         Some(news)
     }
 
-    /// One is gone: nobody waits for it, and who reported to it tells the sender.
+    /// Removes a child that is gone: this node does not wait for it, and its children report to the
+    /// sender.
     pub fn remove(&mut self, node: NodeId) {
         self.all.retain(|r| r.node != node);
         self.questions.retain(|&q| q != node);
     }
 
-    /// Takes a question to this node about what was sent before `upto`. The node asks the children
-    /// whose answer it does not know.
+    /// Takes a probe about the packets before `upto`: this node asks the children that have not
+    /// reported them.
     pub fn on_probe(&mut self, upto: Seq) {
         let lag = self.all.iter().filter(|r| r.cum_subtree.before(upto));
         self.questions.clear();
         self.questions.extend(lag.map(|r| r.node));
     }
 
-    /// The next one to be asked.
+    /// Takes the next child to be asked.
     pub fn question(&mut self) -> Option<NodeId> {
         self.questions.pop()
     }
 
-    /// Whether somebody is to be asked.
+    /// Whether a child is to be asked.
     pub fn has_questions(&self) -> bool {
         !self.questions.is_empty()
     }
 
-    /// What all of them have, and this node with `own`.
+    /// The number before which all children's sub-trees and this node have everything. `own` is
+    /// this node's own number.
     pub fn cum_subtree(&self, own: Seq) -> Seq {
         self.all
             .iter()
             .fold(own, |least, r| least.min(r.cum_subtree))
     }
 
-    /// What all who are ready can take, this node (up to `own`) among them.
+    /// The least right edge of all children that are ready and, if it is ready, of this node
+    /// (`own`). `None`: none is ready.
     pub fn advertised(&self, own: Option<Seq>) -> Option<Seq> {
         let limits = self.all.iter().filter_map(|r| r.limit);
         limits.chain(own).reduce(Seq::min)
     }
 
-    /// What one of them lacks, or this node, which lacks `own`, from `cum_subtree` on.
+    /// The ranges from `cum_subtree` on that a child's sub-tree lacks, or that this node lacks
+    /// (`own`).
     pub fn missing(
         &mut self,
         cum_subtree: Seq,
