@@ -1,5 +1,5 @@
-//! What a receiver does for those that report to it: it combines their reports (P1.5), or repairs
-//! for them (P1.4).
+//! What a receiver does for its children: it combines their reports (P1.5), or repairs for them
+//! (P1.4).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ use crate::time::Time;
 use crate::wire::Feedback;
 
 impl Receiver {
-    /// A peer is gone: who told it tells the sender, and nobody waits for it.
+    /// Removes a peer that is gone. This node does not wait for it as a child. If the peer was its
+    /// collector, it reports to the sender from now on.
     pub fn remove(&mut self, now: Time, node: NodeId, out: &mut VecDeque<Output>) {
         if self.collector == node {
             self.collector = self.sender;
@@ -28,7 +29,8 @@ impl Receiver {
         }
     }
 
-    /// What one of those who report to this node tells. Says whether it is one of them.
+    /// Takes the feedback of a child. False: this node combines reports and `from` is not one of
+    /// its children, or it has no children at all.
     pub fn report(
         &mut self,
         now: Time,
@@ -43,7 +45,7 @@ impl Receiver {
                 relay.on_feedback(now, from, f, node.counters, node.out);
                 let subtree = relay.cum_subtree(own);
                 if self.reported_subtree.before(subtree) {
-                    // The sender waits for it at the end of an operation only.
+                    // The sender waits for the sub-tree's ACK at the end of an operation only.
                     let over = self.posted.queue.is_empty() && subtree == own;
                     let delay = if over {
                         Duration::ZERO
@@ -65,7 +67,7 @@ impl Receiver {
                     self.probed = None;
                     self.feedback.schedule(now);
                 } else if rule.on_request_only {
-                    // The answer is combined.
+                    // The combined answer waits for all children.
                 } else if !f.missing.is_empty()
                     || subtree.from(self.reported_subtree) as u32 >= rule.every
                 {
@@ -78,14 +80,16 @@ impl Receiver {
         true
     }
 
-    /// A co-root serves others with what it has, and takes for sent what it knows to be.
+    /// Tells a co-root's sender how much this node has placed, which it can repair, and how much it
+    /// knows to be sent.
     pub(super) fn update_coroot(&mut self, now: Time, out: &mut VecDeque<Output>) {
         if let Children::Served(relay) = &mut self.children {
             relay.update(now, self.gaps.cum(), self.gaps.high(), out);
         }
     }
 
-    /// What this node sends for the sender.
+    /// The next transmission that this node makes for the sender: a repair, or a question to a
+    /// child.
     pub fn relay(
         &mut self,
         now: Time,
@@ -104,14 +108,15 @@ impl Receiver {
         }
     }
 
-    /// The transport reads a payload of `op`, which this node has sent for the sender, no more.
+    /// Notes that the transport no longer reads a payload of `op`, which this node has sent for the
+    /// sender.
     pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
         if let Children::Served(relay) = &mut self.children {
             relay.sent(op, out);
         }
     }
 
-    /// Operations of which transmissions for the sender are not finished, and how many.
+    /// Operations with unfinished transmissions for the sender, and the number of these.
     pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
         let relay = match &self.children {
             Children::Served(relay) => Some(relay),
@@ -120,7 +125,7 @@ impl Receiver {
         relay.into_iter().flat_map(|r| r.unfinished())
     }
 
-    /// What all who report to this node have, and it itself.
+    /// The number before which this node and its sub-tree have everything. It never goes back.
     pub(super) fn cum_subtree(&self) -> Seq {
         let own = self.gaps.cum();
         let subtree = match &self.children {

@@ -7,22 +7,25 @@ use crate::time::Time;
 /// The operation that a packet has contradicted, and when new challenges may begin.
 #[derive(Clone, Debug, Default)]
 pub struct Challenges {
+    /// The operation, and its challenge; `None`: no challenge is under way.
     pub op: Option<(OpId, Challenge)>,
+    /// No new challenge begins before this time.
     pub calm: Time,
 }
 
 impl Challenges {
-    /// When the receiver has something to do.
+    /// When the challenge needs attention next.
     pub fn wake(&self) -> Option<Time> {
         self.op.as_ref().map(|(_, challenge)| challenge.wake())
     }
 
-    /// The challenge is over.
+    /// Ends the challenge.
     pub fn clear(&mut self) {
         self.op = None;
     }
 
-    /// A packet contradicts operation `op`.
+    /// Begins a challenge of operation `op`, unless one is under way or it is too soon for a new
+    /// one.
     pub fn arise(&mut self, now: Time, op: OpId) {
         if self.op.is_none() && now >= self.calm {
             self.op = Some((op, Challenge::new(now)));

@@ -11,14 +11,14 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::{self, Feedback, Ranges, flag};
 
-/// An operation of no more packets is a short one: each that is lost may be asked for before it is
-/// posted. Repairs of longer ones come as XOR repair packets and parity packets as a rule, which
-/// are of use only once they are.
+/// Largest number of packets of a short operation. A receiver may NACK lost packets of a short
+/// operation before it is posted. Repairs of longer operations are XOR repair packets and parity
+/// packets as a rule, which are of use only once the operation is posted.
 const SHORT_MAX: u32 = 8;
 
 impl Receiver {
-    /// Whether this is the midst of a long object: nobody waits for one packet of it, and the
-    /// sender gathers reports anyway.
+    /// Whether the stream is in the midst of a long object: no caller waits for one packet of it,
+    /// and the sender aggregates NACKs anyway.
     pub(super) fn is_mid_object(&self, scheme: &Scheme) -> bool {
         let high = self.gaps.high();
         let op = self.posted.queue.iter().find(|op| high.before(op.end()));
@@ -41,7 +41,8 @@ impl Receiver {
         }
     }
 
-    /// After how long what is missing is asked for again.
+    /// The first retransmission timeout of a NACK: after this time missing packets are NACKed
+    /// again.
     pub(super) fn first_nack_rto(&self, scheme: &Scheme) -> Duration {
         let detect = &scheme.detect;
         match self.is_at_end() {
@@ -52,7 +53,7 @@ impl Receiver {
         }
     }
 
-    /// When a gap may be NACKed.
+    /// The earliest time at which a gap may be NACKed.
     pub(super) fn nack_time(&self, now: Time, scheme: &Scheme) -> Time {
         match self.is_mid_object(scheme) {
             true => self.earliest_feedback(now, self.nack.last, scheme),
@@ -60,9 +61,9 @@ impl Receiver {
         }
     }
 
-    /// End of the packets that this node may NACK. A receiver that lacks part of a short posted
-    /// operation NACKs as far as it can hold packets, because what follows is usually as short. (It
-    /// cannot hold a co-root's repairs.)
+    /// The number before which missing packets may be NACKed. A receiver that lacks packets of a
+    /// posted short operation may NACK all that it can hold, because as a rule the next operations
+    /// are as short. (A co-root's repairs cannot be held.)
     pub(super) fn nackable_end(&self) -> Seq {
         let filled = self.gaps.filled();
         let lacking = self.posted.queue.iter().find(|op| filled.before(op.end()));
@@ -74,8 +75,8 @@ impl Receiver {
         nackable.min(self.posted.end.max(self.takes()))
     }
 
-    /// Of what is missing before `upto` finds what is to be asked for: of each block so many
-    /// packets less as parity packets of it are cached.
+    /// Finds the missing packets before `upto` that are to be NACKed. From the missing packets of
+    /// each code block it leaves out as many as the block has cached parity packets.
     pub(super) fn find_nacks(&mut self, upto: Seq) {
         let mut wanted = core::mem::take(&mut self.parities.wanted);
         wanted.clear();
@@ -122,7 +123,7 @@ impl Receiver {
         !scheme.detect.by_sender && !scheme.feedback.on_request_only
     }
 
-    /// There may be a new gap: it is NACKed if it is still open after the reordering threshold.
+    /// Starts the timer of the reordering threshold if there is a gap and the timer is not running.
     pub(super) fn arm_nack_timer(&mut self, now: Time, scheme: &Scheme) {
         if self.sends_nacks(scheme) && self.gaps.is_open() && self.nack.reorder_timer.is_none() {
             self.nack.reorder_timer = Some((now + self.reorder_delay(scheme), self.gaps.high()));
@@ -153,12 +154,12 @@ impl Receiver {
         self.gaps.filled().before(upto) && !self.has_failed()
     }
 
-    /// What is missing before this number is NACKed by the feedback that is sent now.
+    /// The number before which the feedback that is sent now NACKs missing packets.
     fn nack_limit(&self, scheme: &Scheme) -> Seq {
         if mutant::active(Mutant::GapsUnreported) || self.has_failed() {
             return self.gaps.cum();
         }
-        // A receiver that is asked, or sends no NACKs by itself, says all that it knows.
+        // A receiver that sends no NACKs by itself reports all gaps that it knows when it is asked.
         let upto = match self.sends_nacks(scheme) {
             true => self.nack.upto,
             false => self.gaps.high(),
@@ -179,7 +180,7 @@ impl Receiver {
             at: now,
             received: 0,
         });
-        // A receiver that has received nothing has no burst to tell of: it says so by its count.
+        // A receiver that has received nothing names no burst, which the missing flag says.
         let known = self.arrivals.newest.is_some_and(|n| !n.is_old(now));
         self.reported_subtree = self.cum_subtree();
         let feedback = Feedback {
@@ -207,7 +208,8 @@ impl Receiver {
             }
             Children::Aggregated(reports) => {
                 let all = reports.missing(self.reported_subtree, own);
-                // Of what it has not heard of itself it cannot speak.
+                // A node cannot report packets that it does not know to have been sent, though a
+                // child may.
                 let known = all.iter().map_while(|&(first, n)| {
                     let known = feedback.high.from(first).min(n as i32);
                     (known > 0).then_some((first, known as u32))

@@ -1,5 +1,5 @@
-//! Parity packets at a receiver: cached until a block lacks no more packets than are cached of it,
-//! and counted in what is asked for.
+//! Parity packets at a receiver: cached until their code block lacks no more packets than it has
+//! parity packets, and subtracted from what the receiver NACKs.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::time::Time;
 use crate::wire::{self, flag};
 
 impl Receiver {
-    /// A parity packet of this stream; otherwise as [`Receiver::data`].
+    /// Takes a parity packet of this stream; otherwise as [`Receiver::data`].
     pub fn parity(
         &mut self,
         now: Time,
@@ -36,14 +36,15 @@ impl Receiver {
         self.on_packet(now, scheme, (last, 0), high, filled, false);
         let asked = parity.flags & flag::ACK_REQUEST != 0;
         if asked && self.lacking(parity.first, u32::from(parity.packets)) != 0 {
-            // What was sent for this block was not enough.
+            // The packets sent for this block were not enough: NACK the rest.
             self.nack.upto = self.nack.upto.max(self.gaps.high().min(last + 1));
             self.on_probe(now, scheme, last + 1);
         }
         placement
     }
 
-    /// What a parity packet is good for; `None`: it contradicts what was posted.
+    /// Caches a parity packet if it is of use, and has its block decoded if that is possible now.
+    /// `None`: the packet contradicts what was posted.
     pub(super) fn cache(
         &mut self,
         parity: &wire::Parity<'_>,
@@ -51,7 +52,8 @@ impl Receiver {
     ) -> Option<Placement> {
         let (first, packets) = (parity.first, u32::from(parity.packets));
         let end = first + packets;
-        // As for XOR repair packets; see `decode_xor`.
+        // The block is posted as a rule, as the sources of an XOR repair packet are; see
+        // `decode_xor`.
         let room = self.room();
         let posted = self.posted.find(first).filter(|op| !op.failed);
         let Some(op) = posted.filter(|_| !room.before(end)) else {
@@ -68,7 +70,7 @@ impl Receiver {
         }
         let payload_size = op.cut.payload_size;
         let block = CodeBlock::at(op.id, index, op.len, payload_size);
-        // All of a block is sent before its parity packets.
+        // The sender sends all of a block before its parity packets.
         self.gaps.announce(end);
         let at = self
             .parities
@@ -88,7 +90,7 @@ impl Receiver {
         }
         let all: u32 = self.parities.blocks.iter().map(CachedParity::count).sum();
         if u64::from(all + 1) * u64::from(payload_size) > PARITY_CACHE_BYTES {
-            return Some(Placement::Discard); // it is asked for again
+            return Some(Placement::Discard); // what it repairs is NACKed again
         }
         if !known {
             if self.parities.blocks.is_empty() {
@@ -109,14 +111,15 @@ impl Receiver {
         }))
     }
 
-    /// Packets of `first .. first + n` that have not been seen, a bit each.
+    /// Packets of `first .. first + n` that have not been seen, one bit each.
     pub(super) fn lacking(&self, first: Seq, n: u32) -> Packets {
         (0..n).fold(0, |lacking, i| {
             lacking | Packets::from(!self.gaps.has(first + i)) << i
         })
     }
 
-    /// Packet `seq` has been seen: its block may be complete by that, or be rebuilt.
+    /// Updates the block of packet `seq`, which has just been seen: the block may be complete now,
+    /// or may be decoded.
     pub(super) fn fill(&mut self, seq: Seq, out: &mut VecDeque<Output>) {
         if self.parities.blocks.is_empty() {
             return;
@@ -135,7 +138,7 @@ impl Receiver {
         }
     }
 
-    /// Has a block computed if as many of its parity packets are cached as it lacks packets.
+    /// Has the block at `at` decoded if it has as many cached parity packets as it lacks packets.
     pub(super) fn decode(&mut self, at: usize, out: &mut VecDeque<Output>) {
         let cached = self.parities.blocks[at];
         let lacking = self.lacking(cached.first, cached.block.packets());
@@ -156,8 +159,8 @@ impl Receiver {
         });
     }
 
-    /// Bytes of an operation, which begins at `base`, were not right: what was to be computed from
-    /// them, and has not been yet, is missing again.
+    /// Takes back decodings that read the corrupt bytes `corrupt` and have not been made yet: their
+    /// packets are missing again. The operation begins at number `base`.
     pub(super) fn take_back_decoding(
         &mut self,
         base: Seq,
@@ -181,7 +184,7 @@ impl Receiver {
         }
     }
 
-    /// Nothing more of an operation is rebuilt.
+    /// Drops all cached parity packets of operation `op`.
     pub(super) fn forget_parities(&mut self, op: OpId, out: &mut VecDeque<Output>) {
         let gone = self.parities.blocks.extract_if(.., |k| k.block.op == op);
         out.extend(gone.map(|k| Output::DropParity(k.block)));

@@ -1,27 +1,27 @@
-//! Parity packets that a receiver keeps until their blocks can be decoded.
+//! Parity packets that a receiver keeps until their code blocks can be decoded.
 
 use crate::limits::PARITIES_MAX;
 use crate::repair::CodeBlock;
 use crate::seq::Seq;
 
-/// Blocks for which there is room at once.
+/// Number of code blocks for which the cache takes memory at its first use.
 pub const AT_ONCE: usize = 64;
 
 const _: () = assert!(PARITIES_MAX as u32 <= u64::BITS);
 
-/// A block of which parity packets are cached.
+/// A code block with cached parity packets.
 #[derive(Clone, Copy, Debug)]
 pub struct CachedParity {
-    /// The block.
+    /// The code block.
     pub block: CodeBlock,
-    /// Number of its first packet.
+    /// Sequence number of the block's first packet.
     pub first: Seq,
-    /// Which parity packets, a bit each.
+    /// Indices of the cached parity packets, one bit each.
     pub parities: u64,
 }
 
 impl CachedParity {
-    /// How many there are.
+    /// Number of cached parity packets.
     pub fn count(&self) -> u32 {
         self.parities.count_ones()
     }
@@ -30,8 +30,9 @@ impl CachedParity {
 /// The cached parity packets of a stream.
 #[derive(Debug, Default)]
 pub struct ParityCache {
-    /// Blocks of which parity packets are cached, in order.
+    /// Code blocks with cached parity packets, in the order of their packets.
     pub blocks: Vec<CachedParity>,
-    /// What is missing and not made up for by these; used for each feedback anew.
+    /// Missing packets that no cached parity packet makes up for, as first number and length.
+    /// Computed anew for each feedback.
     pub wanted: Vec<(Seq, u32)>,
 }

@@ -11,15 +11,15 @@ use crate::wire::{self, flag};
 pub struct Piggyback<'a> {
     /// Where it goes.
     pub to: Dest,
-    /// Bytes that it has room for.
+    /// Bytes that the datagram has room for.
     pub room: usize,
-    /// This node's own stream to the group, which knows whom multicast reaches.
+    /// This node's own stream to the group, which knows the members that multicast reaches.
     pub sender: Option<&'a Sender>,
 }
 
 impl Piggyback<'_> {
-    /// Appends the feedback of all these streams that is waiting and fits. Says how many there
-    /// were.
+    /// Appends the waiting feedback of all these streams that fits. Returns the number of frames
+    /// appended.
     pub fn append(
         mut self,
         now: Time,
@@ -55,7 +55,7 @@ impl Receiver {
         room: usize,
         head: &mut Vec<u8>,
     ) -> Option<usize> {
-        // A collector that waits for its children's answers has nothing to say yet.
+        // A node that waits for its children's answers has nothing to say yet.
         if self.feedback.due.is_none() || self.probed.is_some() || room < wire::FEEDBACK_LEN {
             return None;
         }

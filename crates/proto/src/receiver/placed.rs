@@ -1,4 +1,4 @@
-//! Bytes of a stream have been written, or could not be.
+//! What a receiver does when bytes of a stream have been written, or could not be.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::scheme::Scheme;
 use crate::time::Time;
 
 impl Receiver {
-    /// Bytes `extent` of one of this stream's operations have met their fate.
+    /// Takes the outcome of writing the bytes `extent` of one of this stream's operations.
     pub fn placed(
         &mut self,
         now: Time,
@@ -64,14 +64,14 @@ impl Receiver {
         self.update_coroot(now, out);
         if self.posted.queue[i].placed == self.posted.queue[i].cut.packets {
             out.push_back(Output::Event(Event::Complete(extent.op)));
-            // A co-root may still have to send it.
+            // A co-root may still have to send the operation's packets.
             if !matches!(self.children, Children::Served(_)) {
                 out.push_back(Output::Release(extent.op));
             }
             self.posted.queue.remove(i);
             let rule = &scheme.feedback;
             if rule.on_request_only {
-                // Nobody has asked.
+                // This receiver sends feedback on request only.
             } else if scheme.detect.by_sender && rule.every > 1 {
                 // One acknowledgement may cover several broadcasts (P1.6).
                 self.feedback

@@ -14,11 +14,12 @@ pub struct Posted {
     pub cut: Cut,
     pub len: u64,
     pub placed: u32,
-    /// The sender has confirmed that its object is another one.
+    /// The sender has confirmed that it sends another object under this number.
     pub mismatch: bool,
-    /// The sender has confirmed its length: what contradicts that is not the sender's.
+    /// The sender has confirmed the length: packets that contradict it are not the sender's.
     pub vouched: bool,
-    /// Bytes of it could not be placed: it is over, and nothing more of it is taken.
+    /// Bytes of it could not be placed: the operation is over, and the node takes no more of its
+    /// packets.
     pub failed: bool,
 }
 
@@ -41,14 +42,15 @@ impl Posted {
 pub struct PostedOperations {
     /// Oldest first.
     pub queue: VecDeque<Posted>,
-    /// Where the next broadcast to be posted begins.
+    /// Number of the first packet of the next broadcast to be posted.
     pub end: Seq,
-    /// Boundary packets of which only some bytes are placed: number and bytes.
+    /// Packets that lie across two extents, with some of their bytes placed: number, and bytes
+    /// placed.
     pub partial: Vec<(Seq, u32)>,
 }
 
 impl PostedOperations {
-    /// Nothing is posted; the first packet will have number `start`.
+    /// The state before anything is posted; the first packet will have number `start`.
     pub fn new(start: Seq) -> PostedOperations {
         PostedOperations {
             queue: VecDeque::new(),
@@ -57,9 +59,9 @@ impl PostedOperations {
         }
     }
 
-    /// The broadcast that packet `seq` is of.
+    /// The posted broadcast that packet `seq` belongs to.
     pub fn find(&mut self, seq: Seq) -> Option<&mut Posted> {
-        // As a rule it is of the first operation.
+        // As a rule the packet belongs to the first broadcast.
         let first = self.queue.front();
         let i = match first.is_some_and(|op| seq.within(op.base, op.cut.packets)) {
             true => 0,
@@ -70,7 +72,8 @@ impl PostedOperations {
             .filter(|op| seq.within(op.base, op.cut.packets))
     }
 
-    /// Adds to the placed bytes of a packet that lies across two extents; says whether it is whole.
+    /// Adds `part` bytes to the placed bytes of a packet that lies across two extents; says whether
+    /// all its `whole` bytes are placed.
     pub fn add_part(&mut self, seq: Seq, part: u32, whole: u32) -> bool {
         let i = match self.partial.iter().position(|p| p.0 == seq) {
             Some(i) => i,

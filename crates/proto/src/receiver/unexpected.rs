@@ -8,17 +8,22 @@ use crate::seq::Seq;
 /// A packet that came before its operation was posted.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected {
+    /// Its number.
     pub seq: Seq,
+    /// Number of its operation's first packet.
     pub op: Seq,
+    /// Length of its payload in bytes.
     pub len: u32,
+    /// Whether it is its operation's last packet.
     pub last: bool,
+    /// The name by which the driver keeps its bytes.
     pub token: Token,
 }
 
-/// Packets that came before their broadcasts were posted.
+/// The unexpected-message buffer of one stream.
 pub struct UnexpectedBuffer {
-    /// In the order of their numbers.
+    /// The held packets, in the order of their numbers.
     pub packets: VecDeque<Unexpected>,
-    /// At most so many are kept.
+    /// Largest number of packets that the buffer holds.
     pub max: u32,
 }
