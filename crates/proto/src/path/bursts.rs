@@ -1,19 +1,19 @@
 //! When bursts of data packets left, and how much had been sent before them.
 //!
 //! A *burst* is at most [`limits::BURST_PACKETS`] data packets of one path. Its number travels in
-//! the header; a receiver tells the newest that has reached it, when, and how many packets it had
-//! received before. So the sender can tell how long a packet took, how fast packets arrive, how
-//! many are lost, and whether a report was made before or after a repair.
+//! the header. A receiver reports the newest burst that has reached it, when that arrived, and how
+//! many packets it had received before. From this the sender learns how long a packet took, how
+//! fast packets arrive, how many are lost, and whether a report was made before or after a repair.
 
 use core::time::Duration;
 
 use crate::limits;
 use crate::time::Time;
 
-/// A burst is closed after this time even when it is not full.
+/// Age at which a burst is closed even when it is not full.
 const BURST_AGE_MAX: Duration = Duration::from_micros(100);
 
-/// So many are remembered before the first allocation of all.
+/// Number of bursts that the ring has room for before it grows to its full size.
 const FEW: usize = 32;
 
 /// One burst.
@@ -32,14 +32,14 @@ pub struct Burst {
 /// The last bursts of a sender.
 #[derive(Clone, Debug)]
 pub struct Bursts {
-    /// Grows once, for many streams have few.
+    /// It grows once, because many streams have few bursts.
     ring: Vec<Burst>,
     now: u32,
     packets: u32,
 }
 
 impl Bursts {
-    /// No burst yet.
+    /// The state before the first burst.
     pub fn new() -> Bursts {
         let mut ring = Vec::with_capacity(FEW);
         ring.push(Burst::default());
@@ -55,7 +55,8 @@ impl Bursts {
         self.now
     }
 
-    /// A data packet leaves; `burst` says what a new burst would be. Returns its burst.
+    /// Counts a data packet that leaves, and returns the number of its burst. `burst` is the new
+    /// burst if one begins with this packet.
     pub fn packet(&mut self, burst: Burst) -> u32 {
         let open = &self.ring[self.now as usize & (limits::BURSTS - 1)];
         if self.packets >= limits::BURST_PACKETS
@@ -84,7 +85,7 @@ impl Bursts {
             .wrapping_sub(u32::from((self.now as u16).wrapping_sub(low)))
     }
 
-    /// A burst, if it is still remembered. (Reports may name one that never was.)
+    /// A burst, if it is still remembered. (A report may name a burst that never was.)
     pub fn get(&self, burst: u32) -> Option<&Burst> {
         let known = self.now.wrapping_sub(burst) < limits::BURSTS as u32 && burst != 0;
         let at = burst as usize & (limits::BURSTS - 1);
@@ -100,7 +101,7 @@ mod tests {
     fn only_bursts_that_were_are_known() {
         let mut bursts = Bursts::new();
         for path in 1..3 * limits::BURSTS as u32 {
-            // One before the first, and one that is still to come.
+            // Neither a burst before the first nor one that is still to come is known.
             assert!(bursts.get(bursts.extend(u16::MAX)).is_none());
             assert!(bursts.get(path).is_none());
             let burst = Burst {

@@ -1,22 +1,22 @@
-//! How much of what is sent of late is lost on the way to a receiver, counted in new packets: by
-//! the receiver itself, and by its sender from what it tells.
+//! The packet loss of late on the way to a receiver, counted in new packets: by the receiver
+//! itself, and by its sender from the receiver's feedback.
 //!
-//! Only the number of *tries* follows from it: how often a datagram must be sent on average until
-//! it arrives. A receiver that loses half needs two. Below a third of loss, tries is one and
-//! nothing changes. Above, sender and receiver repeat what they say, because questions and answers
-//! are lost like data.
+//! Only the number of *tries* follows from it, the mean number of transmissions until one arrives.
+//! A receiver that loses half of the packets needs two. Below a loss of a third the number is one,
+//! and nothing changes: receivers NACK occasional losses as they are. Above a third each side
+//! repeats what it says, because questions and answers are lost like data.
 
-/// So many packets are remembered at most.
+/// Number of packets sent at which both counts are halved, so that old packets are forgotten.
 const MEMORY: u32 = 128;
-/// Fewer say nothing.
+/// Least number of packets sent from which a loss is known.
 const LEAST: u32 = 32;
-/// One report, or one hole, counts for so many at most: a queue that overflows once does not make a
-/// lossy way.
+/// Largest number of packets that one report, or one hole, counts for: a queue that overflows once
+/// does not make a lossy path.
 const STEP: u32 = 32;
-/// Nobody is taken to need more tries.
+/// Largest number of tries.
 const TRIES_MAX: u32 = 16;
 
-/// Of so many packets that were sent of late, so many have arrived.
+/// The packets that were sent of late, and those of them that have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
     sent: u32,
@@ -24,7 +24,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// So many more were sent, and so many of them (or of those before) have arrived.
+    /// Notes that `sent` more packets were sent, and that `arrived` of them, or of those before,
+    /// have arrived.
     pub fn note(&mut self, sent: u32, arrived: u32) {
         let (sent, arrived) = match sent > STEP {
             true => {
@@ -45,10 +46,10 @@ impl Losses {
         self.sent >= LEAST
     }
 
-    /// How often something is sent, on average, until it arrives.
+    /// The number of tries: how often a packet is sent, on average, until it arrives.
     pub fn tries(&self) -> u32 {
-        // As a rule all, or nearly all, arrive; and where nothing does, it helps nothing to try
-        // more often.
+        // As a rule all, or nearly all, packets arrive. Where nothing arrives, more tries do not
+        // help.
         let arrived = self.arrived;
         if !self.is_known() || arrived * 3 >= self.sent * 2 || arrived == 0 {
             return 1;
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(losses.tries(), 1);
         losses.note(5000, 1);
         assert!(losses.tries() > 1);
-        // What comes late after all is not lost.
+        // Packets that come late after all are not lost.
         losses.note(0, 64);
         assert_eq!(losses.tries(), 1);
     }

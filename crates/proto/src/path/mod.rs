@@ -1,7 +1,7 @@
 //! A path of a stream: the group's multicast, or one receiver's unicast.
 //!
 //! A path has a window, a pacer and a queue of repairs. `prover` finds out which members multicast
-//! reaches, `loss` how often a packet must be sent until it arrives.
+//! reaches. `loss` measures how often a packet must be sent until it arrives.
 
 mod bursts;
 mod loss;
@@ -27,19 +27,19 @@ use window::Window;
 /// A broadcast under way.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Its name here.
+    /// Its name at this node.
     pub id: OpId,
-    /// Number of its first packet.
+    /// Number of the operation's first packet.
     pub base: Seq,
-    /// How many it has, and how long they are.
+    /// Number and length of its packets.
     pub cut: Cut,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
-    /// Whether somebody waits until everybody has it.
+    /// Whether a caller waits until every member has it.
     pub awaited: bool,
     /// Transmissions that the transport has not finished.
     pub out: u32,
-    /// Everybody who counts has it.
+    /// Whether every member that counts has it.
     pub complete: bool,
 }
 
@@ -49,34 +49,35 @@ impl Op {
         self.base + self.cut.packets
     }
 
-    /// The bytes of packet `seq`, which is one of it.
+    /// The extent of packet `seq`, which belongs to this operation.
     pub fn extent(&self, seq: Seq) -> Extent {
         let index = seq.from(self.base) as u32;
         Extent::packet(self.id, index, self.len, self.cut.payload_size)
     }
 }
 
-/// A way of sending, with its own window and pace.
+/// A path: the way to a group or to one receiver, with its own window and pacer.
 pub struct Path {
     /// Its number among all paths that this sender has had.
     pub number: u32,
-    /// To whom.
+    /// The group or the receiver that it leads to.
     pub dest: Dest,
-    /// What has been sent and may have to be sent again.
+    /// The packets that have been sent and may have to be sent again.
     pub window: Window,
-    /// How fast.
+    /// Decides how fast the path sends.
     pub pacer: Pacer,
-    /// New packets sent.
+    /// Number of new packets sent.
     pub fresh: u32,
-    /// Members that need more than one try for a packet, on average.
+    /// Number of members that need more than one try for a packet, on average.
     pub lossy: u32,
-    /// Its member hears the group's path, and what that has sent is sent.
+    /// Whether its member hears the group's path too: then packets that the group's path has sent
+    /// count as sent here.
     pub follows: bool,
-    /// Members that hold the window at its base.
+    /// Number of members whose ACK is the window's base, which therefore hold it there.
     pub at_base: u32,
-    /// What the members can take; `None`: nobody is ready.
+    /// The least right edge of all members that the sender waits for; `None`: no member is ready.
     pub limit: Option<Seq>,
-    /// Members that can take no more than that.
+    /// Number of members whose right edge is `limit`.
     pub at_limit: u32,
 }
 
@@ -85,50 +86,50 @@ pub struct Path {
 pub enum Transmission {
     /// A data packet.
     Data {
-        /// To whom.
+        /// Its destination.
         to: Dest,
-        /// Its burst.
+        /// The burst that it belongs to.
         burst: u16,
-        /// Whose packet it is.
+        /// The stream that the packet belongs to.
         origin: Origin,
-        /// Its number.
+        /// The packet's number.
         seq: Seq,
         /// Flags of the data frame.
         flags: u8,
-        /// Its bytes.
+        /// The extent of its payload.
         extent: Extent,
     },
     /// An XOR repair packet.
     Xor {
-        /// To whom.
+        /// Its destination.
         to: Dest,
-        /// Its burst.
+        /// The burst that it belongs to.
         burst: u16,
-        /// Which packets.
+        /// The packets that it combines.
         sources: XorSources,
         /// Flags of the XOR repair frame.
         flags: u8,
-        /// Their bytes.
+        /// The extents of these packets.
         sum: XorExtents,
     },
     /// A parity packet.
     Parity {
-        /// To whom.
+        /// Its destination.
         to: Dest,
-        /// Its burst.
+        /// The burst that it belongs to.
         burst: u16,
-        /// Number of its block's first packet.
+        /// Number of its code block's first packet.
         first: Seq,
-        /// Which one.
+        /// The code block, and the parity packet's index in it.
         parity: Parity,
         /// Flags of the parity frame.
         flags: u8,
     },
     /// A sync frame.
     Sync {
-        /// To whom.
+        /// Its destination.
         to: Dest,
-        /// Whose stream it is.
+        /// The node that sends the stream.
         sender: NodeId,
         /// Everything before this has been sent.
         next: Seq,

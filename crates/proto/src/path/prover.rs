@@ -1,8 +1,8 @@
 //! Proves which members of a group multicast reaches, by probes of full datagram size.
 //!
 //! A join that was answered "ok" does not mean that the switches forward yet, and a path may carry
-//! small datagrams and drop large ones; so nothing is believed that has not arrived. Members that
-//! answer no multicast probe are tried by unicast.
+//! small datagrams and drop large ones. So the sender believes only in what has arrived. It tries
+//! members that answer no multicast probe by unicast.
 
 use core::time::Duration;
 
@@ -12,47 +12,51 @@ use crate::time::Time;
 use crate::wire::{Probe, flag};
 use crate::{GroupId, limits};
 
+/// Time between the first two probes of a stage.
 const INTERVAL_MIN: Duration = Duration::from_millis(2);
+/// Longest time between two probes; with few members a [`HASTE`]th of this.
 const INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// So many members or fewer are probed [`HASTE`] times as often as more are.
+/// Largest number of members that are probed [`HASTE`] times as often as more members are.
 const FEW: usize = 16;
-/// How much more often few members are probed. Where nine of ten datagrams are lost, one probe of a
-/// hundred is answered.
+/// Factor by which few members are probed more often. Where nine of ten datagrams are lost, one
+/// probe of a hundred is answered.
 const HASTE: u32 = 4;
-/// A stage has at least so many probes, and [`HASTE`] times as many with few members: a node that
-/// was not running for a while has not tried.
+/// Least number of probes of a stage; with few members it is [`HASTE`] times this. Time alone does
+/// not end a stage, because a node that was not running for a while has not tried.
 const PROBES_MIN: u32 = 20;
-/// Who answered by unicast alone may yet answer a multicast that waits in its buffers.
+/// How long the result waits after a member answered by unicast alone: a multicast probe may yet
+/// wait in its buffers.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The probing of one group.
 #[derive(Clone, Debug)]
 pub struct Prover {
     group: GroupId,
-    /// Nonces of multicast probes, which everybody may see, and of unicast ones.
+    /// Nonces of multicast probes, which every node may see, and of unicast probes.
     nonces: [u32; 2],
-    /// How long to try unicast.
+    /// How long the unicast stage lasts at least.
     unicast_for: Duration,
     until: Time,
-    /// Probes in this stage; in unicast, rounds of them.
+    /// Probes sent in this stage; in the unicast stage, rounds of probes.
     probes: u32,
-    /// Nothing is concluded before.
+    /// Earliest time of the result.
     settles: Time,
     next_at: Time,
     interval: Duration,
     unicast: bool,
     /// Whether multicast is tried at all.
     multicast: bool,
-    /// Members, how they are reached, as far as is known, and how many probes that took; sorted by
-    /// node.
+    /// The members, sorted by node: each with its path state, if known, and the number of probes
+    /// that its answer took.
     members: Vec<(NodeId, Option<PathState>, u32)>,
-    /// In the unicast stage: whom to probe next in this round.
+    /// In the unicast stage: index of the member to probe next in this round.
     cursor: usize,
 }
 
 impl Prover {
-    /// Starts probing `members`, sorted by node: by multicast for as long as `multicast` says, not
-    /// at all if that is nothing or if this is a group of two (`pair`), then for `unicast`.
+    /// Starts probing `members`, sorted by node: for the time `multicast` by multicast, then for
+    /// the time `unicast` by unicast. If `multicast` is zero, or this is a group of two (`pair`),
+    /// it tries unicast alone.
     pub fn new(
         now: Time,
         group: GroupId,
@@ -80,8 +84,9 @@ impl Prover {
         prover
     }
 
-    /// A member answers. Before any unicast probe nobody can have its nonce, and who is no member
-    /// never has: such an answer in a member's name decides nothing.
+    /// Takes a member's answer. Before the first unicast probe no node can have the nonce of these,
+    /// and a node that is no member never has it. So such an answer in a member's name decides
+    /// nothing.
     pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
         if probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
             return;
@@ -124,7 +129,8 @@ impl Prover {
         }
     }
 
-    /// The result, once there is one: how each is reached, and how many probes of a kind that took.
+    /// The result, once there is one: each member's path state, and how many probes of that kind it
+    /// took.
     pub fn result(&self, now: Time) -> Option<impl Iterator<Item = (NodeId, PathState, u32)> + '_> {
         let known = self.members.iter().all(|r| r.1.is_some());
         let over = match known {
@@ -143,7 +149,7 @@ impl Prover {
         now >= self.until && self.probes >= PROBES_MIN * self.haste()
     }
 
-    /// How many times as often as a large group's members these are probed.
+    /// Factor by which these members are probed more often than those of a large group.
     fn haste(&self) -> u32 {
         let unknown = || self.members.iter().filter(|r| r.1.is_none()).count();
         let answering = match self.unicast {

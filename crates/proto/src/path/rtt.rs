@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
-/// The retransmission timeout before anything was measured follows from this round trip.
+/// Round-trip time that the retransmission timeout assumes before anything was measured.
 const UNKNOWN: Duration = Duration::from_millis(20);
-/// The retransmission timeout lies within these bounds.
+/// Least retransmission timeout.
 const RTO_MIN: Duration = Duration::from_millis(2);
+/// Largest retransmission timeout.
 const RTO_MAX: Duration = Duration::from_millis(500);
 
 /// The smoothed round-trip time of a stream and its variation, as TCP has them (RFC 6298).
@@ -16,7 +17,7 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// A packet and the report about it were under way for `rtt`.
+    /// Takes one measurement: a packet and the report about it were under way for `rtt`.
     pub fn sample(&mut self, rtt: Duration) {
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(rtt), rtt / 2),

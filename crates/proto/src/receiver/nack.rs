@@ -180,7 +180,7 @@ impl Receiver {
             at: now,
             received: 0,
         });
-        // A receiver that has received nothing names no burst, which the missing flag says.
+        // A receiver names no burst if it has received nothing, or if its newest burst is old.
         let known = self.arrivals.newest.is_some_and(|n| !n.is_old(now));
         self.reported_subtree = self.cum_subtree();
         let feedback = Feedback {

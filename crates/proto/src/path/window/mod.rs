@@ -1,9 +1,9 @@
-//! What a path of the sender has sent and may have to send again: a ring of slots (P1.3) and the
-//! queue of repairs. Both are bounded by the window.
+//! The packets that a path of the sender has sent and may have to send again: a ring of slots
+//! (P1.3) and the queue of repairs. Both are bounded by the window.
 //!
-//! Who lacks a packet, and whom it has been sent again to, are sets of members beside the slots.
-//! They are touched only when a packet is reported; where they would be too large, two take the
-//! place of all: who asked first, and the others.
+//! Beside the slots are sets of members: those that lack a packet, and those that it has been sent
+//! to again. The window touches the sets only when a packet is reported. Where the sets would be
+//! too large, they have two numbers for all members: the member that asked first, and the others.
 
 mod sets;
 mod slots;
@@ -22,13 +22,14 @@ use crate::time::Time;
 use sets::Sets;
 use slots::{SOMEBODY, Slot, Slots};
 
-/// After so many repairs to the group, a packet that is still missing is sent to one by one.
+/// Number of repairs to the group after which a packet that is still missing is sent to one member
+/// at a time. On a lossy path, this many times the tries.
 const MULTICASTS_MAX: u32 = 4;
-/// How many of the oldest repairs are looked at to find some that go together.
+/// Number of the oldest repairs that are searched for some that go together.
 const COMBINE: usize = 64;
-/// Number in the sets of the member that asked first, where members are not told apart.
+/// Number, in the sets, of the member that asked first, where members are not told apart.
 const FIRST: u32 = 0;
-/// Number in the sets of all other members that asked, where members are not told apart.
+/// Number, in the sets, of all other members, where members are not told apart.
 const OTHERS: u32 = 1;
 
 /// The members that lack a packet that is to be repaired.
@@ -36,36 +37,37 @@ const OTHERS: u32 = 1;
 pub enum Lacking {
     /// One member.
     One(u32),
-    /// Several, this one among them; `None`: members are not told apart, and the one that is known
-    /// has gone.
+    /// Several members, this one among them. `None`: members are not told apart, and the one that
+    /// is known has gone.
     Several(Option<u32>),
-    /// This member, whom multicast has not helped.
+    /// This member, which multicast has not helped.
     Stubborn(u32),
 }
 
-/// Slots for `base .. base + size`, of which `base .. next` have been sent.
+/// The window of a path: slots for `base .. base + size`. The packets `base .. next` have been
+/// sent.
 #[derive(Clone, Debug)]
 pub struct Window {
     slots: Slots,
-    /// Of each slot, who lacks its packet.
+    /// For each slot, the members that lack its packet.
     lacks: Sets,
-    /// For each slot, the members that its packet has been sent again to.
+    /// For each slot, the members that its packet has been sent to again.
     served: Sets,
     /// A single set: the members that an XOR repair packet helps.
     helped: Sets,
     base: Seq,
     next: Seq,
     repairs: VecDeque<(Seq, Time)>,
-    /// How often a packet is sent until it arrives, on average.
+    /// The tries: how often a packet is sent until it arrives, on average.
     tries: u32,
-    /// Whom it serves; `None`: they are not told apart.
+    /// The members that it serves; `None`: they are not told apart.
     members: Option<Range<u32>>,
 }
 
 impl Window {
-    /// A window in which nothing has been sent at or after `start`. `size` is a power of two. The
-    /// window notes what each of `members` lacks, if these are given and the sets take no more than
-    /// [`limits::SETS_BYTES`].
+    /// A window with nothing sent at or after `start`. It tells `members` apart if these are given
+    /// and the sets take no more than [`limits::SETS_BYTES`]. Panics unless `size` is a power of
+    /// two and at most [`limits::WINDOW_MAX`].
     pub fn new(start: Seq, size: u32, members: Option<Range<u32>>) -> Window {
         assert!(size.is_power_of_two() && size <= limits::WINDOW_MAX);
         let size = size as usize;
@@ -89,17 +91,17 @@ impl Window {
         self.slots.prepare();
     }
 
-    /// A packet is sent so often until it arrives, on average.
+    /// Sets the tries: how often a packet is sent until it arrives, on average.
     pub fn expect(&mut self, tries: u32) {
         self.tries = tries;
     }
 
-    /// Everything before this has been placed by all that count.
+    /// The number before which all members that count have placed everything.
     pub fn base(&self) -> Seq {
         self.base
     }
 
-    /// The next packet to be sent for the first time.
+    /// Number of the next packet to be sent for the first time.
     pub fn next(&self) -> Seq {
         self.next
     }
@@ -109,12 +111,12 @@ impl Window {
         self.next.within(self.base, self.slots.len() as u32)
     }
 
-    /// Which slot is packet `seq`'s.
+    /// Index of packet `seq`'s slot.
     fn at(&self, seq: Seq) -> usize {
         seq.0 as usize & (self.slots.len() - 1)
     }
 
-    /// The number of `who` in the sets of slot `at`.
+    /// The number of member `who` in the sets of slot `at`.
     fn number(&self, at: usize, who: u32) -> u32 {
         match &self.members {
             Some(members) => who - members.start,
@@ -128,12 +130,12 @@ impl Window {
         self.slots[self.at(seq)].at
     }
 
-    /// Takes everything before `seq` for sent by others: it is only to be repaired from here.
+    /// Takes everything before `seq` for sent by others: this path is only to repair it.
     pub fn skip_to(&mut self, seq: Seq) {
         self.next = self.next.max(seq);
     }
 
-    /// Packet `next` is sent for the first time.
+    /// Notes that packet `next` is sent for the first time, in burst `burst`. There must be room.
     pub fn send(&mut self, now: Time, burst: u32) {
         debug_assert!(self.has_room());
         let at = self.at(self.next);
@@ -145,7 +147,7 @@ impl Window {
         self.next += 1;
     }
 
-    /// Everything before `base` is placed; slots are free again.
+    /// Notes that everything before `base` is placed, and frees its slots.
     pub fn release(&mut self, base: Seq) {
         debug_assert!(!base.before(self.base));
         // Slots of packets that were never sent from here (see `skip_to`) must be fresh too.
@@ -165,9 +167,9 @@ impl Window {
         }
     }
 
-    /// Member `who` lacks packet `seq`, as it was when burst `as_of` had reached it (`None`:
-    /// unknown). Queues a repair unless one is queued or under way: a report that was made before
-    /// the last repair could arrive says nothing. Says whether that is news.
+    /// Notes that member `who` lacks packet `seq`, as it was when burst `as_of` had reached it
+    /// (`None`: unknown). Queues a repair unless one is queued or under way: a report that was made
+    /// before the last repair could arrive says nothing. Says whether that is news.
     pub fn lacks(
         &mut self,
         now: Time,
@@ -186,7 +188,8 @@ impl Window {
         if self.slots[at].lacking == 0 {
             self.repairs.push_back((seq, now));
             if self.members.is_none() && self.slots[at].first != who {
-                // The former first is one of the others now, and may not have been served.
+                // The member that asked first before is one of the others now, and these may not
+                // have been served.
                 self.slots[at].first = who;
                 if !self.served.has(at, OTHERS) {
                     self.served.clear(at);
@@ -228,7 +231,7 @@ impl Window {
         mended && !mutant::active(Mutant::StaleReportsBelieved)
     }
 
-    /// The oldest report that waits for its repair.
+    /// When the oldest report came that waits for its repair.
     pub fn oldest_report(&self) -> Option<Time> {
         self.repairs.front().map(|r| r.1)
     }
@@ -245,8 +248,8 @@ impl Window {
             Some(members) => self.lacks.nth(at, rank).map(|m| members.start + m),
             None => Some(slot.first).filter(|first| *first != SOMEBODY),
         };
-        // If multicast has been tried in vain, they are served one by one; where the others are not
-        // known, they get every other repair.
+        // If multicast repairs have been in vain, members are served one by one. Where the others
+        // are not known, every other repair is for all of them.
         let others = self.members.is_none() && slot.lacking > 1 && slot.repairs.is_multiple_of(2);
         let stubborn = match slot.repairs >= MULTICASTS_MAX * self.tries && !others {
             true => known(turn_of(slot.lacking, slot.repairs)),
@@ -260,8 +263,8 @@ impl Window {
         Some((seq, who))
     }
 
-    /// The repair that [`Window::peek_repair`] showed is sent, to one member or to all. If others
-    /// are known to lack it, it stays the next one.
+    /// Notes that the repair that [`Window::peek_repair`] showed is sent, to one member or to all.
+    /// If other members are known to lack the packet, it stays the next one.
     pub fn repair(&mut self, now: Time, burst: u32, to: Option<u32>) {
         let Some(&(seq, _)) = self.repairs.front() else {
             return;
@@ -274,7 +277,7 @@ impl Window {
             }
             None => self.served.fill(at),
         }
-        // Where the others are not known one by one, they ask again.
+        // Members that are not known one by one ask again.
         if to.is_none() || self.members.is_none() {
             self.lacks.clear(at);
             self.slots[at].lacking = 0;
@@ -285,9 +288,9 @@ impl Window {
         }
     }
 
-    /// Packets of `base .. end` that one XOR repair packet mends: the one to be repaired next, and
-    /// of those that wait behind it such as nobody lacks who lacks another one of them. Only the
-    /// one, if it is not known who lacks what.
+    /// Packets of `base .. end` that one XOR repair packet mends: the next repair, and queued
+    /// repairs behind it, so that no member lacks two of these packets. Only the next repair, if
+    /// members are not told apart.
     pub fn combine(&mut self, base: Seq, end: Seq) -> Option<XorSources> {
         let &(front, _) = self.repairs.front()?;
         let mut sources = XorSources::new(front);
@@ -314,7 +317,7 @@ impl Window {
         Some(sources)
     }
 
-    /// The repairs that [`Window::combine`] showed are sent as one.
+    /// Notes that the repairs that [`Window::combine`] showed are sent as one XOR repair packet.
     pub fn repair_all(&mut self, now: Time, burst: u32, sources: &XorSources) {
         for seq in sources.iter() {
             let at = self.at(seq);
@@ -330,14 +333,15 @@ impl Window {
         }
     }
 
-    /// Member `who` is gone: nothing is repaired for it any more.
+    /// Forgets member `who`, which is gone: nothing is repaired for it any more.
     pub fn forget(&mut self, who: u32) {
         let mut kept = core::mem::take(&mut self.repairs);
         kept.retain(|&(seq, _)| {
             let at = self.at(seq);
             let number = self.number(at, who);
             let slot = &mut self.slots[at];
-            // Of several members that are not told apart, the window forgets only the count of one.
+            // Where members are not told apart, a member that goes cannot be subtracted from
+            // several: the packet stays queued for the others.
             if self.members.is_some() || slot.lacking == 1 {
                 slot.lacking -= u32::from(self.lacks.remove(at, number));
             }
@@ -349,7 +353,7 @@ impl Window {
         self.repairs = kept;
     }
 
-    /// Checked after every change in tests and soaks.
+    /// Panics if an invariant is broken; tests and soaks call it after every change.
     pub fn invariants(&self) {
         assert!(!self.next.before(self.base));
         for &(seq, _) in self.repairs.iter().filter(|r| !r.0.before(self.base)) {
@@ -361,14 +365,15 @@ impl Window {
     }
 }
 
-/// Which of so many is served, not the same each time: a queue on the way may be too short for all.
+/// The index, below `lacking`, of the member that is served at turn `turn`. The order changes,
+/// because a queue on the way may be too short for all.
 fn turn_of(lacking: u32, turn: u32) -> u32 {
-    // Multiples of the golden ratio are spread evenly, whatever they are taken from.
+    // Multiples of the golden ratio are spread evenly over any range.
     let spread = turn.wrapping_mul(0x9e37_79b9);
     ((u64::from(spread) * u64::from(lacking)) >> 32) as u32
 }
 
-/// These packets and one more, if they can be named together.
+/// Adds packet `seq` to `sources`; `None`: one frame cannot name them together.
 fn with(sources: &XorSources, seq: Seq) -> Option<XorSources> {
     if sources.last().before(seq) {
         let mut more = *sources;

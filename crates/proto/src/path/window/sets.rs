@@ -1,18 +1,18 @@
-//! Sets of members: those that lack a packet, and those it has been sent again to, for each slot of
-//! a window.
+//! Sets of members for the slots of a window: those that lack a packet, and those that it has been
+//! sent to again.
 
-/// As many sets as were asked for, a bit for each member, in one allocation that is never another.
+/// A fixed number of sets, with a bit for each member, in one allocation that stays the same.
 #[derive(Clone, Debug)]
 pub struct Sets {
     words: Vec<u64>,
     /// Words of one set.
     stride: usize,
-    /// The last word of a set of all.
+    /// The last word of a set that has all members.
     last: u64,
 }
 
 impl Sets {
-    /// So many sets, empty, of members `0 .. members`.
+    /// The number `sets` of empty sets of members `0 .. members`.
     pub fn new(sets: usize, members: usize) -> Sets {
         let stride = Sets::stride(members);
         Sets {
@@ -22,7 +22,7 @@ impl Sets {
         }
     }
 
-    /// What that many sets take, in bytes.
+    /// Memory of `sets` sets of `members` members, in bytes.
     pub fn bytes(sets: usize, members: usize) -> usize {
         sets * Sets::stride(members) * size_of::<u64>()
     }
@@ -61,12 +61,12 @@ impl Sets {
         *word != old
     }
 
-    /// Takes everybody out of set `at`.
+    /// Takes all members out of set `at`.
     pub fn clear(&mut self, at: usize) {
         self.get_mut(at).fill(0);
     }
 
-    /// Puts everybody into set `at`.
+    /// Puts all members into set `at`.
     pub fn fill(&mut self, at: usize) {
         let last = self.last;
         if let Some((end, words)) = self.get_mut(at).split_last_mut() {
@@ -75,19 +75,19 @@ impl Sets {
         }
     }
 
-    /// Puts all members of `other`, a set of as many, into set `at`.
+    /// Puts all members of `other`, a set of the same size, into set `at`.
     pub fn add(&mut self, at: usize, other: &[u64]) {
         for (word, other) in self.get_mut(at).iter_mut().zip(other) {
             *word |= other;
         }
     }
 
-    /// Whether a member of `other`, a set of as many, is in set `at`.
+    /// Whether a member of `other`, a set of the same size, is in set `at`.
     pub fn meets(&self, at: usize, other: &[u64]) -> bool {
         self.get(at).iter().zip(other).any(|(a, b)| a & b != 0)
     }
 
-    /// The member of set `at` before which `rank` others are in it, if it has so many.
+    /// The member of set `at` that has `rank` members of the set before it, if there is one.
     pub fn nth(&self, at: usize, mut rank: u32) -> Option<u32> {
         for (first, &word) in (0..).step_by(64).zip(self.get(at)) {
             if rank < word.count_ones() {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two of three sets, against sets of the standard library; the third stays empty.
+        /// Compares two of three sets with sets of the standard library; the third stays empty.
         #[test]
         fn agree_with_sets(
             members in 1u32..200,

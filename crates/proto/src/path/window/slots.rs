@@ -1,32 +1,32 @@
-//! The slots of a window, in pages that take memory when they are written first: many paths have
+//! The slots of a window, in pages that take memory when they are first written: many paths have
 //! large windows and send little.
 
 use core::ops::{Index, IndexMut};
 
 use crate::time::Time;
 
-/// Slots of a page.
+/// Number of slots in a page.
 const PAGE: usize = 64;
-/// Where members are not told apart: somebody who is not known.
+/// A member that is not known, in [`Slot::first`].
 pub const SOMEBODY: u32 = u32::MAX;
 
-/// A packet that may have to be sent again.
+/// The state of a packet that may have to be sent again.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// When it was last sent.
+    /// When the packet was last sent.
     pub at: Time,
-    /// In which burst.
+    /// The burst in which it was last sent.
     pub burst: u32,
     /// How often it has been sent again.
     pub repairs: u32,
-    /// How many are in the set of those that lack it.
+    /// Number of members in the set of those that lack it.
     pub lacking: u32,
-    /// Where members are not told apart: who asked first.
+    /// Where members are not told apart: the member that asked first.
     pub first: u32,
 }
 
 impl Slot {
-    /// Nothing was sent.
+    /// The slot of a packet that was not sent.
     pub const EMPTY: Slot = Slot {
         at: Time::ZERO,
         burst: 0,
@@ -35,7 +35,7 @@ impl Slot {
         first: SOMEBODY,
     };
 
-    /// It is sent again.
+    /// Notes that the packet is sent again.
     pub fn departs(&mut self, now: Time, burst: u32) {
         self.at = now;
         self.burst = burst;
@@ -51,7 +51,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// So many empty ones.
+    /// A row of `len` empty slots.
     pub fn new(len: usize) -> Slots {
         Slots {
             pages: vec![None; len.div_ceil(PAGE)],
@@ -59,12 +59,12 @@ impl Slots {
         }
     }
 
-    /// Takes the memory for all of them.
+    /// Takes the memory for all slots at once.
     pub fn prepare(&mut self) {
         (0..self.len).step_by(PAGE).for_each(|at| _ = &mut self[at]);
     }
 
-    /// The slot at `at`, which is empty from now on.
+    /// Takes the slot at `at`, which is empty from now on.
     pub fn take(&mut self, at: usize) -> Slot {
         let page = self.pages[at / PAGE].as_mut();
         page.map_or(Slot::EMPTY, |page| {

@@ -1,4 +1,4 @@
-//! The window against a queue and sets of members.
+//! Compares the window with a queue and sets of members.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 enum Act {
     Send,
-    /// A packet, who lacks it, and as of which burst it says so.
+    /// A packet, a member that lacks it, and the burst as of which the member says so.
     Lacks(u32, u32, Option<u32>),
     Repair(bool),
     Release(u32),
@@ -43,7 +43,7 @@ fn who(packet: &BTreeMap<u32, BTreeSet<u32>>, n: u32) -> usize {
 }
 
 proptest! {
-    /// The window against a queue and a set of members for each packet, across the wrap.
+    /// Compares the window with a queue and a set of members for each packet, across the wrap.
     #[test]
     fn agrees_with_sets(
         start in prop_oneof![Just(0u32), Just(u32::MAX - 70), any::<u32>()],
@@ -54,7 +54,7 @@ proptest! {
         let (mut base, mut next) = (0u32, 0u32);
         let mut queue: Vec<u32> = Vec::new();
         let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        // Per packet: when it was last sent, and to whom again since it was first sent.
+        // Per packet: when it was last sent, and the members that it was sent to again.
         let mut last: BTreeMap<u32, (usize, BTreeSet<u32>)> = BTreeMap::new();
         for (i, act) in acts.into_iter().enumerate() {
             let now = Time(i as u64 + 1);
@@ -68,7 +68,8 @@ proptest! {
                 Act::Send => {}
                 Act::Lacks(n, m, as_of) => {
                     let n = base + n;
-                    // Sent again to this member, in a burst that it cannot know, just now.
+                    // The packet was sent again to this member just now, in a burst that the member
+                    // cannot know.
                     let stale = last.get(&n).is_some_and(|(at, served)| {
                         let later = as_of.is_some_and(|f| f > *at as u32);
                         served.contains(&m) && !later && i - at < 40
@@ -135,8 +136,8 @@ proptest! {
         }
     }
 
-    /// In a group too large to tell members apart, each member that lacks a queued packet has a
-    /// repair to the group, or one of its own.
+    /// In a group too large to tell members apart, a packet that a member lacks stays queued until
+    /// it is repaired, for the group or for a member.
     #[test]
     fn a_large_group_forgets_nobody(acts in acts(0..100)) {
         let mut w = Window::new(Seq(0), 64, None);
@@ -178,7 +179,7 @@ proptest! {
     }
 }
 
-/// A member that no repair was sent to is believed at once, in a large group too.
+/// A member that has been sent no repair is believed at once, in a large group too.
 #[test]
 fn a_repair_to_one_is_no_repair_to_another() {
     for members in [Some(0..2), Some(0..100), None] {
@@ -200,7 +201,7 @@ fn a_repair_to_one_is_no_repair_to_another() {
         assert!(!w.lacks(now, Seq(0), 0, Some(2), rto) && !w.lacks(now, Seq(0), 1, Some(2), rto));
     }
 }
-/// A window and its packet 0, which these lack and which the group has been sent in vain.
+/// A window whose packet 0 these members lack, though it has been sent to the group in vain.
 fn stubborn(members: Option<Range<u32>>, lack: impl Iterator<Item = u32>) -> Window {
     let mut w = Window::new(Seq(0), 64, members);
     w.send(Time(0), 0);
@@ -211,7 +212,7 @@ fn stubborn(members: Option<Range<u32>>, lack: impl Iterator<Item = u32>) -> Win
     w
 }
 
-/// Whom multicast does not help all have their turn, and not always the same is the last one.
+/// All members that multicast does not help have their turn, and the last is not always the same.
 #[test]
 fn the_stubborn_take_turns() {
     for lack in [(3..6).chain(0..0), (3..4).chain(998..1000)] {
@@ -234,7 +235,7 @@ fn the_stubborn_take_turns() {
     }
 }
 
-/// What is not told apart takes no room, and what is takes no more than it may.
+/// Sets of members that are not told apart take no room, and the others no more than they may.
 #[test]
 fn sets_are_bounded() {
     let told_apart = |size, members| {
@@ -246,7 +247,7 @@ fn sets_are_bounded() {
     assert!(told_apart(512, limits::MEMBERS_MAX as u32));
 }
 
-/// An XOR repair packet helps nobody twice, in a group of any size.
+/// An XOR repair packet combines no two packets that one member lacks, in a group of any size.
 #[test]
 fn a_sum_is_of_what_different_members_lack() {
     for members in [8, 64, 65, 300] {
