@@ -1,107 +1,109 @@
 //! How fast a path sends: a policy that returns times and never sends.
 //!
 //! The pacer looks for the speed of the slowest required receiver (or of the link before it) and
-//! stays there. It follows two measurements that feedback brings for every receiver: how fast
-//! packets *arrive*, and how much longer than at best they *took*, which is the queue that has
-//! built up. Loss alone does not slow it down, for on a lossy link loss says nothing about speed;
-//! only loss far above the usual one does, which is what a switch without queues shows.
+//! stays there. It follows two measurements that feedback brings for every receiver. One is how
+//! fast packets *arrive*. The other is how much longer than at best they *took*, which is the queue
+//! that has built up. Loss alone does not slow the pacer down, because on a lossy link loss says
+//! nothing about speed. Only loss far above the usual one does, which is what a switch without
+//! queues shows.
 //!
-//! It works in rounds. A round begins when the rate is set and ends when every required receiver
-//! has reported on packets that were sent after that. *Startup* doubles the rate each round until
-//! a queue builds up or less arrives than is sent. *Cruise* keeps a small standing queue (so the
-//! link is never idle) and probes upwards, faster and faster, while there is none. Every now and
-//! then it drains the queue on purpose: if the queue does not go, somebody else fills it (a TCP
-//! flow), and *Compete* then keeps a queue of its own beside the other's, or takes losses as TCP
-//! does, until a drain finds the queue gone.
+//! The pacer works in rounds. A round begins when the rate is set and ends when every required
+//! receiver has reported on packets that were sent after that. *Startup* doubles the rate each
+//! round until a queue builds up or less arrives than is sent. *Cruise* keeps a small standing
+//! queue (so the link is never idle) and probes upwards, faster and faster, while there is none.
+//! Every now and then the pacer drains the queue on purpose. If the queue does not go, another flow
+//! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
+//! takes losses as TCP does, until a drain finds the queue gone.
 
 use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
 
-/// Rate before anything is known: doubled every round, it passes 1 Gbit/s in five rounds.
+/// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
+/// five rounds.
 const RATE_START: f64 = 8e6;
-/// Lowest rate, in bytes per second.
+/// Least rate, in bytes per second.
 const RATE_MIN: f64 = 16e3;
-/// Highest rate, in bytes per second.
+/// Largest rate, in bytes per second.
 const RATE_MAX: f64 = 40e9;
-/// Share of the rate below which the sender does not use the rate.
+/// Share of the rate. A sender that sends less than this share does not use its rate.
 const USED: f64 = 0.75;
-/// Queue in µs below which the link has room.
+/// Queue below which the link has room, in µs.
 const QUEUE_LOW_US: f64 = 1_000.0;
-/// Standing queue that cruise aims at, in µs.
+/// Standing queue that Cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
-/// Queue in µs above which the rate goes below the delivered rate, to drain the queue.
+/// Queue above which the rate goes below what arrives, to drain it, in µs.
 const QUEUE_HIGH_US: f64 = 5_000.0;
-/// Time for which a queue or a delivered rate must have been no better before it counts.
+/// Time for which a queue or a delivered rate must have been no better to count.
 const STANDING: Duration = Duration::from_millis(40);
-/// Number of past rounds that the pacer remembers, to know what has stood for [`STANDING`].
+/// Number of rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
 /// Share by which the best delivered rate fades in a second.
 const BEST_FADES: f64 = 1.0;
-/// Time in µs within which a queue above the aim should drain.
+/// Time after which a queue above the aim is to be gone, in µs.
 const DRAIN_US: f64 = 60_000.0;
 /// Least share by which the rate probes above the delivered rate.
 const UP_MIN: f64 = 0.02;
-/// Share by which the rate probes if it has fallen below [`FALLEN`] of an earlier delivered rate,
-/// because the link has carried more.
+/// Share by which probing begins where the rate is below [`FALLEN`] of what arrived before: there
+/// the link has carried more.
 const UP_BACK: f64 = 0.1;
-/// Greatest share by which the rate probes above the delivered rate.
+/// Largest share by which the rate probes above the delivered rate.
 const UP_MAX: f64 = 0.5;
-/// Share of the best delivered rate of the last seconds below which the rate has fallen.
+/// Share of the best rate that arrived in the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
-/// Loss above the usual loss, as a share of the packets, that the pacer takes for congestion.
+/// Loss above the usual one that counts as congestion, as a share of the packets.
 const LOSS_EXCESS: f64 = 0.15;
-/// Number of packets for which excess loss must last, and for [`STANDING`] as well. Bursts of
-/// losses do not last that long.
+/// Number of packets for which excess loss must last, besides [`STANDING`], to count: bursts of
+/// losses do not last.
 const LASTING: f64 = 256.0;
-/// Number of packets until which the pacer takes every loss for usual.
+/// Number of packets sent until which every loss counts as usual.
 const LEARN_FREELY: f64 = 200.0;
-/// Most by which the usual loss rises in a second while losses exceed it, as a share of the
+/// Largest rise of the usual loss in a second while losses are beyond it, as a share of the
 /// packets.
 const USUAL_RISES: f64 = 0.05;
-/// Age above which a measured loss is not used.
+/// Age from which a measured loss is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
-/// Age above which a measured delivered rate is not used.
+/// Age from which a measured delivered rate is not used.
 const DELIVERED_AGE: Duration = Duration::from_millis(250);
-/// Gap between arrivals, in µs, that makes a measurement of the delivered rate useless: it was an
+/// Time without arrivals, in µs, from which a measured delivered rate is not used: that was an
 /// outage, not a slow link.
 const OUTAGE_US: u32 = 250_000;
-/// Time in which losses alone lower the rate to a quarter at most.
+/// Time within which losses alone lower the rate to a quarter at most.
 const FALL_TIME: Duration = Duration::from_secs(1);
-/// Shortest time of a round.
+/// Least duration of a round.
 const ROUND_MIN: Duration = Duration::from_millis(5);
-/// Longest time of a round. The round then ends without the receivers that are silent.
+/// Duration after which a round ends without the receivers that are silent.
 const ROUND_MAX: Duration = Duration::from_millis(60);
-/// Time in µs over which delivered rates are smoothed, except in startup, where each is twice the
+/// Time over which delivered rates are smoothed, in µs. Not in Startup, where each is twice the
 /// last.
 const DELIVERED_OVER_US: f64 = 20_000.0;
-/// Shortest time of one measurement of a delivered rate, in µs.
+/// Least time over which a delivered rate is measured, in µs.
 const MEASURE_MIN_US: u32 = 5_000;
-/// The pacer remembers the shortest one-way delay for one to two of these, because clocks drift.
+/// Period of the shortest delay, which is remembered for one to two periods because clocks drift.
 const BASE_AGE: Duration = Duration::from_secs(5);
-/// Time until the first drain. A drain lowers the rate by a quarter on purpose: it shows the
-/// shortest one-way delay, and whether another flow fills the queue.
+/// Time from the first round to the first drain. A drain lowers the rate by a quarter (in Compete
+/// by half) to empty the queue. It shows the shortest delay, and whether another flow fills the
+/// queue.
 const DRAIN_FIRST: Duration = Duration::from_millis(700);
-/// Time between two drains.
+/// Time from one drain to the next.
 const DRAIN_EVERY: Duration = Duration::from_secs(4);
-/// Shortest time of a drain.
+/// Least duration of a drain.
 const DRAIN_LEAST: Duration = Duration::from_millis(30);
-/// Number of rounds without a queue after which a competing pacer is alone again.
+/// Number of rounds without a queue after which a pacer that competes takes itself for alone.
 const QUIET_ROUNDS: u32 = 20;
-/// Longest queue that a competing pacer aims at, in µs.
+/// Largest queue that Compete aims at, in µs.
 const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
-/// Time whose bytes the pacer releases at once, a quantum; at most [`QUANTUM_BYTES`].
+/// Time whose bytes are a quantum, which the pacer releases at once; at most [`QUANTUM_BYTES`].
 const QUANTUM: Duration = Duration::from_micros(500);
-/// Most bytes of a quantum.
+/// Largest quantum, in bytes.
 const QUANTUM_BYTES: f64 = 65_536.0;
-/// Longest time that a late wake-up catches up with.
+/// Longest delay of a wake-up that the pacer catches up with.
 const CATCH_UP: Duration = Duration::from_millis(4);
 
-/// Drift between two clocks within a few seconds, at most, in µs.
+/// Time by which the disagreement of two clocks may grow within a few seconds, in µs.
 const CLOCK_SLACK_US: i64 = 2_000;
-/// A one-way delay that is shorter than any before by more than this, in µs, shows that a clock was
-/// set.
+/// A delay that is shorter than any before by more than this, in µs, shows that a clock was set.
 const CLOCK_STEP_US: i64 = 1_000_000;
 
 /// What the pacer does with the rate; see the module.
@@ -112,15 +114,15 @@ enum Phase {
     Compete,
 }
 
-/// What the pacer knows of the path to one receiver.
+/// What the pacer knows of one receiver and the way to it.
 #[derive(Clone, Debug)]
 struct ReceiverState {
     /// Whether the rate follows this receiver.
     required: bool,
-    /// Shortest one-way delays in the current and in the last period, in µs modulo 2^32: arrival by
-    /// the receiver's clock less departure by the sender's.
+    /// Shortest one-way delays seen in the current and in the last period: arrival by the
+    /// receiver's clock less departure by the sender's, in µs, modulo 2^32.
     base: [Option<u32>; 2],
-    /// Shortest one-way delay in the drain under way, in µs modulo 2^32.
+    /// Shortest one-way delay in the drain under way.
     drained: Option<u32>,
     /// Where the present measurement of the delivered rate began.
     mark: Option<Mark>,
@@ -130,17 +132,18 @@ struct ReceiverState {
     newest: u32,
     /// Shortest queue in this round, in µs.
     queue_us: Option<u32>,
-    /// Delivered rate, in bytes per second of what was sent: the usual loss does not lower it.
+    /// Delivered rate: what arrives (in terms of what was sent: usual loss left out), in bytes per
+    /// second.
     delivered: Option<f64>,
-    /// Share of packets lost, over the last 100 packets or so.
+    /// Share of packets lost of late, over some 100 packets.
     loss: f64,
-    /// Share of packets lost as a rule, over the last 2000 packets or so.
+    /// Share of packets lost as a rule, over some 2000 packets.
     usual_loss: f64,
-    /// Packets that the losses were learnt from.
+    /// Number of packets that `loss` and `usual_loss` were learnt from.
     learnt: f64,
-    /// When the losses were learnt last.
+    /// When they were last learnt from.
     learnt_at: Time,
-    /// Since when, and for how many packets, loss has been far above the usual loss.
+    /// Since when loss has been far above the usual one, and the value of `learnt` then.
     over: Option<(Time, f64)>,
 }
 
@@ -174,25 +177,24 @@ impl ReceiverState {
     }
 }
 
-/// The share of the packets sent over a path that counts for its speed: the share `got` of
-/// `packets` packets has arrived, and the share `usual` is lost as a rule.
+/// The share of what was sent that says how fast a path is: the share `got` of `packets` packets
+/// has arrived, and the share `usual` is lost as a rule.
 ///
-/// The rate follows the slowest of `paths` paths, and of many paths one has always lost more than
-/// usual by chance. Without a correction the rate falls as receivers become more, although none of
-/// their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path multiplicity problem in
-/// multicast congestion control", INFOCOM 1999). So a loss counts as usual as far as chance
-/// explains it: the greatest of n normal deviates is expected to be at most sqrt(2 ln n) standard
-/// deviations.
+/// The rate follows the slowest of `paths` paths, and of many paths there is always one that has
+/// lost more than usual by chance. Without a correction the rate falls as receivers become more,
+/// although none of their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path
+/// multiplicity problem in multicast congestion control", INFOCOM 1999). So a loss counts as usual
+/// as far as chance explains it: the greatest of n normal deviates is expected to be at most sqrt(2
+/// ln n) standard deviations.
 fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     let deviation = (usual * (1.0 - usual) / packets).sqrt();
     let luck = (2.0 * paths.ln()).sqrt() * deviation;
     got.max((got + luck).min(1.0 - usual))
 }
 
-/// Factor by which delivered rates of `paths` paths are smoothed longer than [`DELIVERED_OVER_US`].
-/// The rate follows the least of many measurements, which is low by chance; the longer they
-/// are smoothed, the less. With few paths it counts more that the rate follows a link that gets
-/// slower.
+/// Factor by which delivered rates are smoothed longer than [`DELIVERED_OVER_US`] with `paths`
+/// paths. The rate follows the least of many measurements, which is low by chance. Longer smoothing
+/// makes it less so. With few paths it matters more that the rate follows a link that gets slower.
 fn patience(paths: f64) -> f64 {
     const FEW: f64 = 8.0;
     1.0 + 4.0 * (paths / FEW).max(1.0).ln()
@@ -205,16 +207,16 @@ pub struct Pacer {
     fixed: bool,
     /// The rate, in bytes per second.
     rate: f64,
-    /// Time of a byte at the rate, in ns.
+    /// Time of one byte at the rate, in ns.
     byte_ns: f64,
-    /// Time of a quantum at the rate, in ns.
+    /// Time of one quantum at the rate, in ns.
     quantum_ns: f64,
     phase: Phase,
     /// When the next packet is due, by the rate alone.
     due: Time,
     /// When the next quantum may start.
     open_at: Time,
-    /// What is known of each member that has sent feedback, sorted by member.
+    /// Members whose speed counts or has counted, sorted by number.
     paths: Vec<(u32, ReceiverState)>,
     round: u32,
     round_at: Time,
@@ -226,27 +228,28 @@ pub struct Pacer {
     drain_at: Option<Time>,
     /// The drain under way: its end, and the shortest queue in it, in µs.
     drain: Option<(Time, f64)>,
-    /// Longest queue in a series of cuts, and how much of it should be gone by now, in µs.
+    /// Longest queue in a series of cuts, and how much of it should be gone by now, both in µs.
     cutting: Option<(f64, f64)>,
-    /// When the rate began to fall because of losses, and the rate then.
+    /// When the rate began to fall because of losses, and the rate at that time.
     fell: Option<(Time, f64)>,
-    /// The last rounds: end, queue in µs, delivered rate in bytes per second.
+    /// The last rounds: end, queue (µs), delivered rate (bytes per second).
     recent: [(Time, f64, f64); RECENT],
-    /// Best delivered rate of late, which fades, in bytes per second.
+    /// The best delivered rate of late, which fades, in bytes per second.
     best: f64,
-    /// Queue that a competing pacer aims at, in µs.
+    /// In Compete: the queue to aim at, in µs.
     aim: f64,
-    /// Whether the aim, or a loss, has been met.
+    /// In Compete: whether that queue, or a loss, has been met.
     met: bool,
-    /// Rounds since there was a queue.
+    /// In Compete: rounds since there was a queue.
     quiet: u32,
-    /// When a competing pacer cut its rate last.
+    /// In Compete: when the rate was last cut.
     cut_at: Time,
+    /// The best delivered rate of the last seconds, at most the rate itself, in bytes per second.
     peak: f64,
 }
 
 impl Pacer {
-    /// A pacer for a path without receivers. `fixed`: a rate in bytes per second that never
+    /// The pacer of a path without receivers. `fixed`: a rate in bytes per second that never
     /// changes.
     pub fn new(fixed: Option<u64>) -> Pacer {
         let mut pacer = Pacer {
@@ -280,13 +283,14 @@ impl Pacer {
         pacer
     }
 
-    /// The rate has changed. (Divisions are too slow for every packet.)
+    /// Computes what follows from the rate, which has changed. (Divisions are too slow for every
+    /// packet.)
     fn derive(&mut self) {
         self.byte_ns = 1e9 / self.rate;
         self.quantum_ns = (QUANTUM_BYTES * self.byte_ns).min(QUANTUM.as_nanos() as f64);
     }
 
-    /// Begins at `rate` bytes per second, which the network is known to carry.
+    /// Begins at `rate` bytes per second, which the network is known to carry, in Cruise.
     pub fn begin_at(&mut self, rate: u64) {
         if !self.fixed {
             self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
@@ -295,17 +299,17 @@ impl Pacer {
         }
     }
 
-    /// Bytes per second (of UDP payload).
+    /// The rate, in bytes of UDP payload per second.
     pub fn rate(&self) -> u64 {
         self.rate as u64
     }
 
-    /// Bytes that were paced so far.
+    /// Bytes that were sent so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether `member` is one of those whose speed counts.
+    /// Sets whether `member` is one of those whose speed counts.
     pub fn require(&mut self, member: usize, required: bool) {
         let path = match self.paths.binary_search_by_key(&(member as u32), |p| p.0) {
             Ok(i) => &mut self.paths[i].1,
@@ -316,7 +320,7 @@ impl Pacer {
             }
         };
         if required && !path.required {
-            // What was measured before says nothing about now.
+            // Old measurements say nothing about now.
             path.mark = None;
             path.delivered = None;
             path.loss = path.usual_loss;
@@ -335,21 +339,21 @@ impl Pacer {
         self.open_at.max(self.due)
     }
 
-    /// A packet of `bytes` (UDP payload) leaves.
+    /// Notes that a packet of `bytes` bytes (UDP payload) leaves.
     pub fn sent(&mut self, now: Time, bytes: u32) {
         self.bytes += u64::from(bytes);
         let floor = now - CATCH_UP;
         let step = Duration::from_nanos((f64::from(bytes) * self.byte_ns) as u64);
         self.due = self.due.max(floor) + step;
         if self.due > now {
-            // This quantum is over; wait until the next is worth a system call.
+            // This quantum is over: the pacer waits until the next is worth a system call.
             self.open_at = self.due + Duration::from_nanos(self.quantum_ns as u64);
         }
     }
 
-    /// Feedback of `member`: burst `number` reached it at `arrived_us`, after `received` new
-    /// packets. The burst and its report were under way for `rtt`. Whether these numbers can be
-    /// true; `None` if nothing follows from them. Those that cannot be are not used.
+    /// Takes feedback of `member`: burst `number` reached it at `arrived_us`, after `received` new
+    /// packets. The burst and its report were under way for `rtt`. Says whether these numbers can
+    /// be true; those that cannot be are not used. `None`: nothing follows from them.
     pub fn sample(
         &mut self,
         now: Time,
@@ -412,7 +416,7 @@ impl Pacer {
             return Some(false);
         }
         if received == mark.received {
-            // Nothing at all arrives: that is a path that is gone, not a slow one.
+            // Nothing at all arrives: the path is gone, not slow.
             return Some(true);
         }
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
@@ -424,8 +428,8 @@ impl Pacer {
         let (late, usual) = (learn(100.0), learn(2000.0));
         path.loss += (loss - path.loss) * late;
         let rise = (loss - path.usual_loss) * usual;
-        // What a queue too short to be seen drops is not usual: then usual loss rises by the clock,
-        // so slowly that the rate is cut first.
+        // Packets that a queue drops that is too short to be seen are not usual loss. So usual loss
+        // then rises by the clock, so slowly that the rate is cut first.
         let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
             true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
             false => 1.0,
@@ -473,7 +477,8 @@ impl Pacer {
             let news = required().filter(|p| now.since(p.learnt_at) < LOSS_AGE);
             news.filter_map(|p| p.over.map(|(at, learnt)| (at, p.learnt - learnt)))
         };
-        // At first, whatever is far above the usual; then only what lasts: a burst does not.
+        // In Startup any loss far above the usual one counts. Later only loss that lasts counts,
+        // which a burst of losses does not.
         let excess = match self.phase {
             Phase::Startup => lossy().next().is_some(),
             _ => lossy().any(|(at, n)| now.since(at) >= STANDING && n >= LASTING),
@@ -483,7 +488,7 @@ impl Pacer {
         // Where only repairs are sent, nothing tells what arrives but the queue.
         let cap = if cap == f64::MAX { sent } else { cap };
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
-        // Nothing was sent for a while: no rate follows from that.
+        // If nothing was sent for a while, no rate follows from that time.
         let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
         self.set(now, queue, cap, excess, sent, took);
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
@@ -502,8 +507,8 @@ impl Pacer {
         }
     }
 
-    /// The shortest queue and the largest delivered rate of the last rounds: a process or an
-    /// interrupt that was late makes neither a queue nor a slower link.
+    /// The shortest queue and the largest delivered rate of the last rounds: a late process or
+    /// interrupt makes neither a queue nor a slower link.
     fn standing(&mut self, now: Time, queue: f64, cap: f64) -> (f64, f64) {
         self.recent.rotate_right(1);
         self.recent[0] = (now, queue, cap);
@@ -512,9 +517,10 @@ impl Pacer {
             .fold((queue, cap), |(q, c), r| (q.min(r.1), c.max(r.2)))
     }
 
-    /// The control law: one rate from one round's measurements.
+    /// The control law: sets the rate from one round's measurements.
     fn set(&mut self, now: Time, queue: f64, cap: f64, excess: bool, sent: f64, took: f64) {
-        // Held back by the window or the processor: what was sent says nothing about the link.
+        // The window or the processor holds the sender back: what was sent says nothing about the
+        // link.
         let limited = sent < USED * self.rate;
         self.best = (self.best * (1.0 - BEST_FADES * took)).max(cap.min(RATE_MAX));
         self.peak = (self.peak * (1.0 - 0.2 * took)).max(cap.min(self.rate));
@@ -529,7 +535,7 @@ impl Pacer {
                 } else if !limited {
                     self.rate *= 2.0;
                 } else if self.rate > (4.0 * sent).max(4.0 * RATE_START) {
-                    // Not the link holds it back: the rate need not run away.
+                    // The link does not hold the sender back: the rate need not run away.
                     self.phase = Phase::Cruise;
                 }
             }
@@ -541,8 +547,8 @@ impl Pacer {
                     self.best = cap;
                     self.up = self.least_up();
                 } else if queue > QUEUE_LOW_US {
-                    // Not the last measurement alone: a process that was not running for a moment
-                    // must not look like a slower link.
+                    // The best delivered rate counts, not the last measurement alone: a process
+                    // that was not running for a moment must not look like a slower link.
                     let want = self.best * (1.0 + (QUEUE_AIM_US - queue) / DRAIN_US);
                     self.rate += (want.min(self.rate * 1.1) - self.rate) * 0.5;
                     self.up = self.least_up();
@@ -558,7 +564,7 @@ impl Pacer {
         }
     }
 
-    /// How far above what arrives probing upwards begins.
+    /// Share above what arrives at which probing upwards begins.
     fn least_up(&self) -> f64 {
         if self.rate < FALLEN * self.peak {
             UP_BACK
@@ -567,7 +573,8 @@ impl Pacer {
         }
     }
 
-    /// How far the rate may fall: losses without a queue may yet have another reason.
+    /// The least rate to which the rate may fall: losses without a queue may yet have another
+    /// reason.
     fn fall(&mut self, now: Time, queue: f64) -> f64 {
         if queue > QUEUE_HIGH_US {
             return 0.0;
@@ -578,7 +585,8 @@ impl Pacer {
         self.fell.map_or(0.0, |(_, rate)| rate * 0.25)
     }
 
-    /// Drains the queue when it is time to, and learns from it whether it is ours alone.
+    /// Drains the queue when it is time to, and learns from the drain whether another flow fills
+    /// the queue. Says whether a drain is under way.
     fn draining(&mut self, now: Time, queue: f64, cap: f64, limited: bool) -> bool {
         if let Some((until, least)) = self.drain {
             let least = least.min(queue);
@@ -589,8 +597,8 @@ impl Pacer {
             self.drain = None;
             self.rate /= self.drain_share();
             if least < 2.0 * QUEUE_LOW_US {
-                // We are alone, and this is the shortest way: one that was shorter by a little was
-                // a clock's mistake.
+                // No other flow fills the queue, so this drain has shown the shortest delay. If an
+                // earlier delay was a little shorter, that was a clock's mistake.
                 for (_, p) in &mut self.paths {
                     p.base = p.drained.map_or(p.base, |b| [Some(b), None]);
                 }
@@ -605,7 +613,7 @@ impl Pacer {
             return false;
         }
         self.drain_at = Some(now + DRAIN_EVERY);
-        // A quarter less drains a queue in four times its length.
+        // At a rate that is lower by a quarter, a queue drains in four times its length.
         let least = Duration::from_micros(queue.min(COMPETE_QUEUE_MAX_US) as u64 * 5);
         self.drain = Some((now + least.max(DRAIN_LEAST), f64::MAX));
         for (_, p) in &mut self.paths {
@@ -615,8 +623,8 @@ impl Pacer {
         true
     }
 
-    /// The share of the rate that is left in a drain. A flow that has only a share of the link must
-    /// give up more.
+    /// Share of the rate that is left in a drain. A pacer that competes has only a share of the
+    /// link, so it must give up more.
     fn drain_share(&self) -> f64 {
         if self.phase == Phase::Compete {
             0.5
@@ -625,7 +633,8 @@ impl Pacer {
         }
     }
 
-    /// Whether the queue stays although the rate has been below the link's for long enough.
+    /// Enters Compete if the queue stays although the rate has been below the link's for long
+    /// enough.
     fn notice_competition(&mut self, queue: f64, cap: f64, took: f64) {
         if queue <= QUEUE_HIGH_US {
             self.cutting = None;
@@ -643,7 +652,8 @@ impl Pacer {
         }
     }
 
-    /// Somebody else keeps a queue of `theirs` µs: aim at as much again.
+    /// Enters Compete beside another flow that keeps a queue of `theirs` µs, and aims at as much
+    /// again.
     fn enter_compete(&mut self, theirs: f64) {
         self.cutting = None;
         if self.phase != Phase::Compete {
@@ -660,8 +670,8 @@ impl Pacer {
         };
     }
 
-    /// Beside a flow that fills the queue: upwards until the queue is as long as aimed at or
-    /// packets are lost, fast at first, then additively; multiplicatively down.
+    /// Sets the rate beside a flow that fills the queue. The rate rises until the queue is as long
+    /// as aimed at or packets are lost: fast at first, then additively. It falls multiplicatively.
     fn compete(&mut self, now: Time, queue: f64, excess: bool, took: f64) {
         self.quiet = if queue < QUEUE_LOW_US {
             self.quiet + 1

@@ -1,14 +1,14 @@
-//! The pacer against links of constant and of changing rate.
+//! Tests of the pacer on links of constant and of changing rate.
 
 use super::*;
 use crate::rng::Rng;
 
-/// A link, in bytes per second, and a sender that is at a burst of 10 packets of 1000 bytes.
+/// A link, in bytes per second, and a sender that sends bursts of 10 packets of 1000 bytes.
 struct Bench {
     pacer: Pacer,
     link: f64,
     now: Time,
-    /// When the last packet has arrived.
+    /// When the last packet arrives.
     arrived: Time,
     burst: u32,
     fresh: u32,
@@ -30,7 +30,7 @@ impl Bench {
         }
     }
 
-    /// Sends as fast as it may for so long.
+    /// Sends for the time `long`, as fast as the pacer allows.
     fn send(&mut self, long: Duration) {
         let end = self.now + long;
         while self.now < end {
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// Each receiver loses 1 % of the packets, each other ones.
+/// Each receiver loses 1 % of the packets, and each loses other packets.
 #[test]
 fn of_many_receivers_none_is_slow_by_chance() {
     const LINK: f64 = 1.25e6;
@@ -85,7 +85,7 @@ fn of_many_receivers_none_is_slow_by_chance() {
             let rtt = arrived.since(now);
             for (member, received) in received.iter_mut().enumerate() {
                 let so_far = (*received, arrived.micros());
-                // Each tells of every fourth burst.
+                // Each receiver reports on every fourth burst.
                 if (member as u32 + number).is_multiple_of(4) {
                     pacer.sample(arrived, member, (number, &burst), rtt, so_far);
                 }

@@ -22,8 +22,8 @@ use crate::time::Time;
 use sets::Sets;
 use slots::{SOMEBODY, Slot, Slots};
 
-/// Number of repairs to the group after which a packet that is still missing is sent to one member
-/// at a time. On a lossy path, this many times the tries.
+/// Number of repairs to the group, times the tries, after which a packet that is still missing is
+/// sent to one member at a time.
 const MULTICASTS_MAX: u32 = 4;
 /// Number of the oldest repairs that are searched for some that go together.
 const COMBINE: usize = 64;
