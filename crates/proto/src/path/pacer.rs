@@ -69,7 +69,7 @@ const DELIVERED_AGE: Duration = Duration::from_millis(250);
 /// Time without arrivals, in µs, from which a measured delivered rate is not used: that was an
 /// outage, not a slow link.
 const OUTAGE_US: u32 = 250_000;
-/// Time within which losses alone lower the rate to a quarter at most.
+/// Time within which losses alone lower the rate to no less than a quarter.
 const FALL_TIME: Duration = Duration::from_secs(1);
 /// Least duration of a round.
 const ROUND_MIN: Duration = Duration::from_millis(5);
@@ -114,7 +114,7 @@ enum Phase {
     Compete,
 }
 
-/// What the pacer knows of one receiver and the way to it.
+/// The state of one receiver, as its feedback shows it.
 #[derive(Clone, Debug)]
 struct ReceiverState {
     /// Whether the rate follows this receiver.
@@ -147,7 +147,7 @@ struct ReceiverState {
     over: Option<(Time, f64)>,
 }
 
-/// Begin of a measurement of the delivered rate.
+/// The beginning of a measurement of the delivered rate.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     burst: Burst,
@@ -184,7 +184,7 @@ impl ReceiverState {
 /// lost more than usual by chance. Without a correction the rate falls as receivers become more,
 /// although none of their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path
 /// multiplicity problem in multicast congestion control", INFOCOM 1999). So a loss counts as usual
-/// as far as chance explains it: the greatest of n normal deviates is expected to be at most sqrt(2
+/// as far as chance explains it. The greatest of n normal deviates is expected to be at most sqrt(2
 /// ln n) standard deviations.
 fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     let deviation = (usual * (1.0 - usual) / packets).sqrt();
@@ -428,8 +428,8 @@ impl Pacer {
         let (late, usual) = (learn(100.0), learn(2000.0));
         path.loss += (loss - path.loss) * late;
         let rise = (loss - path.usual_loss) * usual;
-        // Packets that a queue drops that is too short to be seen are not usual loss. So usual loss
-        // then rises by the clock, so slowly that the rate is cut first.
+        // Drops of a queue too short to be seen are not usual loss. While loss is far above the
+        // usual one, the usual loss rises by the clock, so slowly that the rate is cut first.
         let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
             true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
             false => 1.0,
@@ -564,7 +564,7 @@ impl Pacer {
         }
     }
 
-    /// Share above what arrives at which probing upwards begins.
+    /// Share by which the rate begins to probe above what arrives.
     fn least_up(&self) -> f64 {
         if self.rate < FALLEN * self.peak {
             UP_BACK

@@ -65,7 +65,7 @@ impl NackTimer {
         self.reorder_learnt = now;
     }
 
-    /// Lowers the reordering threshold by a quarter if packets have come in order for [`FORGET`].
+    /// Lowers the reordering threshold by a quarter if packets have come in order for `FORGET`.
     pub fn forget_reordering(&mut self, now: Time, detect: &Detect) {
         if now.since(self.reorder_learnt) > FORGET {
             self.reorder_threshold = (self.reorder_threshold * 3 / 4).max(detect.reorder_min);

@@ -12,7 +12,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// The number `sets` of empty sets of members `0 .. members`.
+    /// Makes `sets` empty sets of members `0 .. members`.
     pub fn new(sets: usize, members: usize) -> Sets {
         let stride = Sets::stride(members);
         Sets {
