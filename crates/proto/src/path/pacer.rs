@@ -184,8 +184,8 @@ impl ReceiverState {
 /// lost more than usual by chance. Without a correction the rate falls as receivers become more,
 /// although none of their paths is slower (Bhattacharyya, Towsley, Kurose, "The loss path
 /// multiplicity problem in multicast congestion control", INFOCOM 1999). So a loss counts as usual
-/// as far as chance explains it. The greatest of n normal deviates is expected to be at most sqrt(2
-/// ln n) standard deviations.
+/// as far as chance explains it. The greatest of n normal deviates is expected to be at most
+/// sqrt(2 ln n) standard deviations.
 fn likely(got: f64, usual: f64, packets: f64, paths: f64) -> f64 {
     let deviation = (usual * (1.0 - usual) / packets).sqrt();
     let luck = (2.0 * paths.ln()).sqrt() * deviation;

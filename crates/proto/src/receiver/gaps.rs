@@ -11,7 +11,7 @@ use crate::limits;
 use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
 
-/// What a packet that arrives is to a receiver.
+/// What an arriving packet is to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// The packet was missing.
