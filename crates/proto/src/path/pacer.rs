@@ -59,8 +59,7 @@ const LOSS_EXCESS: f64 = 0.15;
 const LASTING: f64 = 256.0;
 /// Number of packets sent until which every loss counts as usual.
 const LEARN_FREELY: f64 = 200.0;
-/// Largest rise of the usual loss in a second while losses are beyond it, as a share of the
-/// packets.
+/// Largest rise of the usual loss in a second while losses exceed it, as a share of the packets.
 const USUAL_RISES: f64 = 0.05;
 /// Age from which a measured loss is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
@@ -75,8 +74,7 @@ const FALL_TIME: Duration = Duration::from_secs(1);
 const ROUND_MIN: Duration = Duration::from_millis(5);
 /// Duration after which a round ends without the receivers that are silent.
 const ROUND_MAX: Duration = Duration::from_millis(60);
-/// Time over which delivered rates are smoothed, in µs. Not in Startup, where each is twice the
-/// last.
+/// Time over which delivered rates are smoothed, in µs, but in Startup each is twice the last.
 const DELIVERED_OVER_US: f64 = 20_000.0;
 /// Least time over which a delivered rate is measured, in µs.
 const MEASURE_MIN_US: u32 = 5_000;
@@ -100,7 +98,6 @@ const QUANTUM: Duration = Duration::from_micros(500);
 const QUANTUM_BYTES: f64 = 65_536.0;
 /// Longest delay of a wake-up that the pacer catches up with.
 const CATCH_UP: Duration = Duration::from_millis(4);
-
 /// Time by which the disagreement of two clocks may grow within a few seconds, in µs.
 const CLOCK_SLACK_US: i64 = 2_000;
 /// A delay that is shorter than any before by more than this, in µs, shows that a clock was set.
@@ -132,8 +129,7 @@ struct ReceiverState {
     newest: u32,
     /// Shortest queue in this round, in µs.
     queue_us: Option<u32>,
-    /// Delivered rate: what arrives (in terms of what was sent: usual loss left out), in bytes per
-    /// second.
+    /// Delivered rate in bytes per second of what was sent: the usual loss does not lower it.
     delivered: Option<f64>,
     /// Share of packets lost of late, over some 100 packets.
     loss: f64,
