@@ -18,6 +18,8 @@ void say(const char *format, ...) {
 /* An error code whose text (MPI_Error_string) describes the first loss. */
 static int code_of_loss = MPI_ERR_OTHER;
 
+_Static_assert(2 * WATCHDOG_INTERVAL_MS < 1000, "the pause is given in nanoseconds");
+
 static void heed_first_loss(void) {
     /* The first rank that aborts ends the others. This pause lets each of them name the lost rank
      * before that: in its own call, or in the next two intervals of its watchdog. */

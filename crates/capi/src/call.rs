@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fabricast_lib::communicator::Error;
 use fabricast_lib::error::NetworkError;
 use fabricast_lib::setting;
+use fabricast_lib::text::escaped;
 
 use crate::status::{
     FABRICAST_ERR_ARGUMENT, FABRICAST_ERR_INTERNAL, FABRICAST_ERR_PEER_LOST, FABRICAST_ERR_REFUSED,
@@ -42,6 +43,8 @@ const SETTINGS: [(&str, &str); 3] = [
 /// The reason of a failure, with names of settings that the caller knows.
 fn reason(failure: &Failure) -> String {
     let text = failure.to_string();
+    // Another process may have said it.
+    let text = escaped(&text).into_owned();
     SETTINGS
         .iter()
         .fold(text, |text, (name, ours)| text.replace(name, ours))

@@ -22,7 +22,10 @@ pub fn to_stderr(filter: &str) -> Result<(), String> {
     let refused = |why: &dyn Display| format!("'{filter}' is no filter of events: {why}");
     // To a filter of targets, a word that is no level is a target, which nothing may have.
     let is_known = |part: &str| {
-        part.contains('=') || part.starts_with("fabricast") || part.parse::<LevelFilter>().is_ok()
+        part.contains('=')
+            || part == "fabricast"
+            || part.starts_with("fabricast::")
+            || part.parse::<LevelFilter>().is_ok()
     };
     if let Some(part) = filter.split(',').find(|part| !is_known(part)) {
         return Err(refused(&format!("{part} is no level")));

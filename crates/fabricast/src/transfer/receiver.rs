@@ -15,13 +15,14 @@ use crate::bootstrap::Control;
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::PartialFile;
+use crate::text::escaped;
 use crate::waker::Waker;
 
 /// Receives one file.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
     let tell = &mut |event| {
         if !matches!(event, RecvEvent::Progress { .. }) {
-            debug!(?event);
+            debug!(event = %escaped(&format!("{event:?}")));
         }
         tell(event);
     };

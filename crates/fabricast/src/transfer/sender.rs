@@ -11,7 +11,7 @@ use super::sender_session::SenderSession;
 use crate::config::SendOptions;
 use crate::net::random;
 use crate::object::SourceFile;
-use crate::text::shown;
+use crate::text::{escaped, shown};
 use crate::waker::Waker;
 
 /// Sends `source` and returns when the transfer is over for every receiver. An error ends the
@@ -27,7 +27,7 @@ pub fn send(
             SendEvent::Connected { receiver, .. } => info!(?receiver, "joined"),
             SendEvent::Verified { receiver, .. } => info!(?receiver, "verified the file"),
             SendEvent::Failed { receiver, .. } => info!(?receiver, "failed"),
-            _ => debug!(?event),
+            event => debug!(event = %escaped(&format!("{event:?}"))),
         }
         tell(event);
     };
