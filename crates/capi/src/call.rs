@@ -123,3 +123,22 @@ pub unsafe fn shared<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| wrong("a pointer is null"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_ranks_reason_does_nothing_to_a_terminal() {
+        let failure = Failure::from(Error::CannotTakePart {
+            rank: 1,
+            reason: "\u{1b}[31m\nno\u{3164}".into(),
+        });
+        let text = reason(&failure);
+        assert!(
+            text.contains("rank 1 cannot take part") && text.contains("no"),
+            "{text}"
+        );
+        assert!(text.chars().all(fabricast_lib::text::harmless), "{text}");
+    }
+}

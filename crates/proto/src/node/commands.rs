@@ -7,7 +7,7 @@ use super::group::Group;
 use super::{Node, timers_max};
 use crate::barrier::Ended;
 use crate::border::{Command, Event, Output, PathState, Refused};
-use crate::id::{GroupId, NodeId, OpId};
+use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::limits;
 use crate::path::Prover;
 use crate::schedule::Barrier;
@@ -209,6 +209,12 @@ impl Node {
         Ok(())
     }
 
+    /// Number and cut of the next broadcast or post, of `len` bytes.
+    fn next_operation(&self, len: u64, payload_size: u32) -> Result<(OpId, Cut), Refused> {
+        let cut = self.config.scheme.cut(len, payload_size);
+        Ok((OpId(self.op.wrapping_add(1)), cut.ok_or(Refused::TooLong)?))
+    }
+
     pub(super) fn bcast(
         &mut self,
         now: Time,
@@ -217,12 +223,7 @@ impl Node {
     ) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
         let payload_size = g.payload_size;
-        let cut = self
-            .config
-            .scheme
-            .cut(len, payload_size)
-            .ok_or(Refused::TooLong)?;
-        let id = OpId(self.op.wrapping_add(1));
+        let (id, cut) = self.next_operation(len, payload_size)?;
         if let Some(group) = self.groups[at].as_mut() {
             let sender = group.sender(&self.config);
             sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
@@ -242,12 +243,7 @@ impl Node {
     ) -> Result<OpId, Refused> {
         let (at, g) = self.group(group)?;
         let payload_size = g.payload_size;
-        let cut = self
-            .config
-            .scheme
-            .cut(len, payload_size)
-            .ok_or(Refused::TooLong)?;
-        let id = OpId(self.op.wrapping_add(1));
+        let (id, cut) = self.next_operation(len, payload_size)?;
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         let stream = g.receiver(&self.config, sender).ok_or(Refused::NotMember)?;
         let scheme = &self.config.scheme;
