@@ -247,3 +247,57 @@ fn another_length_at_one_rank_ends_the_group_for_all() {
         });
     }
 }
+
+/// One rank of four, in turn a leader and one that is led, makes each call late, when the others
+/// have long known that a broadcast does not match. What was called before that broadcast still
+/// completes, and a late rank whose length differs gets the error that says so.
+#[test]
+fn who_is_late_gets_all_that_was_called_before_a_mismatch() {
+    let (short, long) = (pattern(1000), pattern(3 * S));
+    job_on(HOSTS[0], 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let cases = [1, 2, 3].into_iter().flat_map(|late| {
+            let odd_ones = [(0, S, 3 * S), (1, 9, 5), (3, 3 * S, S)];
+            odd_ones.map(|odd| (late, odd))
+        });
+        for (id, (late, (odd, len, other))) in (1..).zip(cases) {
+            let case = format!("late {late}, odd {odd}, {len} and {other} bytes, rank {rank}");
+            let waits = || {
+                if rank == late {
+                    std::thread::sleep(Duration::from_millis(150));
+                }
+            };
+            ranks.allgather(&[]).unwrap();
+            let group = context.group(id, &[0, 1, 2, 3]).unwrap();
+            waits();
+            bcast(&context, &group, 0, rank, &short).expect(&case);
+            waits();
+            bcast(&context, &group, 0, rank, &short).expect(&case);
+            let object = match rank {
+                0 => Memory::new(long.clone()),
+                _ => Memory::room(long.len()),
+            };
+            // Where rank 3 is late, only copies of what was called before are under way.
+            let start = || context.ibcast(&group, 0, object, &mut || ()).unwrap();
+            let before = (late != 3).then(start);
+            waits();
+            let mine = pattern(if rank == odd { other } else { len });
+            let got = bcast(&context, &group, 0, rank, &mine);
+            if let Some(before) = before {
+                let before = context.wait(before, &mut || ()).expect(&case);
+                assert!(before.unwrap().into_bytes() == long, "{case}");
+            }
+            // If the root is the odd one, all others differ.
+            if (rank == odd) != (odd == 0) {
+                let error = got.expect_err(&case);
+                assert!(matches!(error, Error::LengthMismatch), "{case}: {error}");
+            } else {
+                let next = context.barrier(&group, None, &mut || ());
+                assert!(got.is_err() || next.is_err(), "{case}");
+            }
+            context.leave(group);
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}

@@ -119,8 +119,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// another group, now or later.
     ///
     /// # Errors
-    /// [`Error::RankLost`]: a member is lost. [`Error::GroupEnded`]: another member has ended the
-    /// group already. [`Error::GroupMembers`], [`Error::GroupNumber`]: see there.
+    /// [`Error::RankLost`]: a member is lost. [`Error::GroupMembers`], [`Error::GroupNumber`]: see
+    /// there.
     pub fn group(&self, id: u32, members: &[u32]) -> Result<Group, Error> {
         let group = Group {
             id: GroupId(id),
@@ -131,9 +131,6 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let mut lost = self.callers.peers.all_lost().into_iter();
         if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
             return Err(Error::RankLost { rank, how });
-        }
-        if self.callers.peers.has_ended(id) {
-            return Err(Error::GroupEnded);
         }
         engine.add(&group)?;
         Ok(group)

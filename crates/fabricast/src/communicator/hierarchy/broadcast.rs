@@ -308,12 +308,15 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         (id, back)
     }
 
-    /// Takes note that a driver has ended an operation. Returns the operation's group if it belongs
-    /// to a composed broadcast.
-    pub fn heed(&mut self, op: (Network, OpId)) -> Option<GroupId> {
+    /// Takes note that a driver has ended an operation. Returns the composed broadcast to which the
+    /// operation belongs, if it belongs to one.
+    pub fn heed(&mut self, op: (Network, OpId), how: Ended) -> Option<u32> {
         let whose = self.under_way.remove(&op)?;
         self.returning.push((op, whose));
-        self.all.get(&whose.0).map(|broadcast| broadcast.group)
+        if how != Ended::Complete {
+            self.fail(whose.0, how);
+        }
+        Some(whose.0)
     }
 
     /// Ends all broadcasts of a group. Their callers learn of it once the drivers have returned the
@@ -343,12 +346,18 @@ impl<O: Divisible> HierarchicalBroadcasts<O> {
         over.into_iter().for_each(|id| self.finish(id));
     }
 
-    /// Takes note that another member calls something else than this operation. Its broadcast will
-    /// not be completed. Returns the broadcast's group.
-    pub fn mismatch(&mut self, op: (Network, OpId)) -> Option<GroupId> {
-        let broadcast = self.all.get_mut(&self.under_way.get(&op)?.0)?;
-        broadcast.failed.get_or_insert(Ended::Mismatch);
-        Some(broadcast.group)
+    /// Takes note that another member calls something else than this operation. Its broadcast,
+    /// which the function returns, will not be completed.
+    pub fn mismatch(&mut self, op: (Network, OpId)) -> Option<u32> {
+        let broadcast = self.under_way.get(&op)?.0;
+        self.fail(broadcast, Ended::Mismatch);
+        Some(broadcast)
+    }
+
+    fn fail(&mut self, broadcast: u32, how: Ended) {
+        if let Some(broadcast) = self.all.get_mut(&broadcast) {
+            broadcast.failed.get_or_insert(how);
+        }
     }
 
     /// The next thing that has happened to a broadcast and was not reported yet.

@@ -2,9 +2,10 @@
 //! still lack.
 
 mod barriers;
+mod break_off;
 mod groups;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::io;
 use std::mem;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use fabricast_proto::{Barrier, Event, GroupId, NodeId, OpId, PathState, Refused, Time};
 
 use super::coalesce::Coalescer;
-use super::group::{EVERYBODY, Leaving};
+use super::group::{BreakOff, EVERYBODY, Leaving};
 use super::operation::{Left, Op, Started};
 use super::statistics::Statistics;
 use crate::communicator::error::Error;
@@ -40,6 +41,37 @@ struct State {
     topology: GroupTopology,
     /// Copies that others still lack.
     copies: u32,
+    /// Number of operations that this process has called.
+    calls: u64,
+    /// The last broadcasts that this process has sent: the index of the call, and the bytes.
+    sent: VecDeque<(u64, u64)>,
+}
+
+/// An operation that this process has called.
+struct Called {
+    group: GroupId,
+    /// Index of the operation among those that this process has called in the group.
+    call: u64,
+    /// Bytes that this process sends or receives; `None` for a barrier.
+    len: Option<u64>,
+}
+
+/// A copy that others still lack.
+struct Lacked {
+    group: GroupId,
+    call: u64,
+    len: u64,
+}
+
+/// A group that breaks off, as this process knows it.
+struct Breaking {
+    at: BreakOff,
+    /// When this process learned of it.
+    heard: Time,
+    /// This process knows the root's length, or waits for it no longer.
+    told: bool,
+    /// Since when all operations that this process called before are over.
+    over: Option<Time>,
 }
 
 /// All that is behind a context's lock.
@@ -58,21 +90,23 @@ pub(crate) struct Engine<O: Divisible> {
     /// Groups that this process is leaving, for each network in which they exist.
     leaving: BTreeMap<(GroupId, Network), Leaving>,
     /// Operations under way that a caller waits for.
-    pending: BTreeMap<Op, GroupId>,
+    pending: BTreeMap<Op, Called>,
     ended: BTreeMap<Op, Ended>,
     /// Objects of composed broadcasts that have ended.
     back: BTreeMap<u32, O>,
     /// Barriers in which this process, as leader, holds its local ranks until the leaders have met:
-    /// their group, and the algorithm of the leaders' barrier.
-    held: BTreeMap<OpId, (GroupId, Barrier)>,
-    /// The leaders' barriers that belong to `held`.
-    meetings: BTreeMap<OpId, GroupId>,
-    /// Copies that others still lack and no caller waits for, and their bytes.
-    copies: BTreeMap<Op, (GroupId, u64)>,
+    /// their group, the algorithm of the leaders' barrier, and the index of the call.
+    held: BTreeMap<OpId, (GroupId, Barrier, u64)>,
+    /// The leaders' barriers that belong to `held`: their group, and the index of the call.
+    meetings: BTreeMap<OpId, (GroupId, u64)>,
+    /// Copies that others still lack and no caller waits for.
+    copies: BTreeMap<Op, Lacked>,
     copied: u64,
     gone: BTreeSet<NodeId>,
     /// Groups in which an operation did not match, and of which all processes must still be told.
-    spoilt: Vec<GroupId>,
+    spoilt: Vec<BreakOff>,
+    /// Groups that break off, and how far they have come.
+    breaking: BTreeMap<GroupId, Breaking>,
     /// Callers that sleep: their waker, and the operation whose end wakes them (`None`: any).
     asleep: Vec<(Waker, Option<Op>)>,
     stream: Coalescer,
@@ -123,6 +157,7 @@ impl<O: Divisible> Engine<O> {
             copied: 0,
             gone: BTreeSet::new(),
             spoilt: Vec::new(),
+            breaking: BTreeMap::new(),
             asleep: Vec::new(),
             stream: Coalescer::default(),
             wake: None,
@@ -210,32 +245,56 @@ impl<O: Divisible> Engine<O> {
             false => (&mut s.received, &mut s.received_bytes),
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
+        let call = self.next_call(group);
+        if sends {
+            self.sends(group, len);
+        }
         if let Some(object) = over {
             self.stream.add(now, len);
-            self.passes(op, group, len);
+            self.calls(group);
+            self.passes(op, Lacked { group, call, len });
             return Ok(Started::Over(object));
         }
         self.stream.broken();
-        self.pending.insert(op, group);
+        self.begins(op, group, Some(len));
         Ok(Started::UnderWay(op))
     }
 
-    /// Records a copy that others still lack.
-    fn passes(&mut self, op: Op, group: GroupId, len: u64) {
-        self.copies.insert(op, (group, len));
-        self.copied += len;
+    /// Index of the next operation that this process calls in the group.
+    fn next_call(&self, group: GroupId) -> u64 {
+        self.groups.get(&group).map_or(0, |state| state.calls)
+    }
+
+    /// Counts an operation that this process has called.
+    fn calls(&mut self, group: GroupId) {
         if let Some(state) = self.groups.get_mut(&group) {
+            state.calls += 1;
+        }
+    }
+
+    /// Records an operation that a caller waits for.
+    fn begins(&mut self, op: Op, group: GroupId, len: Option<u64>) {
+        let call = self.next_call(group);
+        self.pending.insert(op, Called { group, call, len });
+        self.calls(group);
+    }
+
+    /// Records a copy that others still lack.
+    fn passes(&mut self, op: Op, copy: Lacked) {
+        self.copied += copy.len;
+        if let Some(state) = self.groups.get_mut(&copy.group) {
             state.copies += 1;
         }
+        self.copies.insert(op, copy);
     }
 
     /// Takes note that an operation has ended. Returns false if it was no copy.
     fn passed(&mut self, op: Op) -> bool {
-        let Some((group, len)) = self.copies.remove(&op) else {
+        let Some(copy) = self.copies.remove(&op) else {
             return false;
         };
-        self.copied -= len;
-        if let Some(state) = self.groups.get_mut(&group) {
+        self.copied -= copy.len;
+        if let Some(state) = self.groups.get_mut(&copy.group) {
             state.copies -= 1;
         }
         true
@@ -383,21 +442,23 @@ impl<O: Divisible> Engine<O> {
                 self.mismatch(network, op);
                 continue;
             }
-            if let Some(group) = self.hierarchical.heed((network, op)) {
+            if let Some(broadcast) = self.hierarchical.heed((network, op), how) {
                 if how == Ended::Failed {
-                    self.hierarchical.end(group, how);
-                    self.end(now, group);
+                    self.fails(now, Op::HierarchicalBroadcast(broadcast));
                 }
                 continue;
             }
             if network == Network::InterNode
-                && let Some(group) = self.meetings.remove(&op)
+                && let Some((group, call)) = self.meetings.remove(&op)
             {
-                begun |= self.met(now, group, how);
+                begun |= self.met(now, group, call, how);
                 continue;
             }
             let op = Op::Single(network, op);
             self.ring(op);
+            if how == Ended::Failed {
+                self.fails(now, op);
+            }
             if self.passed(op) {
                 continue;
             }
@@ -424,23 +485,23 @@ impl<O: Divisible> Engine<O> {
     /// complete, here and at members that receive them from this process.
     fn mismatch(&mut self, network: Network, op: OpId) {
         let single = Op::Single(network, op);
-        let group = match self.hierarchical.mismatch((network, op)) {
-            Some(group) => group,
-            None => {
-                let meeting = self
-                    .meetings
-                    .get(&op)
-                    .filter(|_| network == Network::InterNode);
-                let Some(&group) = meeting.or(self.pending.get(&single)) else {
-                    return;
-                };
-                if self.pending.contains_key(&single) {
-                    self.ended.insert(single, Ended::Mismatch);
-                }
-                group
+        let (group, call) = if let Some(broadcast) = self.hierarchical.mismatch((network, op)) {
+            match self.pending.get(&Op::HierarchicalBroadcast(broadcast)) {
+                Some(called) => (called.group, called.call),
+                None => return,
             }
+        } else if let Some(called) = self.pending.get(&single) {
+            self.ended.insert(single, Ended::Mismatch);
+            (called.group, called.call)
+        } else if let Some(&meeting) = self.meetings.get(&op)
+            && network == Network::InterNode
+        {
+            meeting
+        } else {
+            return;
         };
-        self.spoilt.push(group);
+        let len = None;
+        self.spoilt.push(BreakOff { group, call, len });
     }
 
     /// Takes what has become of composed broadcasts.
@@ -455,12 +516,12 @@ impl<O: Divisible> Engine<O> {
                 } => {
                     let op = Op::HierarchicalBroadcast(broadcast);
                     self.ring(op);
-                    let Some(&group) = self.pending.get(&op) else {
+                    let Some(&Called { group, call, .. }) = self.pending.get(&op) else {
                         continue;
                     };
                     self.ended.entry(op).or_insert(how);
-                    if let Some(bytes) = passes.filter(|_| self.groups.contains_key(&group)) {
-                        self.passes(op, group, bytes);
+                    if let Some(len) = passes.filter(|_| self.groups.contains_key(&group)) {
+                        self.passes(op, Lacked { group, call, len });
                     }
                     self.back.extend(object.map(|object| (broadcast, object)));
                 }
@@ -490,7 +551,10 @@ impl<O: Divisible> Engine<O> {
 
     /// How the operation has ended, and its object. Each end is returned once.
     pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
-        let how = *self.ended.get(&op)?;
+        let how = match *self.ended.get(&op)? {
+            Ended::Failed => self.reason(op)?,
+            how => how,
+        };
         let object = match op {
             Op::HierarchicalBroadcast(broadcast) => self.back.remove(&broadcast),
             Op::Single(network, single) => {
@@ -525,8 +589,8 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// The groups in which an operation did not match since the last call.
-    pub fn take_spoilt(&mut self) -> Vec<GroupId> {
+    /// Where groups break off, as far as this process has found out since the last call.
+    pub fn take_spoilt(&mut self) -> Vec<BreakOff> {
         mem::take(&mut self.spoilt)
     }
 

@@ -20,6 +20,17 @@ impl Group {
 /// other group has this number.
 pub(crate) const EVERYBODY: GroupId = GroupId(u32::MAX);
 
+/// Where a group breaks off, because in this operation its members did not call the same, or meant
+/// different lengths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BreakOff {
+    pub group: GroupId,
+    /// Index of the operation among all that a member calls in the group.
+    pub call: u64,
+    /// The root's number of bytes in that operation; `None` until the root has told it.
+    pub len: Option<u64>,
+}
+
 /// Stages of a group's end. Members may lack data until all have entered a last barrier. After it,
 /// a member can lack only words of that barrier, and then asks soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

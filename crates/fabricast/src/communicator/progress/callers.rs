@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{NodeId, Time};
 
 use super::shared::Shared;
 use super::state::ProgressState;
@@ -16,6 +16,7 @@ use super::thread::Progress;
 use super::waiter::{Wait, Waiter, Woken};
 use crate::communicator::error::Error;
 use crate::communicator::operations::engine::Engine;
+use crate::communicator::operations::group::BreakOff;
 use crate::communicator::operations::operation::{Left, Op};
 use crate::communicator::wireup::peers::Peers;
 use crate::net::Clock;
@@ -184,12 +185,12 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         }
     }
 
-    /// Tells all processes, this one included, that these groups end.
-    fn tell(&self, spoilt: Vec<GroupId>) {
-        spoilt.into_iter().for_each(|group| self.peers.end(group.0));
+    /// Tells all processes, this one included, where these groups break off.
+    fn tell(&self, spoilt: Vec<BreakOff>) {
+        spoilt.into_iter().for_each(|at| self.peers.break_off(at));
     }
 
-    /// Ends the groups of lost processes, and the groups that other processes have ended.
+    /// Ends the groups of lost processes, and the groups that break off.
     pub fn heed_lost(&self, engine: &mut Engine<O>) {
         if self.peers.any_lost() {
             let now = self.shared.clock.now();
@@ -197,12 +198,10 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
                 engine.give_up(now, NodeId(rank));
             }
         }
-        if self.peers.any_ended() {
-            let now = self.shared.clock.now();
-            for group in self.peers.all_ended() {
-                engine.end(now, GroupId(group));
-            }
+        for at in self.peers.take_broken_off() {
+            engine.break_off(self.shared.clock.now(), at);
         }
+        engine.go_on_breaking(&self.shared.clock);
     }
 
     fn sleepers(&self) -> MutexGuard<'_, Vec<Waiter>> {

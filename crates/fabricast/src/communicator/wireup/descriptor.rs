@@ -11,7 +11,7 @@ use crate::communicator::options::Bootstrap;
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
 /// Version of the descriptor format and of the protocol. All processes must have the same.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Largest length of a reason, in bytes of its JSON form.
 const REASON: usize = 400;
 

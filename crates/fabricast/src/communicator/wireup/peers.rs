@@ -5,8 +5,7 @@
 //! answer, its host or its link is gone. A process that is stopped or computes for an hour is not
 //! lost: its kernel answers for it.
 
-use std::collections::VecDeque;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,10 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fabricast_proto::GroupId;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
+use crate::communicator::operations::group::BreakOff;
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -33,34 +34,38 @@ const PENDING_MAX: usize = 64;
 /// host's last answer, and its ranks need some time after the detection.
 const UNREACHABLE: Duration = Duration::from_secs(6);
 
-/// Time from when a process learns that an operation did not match until it ends the operation's
-/// group. The process that noticed the mismatch waits, too. Earlier operations may still be under
-/// way, here or at processes that receive from this one, and complete meanwhile.
-const GRACE: Duration = Duration::from_millis(100);
-
 /// Bytes of the greeting on a connection: the session and the rank.
 const HELLO_LEN: usize = 12;
-/// Bytes of a word on a connection: its kind, and the rank or group that it is about.
-const WORD_LEN: usize = 5;
+/// Bytes of a word on a connection: its kind (1), the rank or group that it is about (4), and of a
+/// group that breaks off the index of the call (8) and the root's length (8).
+const WORD_LEN: usize = 21;
 const BYE: u8 = b'B';
 const LOST: u8 = b'L';
 /// Kind of a word that names a group instead of a process.
-const ENDED: u8 = b'E';
-/// Largest number of groups that a peer may end. A peer that ends more talks nonsense.
-const ENDED_MAX: u32 = 1 << 16;
+const BREAK_OFF: u8 = b'E';
+/// Length that says that the root's length is not known.
+const UNTOLD: u64 = u64::MAX;
+/// Largest number of words on groups that break off. A peer that sends more talks nonsense.
+const BREAK_OFFS_MAX: u32 = 1 << 18;
 
 /// Which processes are lost, and how that was noticed.
 #[derive(Default)]
 struct Record {
     any: AtomicBool,
     all: Mutex<Vec<(u32, String)>>,
-    /// Groups whose members did not call the same operation, with the time at which this process
-    /// learned of it.
-    ended: Mutex<BTreeMap<u32, Instant>>,
-    /// There are groups in `ended` that the caller was not told of.
-    any_ended: AtomicBool,
+    /// Groups whose members did not call the same operation.
+    broken_off: Mutex<BrokenOff>,
+    /// There are groups of which the caller was not told.
+    any_broken_off: AtomicBool,
     #[cfg(test)]
     killed: AtomicBool,
+}
+
+#[derive(Default)]
+struct BrokenOff {
+    all: BTreeMap<GroupId, BreakOff>,
+    /// What the caller was not told.
+    news: Vec<BreakOff>,
 }
 
 impl Record {
@@ -76,21 +81,22 @@ impl Record {
         self.any.store(true, Ordering::Release);
     }
 
-    fn ended(&self) -> MutexGuard<'_, BTreeMap<u32, Instant>> {
-        self.ended.lock().unwrap_or_else(|e| e.into_inner())
+    fn broken_off(&self) -> MutexGuard<'_, BrokenOff> {
+        self.broken_off.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Records that a group has ended; returns whether that was new.
-    fn end(&self, group: u32) -> bool {
-        let is_new = match self.ended().entry(group) {
-            Entry::Vacant(new) => {
-                new.insert(Instant::now());
-                true
-            }
-            Entry::Occupied(_) => false,
-        };
+    /// Records where a group breaks off. Returns whether that was new: an earlier call, or the
+    /// root's length in the same call.
+    fn break_off(&self, at: BreakOff) -> bool {
+        let mut broken_off = self.broken_off();
+        let is_new = broken_off.all.get(&at.group).is_none_or(|known| {
+            let tells = at.len.is_some() && known.len.is_none();
+            at.call < known.call || at.call == known.call && tells
+        });
         if is_new {
-            self.any_ended.store(true, Ordering::Release);
+            broken_off.all.insert(at.group, at);
+            broken_off.news.push(at);
+            self.any_broken_off.store(true, Ordering::Release);
         }
         is_new
     }
@@ -119,8 +125,8 @@ struct Line {
     /// The word that is arriving; `len` bytes of it are here.
     word: [u8; WORD_LEN],
     len: usize,
-    /// Number of groups that the peer has ended.
-    ended: u32,
+    /// Number of the peer's words on groups that break off.
+    break_offs: u32,
 }
 
 impl Listener {
@@ -312,36 +318,27 @@ impl Peers {
         self.record.all().first().cloned()
     }
 
-    /// Tells all processes, by way of rank 0, that the members of a group did not call the same
-    /// operation and that the group ends.
-    pub fn end(&self, group: u32) {
-        if self.record.end(group) {
-            // Five bytes are written as a whole. The thread notices a peer that accepts no more.
-            let word = word(ENDED, group);
+    /// Tells all processes, by way of rank 0, where a group breaks off.
+    pub fn break_off(&self, at: BreakOff) {
+        if self.record.break_off(at) {
+            // So few bytes are written as a whole. The thread notices a peer that accepts no more.
+            let word = word_of(at);
             for stream in &self.streams {
                 let _ = (&**stream).write_all(&word);
             }
         }
     }
 
-    /// Whether [`Peers::all_ended`] will have something new, now or soon. Cheap.
-    pub fn any_ended(&self) -> bool {
-        self.record.any_ended.load(Ordering::Acquire)
-    }
-
-    /// All groups that have ended and of which this process has known for [`GRACE`].
-    pub fn all_ended(&self) -> Vec<u32> {
-        let ended = self.record.ended();
-        let is_over = |known: &(&u32, &Instant)| known.1.elapsed() >= GRACE;
-        let over: Vec<u32> = ended.iter().filter(is_over).map(|known| *known.0).collect();
-        let waits = over.len() < ended.len();
-        self.record.any_ended.store(waits, Ordering::Release);
-        over
-    }
-
-    /// Whether the group has ended. This process need not have the group yet.
-    pub fn has_ended(&self, group: u32) -> bool {
-        self.record.ended().contains_key(&group)
+    /// Where groups break off, as far as that was not returned before. Cheap if there is nothing.
+    pub fn take_broken_off(&self) -> Vec<BreakOff> {
+        match self.record.any_broken_off.load(Ordering::Acquire) {
+            true => {
+                let mut broken_off = self.record.broken_off();
+                self.record.any_broken_off.store(false, Ordering::Release);
+                mem::take(&mut broken_off.news)
+            }
+            false => Vec::new(),
+        }
     }
 
     /// The connections, closed ones too.
@@ -376,7 +373,7 @@ enum Said {
     Nothing,
     Bye,
     Lost(u32),
-    Ended(u32),
+    BreaksOff(BreakOff),
     /// The connection is closed, for this reason.
     Closed(String),
 }
@@ -403,27 +400,27 @@ impl Watch {
                     Said::Nothing => {}
                     Said::Bye => _ = self.lines.swap_remove(at),
                     Said::Lost(other) => self.record.add(other, "rank 0 says so".into()),
-                    Said::Ended(group) => {
-                        if self.record.end(group) {
-                            self.tell(ENDED, group);
+                    Said::BreaksOff(at) => {
+                        if self.record.break_off(at) {
+                            self.tell(&word_of(at));
                         }
                     }
                     Said::Closed(how) => {
                         self.lines.swap_remove(at);
                         self.record.add(rank, how);
-                        self.tell(LOST, rank);
+                        self.tell(&word(LOST, rank));
                     }
                 }
             }
         }
     }
 
-    fn farewell(mut self) {
+    fn farewell(self) {
         #[cfg(test)]
         if self.record.killed.load(Ordering::Acquire) {
             return;
         }
-        self.tell(BYE, 0);
+        self.tell(&word(BYE, 0));
         for line in &self.lines {
             let _ = line.stream.shutdown(Shutdown::Write);
         }
@@ -431,17 +428,24 @@ impl Watch {
 
     /// Writes a word to all connections. A peer that does not take it is noticed when its
     /// connection closes.
-    fn tell(&mut self, what: u8, whom: u32) {
-        let word = word(what, whom);
+    fn tell(&self, word: &[u8; WORD_LEN]) {
         for line in &self.lines {
-            let _ = (&*line.stream).write_all(&word);
+            let _ = (&*line.stream).write_all(word);
         }
     }
 }
 
 fn word(what: u8, whom: u32) -> [u8; WORD_LEN] {
-    let mut word = [what; WORD_LEN];
-    word[1..].copy_from_slice(&whom.to_be_bytes());
+    let mut word = [0; WORD_LEN];
+    word[0] = what;
+    word[1..5].copy_from_slice(&whom.to_be_bytes());
+    word
+}
+
+fn word_of(at: BreakOff) -> [u8; WORD_LEN] {
+    let mut word = word(BREAK_OFF, at.group.0);
+    let both = u128::from(at.call) << 64 | u128::from(at.len.unwrap_or(UNTOLD));
+    word[5..].copy_from_slice(&both.to_be_bytes());
     word
 }
 
@@ -452,7 +456,7 @@ impl Line {
             stream: Arc::new(stream),
             word: [0; WORD_LEN],
             len: 0,
-            ended: 0,
+            break_offs: 0,
         }
     }
 
@@ -466,15 +470,21 @@ impl Line {
             }
             Ok(_) => {
                 self.len = 0;
-                let [what, whom @ ..] = self.word;
+                let [what, a, b, c, d, call_and_len @ ..] = self.word;
+                let whom = u32::from_be_bytes([a, b, c, d]);
                 match what {
                     BYE => Said::Bye,
                     // Only rank 0 has connections to all, so only rank 0 knows which process is
                     // lost.
-                    LOST if self.rank == 0 => Said::Lost(u32::from_be_bytes(whom)),
-                    ENDED if self.ended < ENDED_MAX => {
-                        self.ended += 1;
-                        Said::Ended(u32::from_be_bytes(whom))
+                    LOST if self.rank == 0 => Said::Lost(whom),
+                    BREAK_OFF if self.break_offs < BREAK_OFFS_MAX => {
+                        self.break_offs += 1;
+                        let both = u128::from_be_bytes(call_and_len);
+                        Said::BreaksOff(BreakOff {
+                            group: GroupId(whom),
+                            call: (both >> 64) as u64,
+                            len: Some(both as u64).filter(|&len| len != UNTOLD),
+                        })
                     }
                     _ => Said::Closed("it talks nonsense".into()),
                 }
@@ -581,7 +591,12 @@ mod tests {
     #[test]
     fn a_rank_that_is_lost_in_the_midst_of_a_word_is_noticed() {
         let (mut ranks, mut peers) = by_hand(2);
-        ranks[0].write_all(&word(ENDED, 7)[..3]).unwrap();
+        let at = BreakOff {
+            group: GroupId(7),
+            call: 1 << 40,
+            len: Some(0),
+        };
+        ranks[0].write_all(&word_of(at)[..9]).unwrap();
         // Whether the thread has read all that was written.
         let is_read = |stream: &TcpStream| {
             let peeked = stream.peek(&mut [0]);
@@ -591,12 +606,17 @@ mod tests {
             thread::yield_now();
         }
         assert!(!peers.any_lost());
-        ranks[0].write_all(&word(ENDED, 7)[3..]).unwrap();
+        ranks[0].write_all(&word_of(at)[9..]).unwrap();
         let until = Instant::now() + JOIN;
-        while !peers.has_ended(7) {
+        let heard = loop {
             assert!(Instant::now() < until, "the rest of the word is not read");
+            let heard = peers.take_broken_off();
+            if !heard.is_empty() {
+                break heard;
+            }
             thread::sleep(Duration::from_millis(1));
-        }
+        };
+        assert_eq!(heard, [at]);
         // Rank 0 tells all ranks of the group. Bytes that no rank has read would turn the close
         // into a reset.
         ranks[0].read_exact(&mut [0; WORD_LEN]).unwrap();

@@ -4,6 +4,7 @@ use fabricast_proto::{Barrier, Command, GroupId, OpId, Refused, Time};
 
 use super::Engine;
 use crate::communicator::networks::{Ended, Network};
+use crate::communicator::operations::group::BreakOff;
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 
@@ -23,7 +24,7 @@ impl<O: Divisible> Engine<O> {
         let op = match (topology.is_near(), topology.is_far()) {
             (true, true) => {
                 let op = self.networks.hold(now, group, release(local_ranks))?;
-                self.held.insert(op, (group, far));
+                self.held.insert(op, (group, far, self.next_call(group)));
                 Op::Single(Network::IntraNode, op)
             }
             (true, false) => {
@@ -44,25 +45,25 @@ impl<O: Divisible> Engine<O> {
             ),
         };
         self.statistics.barriers += 1;
-        self.pending.insert(op, group);
+        self.begins(op, group, None);
         Ok(op)
     }
 
     /// Takes note that all local ranks have entered a barrier of several hosts: this leader now
     /// meets the others. Returns false if `op` is no such barrier.
     pub(super) fn gathered(&mut self, now: Time, op: OpId) -> bool {
-        let Some((group, by)) = self.held.remove(&op) else {
+        let Some((group, by, call)) = self.held.remove(&op) else {
             return false;
         };
         match self.networks.barrier(Network::InterNode, now, group, by) {
-            Ok(far) => _ = self.meetings.insert(far, group),
+            Ok(far) => _ = self.meetings.insert(far, (group, call)),
             Err(_) => self.end(now, group),
         }
         true
     }
 
     /// Takes note that the leaders have met, and releases the local ranks.
-    pub(super) fn met(&mut self, now: Time, group: GroupId, how: Ended) -> bool {
+    pub(super) fn met(&mut self, now: Time, group: GroupId, call: u64, how: Ended) -> bool {
         match how {
             Ended::Complete => {
                 let proceeds =
@@ -70,7 +71,10 @@ impl<O: Divisible> Engine<O> {
                         .command(Network::IntraNode, now, Command::Release(group));
                 debug_assert!(proceeds.is_ok());
             }
-            Ended::Failed | Ended::Mismatch => self.end(now, group),
+            Ended::Failed | Ended::Mismatch => {
+                let len = None;
+                self.break_off(now, BreakOff { group, call, len });
+            }
         }
         true
     }

@@ -1,5 +1,6 @@
 //! A group's life: it is added, left, or given up.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
@@ -162,6 +163,8 @@ impl<O: Divisible> Engine<O> {
             members,
             topology,
             copies: 0,
+            calls: 0,
+            sent: VecDeque::new(),
         };
         self.groups.insert(group.id, state);
         Ok(())
@@ -232,7 +235,7 @@ impl<O: Divisible> Engine<O> {
                         done.push((group, network));
                         continue;
                     };
-                    if state.copies > 0 || self.pending.values().any(|g| *g == group) {
+                    if state.copies > 0 || self.pending.values().any(|p| p.group == group) {
                         continue;
                     }
                     let members = match network {
@@ -293,7 +296,11 @@ impl<O: Divisible> Engine<O> {
                 .iter()
                 .filter(|(_, g)| g.members.contains(&node));
             let hit: Vec<GroupId> = groups.map(|(&group, _)| group).collect();
-            hit.into_iter().for_each(|group| self.end(now, group));
+            for group in hit {
+                self.end(now, group);
+                // The loss is the reason, whatever broke off before.
+                self.breaking.remove(&group);
+            }
         }
     }
 
@@ -304,18 +311,18 @@ impl<O: Divisible> Engine<O> {
             self.remove_from(network, now, group);
         }
         self.groups.remove(&group);
-        self.held.retain(|_, (g, _)| *g != group);
-        self.meetings.retain(|_, g| *g != group);
+        self.held.retain(|_, (g, ..)| *g != group);
+        self.meetings.retain(|_, (g, _)| *g != group);
         // Composed broadcasts must first come back from the drivers.
         self.hierarchical.end(group, Ended::Failed);
-        let hit = self.pending.iter().filter(|(_, g)| **g == group);
+        let hit = self.pending.iter().filter(|(_, p)| p.group == group);
         for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
             self.ended.entry(op).or_insert(Ended::Failed);
         }
         let copied = &mut self.copied;
-        self.copies.retain(|_, (g, len)| {
-            *copied -= if *g == group { *len } else { 0 };
-            *g != group
+        self.copies.retain(|_, copy| {
+            *copied -= if copy.group == group { copy.len } else { 0 };
+            copy.group != group
         });
         self.on_hierarchical();
     }
