@@ -600,6 +600,12 @@ fn a_host_has_few_seats_and_no_name_of_another() {
 
 /// Finding 7, between hosts.
 #[test]
+fn a_host_does_not_choose_the_family() {
+    attacks::seats::other_family(&cluster!(2, &[]));
+}
+
+/// Finding 7, between hosts.
+#[test]
 fn a_host_that_says_it_has_the_file_must_prove_it() {
     attacks::seats::unproven(&cluster!(2, &[]));
 }
@@ -620,6 +626,12 @@ fn a_host_that_is_admitted_and_silent_is_given_up() {
 #[test]
 fn a_host_that_offers_a_file_takes_no_disk_space() {
     attacks::files::offered_space(&cluster!(2, &[]));
+}
+
+/// Finding 12, between hosts.
+#[test]
+fn a_host_that_repeats_a_senders_session_is_a_second_sender() {
+    attacks::announcers::repeated_session(&cluster!(2, &[]));
 }
 
 /// Finding 13, between hosts.

@@ -8,9 +8,8 @@ use std::process::Command;
 use common::attacks;
 use common::control::Peer;
 use common::place::Loopback;
-use common::{ANNOUNCED, Announcing, BOUND, Flush, Run, Scratch, receiver, same, sender, shell};
+use common::{Announcing, Flush, Run, Scratch, receiver, same, sender};
 use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
 
 /// The key that selects the pieces by which a receiver proves its file.
 const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -299,38 +298,12 @@ fn a_name_is_given_once_and_an_address_has_few_seats() {
     attacks::seats::few_seats(&Loopback);
 }
 
-/// The first receiver chose the family for all: one IPv6 client kept all others out.
 #[test]
 fn one_client_does_not_choose_the_family() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 1000);
-    let args = ["--no-announce", "--min-receivers", "2"];
-    let fabricast = env!("CARGO_BIN_EXE_fabricast");
-    let mut send = shell(&format!(
-        "exec {fabricast} send {} --json --port 0 --interface lo {}",
-        source.display(),
-        args.join(" ")
-    ));
-    let listening = send.until("listening", |_| true);
-    let address = listening["address"].as_str().unwrap();
-    let port = address.rsplit(':').next().unwrap();
-    if UdpSocket::bind("[::1]:0").is_err() {
-        eprintln!("skipped: there is no IPv6 here");
-        return;
+    match UdpSocket::bind("[::1]:0") {
+        Ok(_) => attacks::seats::other_family(&Loopback),
+        Err(_) => eprintln!("skipped: there is no IPv6 here"),
     }
-    let mut six = Peer::hello(&format!("[::1]:{port}"), "six", json!({}));
-    six.until("welcome");
-    six.say(json!({"say": "prepared"}));
-    send.until("connected", |e| e["receiver"] == "six");
-    let four = format!("127.0.0.1:{port}");
-    let good = ["a", "b"].map(|name| receiver(&four, name, &dir.path(name), &[]));
-    six.refused("goes by IPv4");
-    for run in good {
-        run.end().expect(0);
-    }
-    let sent = send.end().expect(0);
-    assert_eq!(sent.result("six")["state"], "refused");
-    same(&source, &dir.path("a"));
 }
 
 #[test]
@@ -517,46 +490,7 @@ fn who_announces_in_a_senders_name_does_not_keep_receivers_from_it() {
     same(&source, &dir.path("copy"));
 }
 
-/// A second host with the sender's session took its place, and nobody noticed that there were two.
 #[test]
 fn who_repeats_a_senders_session_is_a_second_sender() {
-    let dir = Scratch::new();
-    let name = format!("repeated-{}", std::process::id());
-    let source = dir.file(&name, 100_000);
-    let (send, address) = sender(&source, &[]);
-    let ear = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-    ear.set_reuse_address(true).unwrap();
-    ear.bind(&SocketAddrV4::new(ANNOUNCED.0, ANNOUNCED.1).into())
-        .unwrap();
-    ear.join_multicast_v4(&ANNOUNCED.0, &Ipv4Addr::LOCALHOST)
-        .unwrap();
-    ear.set_read_timeout(Some(BOUND)).unwrap();
-    let ear = UdpSocket::from(ear);
-    let mut bytes = [0; 2000];
-    let heard = loop {
-        let n = ear.recv(&mut bytes).unwrap();
-        if String::from_utf8_lossy(&bytes[..n]).contains(&name) {
-            break bytes[..n].to_vec();
-        }
-    };
-    let liar = UdpSocket::bind("127.0.0.78:0").unwrap();
-    socket2::SockRef::from(&liar)
-        .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)
-        .unwrap();
-    // The receiver hears both equally often, however busy the machine is.
-    let honest = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let by = socket2::SockRef::from(&honest).set_multicast_if_v4(&Ipv4Addr::LOCALHOST);
-    by.unwrap();
-    let _honest = Announcing::saying(honest, heard.clone());
-    let liar = Announcing::saying(liar, heard);
-    let mut recv = finder(&name, &dir.path("copy"), &[]);
-    let trying = recv.until("trying", |_| true);
-    let reason = trying["reason"].as_str().unwrap();
-    for word in ["several", &address, "127.0.0.78"] {
-        assert!(reason.contains(word), "{word}: {reason}");
-    }
-    drop(liar);
-    recv.end().expect(0);
-    send.end().expect(0);
-    same(&source, &dir.path("copy"));
+    attacks::announcers::repeated_session(&Loopback);
 }

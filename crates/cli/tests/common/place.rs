@@ -1,6 +1,6 @@
 //! The place of an attack: addresses of the loopback, or hosts of a cluster.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,6 +10,12 @@ use super::Run;
 pub trait Place: Sync {
     /// The address of this host.
     fn ip(&self, host: usize) -> Ipv4Addr;
+
+    /// The address of this host by IPv6.
+    fn ip6(&self, host: usize) -> Ipv6Addr;
+
+    /// The interface that has both addresses.
+    fn interface(&self) -> &'static str;
 
     /// Runs this in a thread on the host, so that its sockets are on the host.
     fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T;
@@ -51,6 +57,14 @@ impl Place for Loopback {
             3 => Ipv4Addr::new(127, 0, 0, 99),
             _ => Ipv4Addr::LOCALHOST,
         }
+    }
+
+    fn ip6(&self, _: usize) -> Ipv6Addr {
+        Ipv6Addr::LOCALHOST
+    }
+
+    fn interface(&self) -> &'static str {
+        "lo"
     }
 
     fn on<T: Send>(&self, _: usize, act: impl FnOnce() -> T + Send) -> T {

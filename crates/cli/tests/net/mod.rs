@@ -2,7 +2,7 @@
 //! following hosts receive.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,6 +93,14 @@ impl Cluster {
 impl Place for Cluster {
     fn ip(&self, host: usize) -> Ipv4Addr {
         self.address(&format!("h{host}"), 4).parse().unwrap()
+    }
+
+    fn ip6(&self, host: usize) -> Ipv6Addr {
+        self.address(&format!("h{host}"), 6).parse().unwrap()
+    }
+
+    fn interface(&self) -> &'static str {
+        "eth0"
     }
 
     fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T {

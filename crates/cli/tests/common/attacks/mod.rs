@@ -1,5 +1,6 @@
 //! Hand-made attacks that several tests perform, on the loopback and between hosts.
 
+pub mod announcers;
 pub mod files;
 pub mod forged;
 pub mod liars;
