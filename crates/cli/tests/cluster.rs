@@ -580,6 +580,12 @@ fn a_host_that_only_speaks_is_given_up() {
     attacks::liars::who_only_speaks(&cluster);
 }
 
+/// Without it, every scheme would run with one window.
+#[test]
+fn the_window_is_that_of_the_scheme() {
+    attacks::liars::window_of_the_scheme(&cluster!(2, &[]));
+}
+
 /// Finding 10, between hosts.
 #[test]
 fn a_host_that_a_sender_names_gets_one_small_question() {

@@ -19,3 +19,8 @@ fn who_only_speaks_keeps_nobody_waiting_for_ever() {
 fn who_lacks_everything_does_not_starve_the_others() {
     attacks::liars::who_lacks_everything(&Loopback);
 }
+
+#[test]
+fn the_window_is_that_of_the_scheme() {
+    attacks::liars::window_of_the_scheme(&Loopback);
+}

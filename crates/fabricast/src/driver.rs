@@ -152,17 +152,16 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Ok(())
     }
 
-    /// Sends `object` to all other members of `group`. The driver copies an object that is no
-    /// longer than the scheme's `copied`, and the caller can take it back at once
-    /// ([`Driver::take`]). The caller can take a longer object back once all members have it.
+    /// Sends `object` to all other members of `group`. The driver copies an object if the scheme
+    /// says so ([`fabricast_proto::Scheme::copies`]), and the caller can take it back at once
+    /// ([`Driver::take`]). The caller can take any other object back once all members have it.
     pub fn bcast(
         &mut self,
         now: Time,
         group: GroupId,
         mut object: O,
     ) -> Result<OpId, (Refused, O)> {
-        let copied = u64::from(self.node.scheme().copied);
-        let small = copied > 0 && object.len() <= copied;
+        let small = self.node.copies(group, object.len());
         let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
         let copy = copy.flatten();
         // An empty object counts as awaited: its only packet requests ACKs.
@@ -186,6 +185,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         awaited: bool,
     ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
+        // Where a packet takes a slot of the window, the next caller waits for it.
+        let awaited = awaited || self.node.scheme().is_awaited(len);
         let command = Command::Bcast {
             group,
             len,

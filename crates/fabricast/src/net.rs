@@ -74,11 +74,10 @@ fn has(name: &str, address: std::net::IpAddr) -> bool {
 pub(crate) fn node_config(
     node: NodeId,
     session: u64,
-    (mut scheme, window): (Scheme, u32),
+    scheme: Scheme,
     payload_size: u32,
     caps: Caps,
 ) -> Config {
-    scheme.window = window;
     Config {
         node,
         session: Session(session),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::scheme::{Checksum, FeedbackTopology, How};
+use fabricast::proto::scheme::{Checksum, Copied, FeedbackTopology, How};
 use fabricast::proto::{Barrier, Scheme};
 
 use crate::baseline::Baseline;
@@ -269,7 +269,10 @@ impl Draw {
             s.scheme.feedback.piggyback = us(self.one(&[100, 1000, 2000]));
         }
         s.scheme.credits = self.rarely(6);
-        s.scheme.copied = self.one(&[0, 0, 2000, 100_000]);
+        s.scheme.copied = match self.one(&[0, 0, 2000, 100_000]) {
+            0 => Copied::Never,
+            most => Copied::UpTo(most),
+        };
         self.barriers(&mut s);
         // Completion takes long if the sender notices losses by itself and its queue drops most of
         // a burst.

@@ -421,3 +421,33 @@ fn one_that_cannot_take_part_is_told_to_all() {
         );
     }
 }
+
+/// P1.3: a short broadcast goes into a slot of the window, so its caller waits while none is free.
+/// The default scheme copies far more.
+#[test]
+fn a_window_without_a_free_slot_makes_the_next_broadcast_wait() {
+    for (scheme, waits) in [("window", true), ("auto", false)] {
+        let begun = AtomicBool::new(false);
+        job(2, 0.0, |rank, ranks, options| {
+            let scheme = scheme.into();
+            let options = &Options {
+                scheme,
+                ..options.clone()
+            };
+            let context = Here::new(options, ranks).unwrap();
+            let group = context.group(1, &[0, 1]).unwrap();
+            ranks.allgather(&[]).unwrap();
+            if rank == 1 {
+                thread::sleep(Duration::from_millis(300));
+                begun.store(true, Ordering::SeqCst);
+            }
+            for i in 0..65 {
+                bcast(&context, &group, 0, rank, &pattern(i)).unwrap();
+                let waited = rank == 1 || begun.load(Ordering::SeqCst);
+                assert!(rank == 1 || waited == (waits && i == 64), "{i}, {waited}");
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}

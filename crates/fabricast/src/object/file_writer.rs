@@ -2,7 +2,9 @@
 //! the blocks.
 //!
 //! The protocol thread only copies. A block counts as placed when it is in the file. So a disk that
-//! is slow or full closes the window instead of filling the memory.
+//! is slow or full closes the window instead of filling the memory. If the window is too small for
+//! that, bytes count as placed when they are in memory, while the disk keeps up, and the last ones
+//! when the whole file is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +24,11 @@ const POOL: usize = 64;
 const KEPT: usize = 4;
 /// Fetched extents that are kept: 64 by the contract of [`Object::fetch`], and the latest one.
 const LENT: usize = 65;
+/// A window of fewer bytes may not contain a whole block.
+const SMALL_WINDOW: u64 = 2 * BLOCK as u64;
+/// Number of slots for new blocks below which the disk does not keep up. A small window touches
+/// three blocks at most.
+const SHORT: usize = 4;
 /// Marks a block that is in no slot.
 const NONE: u8 = u8::MAX;
 
@@ -71,13 +78,20 @@ pub struct FileWriter {
     scratch: Vec<u8>,
     slot_of: Vec<u8>,
     writing: usize,
+    /// The window may not contain a whole block.
+    has_small_window: bool,
+    /// Bytes that have been written into blocks.
+    gathered: u64,
+    /// Extents in blocks that do not count as placed yet; only with a small window.
+    put_off: Vec<(u64, u32)>,
     jobs: SyncSender<Job>,
     done: Receiver<Done>,
 }
 
 impl FileWriter {
-    /// Receives into `partial`. The writing thread wakes `waker` after each block.
-    pub fn new(partial: Arc<PartialFile>, waker: Waker) -> FileWriter {
+    /// Receives into `partial`, with a window of this many bytes. The writing thread wakes `waker`
+    /// after each block.
+    pub fn new(partial: Arc<PartialFile>, window: u64, waker: Waker) -> FileWriter {
         let len = partial.len();
         let count = blocks(len);
         let pool = count.min(POOL as u64) as usize;
@@ -118,6 +132,9 @@ impl FileWriter {
             scratch: Vec::new(),
             slot_of: vec![NONE; count as usize],
             writing: 0,
+            has_small_window: window < SMALL_WINDOW,
+            gathered: 0,
+            put_off: Vec::new(),
             jobs,
             done,
         }
@@ -156,6 +173,15 @@ impl FileWriter {
             buffer: slot.buffer.clone(),
         };
         self.jobs.try_send(job).is_ok()
+    }
+
+    /// With a small window: whether bytes in memory do not count as placed.
+    fn waits_for_disk(&self) -> bool {
+        let is_short = self.free.len() + self.kept.len() < SHORT;
+        match self.gathered == self.len {
+            true => self.writing > 0,
+            false => is_short && self.slots.len() < self.slot_of.len(),
+        }
     }
 
     /// Drops the oldest written block from memory.
@@ -214,6 +240,8 @@ impl Object for FileWriter {
     }
 
     fn write(&mut self, mut offset: u64, mut bytes: &[u8]) -> Written {
+        let extent = (offset, bytes.len() as u32);
+        self.gathered += bytes.len() as u64;
         while !bytes.is_empty() {
             let start = (offset % BLOCK as u64) as usize;
             let (here, rest) = bytes.split_at(bytes.len().min(BLOCK - start));
@@ -222,6 +250,12 @@ impl Object for FileWriter {
             }
             offset += here.len() as u64;
             bytes = rest;
+        }
+        if self.has_small_window {
+            if !self.waits_for_disk() {
+                return Written::Placed;
+            }
+            self.put_off.push(extent);
         }
         Written::Later
     }
@@ -237,8 +271,15 @@ impl Object for FileWriter {
             }
             let start = block * BLOCK as u64;
             let len = (self.len - start).min(BLOCK as u64) as u32;
-            let outcome = if ok { Outcome::Ok } else { Outcome::Failed };
-            report(start, len, outcome);
+            match ok {
+                true if self.has_small_window => {}
+                true => report(start, len, Outcome::Ok),
+                false => report(start, len, Outcome::Failed),
+            }
+        }
+        if !self.put_off.is_empty() && !self.waits_for_disk() {
+            let placed = self.put_off.drain(..);
+            placed.for_each(|(offset, len)| report(offset, len, Outcome::Ok));
         }
     }
 }
@@ -263,7 +304,7 @@ mod tests {
         let (rung, heard) = mpsc::channel();
         let waker = Waker::new();
         waker.connect(move || _ = rung.send(()));
-        let mut sink = FileWriter::new(partial.clone(), waker);
+        let mut sink = FileWriter::new(partial.clone(), WINDOW_BYTES, waker);
 
         // Within a window, the later half of the packets is written first.
         let payload_size = 8940;
@@ -311,6 +352,50 @@ mod tests {
         assert_eq!(partial.differing(&list, 8), None);
         partial.finish(true).unwrap();
         assert!(std::fs::read(partial.path()).unwrap() == bytes);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A window of less than a block moves on although no block is complete. All is written when
+    /// the last bytes count as placed.
+    #[test]
+    fn a_window_smaller_than_a_block_moves_on() {
+        let dir = scratch();
+        for len in [1, BLOCK - 1, BLOCK, 70 * BLOCK + 5] {
+            let (bytes, path) = (pattern(len), dir.join(len.to_string()));
+            let mut partial = PartialFile::new(path, len as u64, 0o644, false, Some(0), 0).unwrap();
+            partial.allocate().unwrap();
+            let partial = Arc::new(partial);
+            let (rung, heard) = mpsc::channel();
+            let waker = Waker::new();
+            waker.connect(move || _ = rung.send(()));
+            let (payload_size, window) = (1432, 64);
+            let mut sink = FileWriter::new(partial.clone(), window * 1432, waker);
+            let mut placed = 0;
+            for (i, some) in bytes.chunks(payload_size).enumerate() {
+                let at = i * payload_size;
+                match sink.write(at as u64, some) {
+                    Written::Placed => placed += some.len(),
+                    written => assert_eq!(written, Written::Later),
+                }
+                let lacking = |placed| at + some.len() - placed;
+                while lacking(placed) > window as usize * payload_size || at + some.len() == len {
+                    if placed == len {
+                        break;
+                    }
+                    sink.progress(&mut |_, len, outcome| {
+                        assert_eq!(outcome, Outcome::Ok);
+                        placed += len as usize;
+                    });
+                    let _ = heard.recv_timeout(Duration::from_millis(20));
+                }
+            }
+            assert_eq!(placed, len);
+            let list: Vec<u8> = bytes
+                .chunks(BLOCK)
+                .flat_map(|b| *blake3::hash(b).as_bytes())
+                .collect();
+            assert_eq!(partial.differing(&list, 0), None);
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 

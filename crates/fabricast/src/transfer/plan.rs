@@ -45,7 +45,7 @@ pub fn open(
         .iter()
         .map(|m| m.hello.datagram)
         .fold(net.caps().datagram_max as u32, u32::min);
-    let scheme: Scheme = options
+    let mut scheme: Scheme = options
         .scheme
         .parse()
         .map_err(|e: UnknownScheme| Error::Usage(e.to_string()))?;
@@ -59,7 +59,8 @@ pub fn open(
         }
     };
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();
-    let window = window(bytes.unwrap_or(u64::MAX), payload_size);
+    let window = window(bytes.unwrap_or(u64::MAX), payload_size, scheme.window);
+    scheme.window = window;
     let mut root = net.inner().local_addr();
     if let SocketAddr::V6(v6) = &mut root {
         v6.set_scope_id(0); // the receiver has its own number for that link
@@ -91,7 +92,7 @@ pub fn open(
     let node = Config {
         rate: options.rate,
         patience: options.patience,
-        ..net::node_config(ROOT, session, (scheme, window), payload_size, net.caps())
+        ..net::node_config(ROOT, session, scheme, payload_size, net.caps())
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
     let command = Command::GroupAdd {
@@ -115,11 +116,11 @@ pub fn open(
     ))
 }
 
-/// Number of packets that may be under way, for receivers that can hold `bytes`. The core's windows
-/// are powers of two, and the result must not exceed what any receiver can hold.
-fn window(bytes: u64, payload_size: u32) -> u32 {
-    let most = u64::from(Scheme::auto().window);
-    let fits = (bytes / u64::from(payload_size)).clamp(1, most) as u32;
+/// Number of packets that may be under way, for receivers that can hold `bytes` and a scheme with a
+/// window of `most` packets. The core's windows are powers of two, and the result must not exceed
+/// what any receiver can hold.
+fn window(bytes: u64, payload_size: u32, most: u32) -> u32 {
+    let fits = (bytes / u64::from(payload_size)).clamp(1, u64::from(most)) as u32;
     1 << fits.ilog2()
 }
 
@@ -153,7 +154,7 @@ mod tests {
     fn no_window_is_more_than_a_receiver_holds() {
         for bytes in [WINDOW_BYTES_MIN, WINDOW_BYTES, u64::MAX] {
             for payload_size in limits::PAYLOAD_MIN..=limits::PAYLOAD_MAX {
-                let window = window(bytes, payload_size);
+                let window = window(bytes, payload_size, Scheme::auto().window);
                 assert!(window.is_power_of_two() && window >= 64);
                 assert!(u64::from(window) * u64::from(payload_size) <= bytes);
             }

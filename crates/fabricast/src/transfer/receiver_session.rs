@@ -141,13 +141,9 @@ impl<'a> ReceiverSession<'a> {
                 net.inner_mut().hearsay(NodeId(node), address);
             }
         }
-        let node = net::node_config(
-            NodeId(welcome.node),
-            session,
-            (scheme, start.window),
-            payload_size,
-            net.caps(),
-        );
+        let window = u64::from(start.window) * u64::from(payload_size);
+        let node = NodeId(welcome.node);
+        let node = net::node_config(node, session, scheme, payload_size, net.caps());
         let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
         let clock = Clock(Instant::now());
         let mut pending = Vec::new();
@@ -162,7 +158,8 @@ impl<'a> ReceiverSession<'a> {
         driver.command(clock.now(), group_add).map_err(refused)?;
         if !partial.is_empty() {
             let room = Memory::new(room(blocks(partial.len()) * HASH as u64)?);
-            let sink = FileObject::FileWriter(FileWriter::new(partial.clone(), waker.clone()));
+            let sink = FileWriter::new(partial.clone(), window, waker.clone());
+            let sink = FileObject::FileWriter(sink);
             for object in [sink, FileObject::Memory(room)] {
                 let posted = driver.post(clock.now(), ALL, ROOT, object);
                 pending.push(posted.map_err(|(r, _)| refused(r))?);

@@ -184,7 +184,11 @@ impl<'a> SenderSession<'a> {
             // `Event::Proven` ends `Proving`; `List` is the last phase.
             Phase::Proving(_) | Phase::List => {}
             Phase::File => {
-                if let Some(list) = self.content.list() {
+                // Where the scheme copies the list into the window, it waits for free slots.
+                let node = self.driver.node();
+                if let Some(list) = self.content.list()
+                    && (list.is_empty() || node.has_room(ALL, list.len() as u64))
+                {
                     // All hashes of the list must be of one state of the file.
                     self.content.check_version().map_err(Error::SourceChanged)?;
                     self.phase = Phase::List;

@@ -79,9 +79,11 @@ fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
 
 /// The scheme that the sender has chosen.
 pub fn scheme_of(start: &Start) -> Result<Scheme, Error> {
-    start.scheme.parse().map_err(|e: UnknownScheme| {
+    let mut scheme: Scheme = start.scheme.parse().map_err(|e: UnknownScheme| {
         Error::PeerLost(format!("the sender speaks of what we don't know: {e}"))
-    })
+    })?;
+    scheme.window = start.window;
+    Ok(scheme)
 }
 
 /// Whether receivers send to each other.

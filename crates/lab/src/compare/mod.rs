@@ -12,7 +12,8 @@
 //!   and not how the pacer finds its rate.
 //! - Links into hosts lose packets once the broadcast has begun, each link independently, data and
 //!   control alike. The n-th packet on a link meets the same fate under every scheme.
-//! - Hosts cost no time.
+//! - Hosts cost no time. Every object is read in place, since a scheme's copies save only time of
+//!   hosts.
 //! - A scheme that is far slower than `auto` is given up.
 
 mod verdict;
@@ -21,7 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use fabricast::proto::scheme::UnknownScheme;
+use fabricast::proto::scheme::{Copied, UnknownScheme};
 use fabricast::proto::{Scheme, Time};
 
 use fabricast_sim::Scenario;
@@ -172,6 +173,7 @@ impl Cell {
         let mut s = Scenario::bulk(self.nodes, 0, self.payload_size);
         s.seed = seed;
         s.scheme = scheme.clone();
+        s.scheme.copied = Copied::Never;
         s.topology = Topology {
             fanout: vec![FANOUT; 3],
             host: LinkSpec::GIGABIT,

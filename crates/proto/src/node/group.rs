@@ -99,6 +99,13 @@ impl Group {
         copies as usize
     }
 
+    /// Whether a broadcast of this many packets may begin, while its stream has at most
+    /// `packets_max` under way.
+    pub fn has_room(&self, packets: u32, packets_max: u64) -> bool {
+        let sender = self.sender.as_ref();
+        sender.is_none_or(|s| s.has_room(packets, packets_max))
+    }
+
     /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
         self.sender.get_or_insert_with(|| {

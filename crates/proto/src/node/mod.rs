@@ -126,6 +126,24 @@ impl Node {
         }
     }
 
+    /// Whether a broadcast of `len` bytes to the group is copied when it is sent
+    /// ([`Scheme::copies`]). False for a group that this node does not have.
+    pub fn copies(&self, group: GroupId, len: u64) -> bool {
+        let group = self.group(group);
+        group.is_ok_and(|(_, g)| self.config.scheme.copies(len, g.payload_size))
+    }
+
+    /// Whether a broadcast of `len` bytes to the group would begin now: the window has slots for
+    /// it, if the scheme copies it there, and not too many broadcasts are under way.
+    pub fn has_room(&self, group: GroupId, len: u64) -> bool {
+        let scheme = &self.config.scheme;
+        let room = |(_, g): (usize, &Group)| {
+            let packets = scheme.cut(len, g.payload_size)?.packets;
+            Some(g.has_room(packets, scheme.packets_max(packets)))
+        };
+        self.group(group).ok().and_then(room).unwrap_or(false)
+    }
+
     /// The scheme in use. The driver executes the parts that concern bytes (`checksum`, `copied`).
     pub fn scheme(&self) -> &Scheme {
         &self.config.scheme

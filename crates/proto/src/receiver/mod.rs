@@ -245,7 +245,8 @@ impl Receiver {
             self.challenge(now, id);
         }
         if let Children::Served(relay) = &mut self.children {
-            relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
+            let rule = (scheme.is_awaited(len), limits::PACKETS_MAX);
+            relay.bcast(now, (id, len, cut), rule, out)?;
         }
         let (gap, asked) = (self.gaps.filled(), self.nackable);
         self.nackable = asked.max(self.posted.end);

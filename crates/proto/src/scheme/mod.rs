@@ -42,10 +42,23 @@ pub struct Scheme {
     /// Credits (P1.10): a receiver divides its buffers among all nodes that send to it, and no
     /// sender exceeds its share. Without credits each sender may send as if it were alone.
     pub credits: bool,
-    /// Largest object in bytes that is copied when it is sent, so that the caller may reuse its
-    /// memory at once. A longer object is read in place until every receiver has it (P1.7, P4.8).
-    /// Zero: no object is copied.
-    pub copied: u32,
+    /// Which objects are copied when they are sent, so that the caller may reuse its memory at
+    /// once. Any other object is read in place until every receiver has it (P1.7, P4.8).
+    pub copied: Copied,
+}
+
+/// Which objects are copied when they are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copied {
+    /// The scheme does not say. A communicator chooses, and in a transfer no object is copied.
+    Unsaid,
+    /// None.
+    Never,
+    /// Those of at most this many bytes (P4.8).
+    UpTo(u32),
+    /// Those whose packets fit in the window, where each packet has a slot (P1.3). A broadcast is
+    /// refused while the window has too few free slots for it ([`crate::Refused::Busy`]).
+    IntoWindow,
 }
 
 /// The feedback topology: the node to which a receiver reports, which is also the node that repairs
@@ -182,14 +195,37 @@ impl Scheme {
             broadcasts: u32::MAX,
             checksum: Checksum::None,
             credits: false,
-            copied: 0,
+            copied: Copied::Unsaid,
         }
     }
 
-    /// Whether the caller waits until every receiver has a broadcast of `len` bytes. If false, the
-    /// object is copied ([`Scheme::copied`]).
+    /// Whether a receiver acknowledges a broadcast of `len` bytes at once, because the sender's
+    /// caller, or its next one, waits for that. It need not for an object without bytes, or one
+    /// that is copied up to a length.
     pub fn is_awaited(&self, len: u64) -> bool {
-        len > u64::from(self.copied)
+        match self.copied {
+            Copied::UpTo(most) => len > u64::from(most),
+            Copied::Unsaid | Copied::Never | Copied::IntoWindow => len > 0,
+        }
+    }
+
+    /// Whether an object of `len` bytes is copied when it is sent, in packets of at most
+    /// `payload_size` bytes.
+    pub fn copies(&self, len: u64, payload_size: u32) -> bool {
+        match self.copied {
+            Copied::Unsaid | Copied::Never => false,
+            Copied::UpTo(most) => len <= u64::from(most),
+            Copied::IntoWindow => len <= u64::from(payload_size) * u64::from(self.window),
+        }
+    }
+
+    /// Largest number of packets that broadcasts may have under way when a broadcast of that many
+    /// packets has begun.
+    pub(crate) fn packets_max(&self, packets: u32) -> u64 {
+        match self.copied {
+            Copied::IntoWindow if packets <= self.window => u64::from(self.window),
+            _ => limits::PACKETS_MAX,
+        }
     }
 
     /// How a broadcast of `len` bytes is cut into packets of at most `payload_size` bytes. `None`

@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{Checksum, FeedbackTopology, How, Scheme};
+use super::{Checksum, Copied, FeedbackTopology, How, Scheme};
 
 /// A base or modifier that the name of a scheme may contain.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +105,8 @@ const fn ms(n: u64) -> Duration {
 const PIGGYBACK: Duration = ms(2);
 /// Fan-out of the tree that combines the ACKs of a synchronisation.
 const SYNC_FANOUT: u32 = 2;
+/// Length in bytes up to which P4.8 copies an object.
+const CHANNEL_COPY_MAX: u32 = 16 << 10;
 
 impl Scheme {
     /// The base of the papers' schemes: the same timeouts for every network and group.
@@ -132,6 +134,7 @@ impl Scheme {
         s.repair.how = How::Unicast;
         s.repair.nack_delay = Duration::ZERO;
         s.window = 64;
+        s.copied = Copied::IntoWindow;
         s
     }
 
@@ -139,6 +142,7 @@ impl Scheme {
     pub fn basic() -> Scheme {
         let mut s = Scheme::acknowledged();
         s.broadcasts = 1;
+        s.copied = Copied::Never;
         s
     }
 
@@ -169,6 +173,7 @@ impl Scheme {
         s.repair.how = How::Multicast;
         s.broadcasts = channels;
         s.window = 256;
+        s.copied = Copied::UpTo(CHANNEL_COPY_MAX);
         s
     }
 
@@ -214,7 +219,7 @@ impl Scheme {
 
     /// Modifier of P1.7 and P4.8: objects of at most `bytes` bytes are copied.
     pub fn copied(mut self, bytes: u32) -> Scheme {
-        self.copied = bytes;
+        self.copied = Copied::UpTo(bytes);
         self
     }
 

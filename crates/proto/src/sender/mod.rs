@@ -202,17 +202,22 @@ impl Sender {
         })
     }
 
+    /// Whether a broadcast of this many packets may begin: [`Sender::bcast`] would not refuse it.
+    pub fn has_room(&self, packets: u32, packets_max: u64) -> bool {
+        self.ops.has_room(packets, packets_max)
+    }
+
     /// Begins a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion.
+    /// waits for its completion. Refused while more than `packets_max` packets would be under way.
     pub fn bcast(
         &mut self,
         now: Time,
         (id, len, cut): (OpId, u64, Cut),
-        awaited: bool,
+        (awaited, packets_max): (bool, u64),
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
         let first = self.ops.queue.is_empty();
-        self.ops.push((id, len, cut), awaited)?;
+        self.ops.push((id, len, cut), awaited, packets_max)?;
         if first {
             // The sender waited for no member while it had no operation.
             let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);

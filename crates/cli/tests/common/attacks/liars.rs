@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ enum Lie {
 struct Liar {
     peer: Peer,
     over: Arc<AtomicBool>,
+    /// Number of packets from the first one to the furthest that it has heard.
+    heard: Arc<AtomicU32>,
     speaks: JoinHandle<()>,
 }
 
@@ -54,20 +56,37 @@ impl Liar {
             peer.say(json!({"say": "ready"}));
         }
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let speaks = thread::spawn(move || speak(&udp, &welcome, &start, lie, &told));
-        Liar { peer, over, speaks }
+        let heard = Arc::new(AtomicU32::new(0));
+        let told = (Arc::clone(&over), Arc::clone(&heard));
+        let speaks = thread::spawn(move || speak(&udp, &welcome, &start, lie, (&told.0, &told.1)));
+        Liar {
+            peer,
+            over,
+            heard,
+            speaks,
+        }
     }
 
     fn end(mut self) {
         self.peer.until("removed");
+        self.stop();
+    }
+
+    fn stop(self) {
         self.over.store(true, Ordering::Relaxed);
         self.speaks.join().unwrap();
     }
 }
 
-/// Listens to the group, answers probes, and repeats its lie every few milliseconds.
-fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &AtomicBool) {
+/// Listens to the group, answers probes, and repeats its lie every few milliseconds. Notes how far
+/// the data are that it hears.
+fn speak(
+    udp: &UdpSocket,
+    welcome: &Value,
+    start: &Value,
+    lie: Lie,
+    (over, heard): (&AtomicBool, &AtomicU32),
+) {
     let number = |v: &Value| v.as_u64().unwrap();
     let session = number(&welcome["session"]);
     let (first, window) = (Seq(session as u32), number(&start["window"]) as u32);
@@ -97,10 +116,20 @@ fn speak(udp: &UdpSocket, welcome: &Value, start: &Value, lie: Lie, over: &Atomi
     while !over.load(Ordering::Relaxed) {
         let mut answer = Vec::new();
         wire::put_header(&mut answer, &header);
+        let mut probe = None;
         if let Ok(len) = hears.recv(&mut bytes)
             && let Ok(datagram) = wire::decode(&bytes[..len])
-            && let Some(Frame::Probe(probe)) = datagram.frames().next()
         {
+            match datagram.frames().next() {
+                Some(Frame::Probe(asked)) => probe = Some(asked),
+                Some(Frame::Data(data)) => {
+                    let packets = (data.seq + 1).from(first).unsigned_abs();
+                    heard.fetch_max(packets, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+        if let Some(probe) = probe {
             wire::put_probe_ack(&mut answer, &probe);
         } else if said.elapsed() >= pause {
             said = Instant::now();
@@ -193,6 +222,21 @@ pub fn who_only_counts(place: &impl Place) {
     assert_eq!(sent.result("liar")["state"], "dropped");
     assert_eq!(sent.result("good")["state"], "verified");
     same(&dir.path("source"), &dir.path("copy"));
+}
+
+/// A receiver reports progress but places nothing, so the sender goes as far as the scheme's window
+/// allows and waits for it.
+pub fn window_of_the_scheme(place: &impl Place) {
+    for (scheme, packets) in [("window", 64), ("channels(4)", 256)] {
+        let dir = Scratch::new();
+        let args = ["--scheme", scheme, "--patience", "500ms"];
+        let (mut send, liar, good) = lied_to(place, &dir, 4_000_000, Lie::Counts, &args);
+        assert_eq!(send.until("starting", |_| true)["window"], packets);
+        send.until("slow", |e| e["receiver"] == "liar");
+        assert_eq!(liar.heard.load(Ordering::Relaxed), packets, "{scheme}");
+        drop((send, good));
+        liar.stop();
+    }
 }
 
 /// A receiver keeps sending, but the transfer never begins, or never ends. The default of `--slow`

@@ -91,6 +91,7 @@ pub(crate) fn driver<O: Object>(
         shm.peer(mate, vec![place]);
     }
     let mut scheme = Scheme::auto().copied(COPY_MAX);
+    scheme.window = WINDOW;
     scheme.feedback.turn = Duration::ZERO;
     scheme.feedback.spacing_min = Duration::ZERO;
     scheme.detect.tail_min = TAIL;
@@ -100,7 +101,7 @@ pub(crate) fn driver<O: Object>(
         unexpected_max: HOLD,
         // Memory needs no pacing: the window of a slow receiver closes.
         rate: Some(u64::MAX),
-        ..net::node_config(rank, session, (scheme, WINDOW), PAYLOAD, shm.caps())
+        ..net::node_config(rank, session, scheme, PAYLOAD, shm.caps())
     };
     Driver::new(Node::new(config, seed), shm)
 }

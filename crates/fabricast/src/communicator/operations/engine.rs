@@ -209,8 +209,14 @@ impl<O: Divisible> Engine<O> {
         };
         let len = object.len();
         let sends = root == self.rank;
-        let short = !self.networks.far.node().scheme().is_awaited(len);
-        let copy = sends && short && self.copied + len <= COPIES_MAX;
+        let far = self.networks.far.node();
+        let payload_size = self.payload_size[Network::InterNode as usize];
+        let copied = far.scheme().copies(len, payload_size);
+        let copy = sends && copied && self.copied + len <= COPIES_MAX;
+        // The driver refuses this by itself, unless the broadcast is composed of several.
+        if copy && state.topology.is_far() && !far.has_room(group, len) {
+            return Err((Refused::Busy, object));
+        }
         let (op, over) = if state.topology.mixed {
             if !self.hierarchical.has_room(group) {
                 return Err((Refused::Busy, object));

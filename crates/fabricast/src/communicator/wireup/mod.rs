@@ -16,6 +16,7 @@ pub(crate) mod peers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use fabricast_proto::scheme::Copied;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
 use tracing::info;
 
@@ -75,7 +76,11 @@ struct Opened {
 
 /// The scheme of this name, adapted to short objects that a caller waits for.
 fn scheme(name: &str) -> Result<Scheme, Error> {
-    let mut scheme = name.parse::<Scheme>()?.copied(COPY_MAX);
+    let mut scheme = name.parse::<Scheme>()?;
+    if scheme.copied == Copied::Unsaid {
+        scheme.copied = Copied::UpTo(COPY_MAX);
+    }
+    scheme.window = scheme.window.min(WINDOW);
     let detect = &mut scheme.detect;
     detect.reorder_max = REORDER_MAX.max(detect.reorder_min);
     Ok(scheme)
@@ -245,13 +250,7 @@ fn setting<O: Divisible>(
     let payload_size = payload_size.min(limits::PAYLOAD_MAX);
     let config = Config {
         unexpected_max: HOLD,
-        ..net::node_config(
-            NodeId(rank),
-            session,
-            (scheme, WINDOW),
-            payload_size,
-            net.caps(),
-        )
+        ..net::node_config(NodeId(rank), session, scheme, payload_size, net.caps())
     };
     let all: Vec<NodeId> = (0..size).map(NodeId).collect();
     let local_ranks = hosts.local_ranks(NodeId(rank), &all);
@@ -315,9 +314,26 @@ mod tests {
         for name in ["auto", "ibrmp"] {
             let scheme = scheme(name).unwrap();
             assert!(scheme.detect.reorder_max <= REORDER_MAX.max(scheme.detect.reorder_min));
-            assert_eq!(scheme.copied, COPY_MAX);
+            assert_eq!(
+                (scheme.copied, scheme.window),
+                (Copied::UpTo(COPY_MAX), WINDOW)
+            );
         }
         assert!(matches!(scheme("fast"), Err(Error::Scheme(_))));
+    }
+
+    #[test]
+    fn a_paper_s_scheme_has_its_own_window_and_copy_rule() {
+        let of = |name| {
+            let scheme = scheme(name).unwrap();
+            (scheme.window, scheme.copied)
+        };
+        assert_eq!(of("window"), (64, Copied::IntoWindow));
+        assert_eq!(of("coroot(2)"), (64, Copied::IntoWindow));
+        assert_eq!(of("tree(2)"), (64, Copied::IntoWindow));
+        assert_eq!(of("window+copied(100)"), (64, Copied::UpTo(100)));
+        assert_eq!(of("channels(8)"), (256, Copied::UpTo(16 << 10)));
+        assert_eq!(of("basic").1, Copied::Never);
     }
 
     /// Every datagram contains the session. It must not reveal the numbers with which a node probes
