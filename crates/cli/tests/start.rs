@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{AT_ONCE, SIZE, Scratch, Terminal, receiver, sender, steady};
+use common::{AT_ONCE, SIZE, Scratch, Terminal, receiver, same, sender, shell, steady};
 use rustix::process::Signal;
 
 #[test]
@@ -164,4 +164,25 @@ fn the_last_line_counts_who_was_refused() {
     send.until("1000 B to 1 of 1; 1 refused; in ");
     good.end().expect(0);
     assert_eq!(send.end(), Some(0));
+}
+
+/// `nohup` starts a command so that it ignores hangups.
+#[test]
+fn a_hangup_that_the_parent_has_ignored_ends_nothing() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 100_000);
+    let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
+    let copy = dir.path("a");
+    let command = env!("CARGO_BIN_EXE_fabricast");
+    let to = copy.display();
+    let first = shell(&format!(
+        "trap '' HUP; exec {command} recv {to} --json --from {address} --as a"
+    ));
+    send.until("connected", |e| e["receiver"] == "a");
+    first.signal(Signal::HUP);
+    let second = receiver(&address, "b", &dir.path("b"), &[]);
+    first.end().expect(0);
+    second.end().expect(0);
+    send.end().expect(0);
+    same(&source, &copy);
 }

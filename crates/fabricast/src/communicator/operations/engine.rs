@@ -16,7 +16,8 @@ use fabricast_proto::{Barrier, Event, GroupId, NodeId, OpId, PathState, Refused,
 
 use super::coalesce::Coalescer;
 use super::group::{BreakOff, EVERYBODY, Leaving};
-use super::operation::{Left, Op, Started};
+use super::left::Left;
+use super::operation::{Op, Started};
 use super::statistics::Statistics;
 use crate::communicator::error::Error;
 use crate::communicator::hierarchy::broadcast::{HierarchicalBroadcasts, News, Route};

@@ -8,5 +8,6 @@
 pub(crate) mod coalesce;
 pub(crate) mod engine;
 pub(crate) mod group;
+pub(crate) mod left;
 pub(crate) mod operation;
 pub(crate) mod statistics;

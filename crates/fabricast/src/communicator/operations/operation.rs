@@ -1,6 +1,6 @@
-//! An operation that is under way, and the work that a caller leaves behind.
+//! An operation that is under way.
 
-use fabricast_proto::{OpId, Time};
+use fabricast_proto::OpId;
 
 use crate::communicator::networks::Network;
 
@@ -18,14 +18,4 @@ pub(crate) enum Started<O> {
     Over(O),
     /// The object comes back when this operation ends.
     UnderWay(Op),
-}
-
-/// The work that a caller leaves behind when it returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
-    Nothing,
-    /// Work that is due at this time: as a rule feedback, or a retransmission.
-    Due(Time),
-    /// Copies that no caller waits for and that receivers may NACK at any time.
-    Copies,
 }

@@ -4,20 +4,20 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, Time};
 
+use super::hand_over::HandOver;
 use super::shared::Shared;
-use super::state::ProgressState;
 use super::thread::Progress;
 use super::waiter::{Wait, Waiter, Woken};
 use crate::communicator::error::Error;
 use crate::communicator::operations::engine::Engine;
 use crate::communicator::operations::group::BreakOff;
-use crate::communicator::operations::operation::{Left, Op};
+use crate::communicator::operations::operation::Op;
 use crate::communicator::wireup::peers::Peers;
 use crate::net::Clock;
 use crate::object::Divisible;
@@ -69,11 +69,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             clock: Clock(Instant::now()),
-            inside: AtomicUsize::new(0),
-            called: AtomicU64::new(0),
-            hurry: AtomicBool::new(false),
-            copies: AtomicBool::new(false),
-            thread: ProgressState::default(),
+            hand_over: HandOver::default(),
         });
         let progress = Progress::start(shared.clone(), own)?;
         Ok(Callers {
@@ -171,16 +167,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         let spoilt = engine.take_spoilt();
         drop(engine);
         self.tell(spoilt);
-        self.shared
-            .copies
-            .store(left == Left::Copies, Ordering::SeqCst);
-        self.shared.called.store(now.0, Ordering::SeqCst);
-        // The progress thread must look more often, or wake up at all.
-        let hurry = gathers && !self.shared.hurry.load(Ordering::Acquire);
-        if hurry {
-            self.shared.hurry.store(true, Ordering::Release);
-        }
-        if hurry || self.shared.thread.is_late(now, left) {
+        if self.shared.hand_over.returns(now, left, gathers) {
             self.progress.wake();
         }
     }
@@ -238,7 +225,7 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
         let runtime = callers.runtime.as_ref();
         let sleeper = idle.map_or_else(|| callers_sleeper(engine, runtime), Ok);
         let sleeper = sleeper.map_err(|e| Error::io("watching the sockets", e))?;
-        callers.shared.inside.fetch_add(1, Ordering::AcqRel);
+        callers.shared.hand_over.enters();
         let has_local_ranks = runtime.is_some() && sleeper.has_local_ranks();
         Ok(Inside {
             callers,
@@ -302,6 +289,6 @@ fn callers_sleeper<O: Divisible>(
 impl<O: Divisible + Send + Sync + 'static> Drop for Inside<'_, O> {
     fn drop(&mut self) {
         self.callers.sleepers().extend(self.sleeper.take());
-        self.callers.shared.inside.fetch_sub(1, Ordering::AcqRel);
+        self.callers.shared.hand_over.leaves();
     }
 }

@@ -6,7 +6,11 @@
 //! sleeps while it holds the lock. Imports from operations, and the failure detector from wire-up.
 
 pub(crate) mod callers;
+pub(crate) mod hand_over;
 pub(crate) mod shared;
-pub(crate) mod state;
 pub(crate) mod thread;
 pub(crate) mod waiter;
+
+use std::sync::atomic;
+
+use crate::communicator::operations::left::Left;

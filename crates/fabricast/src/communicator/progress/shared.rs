@@ -1,9 +1,8 @@
 //! What callers and the progress thread share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 
-use super::state::ProgressState;
+use super::hand_over::HandOver;
 use crate::communicator::operations::engine::Engine;
 use crate::net::Clock;
 use crate::object::Divisible;
@@ -12,16 +11,7 @@ use crate::object::Divisible;
 pub(crate) struct Shared<O: Divisible> {
     pub engine: Mutex<Engine<O>>,
     pub clock: Clock,
-    /// Number of callers that block.
-    pub inside: AtomicUsize,
-    /// When a caller was last inside, in ns of the clock.
-    pub called: AtomicU64,
-    /// Set by a caller whose broadcast waits to be coalesced with the next ones.
-    pub hurry: AtomicBool,
-    /// The last caller left copies behind, which receivers may NACK at any time.
-    pub copies: AtomicBool,
-    /// What the progress thread is doing.
-    pub thread: ProgressState,
+    pub hand_over: HandOver,
 }
 
 impl<O: Divisible> Shared<O> {

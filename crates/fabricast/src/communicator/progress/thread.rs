@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fabricast_proto::Time;
 
+use super::hand_over::{BUSY_MAX, Seen, TURN};
 use super::shared::Shared;
-use super::state::{BUSY_MAX, TURN};
 use super::waiter::Waiter;
 use crate::communicator::error::Error;
 use crate::communicator::operations::coalesce::WAIT_MAX;
@@ -33,20 +33,25 @@ impl Turns {
         Turns { last, gone }
     }
 
-    /// The next rest. `None`: no caller is inside, the last one `called` long ago, and the thread
+    /// The next rest. `None`: no caller is inside, the last one returned long ago, and the thread
     /// does the work.
-    fn next(&mut self, now: Time, inside: bool, called: Time, copies: bool) -> Option<Duration> {
-        if !inside && now.since(called) >= TURN {
+    fn next(&mut self, now: Time, seen: Seen) -> Option<Duration> {
+        let Seen {
+            inside,
+            returned,
+            copies,
+        } = seen;
+        if !inside && now.since(returned) >= TURN {
             *self = Turns::new();
             return None;
         }
-        let most = match inside && called == self.gone {
+        let most = match inside && returned == self.gone {
             _ if copies => TURN,
             true => TURN_MAX,
             false => BUSY_MAX,
         };
         self.last = (2 * self.last).min(most);
-        self.gone = called;
+        self.gone = returned;
         Some(self.last)
     }
 }
@@ -95,21 +100,17 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
     let mut turns = Turns::new();
     let mut ready = None;
     while !over.load(Ordering::Acquire) {
-        shared.thread.works();
-        if shared.hurry.load(Ordering::Acquire) {
+        shared.hand_over.works();
+        if shared.hand_over.is_hurried() {
             if sleeper.rest(WAIT_MAX).is_err() || !send_on(shared) {
                 return;
             }
             continue;
         }
         let now = shared.clock.now();
-        let inside = shared.inside.load(Ordering::Acquire) > 0;
-        let called = Time(shared.called.load(Ordering::SeqCst));
-        let copies = shared.copies.load(Ordering::SeqCst);
-        if let Some(mut turn) = turns.next(now, inside, called, copies) {
-            shared.thread.rests(now + turn);
-            if shared.called.load(Ordering::SeqCst) != called.0 {
-                // A caller that left meanwhile has not seen how long the thread rests.
+        let seen = shared.hand_over.look();
+        if let Some(mut turn) = turns.next(now, seen) {
+            if shared.hand_over.rests(now + turn, seen) {
                 turn = TURN;
             }
             match sleeper.rest(turn) {
@@ -121,7 +122,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
         }
         // Until the length of the sleep is known, a caller that leaves work behind must wake the
         // thread.
-        shared.thread.sleeps(None);
+        shared.hand_over.sleeps(None);
         let stepped = {
             let mut engine = shared.lock();
             if let Some(ready) = ready.take() {
@@ -133,7 +134,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
             // The next caller gets the error.
             return;
         };
-        shared.thread.sleeps(wake);
+        shared.hand_over.sleeps(wake);
         let timeout = wake.map(|at| at.since(shared.clock.now()));
         if timeout.is_none_or(|t| !t.is_zero()) {
             let Ok(woken) = sleeper.sleep(sending, timeout) else {
@@ -150,10 +151,8 @@ fn send_on<O: Divisible>(shared: &Shared<O>) -> bool {
     let now = shared.clock.now();
     match engine.gathering() {
         Some(since) if now.since(since) >= WAIT_MAX => return engine.step(now).is_ok(),
-        None if now.since(Time(shared.called.load(Ordering::Relaxed))) >= TURN => {
-            shared.hurry.store(false, Ordering::Release);
-        }
-        _ => {}
+        Some(_) => {}
+        None => shared.hand_over.calms_down(now),
     }
     true
 }
@@ -166,12 +165,20 @@ mod tests {
         Time(n * 1_000_000)
     }
 
+    const fn seen(inside: bool, returned: u64, copies: bool) -> Seen {
+        Seen {
+            inside,
+            returned: ms(returned),
+            copies,
+        }
+    }
+
     /// How long the thread rests after each look while callers keep coming. There is always a
     /// caller inside, but not the same one.
     fn rests(copies: bool) -> Vec<Duration> {
         let mut turns = Turns::new();
         (1..9)
-            .map(|i| turns.next(ms(i), true, ms(i), copies).unwrap())
+            .map(|i| turns.next(ms(i), seen(true, i, copies)).unwrap())
             .collect()
     }
 
@@ -186,7 +193,7 @@ mod tests {
     #[test]
     fn one_caller_that_blocks_is_left_alone() {
         let mut turns = Turns::new();
-        let mut next = |now, inside, called| turns.next(ms(now), inside, ms(called), false);
+        let mut next = |now, inside, returned| turns.next(ms(now), seen(inside, returned, false));
         assert_eq!(next(1, false, 1), Some(TURN));
         for (i, rest) in [2, 4, 8, 16, 32, 50, 50].into_iter().enumerate() {
             let rest = Duration::from_millis(rest);
