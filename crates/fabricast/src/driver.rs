@@ -155,6 +155,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Sends `object` to all other members of `group`. The driver copies an object if the scheme
     /// says so ([`fabricast_proto::Scheme::copies`]), and the caller can take it back at once
     /// ([`Driver::take`]). The caller can take any other object back once all members have it.
+    /// Refuses an object ([`Refused::Busy`]) while the window has no slots for its copy.
     pub fn bcast(
         &mut self,
         now: Time,
@@ -162,6 +163,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
         mut object: O,
     ) -> Result<OpId, (Refused, O)> {
         let small = self.node.copies(group, object.len());
+        if small && !self.node.has_slots(group, object.len()) {
+            return Err((Refused::Busy, object));
+        }
         let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
         let copy = copy.flatten();
         // An empty object counts as awaited: its only packet requests ACKs.

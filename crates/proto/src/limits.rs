@@ -14,8 +14,6 @@ pub const PAYLOAD_MAX: u32 = 65_000;
 pub const RANGES_MAX: usize = 96;
 /// Most broadcasts of one stream under way at once.
 pub const OPS_MAX: usize = 4096;
-/// Most packets of one stream under way at once, so that their numbers can be told apart.
-pub(crate) const PACKETS_MAX: u64 = (1 << 31) - 1;
 /// Most members of a group.
 pub const MEMBERS_MAX: usize = 65_536;
 /// Memory for the sets of a window, in bytes: for each packet, the members that lack it and the

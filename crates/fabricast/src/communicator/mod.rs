@@ -132,7 +132,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         if let Some((rank, how)) = lost.find(|(rank, _)| members.contains(rank)) {
             return Err(Error::RankLost { rank, how });
         }
-        engine.add(&group)?;
+        engine.add(self.callers.shared.clock.now(), &group)?;
         Ok(group)
     }
 
@@ -156,8 +156,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// in the same order as the group's other operations.
     ///
     /// Returns the object when it is no longer read or written: at the root of a long object when
-    /// all members have it, at the root of a short one (at most 256 KiB) at once, because
-    /// the root sends a copy. Calls `meanwhile` again and again while it blocks. In a group
+    /// all members have it, at the root of a short one (by default at most 256 KiB) at once,
+    /// because the root sends a copy. Calls `meanwhile` again and again while it blocks. In a group
     /// of one it returns at once.
     ///
     /// # Errors
@@ -179,8 +179,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let (mut given, awaited) = (Some(object), Cell::new(None));
         let ended = self.callers.until(&awaited, meanwhile, |engine| {
             if awaited.get().is_none() {
-                let start =
-                    |engine: &mut Engine<O>, now, object| engine.bcast(now, group.id, root, object);
+                let start = |engine: &mut Engine<O>, now, object| {
+                    engine.bcast(now, (group.id, root), object, true)
+                };
                 match self.engage(engine, group, &mut given, start)? {
                     Ok(Started::Over(object)) => return Some(Ok((Ended::Complete, Some(object)))),
                     Ok(Started::UnderWay(op)) => awaited.set(Some(op)),
@@ -210,7 +211,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             return Ok(Request(State::Over(Some(object))));
         }
         let started = self.start(group, meanwhile, object, |engine, now, object| {
-            engine.bcast(now, group.id, root, object)
+            engine.bcast(now, (group.id, root), object, false)
         });
         started.map(Request::from)
     }

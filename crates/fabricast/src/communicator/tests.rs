@@ -142,7 +142,9 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
             engine.step(now).unwrap();
             for i in 0..COUNT {
                 let object = Memory::new(vec![i]);
-                _ = engine.bcast(now, group.id, NodeId(0), object).unwrap();
+                _ = engine
+                    .bcast(now, (group.id, NodeId(0)), object, true)
+                    .unwrap();
                 engine.started(now).unwrap();
                 engine.left(now);
             }
@@ -445,6 +447,23 @@ fn a_window_without_a_free_slot_makes_the_next_broadcast_wait() {
                 bcast(&context, &group, 0, rank, &pattern(i)).unwrap();
                 let waited = rank == 1 || begun.load(Ordering::SeqCst);
                 assert!(rank == 1 || waited == (waits && i == 64), "{i}, {waited}");
+            }
+            // To start many waits for nobody.
+            let object = |i| match rank {
+                0 => Memory::new(pattern(i)),
+                _ => Memory::room(i),
+            };
+            if rank == 1 {
+                ranks.allgather(&[]).unwrap();
+            }
+            let start = |i| context.ibcast(&group, 0, object(i), &mut || ()).unwrap();
+            let requests: Vec<_> = (0..200).map(start).collect();
+            if rank == 0 {
+                ranks.allgather(&[]).unwrap();
+            }
+            for (i, request) in requests.into_iter().enumerate() {
+                let object = context.wait(request, &mut || ()).unwrap();
+                assert!(object.map(Memory::into_bytes) == Some(pattern(i)), "{i}");
             }
             context.flush(&mut || ()).unwrap();
             ranks.allgather(&[]).unwrap();

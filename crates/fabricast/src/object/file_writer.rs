@@ -3,8 +3,8 @@
 //!
 //! The protocol thread only copies. A block counts as placed when it is in the file. So a disk that
 //! is slow or full closes the window instead of filling the memory. If the window is too small for
-//! that, bytes count as placed when they are in memory, while the disk keeps up, and the last ones
-//! when the whole file is written.
+//! that, bytes count as placed when they are in memory, while few blocks wait for the disk, and the
+//! last ones when the whole file is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,9 +26,8 @@ const KEPT: usize = 4;
 const LENT: usize = 65;
 /// A window of fewer bytes may not contain a whole block.
 const SMALL_WINDOW: u64 = 2 * BLOCK as u64;
-/// Number of slots for new blocks below which the disk does not keep up. A small window touches
-/// three blocks at most.
-const SHORT: usize = 4;
+/// Number of blocks on their way to the disk from which on a small window waits for the disk.
+const WRITING_MAX: usize = 4;
 /// Marks a block that is in no slot.
 const NONE: u8 = u8::MAX;
 
@@ -177,10 +176,9 @@ impl FileWriter {
 
     /// With a small window: whether bytes in memory do not count as placed.
     fn waits_for_disk(&self) -> bool {
-        let is_short = self.free.len() + self.kept.len() < SHORT;
         match self.gathered == self.len {
             true => self.writing > 0,
-            false => is_short && self.slots.len() < self.slot_of.len(),
+            false => self.writing >= WRITING_MAX,
         }
     }
 
@@ -242,6 +240,7 @@ impl Object for FileWriter {
     fn write(&mut self, mut offset: u64, mut bytes: &[u8]) -> Written {
         let extent = (offset, bytes.len() as u32);
         self.gathered += bytes.len() as u64;
+        let writing = self.writing;
         while !bytes.is_empty() {
             let start = (offset % BLOCK as u64) as usize;
             let (here, rest) = bytes.split_at(bytes.len().min(BLOCK - start));
@@ -252,7 +251,8 @@ impl Object for FileWriter {
             bytes = rest;
         }
         if self.has_small_window {
-            if !self.waits_for_disk() {
+            // Of bytes that complete a block the driver hears later, also that they failed.
+            if self.writing == writing && !self.waits_for_disk() {
                 return Written::Placed;
             }
             self.put_off.push(extent);

@@ -184,11 +184,7 @@ impl<'a> SenderSession<'a> {
             // `Event::Proven` ends `Proving`; `List` is the last phase.
             Phase::Proving(_) | Phase::List => {}
             Phase::File => {
-                // Where the scheme copies the list into the window, it waits for free slots.
-                let node = self.driver.node();
-                if let Some(list) = self.content.list()
-                    && (list.is_empty() || node.has_room(ALL, list.len() as u64))
-                {
+                if let Some(list) = self.content.list() {
                     // All hashes of the list must be of one state of the file.
                     self.content.check_version().map_err(Error::SourceChanged)?;
                     self.phase = Phase::List;
@@ -211,7 +207,8 @@ impl<'a> SenderSession<'a> {
 
     fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
         self.fresh = true;
-        match self.driver.bcast(now, ALL, object) {
+        // No caller waits for the memory of a file, so it is not copied.
+        match self.driver.lend(now, ALL, object, true) {
             Ok(op) => {
                 self.under_way.push(op);
                 Ok(())

@@ -4,21 +4,36 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use fabricast_proto::Scheme;
 use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
+use fabricast_proto::{Scheme, limits};
 
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::Start;
 use crate::config::RecvOptions;
 use crate::error::Error;
+use crate::object::WINDOW_BYTES;
 use crate::setting::{FROM, INTERFACE, SCHEME};
 use crate::text::escaped;
 
 /// Checks the start message of the sender at this address of the control connection.
 pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result<(), Error> {
     check_root(start, sender)?;
+    check_window(start)?;
     check_scheme(start, options)?;
     check_addresses(start)
+}
+
+/// Checks the window, which this receiver must be able to hold.
+fn check_window(start: &Start) -> Result<(), Error> {
+    let bytes = u64::from(start.window) * u64::from(start.payload_size);
+    let is_known = (limits::WINDOW_MIN..=limits::WINDOW_MAX).contains(&start.window);
+    if start.window.is_power_of_two() && is_known && bytes <= WINDOW_BYTES {
+        return Ok(());
+    }
+    Err(Error::PeerLost(format!(
+        "the sender's window of {} packets of {} bytes makes no sense",
+        start.window, start.payload_size
+    )))
 }
 
 /// Checks the root's address. Otherwise, what answers at the control connection could have this

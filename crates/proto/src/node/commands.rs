@@ -226,9 +226,7 @@ impl Node {
         let (id, cut) = self.next_operation(len, payload_size)?;
         if let Some(group) = self.groups[at].as_mut() {
             let sender = group.sender(&self.config);
-            let packets_max = self.config.scheme.packets_max(cut.packets);
-            let rule = (awaited, packets_max);
-            sender.bcast(now, (id, len, cut), rule, &mut self.out)?;
+            sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
         }
         self.ops.insert(id, (at, self.config.node));
         self.op = id.0;

@@ -99,11 +99,9 @@ impl Group {
         copies as usize
     }
 
-    /// Whether a broadcast of this many packets may begin, while its stream has at most
-    /// `packets_max` under way.
-    pub fn has_room(&self, packets: u32, packets_max: u64) -> bool {
-        let sender = self.sender.as_ref();
-        sender.is_none_or(|s| s.has_room(packets, packets_max))
+    /// Number of packets of this node's broadcasts that some receiver has not placed.
+    pub fn packets_under_way(&self) -> u32 {
+        self.sender.as_ref().map_or(0, Sender::packets_under_way)
     }
 
     /// The sending side of this node's stream to the group.

@@ -17,7 +17,7 @@ use crate::id::{Extent, GroupId, NodeId, OpId, Token};
 use crate::nonce::Nonces;
 use crate::path::Prover;
 use crate::receiver::Receiver;
-use crate::scheme::Scheme;
+use crate::scheme::{Copied, Scheme};
 use crate::sender::Sender;
 use crate::time::Time;
 use crate::wire::{Probe, Query};
@@ -133,15 +133,16 @@ impl Node {
         group.is_ok_and(|(_, g)| self.config.scheme.copies(len, g.payload_size))
     }
 
-    /// Whether a broadcast of `len` bytes to the group would begin now: the window has slots for
-    /// it, if the scheme copies it there, and not too many broadcasts are under way.
-    pub fn has_room(&self, group: GroupId, len: u64) -> bool {
+    /// Whether an object of `len` bytes that is copied for a broadcast to the group can be copied
+    /// now: if the scheme copies it into the window, each of its packets has a free slot there.
+    pub fn has_slots(&self, group: GroupId, len: u64) -> bool {
         let scheme = &self.config.scheme;
-        let room = |(_, g): (usize, &Group)| {
-            let packets = scheme.cut(len, g.payload_size)?.packets;
-            Some(g.has_room(packets, scheme.packets_max(packets)))
+        let has_slots = |(_, g): (usize, &Group)| {
+            let packets = len.div_ceil(u64::from(g.payload_size)).max(1);
+            u64::from(g.packets_under_way()) + packets <= u64::from(scheme.window)
         };
-        self.group(group).ok().and_then(room).unwrap_or(false)
+        // A broadcast to a group that this node does not have is refused for that.
+        scheme.copied != Copied::IntoWindow || self.group(group).map_or(true, has_slots)
     }
 
     /// The scheme in use. The driver executes the parts that concern bytes (`checksum`, `copied`).

@@ -245,8 +245,7 @@ impl Receiver {
             self.challenge(now, id);
         }
         if let Children::Served(relay) = &mut self.children {
-            let rule = (scheme.is_awaited(len), limits::PACKETS_MAX);
-            relay.bcast(now, (id, len, cut), rule, out)?;
+            relay.bcast(now, (id, len, cut), scheme.is_awaited(len), out)?;
         }
         let (gap, asked) = (self.gaps.filled(), self.nackable);
         self.nackable = asked.max(self.posted.end);

@@ -56,8 +56,8 @@ pub enum Copied {
     Never,
     /// Those of at most this many bytes (P4.8).
     UpTo(u32),
-    /// Those whose packets fit in the window, where each packet has a slot (P1.3). A broadcast is
-    /// refused while the window has too few free slots for it ([`crate::Refused::Busy`]).
+    /// Those whose packets fit in the window, where each packet has a slot (P1.3), as soon as so
+    /// many slots are free ([`crate::Node::has_slots`]).
     IntoWindow,
 }
 
@@ -216,15 +216,6 @@ impl Scheme {
             Copied::Unsaid | Copied::Never => false,
             Copied::UpTo(most) => len <= u64::from(most),
             Copied::IntoWindow => len <= u64::from(payload_size) * u64::from(self.window),
-        }
-    }
-
-    /// Largest number of packets that broadcasts may have under way when a broadcast of that many
-    /// packets has begun.
-    pub(crate) fn packets_max(&self, packets: u32) -> u64 {
-        match self.copied {
-            Copied::IntoWindow if packets <= self.window => u64::from(self.window),
-            _ => limits::PACKETS_MAX,
         }
     }
 

@@ -202,22 +202,27 @@ impl Sender {
         })
     }
 
-    /// Whether a broadcast of this many packets may begin: [`Sender::bcast`] would not refuse it.
-    pub fn has_room(&self, packets: u32, packets_max: u64) -> bool {
-        self.ops.has_room(packets, packets_max)
+    /// Number of packets of broadcasts under way that some receiver has not placed.
+    pub fn packets_under_way(&self) -> u32 {
+        let Some(first) = self.ops.queue.front() else {
+            return 0;
+        };
+        let group = self.paths[GROUP_PATH].as_ref();
+        let base = group.map_or(first.base, |l| l.window.base().max(first.base));
+        self.ops.end.from(base).unsigned_abs()
     }
 
     /// Begins a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion. Refused while more than `packets_max` packets would be under way.
+    /// waits for its completion.
     pub fn bcast(
         &mut self,
         now: Time,
         (id, len, cut): (OpId, u64, Cut),
-        (awaited, packets_max): (bool, u64),
+        awaited: bool,
         out: &mut VecDeque<Output>,
     ) -> Result<(), Refused> {
         let first = self.ops.queue.is_empty();
-        self.ops.push((id, len, cut), awaited, packets_max)?;
+        self.ops.push((id, len, cut), awaited)?;
         if first {
             // The sender waited for no member while it had no operation.
             let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);

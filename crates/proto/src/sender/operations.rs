@@ -33,15 +33,12 @@ impl Operations {
     }
 
     /// Adds a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion. Refused if there would be too many broadcasts, or more packets
-    /// under way than `packets_max`.
-    pub fn push(
-        &mut self,
-        (id, len, cut): (OpId, u64, Cut),
-        awaited: bool,
-        packets_max: u64,
-    ) -> Result<(), Refused> {
-        if !self.has_room(cut.packets, packets_max) {
+    /// waits for its completion. Refused if there would be too many broadcasts, or so many packets
+    /// under way that their numbers could not be told apart.
+    pub fn push(&mut self, (id, len, cut): (OpId, u64, Cut), awaited: bool) -> Result<(), Refused> {
+        let packets = self.queue.iter().map(|op| u64::from(op.cut.packets));
+        let span = packets.sum::<u64>() + u64::from(cut.packets);
+        if self.queue.len() >= limits::OPS_MAX || span >= 1 << 31 {
             return Err(Refused::Busy);
         }
         let op = Op {
@@ -56,13 +53,6 @@ impl Operations {
         self.end = op.end();
         self.queue.push_back(op);
         Ok(())
-    }
-
-    /// Whether a broadcast of this many packets may begin.
-    pub fn has_room(&self, packets: u32, packets_max: u64) -> bool {
-        let under_way = self.queue.iter().map(|op| u64::from(op.cut.packets));
-        let all = under_way.sum::<u64>() + u64::from(packets);
-        self.queue.len() < limits::OPS_MAX && all <= packets_max
     }
 
     /// Position of the broadcast to which packet `seq` belongs, if it belongs to one: the first

@@ -210,7 +210,7 @@ impl<O: Divisible> HierarchicalBroadcast<O> {
             }
             // A segment that is passed on without a copy comes back later.
             self.lacking -= u32::from(!passes || piece.copy.is_some());
-            (piece.object, piece.here) = (Some(object), true);
+            (piece.object, piece.here) = (Some(object), self.failed.is_none());
         }
     }
 

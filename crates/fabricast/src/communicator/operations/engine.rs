@@ -67,10 +67,17 @@ struct Lacked {
 /// A group that breaks off, as this process knows it.
 struct Breaking {
     at: BreakOff,
-    /// When this process learned of it.
-    heard: Time,
+    /// This process has concluded it from a failed operation. No peer has said it.
+    guessed: bool,
+    /// What this process has still to call, and what it called before and is not over: operations
+    /// that callers wait for, and copies.
+    left: Option<(u64, usize, usize)>,
+    /// When `left` has last changed.
+    moved: Time,
     /// This process knows the root's length, or waits for it no longer.
     told: bool,
+    /// When it waits no longer.
+    told_by: Time,
     /// Since when all operations that this process called before are over.
     over: Option<Time>,
 }
@@ -108,6 +115,8 @@ pub(crate) struct Engine<O: Divisible> {
     spoilt: Vec<BreakOff>,
     /// Groups that break off, and how far they have come.
     breaking: BTreeMap<GroupId, Breaking>,
+    /// Groups that this process does not have, and where they break off.
+    foretold: BTreeMap<GroupId, BreakOff>,
     /// Callers that sleep: their waker, and the operation whose end wakes them (`None`: any).
     asleep: Vec<(Waker, Option<Op>)>,
     stream: Coalescer,
@@ -159,6 +168,7 @@ impl<O: Divisible> Engine<O> {
             gone: BTreeSet::new(),
             spoilt: Vec::new(),
             breaking: BTreeMap::new(),
+            foretold: BTreeMap::new(),
             asleep: Vec::new(),
             stream: Coalescer::default(),
             wake: None,
@@ -198,12 +208,14 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Starts a broadcast. At the root a short object is copied, so that its caller need not wait.
+    /// While the window has no slots for the copy, a caller that `waits` is refused
+    /// ([`Refused::Busy`]), and the object of any other caller is read where it is.
     pub fn bcast(
         &mut self,
         now: Time,
-        group: GroupId,
-        root: NodeId,
+        (group, root): (GroupId, NodeId),
         object: O,
+        waits: bool,
     ) -> Result<Started<O>, (Refused, O)> {
         let Some(state) = self.groups.get(&group) else {
             return Err((Refused::NoGroup, object));
@@ -214,10 +226,11 @@ impl<O: Divisible> Engine<O> {
         let payload_size = self.payload_size[Network::InterNode as usize];
         let copied = far.scheme().copies(len, payload_size);
         let copy = sends && copied && self.copied + len <= COPIES_MAX;
-        // The driver refuses this by itself, unless the broadcast is composed of several.
-        if copy && state.topology.is_far() && !far.has_room(group, len) {
+        let has_slots = !state.topology.is_far() || far.has_slots(group, len);
+        if copy && !has_slots && waits {
             return Err((Refused::Busy, object));
         }
+        let copy = copy && has_slots;
         let (op, over) = if state.topology.mixed {
             if !self.hierarchical.has_room(group) {
                 return Err((Refused::Busy, object));
@@ -559,8 +572,8 @@ impl<O: Divisible> Engine<O> {
     /// How the operation has ended, and its object. Each end is returned once.
     pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
         let how = match *self.ended.get(&op)? {
-            Ended::Failed => self.reason(op)?,
-            how => how,
+            Ended::Complete => Ended::Complete,
+            how => self.reason(op, how)?,
         };
         let object = match op {
             Op::HierarchicalBroadcast(broadcast) => self.back.remove(&broadcast),

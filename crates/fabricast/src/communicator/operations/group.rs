@@ -31,6 +31,22 @@ pub(crate) struct BreakOff {
     pub len: Option<u64>,
 }
 
+impl BreakOff {
+    /// Takes over what another member says of the same group: an earlier call, or the root's length
+    /// in the same call.
+    pub fn heed(&mut self, other: BreakOff) {
+        if other.is_news_to(self) {
+            *self = other;
+        }
+    }
+
+    /// Whether this says more than `known`.
+    pub fn is_news_to(&self, known: &BreakOff) -> bool {
+        let tells = self.len.is_some() && known.len.is_none();
+        self.call < known.call || self.call == known.call && tells
+    }
+}
+
 /// Stages of a group's end. Members may lack data until all have entered a last barrier. After it,
 /// a member can lack only words of that barrier, and then asks soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

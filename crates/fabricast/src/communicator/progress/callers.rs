@@ -165,9 +165,11 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         let now = self.shared.clock.now();
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
         let spoilt = engine.take_spoilt();
+        // Under the lock, so that what the last caller leaves is said last.
+        let must_wake = self.shared.hand_over.returns(now, left, gathers);
         drop(engine);
         self.tell(spoilt);
-        if self.shared.hand_over.returns(now, left, gathers) {
+        if must_wake {
             self.progress.wake();
         }
     }

@@ -46,7 +46,7 @@ const BREAK_OFF: u8 = b'E';
 /// Length that says that the root's length is not known.
 const UNTOLD: u64 = u64::MAX;
 /// Largest number of words on groups that break off. A peer that sends more talks nonsense.
-const BREAK_OFFS_MAX: u32 = 1 << 18;
+const BREAK_OFFS_MAX: u32 = 1 << 16;
 
 /// Which processes are lost, and how that was noticed.
 #[derive(Default)]
@@ -89,10 +89,8 @@ impl Record {
     /// root's length in the same call.
     fn break_off(&self, at: BreakOff) -> bool {
         let mut broken_off = self.broken_off();
-        let is_new = broken_off.all.get(&at.group).is_none_or(|known| {
-            let tells = at.len.is_some() && known.len.is_none();
-            at.call < known.call || at.call == known.call && tells
-        });
+        let known = broken_off.all.get(&at.group);
+        let is_new = known.is_none_or(|known| at.is_news_to(known));
         if is_new {
             broken_off.all.insert(at.group, at);
             broken_off.news.push(at);
@@ -477,7 +475,8 @@ impl Line {
                     // Only rank 0 has connections to all, so only rank 0 knows which process is
                     // lost.
                     LOST if self.rank == 0 => Said::Lost(whom),
-                    BREAK_OFF if self.break_offs < BREAK_OFFS_MAX => {
+                    // Rank 0 passes on what others say.
+                    BREAK_OFF if self.rank == 0 || self.break_offs < BREAK_OFFS_MAX => {
                         self.break_offs += 1;
                         let both = u128::from_be_bytes(call_and_len);
                         Said::BreaksOff(BreakOff {

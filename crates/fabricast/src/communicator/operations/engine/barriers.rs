@@ -4,7 +4,6 @@ use fabricast_proto::{Barrier, Command, GroupId, OpId, Refused, Time};
 
 use super::Engine;
 use crate::communicator::networks::{Ended, Network};
-use crate::communicator::operations::group::BreakOff;
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 
@@ -71,10 +70,7 @@ impl<O: Divisible> Engine<O> {
                         .command(Network::IntraNode, now, Command::Release(group));
                 debug_assert!(proceeds.is_ok());
             }
-            Ended::Failed | Ended::Mismatch => {
-                let len = None;
-                self.break_off(now, BreakOff { group, call, len });
-            }
+            Ended::Failed | Ended::Mismatch => self.guess(now, group, call),
         }
         true
     }

@@ -16,14 +16,17 @@ use crate::object::Divisible;
 /// Time for which a process keeps a group after all that it called before is over. Another member
 /// may have lost a word that ends one of its earlier operations, and asks for it meanwhile.
 const ANSWERING: Duration = Duration::from_millis(100);
-/// Longest time for which a process waits until it knows the root's length. The root has called so
-/// many operations since that it does not know the length any more, or there is no root.
+/// Longest time for which a process waits until it knows the root's length. The root tells it when
+/// it next calls something. It does not know the length any more if it has called many operations
+/// since, and a barrier has no root.
 const UNTOLD_MAX: Duration = Duration::from_secs(1);
-/// Longest time for which a process keeps a group that breaks off. A member may never call the
-/// operations that were called before.
+/// Longest time for which a process keeps a group that breaks off while nothing that was called
+/// before ends. A member may never call it.
 const BREAKING_MAX: Duration = Duration::from_secs(5);
 /// Number of broadcasts whose lengths their root remembers.
-const SENT_MAX: usize = 64;
+const SENT_MAX: usize = 256;
+/// Largest number of groups that break off before this process has made them.
+const FORETOLD_MAX: usize = 4096;
 
 impl<O: Divisible> Engine<O> {
     /// Takes note that this process is the root of a broadcast that it calls next.
@@ -36,24 +39,27 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Takes note of where a group breaks off, which this process need not have yet. The first
-    /// operation that did not match counts. If this process was its root, it tells the length.
+    /// Takes note of where a group breaks off, as a peer says. The first operation that did not
+    /// match counts. If this process was its root, it tells the length.
     pub fn break_off(&mut self, now: Time, at: BreakOff) {
-        let breaking = self.breaking.entry(at.group).or_insert(Breaking {
-            at,
-            heard: now,
-            told: at.len.is_some(),
-            over: None,
-        });
-        if at.call < breaking.at.call || at.call == breaking.at.call && at.len.is_some() {
-            (breaking.at, breaking.told) = (at, at.len.is_some());
+        let pending = || self.pending.values().any(|p| p.group == at.group);
+        match self.groups.get(&at.group) {
+            // The loss of a member is the reason why the group ends.
+            Some(state) if state.members.iter().any(|m| self.gone.contains(m)) => {}
+            Some(_) => self.breaks_at(now, at, false),
+            None if pending() => self.breaks_at(now, at, false),
+            None if self.foretold.len() < FORETOLD_MAX => {
+                let known = self.foretold.entry(at.group).or_insert(at);
+                known.heed(at);
+            }
+            None => {}
         }
-        let at = breaking.at;
-        if let (Some(state), None) = (self.groups.get(&at.group), at.len)
-            && let Some(&(_, len)) = state.sent.iter().find(|(call, _)| *call == at.call)
-        {
-            (breaking.at.len, breaking.told) = (Some(len), true);
-            self.spoilt.push(breaking.at);
+    }
+
+    /// Takes note that this process has made a group that may break off already.
+    pub(super) fn foretold(&mut self, now: Time, group: GroupId) {
+        if let Some(at) = self.foretold.remove(&group) {
+            self.breaks_at(now, at, false);
         }
     }
 
@@ -63,22 +69,53 @@ impl<O: Divisible> Engine<O> {
         let called = self.pending.get(&op).map(|p| (p.group, p.call));
         let lacked = self.copies.get(&op).map(|copy| (copy.group, copy.call));
         if let Some((group, call)) = called.or(lacked) {
-            let len = None;
-            self.break_off(now, BreakOff { group, call, len });
+            self.guess(now, group, call);
         }
     }
 
-    /// Why an operation has failed: [`Ended::Mismatch`] if its length is not the root's. `None`
-    /// while this process waits to be told the root's length.
-    pub(super) fn reason(&self, op: Op) -> Option<Ended> {
+    /// Takes note that a group breaks off at this call or before. What a peer says replaces it.
+    pub(super) fn guess(&mut self, now: Time, group: GroupId, call: u64) {
+        let len = None;
+        self.breaks_at(now, BreakOff { group, call, len }, true);
+    }
+
+    fn breaks_at(&mut self, now: Time, at: BreakOff, guessed: bool) {
+        let breaking = self.breaking.entry(at.group).or_insert(Breaking {
+            at,
+            guessed,
+            moved: now,
+            left: None,
+            told: false,
+            told_by: now + UNTOLD_MAX,
+            over: None,
+        });
+        match (breaking.guessed, guessed) {
+            (true, false) => (breaking.at, breaking.guessed) = (at, false),
+            (false, true) => return,
+            _ => breaking.at.heed(at),
+        }
+        let BreakOff { group, call, len } = breaking.at;
+        if let (Some(state), None, false) = (self.groups.get(&group), len, breaking.guessed)
+            && let Some(&(_, len)) = state.sent.iter().find(|(sent, _)| *sent == call)
+        {
+            breaking.at.len = Some(len);
+            self.spoilt.push(breaking.at);
+        }
+    }
+
+    /// How an operation has ended that did not complete: [`Ended::Mismatch`] if its length is not
+    /// the root's. `None` while this process waits to be told the root's length.
+    pub(super) fn reason(&self, op: Op, how: Ended) -> Option<Ended> {
         let called = self.pending.get(&op);
         let breaking = called.and_then(|p| Some((p, self.breaking.get(&p.group)?)));
-        match breaking {
-            Some((p, b)) if p.call == b.at.call && p.len.is_some() && !b.told => None,
-            Some((p, b)) if p.call == b.at.call && b.at.len.is_some() && p.len != b.at.len => {
-                Some(Ended::Mismatch)
-            }
-            _ => Some(Ended::Failed),
+        let Some((p, b)) = breaking.filter(|(p, b)| p.call == b.at.call && p.len.is_some()) else {
+            return Some(how);
+        };
+        match b.at.len {
+            Some(_) if p.len == b.at.len => Some(Ended::Failed),
+            Some(_) => Some(Ended::Mismatch),
+            None if how == Ended::Failed && !b.told => None,
+            None => Some(how),
         }
     }
 
@@ -89,28 +126,34 @@ impl<O: Divisible> Engine<O> {
         }
         let now = clock.now();
         let mut done = Vec::new();
-        for (&group, breaking) in &mut self.breaking {
-            let known = now.since(breaking.heard);
-            breaking.told |= known >= UNTOLD_MAX;
-            let Some(state) = self.groups.get(&group) else {
-                continue;
+        let (pending, ended, groups) = (&self.pending, &self.ended, &self.groups);
+        let copies = &self.copies;
+        self.breaking.retain(|&group, breaking| {
+            breaking.told |= breaking.at.len.is_some() || now >= breaking.told_by;
+            let Some(state) = groups.get(&group) else {
+                // Callers still have to learn why their operations have failed.
+                return pending.values().any(|p| p.group == group);
             };
             let call = breaking.at.call;
             let before = |g: GroupId, c: u64| g == group && c < call;
-            let late = state.calls <= call
-                || self
-                    .pending
-                    .iter()
-                    .any(|(op, p)| before(p.group, p.call) && !self.ended.contains_key(op))
-                || self.copies.values().any(|c| before(c.group, c.call));
-            if breaking.told && !late {
+            let open = pending.iter().filter(|(op, _)| !ended.contains_key(op));
+            let left = (
+                (call + 1).saturating_sub(state.calls),
+                open.filter(|(_, p)| before(p.group, p.call)).count(),
+                copies.values().filter(|c| before(c.group, c.call)).count(),
+            );
+            if breaking.left.replace(left) != Some(left) {
+                breaking.moved = now;
+            }
+            if breaking.told && left == (0, 0, 0) {
                 breaking.over.get_or_insert(now);
             }
             let answered = breaking.over.is_some_and(|o| now.since(o) >= ANSWERING);
-            if answered || known >= BREAKING_MAX {
+            if answered || now.since(breaking.moved) >= BREAKING_MAX {
                 done.push(group);
             }
-        }
+            true
+        });
         done.into_iter().for_each(|group| self.end(now, group));
     }
 }

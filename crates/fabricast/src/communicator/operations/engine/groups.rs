@@ -126,7 +126,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Adds a group: on the network among its leaders, which join an IP group that they share with
     /// other groups, and in memory among the members on this host.
-    pub fn add(&mut self, group: &Group) -> Result<(), Error> {
+    pub fn add(&mut self, now: Time, group: &Group) -> Result<(), Error> {
         let mut members = group.members.clone();
         members.sort_unstable();
         members.dedup();
@@ -167,6 +167,7 @@ impl<O: Divisible> Engine<O> {
             sent: VecDeque::new(),
         };
         self.groups.insert(group.id, state);
+        self.foretold(now, group.id);
         Ok(())
     }
 
