@@ -363,8 +363,8 @@ pub unsafe extern "C" fn fabricast_group_set_barrier(
 
 /// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to
 /// all other members. They call this with the same root and length, in the same order. At the root,
-/// a short buffer is copied and the call returns at once. Otherwise the root's call returns when
-/// all members have everything.
+/// a short buffer (by default at most 256 KiB) is copied and the call returns at once. Otherwise
+/// the root's call returns when all members have everything.
 ///
 /// # Safety
 /// `group` is valid, and `buffer` is valid for `bytes` bytes (for writing, except at the root).

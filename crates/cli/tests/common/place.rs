@@ -32,9 +32,14 @@ pub trait Place: Sync {
 
     /// A listening sender on host 1, and its address for `--from`.
     fn sender(&self, source: &Path, args: &[&str]) -> (Run, String) {
-        let (source, ip) = (source.to_str().unwrap(), self.ip(1).to_string());
-        let fixed = ["send", source, "--json", "--port", "0", "--interface", &ip];
-        let mut run = self.start(1, &[&fixed, args].concat());
+        self.sender_by(&self.ip(1).to_string(), source, args)
+    }
+
+    /// A listening sender on host 1 that uses this interface, and its address for `--from`.
+    fn sender_by(&self, interface: &str, source: &Path, args: &[&str]) -> (Run, String) {
+        let file = ["send", source.to_str().unwrap(), "--json", "--port", "0"];
+        let fixed = [&file[..], &["--interface", interface]].concat();
+        let mut run = self.start(1, &[&fixed[..], args].concat());
         let listening = run.until("listening", |_| true);
         let address = listening["address"].as_str().unwrap().to_owned();
         (run, address)
@@ -42,9 +47,14 @@ pub trait Place: Sync {
 
     /// A receiver called `name` on host 2 that writes to `dest`.
     fn receiver(&self, from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
+        self.receiver_on(2, from, name, dest, args)
+    }
+
+    /// A receiver called `name` on this host that writes to `dest`.
+    fn receiver_on(&self, host: usize, from: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
         let dest = dest.to_str().unwrap();
         let fixed = ["recv", dest, "--json", "--from", from, "--as", name];
-        self.start(2, &[&fixed, args].concat())
+        self.start(host, &[&fixed, args].concat())
     }
 }
 

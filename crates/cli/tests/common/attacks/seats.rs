@@ -66,12 +66,8 @@ pub fn few_seats(place: &impl Place) {
 pub fn other_family(place: &impl Place) {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    let fixed = ["--json", "--port", "0", "--interface", place.interface()];
     let args = ["--no-announce", "--min-receivers", "2"];
-    let file = ["send", source.to_str().unwrap()];
-    let mut send = place.start(1, &[&file[..], &fixed, &args].concat());
-    let listening = send.until("listening", |_| true);
-    let address = listening["address"].as_str().unwrap();
+    let (mut send, address) = place.sender_by(place.interface(), &source, &args);
     let port = address.rsplit(':').next().unwrap();
     let by_six = format!("[{}]:{port}", place.ip6(1));
     let mut six = place.on(3, || Peer::hello(&by_six, "six", json!({})));
@@ -79,12 +75,8 @@ pub fn other_family(place: &impl Place) {
     six.say(json!({"say": "prepared"}));
     send.until("connected", |e| e["receiver"] == "six");
     let by_four = format!("{}:{port}", place.ip(1));
-    let good = [(2, "a"), (3, "b")].map(|(host, name)| {
-        let copy = dir.path(name);
-        let fixed = ["recv", copy.to_str().unwrap(), "--json"];
-        let from = ["--from", &by_four, "--as", name];
-        place.start(host, &[&fixed[..], &from].concat())
-    });
+    let good = [(2, "a"), (3, "b")]
+        .map(|(host, name)| place.receiver_on(host, &by_four, name, &dir.path(name), &[]));
     six.refused("goes by IPv4");
     for run in good {
         run.end().expect(0);

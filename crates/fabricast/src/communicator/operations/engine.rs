@@ -265,38 +265,16 @@ impl<O: Divisible> Engine<O> {
             false => (&mut s.received, &mut s.received_bytes),
         };
         (*count, *bytes) = (*count + 1, *bytes + len);
-        let call = self.next_call(group);
-        if sends {
-            self.sends(group, len);
-        }
+        let call = self.counts(group, sends.then_some(len));
         if let Some(object) = over {
             self.stream.add(now, len);
-            self.calls(group);
             self.passes(op, Lacked { group, call, len });
             return Ok(Started::Over(object));
         }
         self.stream.broken();
-        self.begins(op, group, Some(len));
-        Ok(Started::UnderWay(op))
-    }
-
-    /// Index of the next operation that this process calls in the group.
-    fn next_call(&self, group: GroupId) -> u64 {
-        self.groups.get(&group).map_or(0, |state| state.calls)
-    }
-
-    /// Counts an operation that this process has called.
-    fn calls(&mut self, group: GroupId) {
-        if let Some(state) = self.groups.get_mut(&group) {
-            state.calls += 1;
-        }
-    }
-
-    /// Records an operation that a caller waits for.
-    fn begins(&mut self, op: Op, group: GroupId, len: Option<u64>) {
-        let call = self.next_call(group);
+        let len = Some(len);
         self.pending.insert(op, Called { group, call, len });
-        self.calls(group);
+        Ok(Started::UnderWay(op))
     }
 
     /// Records a copy that others still lack.

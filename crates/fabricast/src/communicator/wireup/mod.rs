@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paper_s_scheme_has_its_own_window_and_copy_rule() {
+    fn the_papers_schemes_have_their_own_window_and_copy_rule() {
         let of = |name| {
             let scheme = scheme(name).unwrap();
             (scheme.window, scheme.copied)

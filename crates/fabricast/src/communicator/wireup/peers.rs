@@ -55,7 +55,7 @@ struct Record {
     all: Mutex<Vec<(u32, String)>>,
     /// Groups whose members did not call the same operation.
     broken_off: Mutex<BrokenOff>,
-    /// There are groups of which the caller was not told.
+    /// [`BrokenOff::news`] is not empty: callers read this without the lock.
     any_broken_off: AtomicBool,
     #[cfg(test)]
     killed: AtomicBool,

@@ -2,7 +2,7 @@
 
 use fabricast_proto::{Barrier, Command, GroupId, OpId, Refused, Time};
 
-use super::Engine;
+use super::{Called, Engine};
 use crate::communicator::networks::{Ended, Network};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
@@ -16,14 +16,14 @@ impl<O: Divisible> Engine<O> {
         group: GroupId,
         by: Option<Barrier>,
     ) -> Result<Op, Refused> {
-        let topology = self.groups.get(&group).map(|state| &state.topology);
-        let topology = topology.ok_or(Refused::NoGroup)?;
+        let state = self.groups.get(&group).ok_or(Refused::NoGroup)?;
+        let (topology, call) = (&state.topology, state.calls);
         let (leaders, local_ranks) = (topology.leaders.len(), topology.local_ranks.len());
         let far = by.unwrap_or(usual(leaders));
         let op = match (topology.is_near(), topology.is_far()) {
             (true, true) => {
                 let op = self.networks.hold(now, group, release(local_ranks))?;
-                self.held.insert(op, (group, far, self.next_call(group)));
+                self.held.insert(op, (group, far, call));
                 Op::Single(Network::IntraNode, op)
             }
             (true, false) => {
@@ -44,7 +44,9 @@ impl<O: Divisible> Engine<O> {
             ),
         };
         self.statistics.barriers += 1;
-        self.begins(op, group, None);
+        self.counts(group, None);
+        let len = None;
+        self.pending.insert(op, Called { group, call, len });
         Ok(op)
     }
 

@@ -29,14 +29,20 @@ const SENT_MAX: usize = 256;
 const FORETOLD_MAX: usize = 4096;
 
 impl<O: Divisible> Engine<O> {
-    /// Takes note that this process is the root of a broadcast that it calls next.
-    pub(super) fn sends(&mut self, group: GroupId, len: u64) {
-        if let Some(State { calls, sent, .. }) = self.groups.get_mut(&group) {
+    /// Counts an operation that this process calls, with the bytes that it sends as the root of a
+    /// broadcast. Returns the operation's index among those that it calls in the group.
+    pub(super) fn counts(&mut self, group: GroupId, sends: Option<u64>) -> u64 {
+        let Some(State { calls, sent, .. }) = self.groups.get_mut(&group) else {
+            return 0;
+        };
+        if let Some(len) = sends {
             if sent.len() == SENT_MAX {
                 sent.pop_front();
             }
             sent.push_back((*calls, len));
         }
+        *calls += 1;
+        *calls - 1
     }
 
     /// Takes note of where a group breaks off, as a peer says. The first operation that did not
