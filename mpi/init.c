@@ -146,9 +146,9 @@ extern char **environ;
 /* Reports variables that begin with FABRICAST_ but mean nothing: the name may be misspelt. Rank 0
  * checks its own environment. */
 static void tell_unknown(void) {
-    static const char *const known[] = {"STATS", "INTERFACE", "INJECT_LOSS",  "SCHEME",
-                                        "TUNE",  "CACHE",     "INIT_TIMEOUT", "MPI",
-                                        "LIB",   "LOG",       "CLUSTER" /* the testbed's */};
+    static const char *const known[] = {
+        "STATS", "INTERFACE",    "INJECT_LOSS", "INJECT_DELAY", "SCHEME", "TUNE",
+        "CACHE", "INIT_TIMEOUT", "MPI",         "LIB",          "LOG",    "CLUSTER" /* testbed */};
     static const char ours[] = "FABRICAST_";
     for (char **variable = environ; *variable; variable++) {
         if (strncmp(*variable, ours, sizeof ours - 1) != 0)

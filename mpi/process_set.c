@@ -78,14 +78,19 @@ static const char *set_by(const char *variable) {
     return value && *value ? value : NULL;
 }
 
-/* A share of all datagrams. A value that is no number becomes NAN, which Fabricast refuses. */
-double loss_on_purpose(void) {
-    const char *loss = set_by("FABRICAST_INJECT_LOSS");
-    if (!loss)
+/* The variable's value, or 0 if it is unset. What is no number becomes NAN, which Fabricast
+ * refuses. */
+static double number_of(const char *variable) {
+    const char *value = set_by(variable);
+    if (!value)
         return 0;
     char *end;
-    double share = strtod(loss, &end);
-    return *end ? NAN : share;
+    double number = strtod(value, &end);
+    return *end ? NAN : number;
+}
+
+double loss_on_purpose(void) {
+    return number_of("FABRICAST_INJECT_LOSS");
 }
 
 struct process_set *process_set_create(MPI_Comm comm) {
@@ -107,6 +112,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .inject_loss = loss_on_purpose(),
         .host = host,
         .work = sockets_work(),
+        .inject_delay = number_of("FABRICAST_INJECT_DELAY"),
     };
     struct process_set *set = calloc(1, sizeof *set);
     fabricast_context *context = NULL;

@@ -88,6 +88,9 @@ typedef struct fabricast_options {
   // `progress` at once, and keeps calling it without sleeping until nothing is left to do. Only
   // `progress` makes it unreadable again. The context keeps a duplicate.
   const int *work;
+  // Longest time, in seconds, after which a datagram is read once it is given to the network,
+  // and as long again until its memory is free: for tests. 0: at once.
+  double inject_delay;
 } fabricast_options;
 
 // Counters of a context since it was created.

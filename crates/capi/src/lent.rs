@@ -63,6 +63,11 @@ impl Object for Lent {
         unsafe { slice::from_raw_parts(self.at.as_ptr().add(start), len as usize) }
     }
 
+    /// The caller's memory stays where it is until the operation is over.
+    fn is_stable(&self) -> bool {
+        true
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         let start = self.check(offset, bytes.len());
         // SAFETY: the bytes are within what `new` was promised; `bytes` came from the network and

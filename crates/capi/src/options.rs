@@ -5,6 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fabricast_lib::communicator::{Bootstrap, BootstrapError, Options, Statistics};
 
@@ -51,6 +52,9 @@ pub struct fabricast_options {
     /// `progress` at once, and keeps calling it without sleeping until nothing is left to do. Only
     /// `progress` makes it unreadable again. The context keeps a duplicate.
     pub work: *const c_int,
+    /// Longest time, in seconds, after which a datagram is read once it is given to the network,
+    /// and as long again until its memory is free: for tests. 0: at once.
+    pub inject_delay: f64,
 }
 
 impl fabricast_options {
@@ -81,6 +85,11 @@ impl fabricast_options {
     pub(crate) fn chosen(&self) -> Result<Options, Failure> {
         let mut chosen = Options::default();
         chosen.net.inject_loss = self.inject_loss;
+        if self.inject_delay != 0.0 {
+            let delay = Duration::try_from_secs_f64(self.inject_delay);
+            let delay = delay.map_err(|_| wrong("`inject_delay` is no time in seconds"))?;
+            chosen.net.inject_delay = Some(delay);
+        }
         if let Some(interface) = text(self.interface)? {
             chosen.net.interface = match interface.parse() {
                 Ok(interface) => interface,
@@ -267,7 +276,7 @@ impl fabricast_statistics {
             repairs_multicast: s.node.repairs_multicast,
             repairs_unicast: s.node.repairs_unicast,
             losses: s.node.losses.count(),
-            dropped_by_kernel: s.udp.dropped_by_kernel,
+            dropped_by_kernel: s.net.dropped_by_kernel,
             dropped_on_purpose: s.faults.send_lost + s.faults.receive_lost,
             unreached: s.unreached,
             groups: s.groups,

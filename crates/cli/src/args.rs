@@ -11,7 +11,7 @@ use fabricast::config::PER_HOST;
 use fabricast::pattern::Pattern;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
-use fabricast::transport::udp::Interface;
+use fabricast::transport::interface::Interface;
 use fabricast_console::units;
 
 const EXAMPLES: &str = "\
@@ -201,6 +201,9 @@ pub struct Net {
         value_parser = units::percent,
     )]
     pub inject_corruption: f64,
+    /// Read each datagram up to this late, and give its memory back as late again, as a device does
+    #[arg(long, value_name = "TIME", hide = true, value_parser = units::duration)]
+    pub inject_delay: Option<Duration>,
     /// Send over an emulated link of this rate
     #[arg(long, value_name = "RATE", hide = true, value_parser = units::rate)]
     pub emulate_link: Option<u64>,

@@ -13,7 +13,7 @@ use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
-use fabricast::transport::udp::{self, Interface};
+use fabricast::transport::interface::{self, Interface};
 use fabricast_console::{table, units};
 
 use crate::args;
@@ -152,6 +152,7 @@ pub fn net_options(net: &args::Net) -> NetOptions {
         offload: !net.no_offload,
         inject_loss: net.inject_loss,
         inject_corruption: net.inject_corruption,
+        inject_delay: net.inject_delay,
         emulate_link: net.emulate_link,
         wording: with_options,
     }
@@ -210,7 +211,7 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
             payload_size,
             ..
         } => {
-            let group = group.map_or("unicast".into(), |g| g.to_string());
+            let group = group.as_ref().map_or("unicast".into(), ToString::to_string);
             out.say(&format!(
                 "Starting: {receivers} connected, {group} on {interface}, {payload_size} B a packet"
             ));
@@ -315,7 +316,7 @@ fn show_progress(out: &mut Output, event: &SendEvent) {
 fn from(address: SocketAddr, interface: &Interface) -> String {
     let mut ip = address.ip();
     if ip.is_unspecified() {
-        let best = udp::choose(interface, None).map(|(_, ip)| ip);
+        let best = interface::choose(interface, None).map(|(_, ip)| ip);
         match best {
             Ok(best) => ip = best,
             Err(_) => {

@@ -170,7 +170,7 @@ fn foreign_traffic_on_every_port_does_no_harm() {
     // Before the start: noise, silence, a message too long, one out of turn, an old version.
     let mut pending: Vec<TcpStream> = Vec::new();
     let hello = concat!(
-        r#"{"say":"hello","version":99,"name":"x","udp_port":1,"udp_address":null,"#,
+        r#"{"say":"hello","version":99,"name":"x","address":{"ip":"0.0.0.0:1"},"#,
         r#""datagram":9000,"window_bytes":99999999}"#
     );
     let framed = |json: &[u8]| [&[b'M', 0, 0, json.len() as u8], json].concat();

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::process::Command;
 
 use common::attacks;
-use common::control::Peer;
+use common::control::{Peer, ip, port};
 use common::place::Loopback;
 use common::{Announcing, Flush, Run, Scratch, receiver, same, sender};
 use serde_json::{Value, json};
@@ -22,21 +22,21 @@ fn what_cannot_be_true_is_refused() {
     let source = dir.file("source", 1000);
     let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
     // An address other than the connection's.
-    let elsewhere = json!({"udp_address": "127.0.0.9"});
+    let elsewhere = json!({"address": ip("127.0.0.9:4000")});
     Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
-    Peer::hello(&address, "x", json!({"udp_port": 0})).refused("below 1024");
-    Peer::hello(&address, "x", json!({"udp_port": 53})).refused("below 1024");
+    Peer::hello(&address, "x", port(0)).refused("below 1024");
+    Peer::hello(&address, "x", port(53)).refused("below 1024");
     // Values that would make all receivers' packets, or the window, small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");
     // Naming its own address is fine. A second receiver with the same address and port is refused.
-    let itself = json!({"udp_address": "127.0.0.1"});
+    let itself = json!({"address": ip("127.0.0.1:4000")});
     let mut first = Peer::hello(&address, "first", itself);
     assert_eq!(first.hear()["say"], "welcome");
     Peer::hello(&address, "second", json!({})).refused("another receiver");
     // Messages out of turn.
     for word in ["ready", "working", "need"] {
-        let mut peer = Peer::hello(&address, "x", json!({"udp_port": 4001}));
+        let mut peer = Peer::hello(&address, "x", port(4001));
         assert_eq!(peer.hear()["say"], "welcome");
         peer.say(json!({"say": word, "done": 0}));
         peer.refused("out of turn");

@@ -105,6 +105,18 @@ fn loss_on_both_sides() {
     );
 }
 
+/// Memory is read late and given back late, as by a device, while packets are lost: a file of
+/// several blocks, and co-roots that repair from what they have received.
+#[test]
+fn what_is_read_late_arrives() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 5_000_000);
+    let late = ["--inject-delay", "1ms", "--inject-loss", "1"];
+    for scheme in ["auto", "coroot(2)+crc32c"] {
+        transfer(&dir, &source, 3, &[&late[..], &["--scheme", scheme]].concat(), &late);
+    }
+}
+
 #[test]
 fn verbose_tells_of_paths_and_retransmissions() {
     let dir = Scratch::new();

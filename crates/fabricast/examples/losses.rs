@@ -25,8 +25,9 @@ use fabricast::proto::{
     Session, Time,
 };
 use fabricast::transport::fault::{Fault, Faults};
-use fabricast::transport::udp::{Interface, Udp, UdpConfig};
-use fabricast::transport::{Caps, Transport};
+use fabricast::transport::interface::Interface;
+use fabricast::transport::udp::{Udp, UdpConfig};
+use fabricast::transport::{News, Transport};
 
 const GROUP: GroupId = GroupId(1);
 const ROOT: NodeId = NodeId(0);
@@ -132,9 +133,12 @@ fn run(options: &Options) -> Result<Vec<End>, Failure> {
     // The port is the root's own, so no other run has it.
     let group = SocketAddr::new(Ipv4Addr::new(239, 255, 78, 1).into(), peers[0].port());
     for (i, net) in (0..).map(NodeId).zip(&mut nets) {
-        net.join(GROUP, group, i != ROOT)?;
+        net.join(GROUP, &group.into(), i != ROOT);
+        if let Some(News::JoinFailed(_, error)) = net.news() {
+            return Err(error.into());
+        }
         for (peer, &address) in (0..).map(NodeId).zip(&peers) {
-            net.peer(peer, address);
+            net.peer(peer, &address.into());
         }
     }
     let shared = Shared {
@@ -191,7 +195,7 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn new(options: &'a Options, me: NodeId, net: Net) -> Result<Part<'a>, Failure> {
-        let mut driver = Driver::new(node(options, me, net.caps()), net);
+        let mut driver = Driver::new(node(options, me, &net), net);
         let add = Command::GroupAdd {
             group: GROUP,
             members: (0..options.nodes).map(NodeId).collect(),
@@ -246,7 +250,7 @@ impl<'a> Part<'a> {
         }
         Ok(End {
             counters: self.driver.node().counters(),
-            dropped: self.driver.transport().counters().receive_lost,
+            dropped: self.driver.transport().fault_counters().receive_lost,
             delays: self.delays,
         })
     }
@@ -309,13 +313,13 @@ impl<'a> Part<'a> {
     }
 }
 
-fn node(options: &Options, me: NodeId, caps: Caps) -> Node {
+fn node(options: &Options, me: NodeId, net: &Net) -> Node {
     let config = Config {
         node: me,
         session: Session(options.seed),
         scheme: Scheme::auto(),
         unexpected_max: 64,
-        backlog: (caps.receive_buffer / caps.datagram_max) as u32,
+        backlog: net.backlog(PAYLOAD),
         rate: None,
         patience: Duration::from_secs(10),
     };

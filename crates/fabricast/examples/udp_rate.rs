@@ -6,11 +6,13 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fabricast::proto::{Dest, GroupId, Time};
-use fabricast::transport::udp::{Interface, Udp, UdpConfig};
-use fabricast::transport::{Outgoing, Transport};
+use fabricast::transport::interface::Interface;
+use fabricast::transport::udp::{Udp, UdpConfig};
+use fabricast::transport::{News, Transport, send_plain};
 
 const GROUP: GroupId = GroupId(0);
 
@@ -30,12 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words[..] {
         ["recv", interface, group, ..] => {
             let mut udp = open(interface)?;
-            udp.join(GROUP, group.parse()?, true)?;
+            join(&mut udp, group, true)?;
             receive(udp)
         }
         ["send", interface, group, seconds, ..] => {
             let mut udp = open(interface)?;
-            udp.join(GROUP, group.parse()?, false)?;
+            join(&mut udp, group, false)?;
             let rate = number("mbit=").map(|mbit: usize| mbit as f64 * 1e6 / 8.0);
             send(udp, Duration::from_secs_f64(seconds.parse()?), rate)
         }
@@ -44,16 +46,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
+fn join(udp: &mut Udp, group: &str, receive: bool) -> Result<(), Box<dyn Error>> {
+    let address: SocketAddr = group.parse()?;
+    udp.join(GROUP, &address.into(), receive);
+    match udp.news() {
+        Some(News::JoinFailed(_, error)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 fn send(mut udp: Udp, length: Duration, rate: Option<f64>) -> Result<(), Box<dyn Error>> {
     let max = udp.caps().datagram_max;
     let head = [0; 36];
     let body = vec![0; max - head.len()];
-    let one = Outgoing {
-        to: Dest::Group(GROUP),
-        head: &head,
-        body: &body,
-    };
-    let batch = [one; 64];
+    let batch = [(Dest::Group(GROUP), &head[..], &body[..]); 64];
     let start = Instant::now();
     let mut sent = 0;
     while start.elapsed() < length {
@@ -63,7 +69,7 @@ fn send(mut udp: Udp, length: Duration, rate: Option<f64>) -> Result<(), Box<dyn
             udp.wait(Some(Duration::from_micros(500)))?;
             continue;
         }
-        let taken = udp.send(Time::ZERO, &batch[..count])?;
+        let taken = send_plain(&mut udp, Time::ZERO, &batch[..count])?;
         sent += taken * max;
         if taken < count {
             udp.wait(Some(Duration::from_millis(100)))?;
@@ -71,8 +77,8 @@ fn send(mut udp: Udp, length: Duration, rate: Option<f64>) -> Result<(), Box<dyn
     }
     report("sent", sent as u64, start.elapsed());
     println!("{:?}", udp.counters());
-    while let Some(notice) = udp.notice() {
-        println!("{notice}");
+    while let Some(news) = udp.news() {
+        println!("{news}");
     }
     Ok(())
 }
@@ -81,7 +87,7 @@ fn receive(mut udp: Udp) -> Result<(), Box<dyn Error>> {
     let (mut first, mut last) = (None, Instant::now());
     let mut seen = 0u64;
     loop {
-        if udp.recv(Time::ZERO, &mut |_, d| seen += d.len() as u64)? > 0 {
+        if udp.recv(Time::ZERO, &mut |d| seen += d.bytes().len() as u64)? > 0 {
             last = Instant::now();
             first.get_or_insert(last);
             continue;

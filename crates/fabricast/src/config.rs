@@ -16,7 +16,7 @@ use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS, MIN_WAIT,
     Wording,
 };
-use crate::transport::udp::Interface;
+use crate::transport::interface::Interface;
 
 /// Smallest datagram in bytes. Feedback of any length fits into it, and so does a payload worth its
 /// headers. Every IPv4 host takes it.
@@ -47,6 +47,10 @@ pub struct NetOptions {
     /// Share of received datagrams in which a bit is changed on purpose, from 0 to [`INJECT_MAX`]:
     /// for tests.
     pub inject_corruption: f64,
+    /// Longest time after which the transport reads a datagram that it was given, and as long again
+    /// until it gives the memory back: for tests, of what depends on a device that reads memory by
+    /// itself. `None`: at once.
+    pub inject_delay: Option<Duration>,
     /// Rate in bytes per second of an emulated link that all sent datagrams are charged to; see
     /// [`crate::transport::link`]. For the demo.
     pub emulate_link: Option<u64>,
@@ -63,6 +67,7 @@ impl Default for NetOptions {
             offload: true,
             inject_loss: 0.0,
             inject_corruption: 0.0,
+            inject_delay: None,
             emulate_link: None,
             wording: str::to_owned,
         }

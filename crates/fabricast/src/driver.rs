@@ -27,7 +27,7 @@ use self::log::Log;
 use self::outbox::Outbox;
 use self::stored::Stored;
 use crate::object::{Object, Written};
-use crate::transport::Transport;
+use crate::transport::{GroupAddress, Kept, News, Transport};
 
 /// Largest number of batches that one step sends, so that it does not put receiving off for long.
 const BATCHES_MAX: usize = 4;
@@ -41,6 +41,9 @@ const PLACED: usize = 64;
 const SPARE_BYTES: usize = 4 << 20;
 /// Largest number of buffers that are kept for the next copies.
 const SPARES_MAX: usize = 64;
+
+/// Largest number of news that are kept for the owner.
+const NEWS_MAX: usize = 256;
 
 /// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,9 @@ pub struct Counters {
     pub malformed: u64,
     /// Datagrams dropped because their checksum was wrong, or not the one agreed.
     pub corrupt: u64,
+    /// Datagrams dropped because they do not come from the node that they name, or come from no
+    /// node that is known here.
+    pub foreign: u64,
     /// Bytes of payload copied into objects.
     pub written: u64,
     /// Datagrams counted as sent whose payload was not available: the object has failed or is gone,
@@ -81,8 +87,10 @@ pub struct Driver<T: Transport, O: Object> {
     done: BTreeMap<OpId, O>,
     /// Operations whose objects have put bytes off. Only these have progress to report.
     later: BTreeSet<OpId>,
-    held: BTreeMap<Token, Vec<u8>>,
+    held: BTreeMap<Token, Kept>,
     events: VecDeque<Event>,
+    /// What the transport has told, for the owner.
+    news: VecDeque<News>,
     outbox: Outbox,
     /// Buffers of copies that are over, kept for the next copies.
     spare: Vec<Vec<u8>>,
@@ -96,16 +104,16 @@ pub struct Driver<T: Transport, O: Object> {
 }
 
 impl<T: Transport, O: Object> Drop for Driver<T, O> {
-    /// Reports the retransmissions of the last second.
+    /// Reports the retransmissions of the last second. The transport reads no object any more.
     fn drop(&mut self) {
         self.log.retransmissions(&self.node);
+        self.transport.cancel();
     }
 }
 
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
-    pub fn new(node: Node, mut transport: T) -> Driver<T, O> {
-        transport.screen(wire::source);
+    pub fn new(node: Node, transport: T) -> Driver<T, O> {
         Driver {
             node,
             transport,
@@ -114,6 +122,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             later: BTreeSet::new(),
             held: BTreeMap::new(),
             events: VecDeque::new(),
+            news: VecDeque::new(),
             outbox: Outbox::new(),
             spare: Vec::new(),
             placed: Vec::with_capacity(PLACED),
@@ -142,6 +151,62 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Begins to send to a group's address, and with `receive` to receive what is sent there
+    /// ([`Transport::join`]). Returns an error if the transport has refused at once. A later
+    /// failure is news ([`Driver::news`]).
+    pub fn join(
+        &mut self,
+        group: GroupId,
+        address: &GroupAddress,
+        receive: bool,
+    ) -> io::Result<()> {
+        self.transport.join(group, address, receive);
+        self.hear_news()?;
+        let failed = |news: &News| matches!(news, News::JoinFailed(g, _) if *g == group);
+        match self
+            .news
+            .iter()
+            .position(failed)
+            .and_then(|at| self.news.remove(at))
+        {
+            Some(News::JoinFailed(_, error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next of what the transport has told, beside datagrams. What the owner does not read in
+    /// time is forgotten.
+    pub fn news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// Takes the transport's news. An error means that the transport can no longer be used.
+    fn hear_news(&mut self) -> io::Result<()> {
+        while let Some(news) = self.transport.news() {
+            if let Some(failure) = news.failure() {
+                return Err(failure);
+            }
+            if matches!(news, News::Joined(_)) {
+                continue;
+            }
+            if self.news.len() == NEWS_MAX {
+                self.news.pop_front();
+            }
+            self.news.push_back(news);
+        }
+        Ok(())
+    }
+
+    /// Gives up everything that is queued or posted. From now on nobody reads the objects, and the
+    /// driver must not be stepped again.
+    pub fn cancel(&mut self, now: Time) {
+        self.transport.cancel();
+        let node = &mut self.node;
+        let gone = &mut |token| node.sent(now, token);
+        self.outbox.give_up(self.transport.slots(), gone);
+        self.outbox.complete(now, &mut self.transport, gone);
     }
 
     /// Gives the node a command that has no object.
@@ -294,8 +359,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Like [`Driver::step`], but does not receive. Pass `received = true` if the caller has
     /// received and more datagrams may be queued.
     pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
+        self.hear_news()?;
         self.progress(now);
         self.log.summary(now, &self.node);
+        self.complete(now);
         for _ in 0..BATCHES_MAX {
             // What the transport refused goes first; until then the driver does not ask the node.
             let wait = match self.outbox.refused() {
@@ -305,16 +372,30 @@ impl<T: Transport, O: Object> Driver<T, O> {
             let freed = self.send(now)?;
             let wake = match wait {
                 _ if self.outbox.refused() => None,
+                // All slots are posted. The driver goes on when the transport has completed some.
+                _ if !self.outbox.has_slot(self.transport.slots()) => None,
                 // More may wait in the socket than one call hands up.
                 Some(_) if received && !self.transport.is_drained() => Some(now),
                 // An operation may have waited for the last of what has gone: ask the node again.
                 Some(wake) if !freed => wake,
                 _ => continue,
             };
+            let wake = wake.into_iter().chain(self.transport.due()).min();
             return Ok(Step { wake });
         }
         let wake = Some(now);
         Ok(Step { wake })
+    }
+
+    /// Tells the node which payloads the transport reads no more. Returns whether there were any.
+    fn complete(&mut self, now: Time) -> bool {
+        let (node, mut freed) = (&mut self.node, false);
+        self.outbox
+            .complete(now, &mut self.transport, &mut |token| {
+                node.sent(now, token);
+                freed = true;
+            });
+        freed
     }
 
     fn receive(&mut self, now: Time) -> io::Result<usize> {
@@ -331,7 +412,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
             ..
         } = self;
         let checksum = node.scheme().checksum;
-        let received = transport.recv(now, &mut |arrived, bytes| {
+        let received = transport.recv(now, &mut |arrival| {
+            let Some(from) = arrival.from else {
+                counters.foreign += 1;
+                return;
+            };
+            let (arrived, bytes) = (arrival.at, arrival.bytes());
             let Ok(datagram) = wire::decode(bytes) else {
                 counters.malformed += 1;
                 return;
@@ -340,6 +426,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 counters.corrupt += 1;
                 return;
             }
+            if datagram.header.source != from {
+                counters.foreign += 1;
+                return;
+            }
+            let mut unexpected = None;
             for frame in datagram.frames() {
                 let placement = node.packet(now, arrived, &datagram.header, &frame);
                 let payload = match frame {
@@ -363,11 +454,19 @@ impl<T: Transport, O: Object> Driver<T, O> {
                         }
                     }
                     Placement::CacheParity(parity) => code.keep(&parity, payload),
+                    // As a rule a datagram has one payload at most.
+                    Placement::Unexpected(token) if unexpected.is_some() => {
+                        held.insert(token, Kept::copy(payload));
+                    }
                     Placement::Unexpected(token) => {
-                        held.insert(token, payload.to_vec());
+                        let start = payload.as_ptr().addr() - bytes.as_ptr().addr();
+                        unexpected = Some((token, start..start + payload.len()));
                     }
                     Placement::Discard => {}
                 }
+            }
+            if let Some((token, part)) = unexpected {
+                held.insert(token, arrival.keep(part));
             }
         })?;
         self.tell_placed(now);
@@ -397,9 +496,12 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
     /// Asks the node what to do until a batch is full (`None`) or the node waits.
     fn fill(&mut self, now: Time) -> Option<Option<Time>> {
-        while self.outbox.has_room() {
-            match self.node.poll(now, self.outbox.head()) {
-                Output::Transmit(transmit) => self.outbox.push(transmit),
+        while self.outbox.has_room(self.transport.slots()) {
+            let head = self.outbox.head(self.transport.slots());
+            match self.node.poll(now, head) {
+                Output::Transmit(transmit) => {
+                    self.outbox.push(transmit, self.transport.slots());
+                }
                 Output::Place(token, extent) => {
                     if let Some(bytes) = self.held.remove(&token) {
                         let (objects, placed) = (&mut self.objects, &mut self.placed);
@@ -477,19 +579,21 @@ impl<T: Transport, O: Object> Driver<T, O> {
             counters,
             ..
         } = self;
-        outbox.look(now, objects, code, &mut |op| {
+        let zero_copy = transport.caps().zero_copy;
+        let slots = transport.slots();
+        outbox.look(now, objects, code, (slots, zero_copy), &mut |op| {
             // The owner of the object knows why it failed; the operation cannot go on.
             events.push_back(Event::Failed(op));
         });
-        outbox.seal(node.scheme().checksum, objects);
+        outbox.seal(node.scheme().checksum, objects, transport.slots());
         let sent = outbox.send(now, objects, transport)?;
         counters.unread += outbox.lost() as u64;
         let mut freed = false;
-        outbox.clear_out(sent, &mut |token| {
+        outbox.clear_out(sent, transport.slots(), &mut |token| {
             node.sent(now, token);
             freed = true;
         });
-        Ok(freed)
+        Ok(self.complete(now) | freed)
     }
 }
 

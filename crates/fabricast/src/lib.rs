@@ -24,7 +24,7 @@
 //!
 //! use fabricast::config::{NetOptions, RecvOptions, SendOptions};
 //! use fabricast::transfer::{SendEvent, recv, send};
-//! use fabricast::transport::udp::Interface;
+//! use fabricast::transport::interface::Interface;
 //!
 //! let dir = std::env::temp_dir().join(format!("fabricast-doc-{}", std::process::id()));
 //! std::fs::create_dir_all(&dir)?;
@@ -73,7 +73,7 @@
 //! use fabricast::communicator::{Bootstrap, BootstrapError, Context, Error, Options};
 //! use fabricast::config::NetOptions;
 //! use fabricast::object::Memory;
-//! use fabricast::transport::udp::Interface;
+//! use fabricast::transport::interface::Interface;
 //!
 //! struct Threads<'a> {
 //!     rank: u32,

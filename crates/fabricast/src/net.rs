@@ -8,14 +8,22 @@ use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::error::NetworkError;
 use crate::setting::INTERFACE;
+use crate::transport::Transport;
+use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::fault::{Fault, Faults};
+use crate::transport::interface::{self, Family, Interface};
 use crate::transport::link::Link;
-use crate::transport::udp::{self, Family, Interface, Udp, UdpConfig};
-use crate::transport::{Caps, Transport};
+use crate::transport::shm::{self, Shm};
+use crate::transport::udp::{Udp, UdpConfig};
+use crate::waker::Waker;
 
-/// UDP, faults injected for tests, and the emulated link of the demo. A datagram that is dropped on
-/// purpose has used the link.
-pub(crate) type Net = Link<Fault<Udp>>;
+pub(crate) use crate::transport::shm::FdChannel;
+
+/// The network between hosts: UDP, delays and faults injected for tests, and the emulated link of
+/// the demo. A datagram that is dropped on purpose has used the link.
+pub(crate) type Net = Link<Fault<Delayed<Udp>>>;
+/// The memory that the processes of a host share, with delays injected for tests.
+pub(crate) type SharedMemory = Delayed<Shm>;
 
 /// The only clock of whatever drives a node.
 #[derive(Clone, Copy)]
@@ -27,12 +35,13 @@ impl Clock {
     }
 }
 
-/// Opens UDP by which `near` is reached, unless told otherwise.
+/// Opens UDP by which `near` is reached, unless told otherwise. `waker` ends its waits.
 pub(crate) fn open(
     options: &NetOptions,
     near: IpAddr,
     ttl: u8,
     seed: u64,
+    waker: &Waker,
 ) -> Result<Net, NetworkError> {
     let config = UdpConfig {
         interface: match &options.interface {
@@ -45,10 +54,12 @@ pub(crate) fn open(
         group_ttl: ttl,
         datagram: options.datagram,
         offload: options.offload,
+        waker: Some(waker.clone()),
         ..UdpConfig::default()
     };
     let udp = Udp::new(&config).map_err(|e| NetworkError::io("opening the network", e))?;
-    let (device, fits) = (udp.device(), udp.caps().datagram_max);
+    let (device, caps) = (udp.device(), udp.caps());
+    let fits = caps.datagram_max;
     if fits < DATAGRAM_MIN {
         return Err(NetworkError::Options(format!(
             "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
@@ -60,32 +71,74 @@ pub(crate) fn open(
         corrupt: options.inject_corruption,
         ..Faults::loss(seed, options.inject_loss)
     };
-    let faulty = Fault::new(udp, faults);
-    Ok(Link::new(faulty, options.emulate_link, udp::WIRE_OVERHEAD))
+    let delayed = Delayed::new(udp, delays(options, seed));
+    let faulty = Fault::new(delayed, faults);
+    Ok(Link::new(faulty, options.emulate_link, caps.overhead))
+}
+
+/// How late datagrams are on purpose.
+fn delays(options: &NetOptions, seed: u64) -> Option<Delays> {
+    let longest = options.inject_delay.or_else(in_all_tests)?;
+    Some(Delays { seed, longest })
+}
+
+/// The delay in all tests, for those that say nothing about it: `DELAYED_US` sets it.
+#[cfg(test)]
+fn in_all_tests() -> Option<Duration> {
+    let micros = std::env::var("DELAYED_US").ok()?;
+    Some(Duration::from_micros(micros.parse().unwrap()))
+}
+
+#[cfg(not(test))]
+fn in_all_tests() -> Option<Duration> {
+    None
+}
+
+/// How the processes of a host get their shared memory.
+pub(crate) struct Meeting<'a> {
+    /// The names of all channels, in the order of the processes.
+    pub wakers: &'a [u64],
+    /// Index of this process in that order.
+    pub me: usize,
+    /// A number that only these processes know.
+    pub key: u64,
+}
+
+/// Creates the memory that the processes of a host share, or takes it over from the first process.
+pub(crate) fn share_memory(
+    options: &NetOptions,
+    channel: FdChannel,
+    meeting: &Meeting<'_>,
+) -> std::io::Result<SharedMemory> {
+    let Meeting { wakers, me, key } = *meeting;
+    let meeting = shm::Meeting { wakers, me, key };
+    let shm = match me {
+        0 => meeting.create(channel),
+        _ => meeting.join(channel),
+    };
+    Ok(Delayed::new(shm?, delays(options, key ^ me as u64)))
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {
-    let devices = udp::devices().unwrap_or_default();
+    let devices = interface::devices().unwrap_or_default();
     let mut named = devices.iter().filter(|d| d.name == name);
     named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
-/// The configuration of a node of this session, over a transport with these capabilities.
+/// The configuration of a node of this session, over a transport.
 pub(crate) fn node_config(
     node: NodeId,
     session: u64,
     scheme: Scheme,
     payload_size: u32,
-    caps: Caps,
+    net: &impl Transport,
 ) -> Config {
     Config {
         node,
         session: Session(session),
         scheme,
         unexpected_max: 0,
-        // The kernel charges a packet for its whole buffer, up to twice its length, and for its
-        // descriptor.
-        backlog: (caps.receive_buffer / (2 * payload_size as usize + 512)).max(16) as u32,
+        backlog: net.backlog(payload_size).max(16),
         rate: None,
         patience: Duration::from_secs(10),
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Dest, NodeId};
 
 use crate::net::Clock;
-use crate::transport::{Outgoing, Transport};
+use crate::transport::{Transport, send_plain};
 
 /// The node that sends first. The nodes that answer are 1 and upwards.
 pub const ASKER: NodeId = NodeId(0);
@@ -89,8 +89,8 @@ fn round_trip<T: Transport>(
     let mut missing = peers;
     loop {
         let now = clock.now();
-        let some = net.recv(now, &mut |_, bytes| {
-            missing = missing.saturating_sub(u32::from(bytes == [mark]));
+        let some = net.recv(now, &mut |arrival| {
+            missing = missing.saturating_sub(u32::from(arrival.bytes() == [mark]));
         })?;
         let spent = clock.now().since(began);
         if missing == 0 {
@@ -111,7 +111,8 @@ pub fn answer<T: Transport>(net: &mut T, go_on: &dyn Fn() -> bool) -> io::Result
     let clock = Clock(Instant::now());
     let mut marks = Vec::new();
     while go_on() {
-        let some = net.recv(clock.now(), &mut |_, bytes| {
+        let some = net.recv(clock.now(), &mut |arrival| {
+            let bytes = arrival.bytes();
             marks.extend(bytes.first().filter(|_| bytes.len() == 1));
         })?;
         for mark in marks.drain(..) {
@@ -131,15 +132,11 @@ fn send<T: Transport>(
     mark: u8,
 ) -> io::Result<()> {
     let head = [mark];
-    let datagram = |to| Outgoing {
-        to: Dest::Node(to),
-        head: &head,
-        body: &[],
-    };
+    let datagram = |to| (Dest::Node(to), &head[..], &[][..]);
     let batch: Vec<_> = to.map(datagram).collect();
     let mut sent = 0;
     while sent < batch.len() {
-        sent += net.send(clock.now(), &batch[sent..])?;
+        sent += send_plain(net, clock.now(), &batch[sent..])?;
         if sent < batch.len() {
             net.wait(Some(LOST))?;
         }
@@ -155,7 +152,8 @@ mod tests {
 
     use super::*;
     use crate::transport::fault::{Fault, Faults};
-    use crate::transport::udp::{Interface, Udp, UdpConfig};
+    use crate::transport::interface::Interface;
+    use crate::transport::udp::{Udp, UdpConfig};
 
     fn open(loss: f64) -> (Fault<Udp>, std::net::SocketAddr) {
         let config = UdpConfig {
@@ -173,8 +171,8 @@ mod tests {
         thread::scope(|scope| {
             for peer in 1..=3 {
                 let (mut net, here) = open(0.0);
-                net.peer(ASKER, address);
-                asker.peer(NodeId(peer), here);
+                net.peer(ASKER, &address.into());
+                asker.peer(NodeId(peer), &here.into());
                 let over = &over;
                 scope.spawn(move || answer(&mut net, &|| !over.load(Ordering::Relaxed)).unwrap());
             }

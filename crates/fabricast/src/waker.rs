@@ -1,33 +1,71 @@
-//! Wakes a thread that waits in the transport, from any other thread.
+//! Wakes a thread that waits for the network, from any other thread.
 
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Other threads use it when they have something for the protocol thread. It does nothing until
-/// [`Waker::connect`] has set what it wakes, so threads may start before the transport is open.
-#[derive(Clone, Default)]
-pub struct Waker(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+/// What one thread wakes and another one waits for: in [`Transport::wait`] or in a [`Sleeper`]. It
+/// may be made, and rung, before anything waits for it. All clones are one waker.
+///
+/// [`Transport::wait`]: crate::transport::Transport::wait
+/// [`Sleeper`]: crate::transport::Sleeper
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker that is not connected and does nothing.
-    pub fn new() -> Waker {
-        Waker::default()
+    /// Makes a waker. An error means that the process has too many open files.
+    pub fn new() -> io::Result<Waker> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags).map_err(|e| {
+            let e = io::Error::from(e);
+            io::Error::new(e.kind(), format!("cannot make an eventfd: {e}"))
+        })?;
+        Ok(Waker(Arc::new(fd)))
     }
 
-    /// Sets what [`Waker::wake`] does from now on. Only the first call counts.
-    pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.set(Box::new(wake));
-    }
-
-    /// Wakes the protocol thread.
+    /// Ends the wait under way, or else the next one, at once. It cannot fail: the only error is an
+    /// overflow after 2^64 rings, and then the waker is rung already.
     pub fn wake(&self) {
-        if let Some(wake) = self.0.get() {
-            wake();
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Blocks until the waker is rung or `timeout` has passed, and clears all rings. Returns
+    /// whether it was rung. A signal ends the wait like a time-out.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let limit = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let rung = match poll(&mut [PollFd::new(self, PollFlags::IN)], limit.as_ref()) {
+            Ok(count) => count > 0,
+            Err(Errno::INTR) => false,
+            Err(e) => return Err(e.into()),
+        };
+        if rung {
+            self.hush();
         }
+        Ok(rung)
+    }
+
+    /// Clears all rings so far.
+    pub(crate) fn hush(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
 
-impl std::fmt::Debug for Waker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Waker")
+impl AsFd for Waker {
+    /// The descriptor, which is readable while the waker is rung.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
+
+impl PartialEq for Waker {
+    /// Whether both are the same waker.
+    fn eq(&self, other: &Waker) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Waker {}

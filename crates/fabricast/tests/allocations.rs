@@ -11,7 +11,10 @@ use fabricast::driver::Driver;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Config, Dest, Event, GroupId, Node, NodeId, Seq, Session, Time};
-use fabricast::transport::{Caps, Outgoing, Transport};
+use fabricast::transport::{
+    Arrival, Caps, DatagramId, GroupAddress, NodeAddress, Outgoing, SLOTS, Sleeper, Slots,
+    Transport, Watch,
+};
 
 const GROUP: GroupId = GroupId(1);
 const RECEIVERS: u32 = 3;
@@ -36,23 +39,27 @@ struct Port {
     me: u32,
     inboxes: Rc<RefCell<Vec<Inbox>>>,
     rng: Rng,
+    slots: Slots,
+    sent: Vec<DatagramId>,
 }
 
 impl Transport for Port {
-    type Address = ();
-
     fn caps(&self) -> Caps {
-        Caps {
-            datagram_max: 1500,
-            receive_buffer: ON_THE_WAY * 1500,
-        }
+        Caps::datagrams(1500)
     }
-    fn peer(&mut self, _: NodeId, _: ()) {}
+    fn backlog(&self, _: u32) -> u32 {
+        ON_THE_WAY as u32
+    }
+    fn address(&self) -> NodeAddress {
+        NodeAddress::Number(self.me)
+    }
+    fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
     fn forget(&mut self, _: NodeId) {}
-    fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
-        Ok(())
-    }
+    fn join(&mut self, _: GroupId, _: &GroupAddress, _: bool) {}
     fn leave(&mut self, _: GroupId) {}
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
+    }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         for d in batch {
@@ -66,26 +73,37 @@ impl Transport for Port {
                 }
                 let mut bytes = inbox.free.pop().expect("a free buffer");
                 bytes.clear();
-                bytes.extend_from_slice(d.head);
-                bytes.extend_from_slice(d.body);
+                for piece in self.slots.pieces(d) {
+                    bytes.extend_from_slice(piece);
+                }
                 inbox.coming.push_back((now + DELAY, bytes));
             }
         }
+        self.sent.extend(batch.iter().map(|d| d.id));
         Ok(batch.len())
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    fn completions(&mut self, _: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.sent.drain(..).for_each(done);
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         let inbox = &mut self.inboxes.borrow_mut()[self.me as usize];
         let mut count = 0;
         while count < 64 && inbox.coming.front().is_some_and(|d| d.0 <= now) {
-            let Some((at, bytes)) = inbox.coming.pop_front() else {
+            let Some((at, mut bytes)) = inbox.coming.pop_front() else {
                 break;
             };
-            sink(at, &bytes);
+            let from = fabricast::proto::wire::source(&bytes);
+            sink(&mut Arrival::borrowed(from, at, &mut bytes));
             inbox.free.push(bytes);
             count += 1;
         }
         Ok(count)
+    }
+
+    fn attach(&mut self, _: &Sleeper) -> io::Result<Box<dyn Watch>> {
+        unreachable!("no thread sleeps")
     }
 
     fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
@@ -107,6 +125,8 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
         me,
         inboxes: Rc::clone(inboxes),
         rng: Rng::new(u64::from(me)),
+        slots: Slots::new(),
+        sent: Vec::with_capacity(SLOTS),
     };
     let mut driver = Driver::new(Node::new(config, 1), port);
     let add = Command::GroupAdd {

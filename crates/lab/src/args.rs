@@ -132,6 +132,9 @@ pub enum SimCommand {
     Run {
         /// The seed
         seed: u64,
+        /// Over a network that reads datagrams late and gives their memory back out of order
+        #[arg(long)]
+        delayed: bool,
     },
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
@@ -154,6 +157,9 @@ pub enum SimCommand {
             value_parser = clap::value_parser!(u16).range(..=THREADS_MAX),
         )]
         threads: u16,
+        /// Over a network that reads datagrams late and gives their memory back out of order
+        #[arg(long)]
+        delayed: bool,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
     #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]

@@ -1,13 +1,14 @@
 //! `fabricast-lab papers --live` and `--answer`: P2's ping-pong over UDP (P2.5).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use fabricast::error::Error;
 use fabricast::pingpong::{self, ASKER};
 use fabricast::proto::NodeId;
 use fabricast::transport::Transport;
-use fabricast::transport::udp::{Family, Interface, Udp, UdpConfig};
+use fabricast::transport::interface::{Family, Interface};
+use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast_lab::papers::Live;
 
 /// UDP port of all hosts: an asking host may also answer, on an address of its own.
@@ -34,7 +35,7 @@ pub fn ask(hosts: &[IpAddr]) -> Result<Vec<Live>, Error> {
     };
     let mut net = open(Interface::Toward(first), Family::of(first))?;
     for (node, &host) in (1..).map(NodeId).zip(hosts) {
-        net.peer(node, SocketAddr::new(host, PORT));
+        net.peer(node, &(host, PORT).into());
     }
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let all = hosts.len() as u32;
@@ -56,6 +57,6 @@ pub fn ask(hosts: &[IpAddr]) -> Result<Vec<Live>, Error> {
 /// Answers the host `asker` until `go_on` returns `false`.
 pub fn answer(asker: IpAddr, go_on: &dyn Fn() -> bool) -> Result<(), Error> {
     let mut net = open(Interface::Toward(asker), Family::of(asker))?;
-    net.peer(ASKER, SocketAddr::new(asker, PORT));
+    net.peer(ASKER, &(asker, PORT).into());
     pingpong::answer(&mut net, go_on).map_err(|e| Error::io("answering", e))
 }

@@ -51,11 +51,13 @@ pub enum Mutant {
     RepairsWithoutLimit,
     /// Receivers let every member repair for a sender and say what that sender has sent.
     AnybodySpeaks,
+    /// The sender returns an object while the network may still read it.
+    ReleasesBeforeSent,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 22] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -77,6 +79,7 @@ impl Mutant {
         Mutant::NumbersBelieved,
         Mutant::RepairsWithoutLimit,
         Mutant::AnybodySpeaks,
+        Mutant::ReleasesBeforeSent,
     ];
 }
 

@@ -9,18 +9,25 @@ fn main() {
     match args.get(1).map(String::as_str) {
         Some("run") => {
             let mut out = std::io::BufWriter::new(std::io::stdout());
-            let verdict = fabricast_sim::run_seed(number(2), &mut out);
+            let verdict =
+                fabricast_sim::run_seed(number(2), fabricast_sim::Network::Prompt, &mut out);
             let _ = out.flush();
             std::process::exit(i32::from(verdict.result.is_err()));
         }
         Some("soak") => {
             std::panic::set_hook(Box::new(|_| {}));
-            let report = fabricast_sim::soak(number(2), number(3), 2, &mut |v, _| {
-                if v.result.is_err() {
-                    println!("{v}");
-                }
-                true
-            });
+            let report = fabricast_sim::soak(
+                fabricast_sim::Network::Prompt,
+                number(2),
+                number(3),
+                2,
+                &mut |v, _| {
+                    if v.result.is_err() {
+                        println!("{v}");
+                    }
+                    true
+                },
+            );
             println!(
                 "{} seeds, {} failed; {} events",
                 report.seeds,

@@ -15,11 +15,10 @@ use std::time::Duration;
 use fabricast::collective::{
     AHEAD, Algorithm, Buffer, Cover, Direction, Part, Peer, Runner, Schedule, Step,
 };
-use fabricast::driver::Driver;
 use fabricast::proto::Event;
 
 use crate::object::{Disk, PatternObject, Place, Progress, World};
-use crate::transport::SimTransport;
+use crate::transport::HostDriver;
 
 /// Messages from one host to others, one after the other.
 #[derive(Clone, PartialEq, Debug)]
@@ -112,10 +111,7 @@ impl Relay {
         self.runner.heed(event);
     }
 
-    pub(crate) fn take_back(
-        &mut self,
-        driver: &mut Driver<SimTransport, Box<PatternObject>>,
-    ) -> bool {
+    pub(crate) fn take_back(&mut self, driver: &mut HostDriver) -> bool {
         self.runner.take_back(driver)
     }
 

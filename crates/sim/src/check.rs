@@ -13,7 +13,7 @@ use fabricast::proto::scheme::{FeedbackTopology, How};
 use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRepair, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
-use crate::object::{Progress, World, packets_of};
+use crate::object::{Progress, World, content_of, packets_of, shift, window};
 use crate::scenario::Scenario;
 use crate::transport::Numbering;
 
@@ -40,6 +40,9 @@ struct Stream {
     lens: Vec<u64>,
     /// Payload of the packets of each operation.
     payload_sizes: Vec<u32>,
+    /// Where the content of each operation begins in the table of all content; empty if the stream
+    /// is part of a baseline, whose content is the message's.
+    contents: Vec<usize>,
     /// Packets before each operation; the last entry is the number of all packets.
     starts: Rc<[u64]>,
     /// Operations that the root has been told to send.
@@ -109,7 +112,7 @@ impl Judge {
     ) -> Judge {
         let mut of_group = vec![Vec::new(); scenario.groups.len()];
         let mut streams = Vec::new();
-        for plan in &scenario.streams {
+        for (number, plan) in scenario.streams.iter().enumerate() {
             let group = &scenario.groups[plan.group];
             of_group[plan.group].push(streams.len());
             let (mut starts, mut payload_sizes) = (vec![0], Vec::new());
@@ -118,6 +121,11 @@ impl Judge {
                 starts.push(starts[starts.len() - 1] + packets_of(len, payload_size));
                 payload_sizes.push(payload_size);
             }
+            let content = |op| shift(content_of(scenario.seed, number, op));
+            let contents = match scenario.baseline {
+                None => (0..plan.lens.len()).map(content).collect(),
+                Some(_) => Vec::new(),
+            };
             let mut receivers = Vec::new();
             let mut place = vec![None; scenario.hosts];
             for &host in group.members.iter().filter(|m| **m != plan.root) {
@@ -135,6 +143,7 @@ impl Judge {
                 root: plan.root as u32,
                 payload_sizes,
                 lens: plan.lens.clone(),
+                contents,
                 starts: starts.into(),
                 begun: 0,
                 first: Seq(group.start),
@@ -317,6 +326,11 @@ impl Judge {
             return self.wrong(host, || {
                 format!("packet {index} carries {n} bytes, not {len}")
             });
+        }
+        if let Some(&content) = s.contents.get(op)
+            && d.payload != window(content, offset, d.payload.len())
+        {
+            return self.wrong(host, || format!("packet {index} carries other bytes"));
         }
         let repair = d.flags & flag::REPAIR != 0;
         self.packet(host, dest, i, index, repair);

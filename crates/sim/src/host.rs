@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::driver::Driver;
 use fabricast::proto::OpId;
 use fabricast::proto::rng::Rng;
 
 use crate::barrier::Entrant;
 use crate::baseline::Relay;
-use crate::object::PatternObject;
-use crate::transport::SimTransport;
+use crate::transport::{HostDriver, SimTransport};
 
 /// A host's part in a stream.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl Role {
 
 /// A host: its driver, its application, its processor.
 pub(crate) struct Host {
-    pub(crate) driver: Driver<SimTransport, Box<PatternObject>>,
+    pub(crate) driver: HostDriver,
     pub(crate) roles: Vec<Role>,
     /// Its parts in barriers.
     pub(crate) entrants: Vec<Entrant>,
@@ -85,7 +83,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(driver: Driver<SimTransport, Box<PatternObject>>, seed: u64) -> Host {
+    pub(crate) fn new(driver: HostDriver, seed: u64) -> Host {
         Host {
             driver,
             roles: Vec::new(),
@@ -110,6 +108,11 @@ impl Host {
         }
     }
 
+    /// The host's end of the network.
+    pub(crate) fn net(&mut self) -> &mut SimTransport {
+        self.driver.transport().inner_mut()
+    }
+
     /// When the processor is done with what the last step received.
     pub(crate) fn received_until(&self) -> u64 {
         self.received_until
@@ -118,7 +121,12 @@ impl Host {
     /// Asks the driver for the objects of operations that have ended.
     pub(crate) fn take_back(&mut self) {
         let driver = &mut self.driver;
-        self.returning.retain(|&op| driver.take(op).is_none());
+        self.returning.retain(|&op| {
+            let object = driver.take(op);
+            let waits = object.is_none();
+            object.into_iter().for_each(|object| object.overwrite());
+            waits
+        });
     }
 }
 

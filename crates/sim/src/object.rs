@@ -31,6 +31,22 @@ fn table() -> &'static [u8] {
     })
 }
 
+/// What the object of a stream's operation consists of, as a number.
+pub(crate) fn content_of(seed: u64, stream: usize, number: usize) -> u64 {
+    seed ^ (stream as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number as u64) << 24
+}
+
+/// Where the content of this number begins in the table.
+pub(crate) fn shift(content: u64) -> usize {
+    Rng::new(content).below(PERIOD as u64) as usize
+}
+
+/// `len` bytes from `offset` of the content that begins at this place of the table.
+pub(crate) fn window(shift: usize, offset: u64, len: usize) -> &'static [u8] {
+    let start = (shift + (offset % PERIOD as u64) as usize) % PERIOD;
+    &table()[start..start + len]
+}
+
 /// What all objects of a run share: the time, and a place for complaints.
 #[derive(Debug, Default)]
 pub struct World {
@@ -40,6 +56,8 @@ pub struct World {
     pub(crate) wrong: RefCell<Option<String>>,
     /// Whether there has been a complaint.
     pub(crate) broken: Cell<bool>,
+    /// Memory that callers have back.
+    pub(crate) returned: RefCell<Vec<Vec<u8>>>,
 }
 
 impl World {
@@ -105,6 +123,8 @@ pub struct PatternObject {
     rng: Rng,
     progress: Rc<Progress>,
     receives: bool,
+    /// Sender whose bytes are read late: the bytes, in memory that the caller gets back.
+    own: Option<Vec<u8>>,
     /// Receiver: one bit per packet, set when the packet is written.
     written: Vec<u64>,
     /// Receiver: one bit per packet, set when the packet is placed.
@@ -163,7 +183,7 @@ impl PatternObject {
     fn new(place: Place, content: u64, len: u64, payload_size: u32, disk: Disk) -> PatternObject {
         let seed = content ^ u64::from(place.name.0) << 40;
         PatternObject {
-            shift: Rng::new(content).below(PERIOD as u64) as usize,
+            shift: shift(content),
             rng: Rng::new(seed),
             place,
             len,
@@ -171,12 +191,33 @@ impl PatternObject {
             disk,
             progress: Rc::default(),
             receives: false,
+            own: None,
             written: Vec::new(),
             placed: Vec::new(),
             under_way: VecDeque::new(),
             gathered: BTreeMap::new(),
             blocks: BTreeMap::new(),
             ready: Vec::new(),
+        }
+    }
+
+    /// Gives a sender's object memory of its own, so that the network may read it late.
+    pub fn in_memory(mut self) -> PatternObject {
+        let mut own = Vec::with_capacity(self.len as usize);
+        for offset in (0..self.len).step_by(PAYLOAD_MAX as usize) {
+            let len = (self.len - offset).min(u64::from(PAYLOAD_MAX));
+            own.extend_from_slice(self.content(offset, len as usize));
+        }
+        self.own = Some(own);
+        self
+    }
+
+    /// Does what a caller may do who has the object back: overwrites its memory. The memory stays
+    /// where it is until the end of the run, so that late readers find other bytes there.
+    pub(crate) fn overwrite(mut self) {
+        if let Some(mut own) = self.own.take() {
+            own.fill(0xff);
+            self.place.world.returned.borrow_mut().push(own);
         }
     }
 
@@ -192,8 +233,7 @@ impl PatternObject {
     }
 
     fn content(&self, offset: u64, len: usize) -> &'static [u8] {
-        let start = (self.shift + (offset % PERIOD as u64) as usize) % PERIOD;
-        &table()[start..start + len]
+        window(self.shift, offset, len)
     }
 
     fn length_of(&self, packet: u64) -> u64 {
@@ -325,7 +365,15 @@ impl Object for PatternObject {
                 self.complain("read before it was placed", offset, u64::from(len));
             }
         }
-        self.content(offset, len as usize)
+        match &self.own {
+            Some(own) => &own[offset as usize..][..len as usize],
+            None => self.content(offset, len as usize),
+        }
+    }
+
+    /// Bytes without memory of their own are read from one pattern, which never changes.
+    fn is_stable(&self) -> bool {
+        true
     }
 
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::scheme::{Checksum, Copied, FeedbackTopology, How};
 use fabricast::proto::{Barrier, Scheme};
+use fabricast::transport::delayed::Delays;
 
 use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
@@ -72,6 +73,9 @@ pub struct Scenario {
     pub slow: SlowRule,
     /// Faults.
     pub faults: Faults,
+    /// Longest time after which a datagram is read once it is given to the network, and as long
+    /// again until the driver has its memory back; `None`: at once.
+    pub delay: Option<Duration>,
     /// Time after everything has healed within which all operations must complete.
     pub complete_within: Duration,
     /// Time after completion from which on there must be silence.
@@ -108,6 +112,7 @@ impl Scenario {
             patience: Duration::from_secs(3600),
             slow: SlowRule::Wait,
             faults: Faults::none(),
+            delay: None,
             complete_within: Duration::from_secs(60),
             silent_after: Duration::from_secs(10),
             events_max: 50_000_000,
@@ -171,6 +176,13 @@ impl Scenario {
             .max(fabricast::proto::limits::HEAD_MAX)
     }
 
+    /// How late the network reads a host's datagrams.
+    pub fn delays(&self, host: u32) -> Option<Delays> {
+        let seed = self.seed ^ u64::from(host) << 32 ^ 0xde1a;
+        let longest = self.delay?;
+        Some(Delays { seed, longest })
+    }
+
     /// The disk of a host.
     pub fn disk(&self, host: usize) -> Disk {
         self.special
@@ -186,6 +198,21 @@ impl Scenario {
             rng: Rng::new(seed ^ 0x5ce7_a210),
         }
         .scenario(seed)
+    }
+
+    /// The scenario that a seed stands for, over a network that reads datagrams late and gives
+    /// their memory back late and out of order.
+    pub fn delayed(seed: u64) -> Scenario {
+        let mut draw = Draw {
+            rng: Rng::new(seed ^ 0x1a7e_0de1),
+        };
+        let mut s = Scenario::from_seed(seed);
+        s.delay = Some(us(draw.one(&[1, 20, 200, 2000])));
+        // Half of the runs read all objects where they are.
+        if draw.rarely(2) {
+            s.scheme.copied = Copied::Never;
+        }
+        s
     }
 }
 

@@ -11,6 +11,24 @@ use crate::parallel;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 
+/// When the network of a soak has read what it is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Network {
+    /// At once, as sockets do.
+    Prompt,
+    /// Late, as devices do that read memory by themselves ([`Scenario::delayed`]).
+    Delayed,
+}
+
+impl Network {
+    fn scenario(self, seed: u64) -> Scenario {
+        match self {
+            Network::Prompt => Scenario::from_seed(seed),
+            Network::Delayed => Scenario::delayed(seed),
+        }
+    }
+}
+
 /// Result of a seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
@@ -20,6 +38,8 @@ pub struct Verdict {
     pub hash: u64,
     /// Packets, and wake-ups without any, given to nodes.
     pub events: u64,
+    /// The network of the run.
+    pub network: Network,
     /// The outcome of the run, or why it failed.
     pub result: Result<Outcome, Failure>,
 }
@@ -27,7 +47,11 @@ pub struct Verdict {
 impl Verdict {
     /// The command that repeats the run.
     pub fn repeat(&self) -> String {
-        format!("fabricast-lab sim run {}", self.seed)
+        let delayed = match self.network {
+            Network::Prompt => "",
+            Network::Delayed => " --delayed",
+        };
+        format!("fabricast-lab sim run {}{delayed}", self.seed)
     }
 }
 
@@ -107,13 +131,17 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
         seed: scenario.seed,
         hash: cluster.hash(),
         events: cluster.events(),
+        network: match scenario.delay {
+            None => Network::Prompt,
+            Some(_) => Network::Delayed,
+        },
         result,
     }
 }
 
 /// Runs the scenario of a seed. Prints the scenario, one line per transition, and the verdict.
-pub fn run_seed(seed: u64, print: &mut dyn Write) -> Verdict {
-    let scenario = Scenario::from_seed(seed);
+pub fn run_seed(seed: u64, network: Network, print: &mut dyn Write) -> Verdict {
+    let scenario = network.scenario(seed);
     // When the reader has gone away (a closed pipe), the judge goes on.
     let _ = writeln!(print, "{scenario:#?}");
     let verdict = run_scenario(&scenario, Trace::printed(print));
@@ -122,8 +150,8 @@ pub fn run_seed(seed: u64, print: &mut dyn Write) -> Verdict {
 }
 
 /// Runs the scenario of a seed. If `twice`, runs it twice; the traces must then be equal.
-pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
-    let scenario = Scenario::from_seed(seed);
+pub fn judge_seed(seed: u64, network: Network, twice: bool) -> Verdict {
+    let scenario = network.scenario(seed);
     let mut verdict = run_scenario(&scenario, Trace::silent());
     if twice && verdict.result.is_ok() {
         let again = run_scenario(&scenario, Trace::silent());
@@ -143,13 +171,14 @@ pub fn judge_seed(seed: u64, twice: bool) -> Verdict {
 /// is called in the caller's thread with the verdict and the number of finished seeds. When
 /// `progress` returns `false`, the soak ends early.
 pub fn soak(
+    network: Network,
     first: u64,
     count: u64,
     threads: usize,
     progress: &mut dyn FnMut(&Verdict, u64) -> bool,
 ) -> SoakReport {
     let mut report = SoakReport::default();
-    let judge = |n| judge_seed(first.wrapping_add(n), true);
+    let judge = |n| judge_seed(first.wrapping_add(n), network, true);
     parallel::jobs(count, threads, judge, |_, verdict| {
         report.seeds += 1;
         report.traces ^= verdict.hash;

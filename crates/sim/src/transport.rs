@@ -8,11 +8,24 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use fabricast::driver::Driver;
+use fabricast::proto::wire;
 use fabricast::proto::{Dest, GroupId, NodeId, Time};
-use fabricast::transport::{Caps, Outgoing, Transport};
+use fabricast::transport::delayed::Delayed;
+use fabricast::transport::{
+    Arrival, Caps, DatagramId, GroupAddress, NodeAddress, Outgoing, Sleeper, Slots, Transport,
+    Watch,
+};
 
 use crate::fabric::{Packet, Target};
+use crate::object::PatternObject;
 use crate::workload::{Costs, Kind};
+
+/// The driver of a host.
+pub(crate) type HostDriver = Driver<Delayed<SimTransport>, Box<PatternObject>>;
+
+/// The source of a datagram that names none.
+const NOBODY: NodeId = NodeId(u32::MAX);
 
 /// A datagram that the driver has sent in the step just ended.
 #[derive(Debug)]
@@ -33,9 +46,10 @@ pub(crate) enum Membership {
 }
 
 /// The transport of a simulated host.
-#[derive(Debug)]
 pub struct SimTransport {
     caps: Caps,
+    /// Bytes that the receive queue holds.
+    receive_buffer: usize,
     overhead: u64,
     /// Datagrams that have arrived, each with its time.
     inbox: VecDeque<(Time, Rc<Packet>)>,
@@ -47,6 +61,11 @@ pub struct SimTransport {
     received_ns: u64,
     costs: Costs,
     outbox: Vec<Departure>,
+    slots: Slots,
+    /// Datagrams that were sent and not named as completed.
+    sent: Vec<DatagramId>,
+    /// Memory for the datagram that is handed up.
+    arriving: Vec<u8>,
     /// Most datagrams that one step may send.
     sends: usize,
     /// Bytes that the host's queue still takes in this step.
@@ -57,6 +76,8 @@ pub struct SimTransport {
     back_pressure: bool,
     /// Node numbers are `first + stride * host`; `peers` lists the addresses that differ from that.
     numbering: Numbering,
+    /// The number of this host.
+    host: u32,
     /// Nodes whose address differs from the numbering; `None`: the node has been forgotten.
     peers: Vec<(NodeId, Option<u32>)>,
     groups: Vec<(GroupId, u32, bool)>,
@@ -89,15 +110,16 @@ impl Numbering {
 
 impl SimTransport {
     pub(crate) fn new(
-        caps: Caps,
+        (caps, receive_buffer): (Caps, usize),
         overhead: u64,
         (batch, sends): (usize, usize),
         back_pressure: bool,
-        numbering: Numbering,
+        (numbering, host): (Numbering, u32),
         costs: Costs,
     ) -> SimTransport {
         SimTransport {
             caps,
+            receive_buffer,
             overhead,
             inbox: VecDeque::new(),
             inbox_bytes: 0,
@@ -106,11 +128,15 @@ impl SimTransport {
             received_ns: 0,
             costs,
             outbox: Vec::new(),
+            slots: Slots::new(),
+            sent: Vec::new(),
+            arriving: Vec::new(),
             sends: sends.max(1),
             room: 0,
             pushed_back: false,
             back_pressure,
             numbering,
+            host,
             peers: Vec::new(),
             groups: Vec::new(),
             memberships: Vec::new(),
@@ -121,7 +147,7 @@ impl SimTransport {
     /// ready).
     pub(crate) fn deliver(&mut self, now: Time, packet: Rc<Packet>) -> bool {
         let len = packet.bytes.len();
-        if self.inbox_bytes + len > self.caps.receive_buffer {
+        if self.inbox_bytes + len > self.receive_buffer {
             return false;
         }
         self.inbox_bytes += len;
@@ -176,20 +202,23 @@ impl SimTransport {
 }
 
 impl Transport for SimTransport {
-    type Address = Target;
-
     fn caps(&self) -> Caps {
         self.caps
     }
 
-    fn peer(&mut self, node: NodeId, address: Target) {
+    fn backlog(&self, _payload_size: u32) -> u32 {
+        (self.receive_buffer / self.caps.datagram_max) as u32
+    }
+
+    fn address(&self) -> NodeAddress {
+        NodeAddress::Number(self.host)
+    }
+
+    /// The address of a node is the number of its host.
+    fn peer(&mut self, node: NodeId, address: &NodeAddress) {
         self.peers.retain(|(n, _)| *n != node);
-        let usual = self.numbering.host(node).map(Target::Host);
-        if usual != Some(address) {
-            let host = match address {
-                Target::Host(h) => Some(h),
-                Target::Group(_) => None,
-            };
+        let host = address.number();
+        if self.numbering.host(node) != host {
             self.peers.push((node, host));
         }
     }
@@ -199,16 +228,15 @@ impl Transport for SimTransport {
         self.peers.push((node, None));
     }
 
-    fn join(&mut self, group: GroupId, address: Target, receive: bool) -> io::Result<()> {
-        let Target::Group(g) = address else {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput));
-        };
+    /// The address of a group is its number in the fabric.
+    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
         self.leave(group);
-        self.groups.push((group, g, receive));
-        if receive {
-            self.memberships.push(Membership::Join(g));
+        if let GroupAddress::Number(g) = *address {
+            self.groups.push((group, g, receive));
+            if receive {
+                self.memberships.push(Membership::Join(g));
+            }
         }
-        Ok(())
     }
 
     fn leave(&mut self, group: GroupId) {
@@ -218,6 +246,10 @@ impl Transport for SimTransport {
                 self.memberships.push(Membership::Leave(g));
             }
         }
+    }
+
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
@@ -235,14 +267,12 @@ impl Transport for SimTransport {
                 return Ok(i);
             }
             self.room = self.room.saturating_sub(takes);
-            let mut bytes = Vec::with_capacity(d.len());
-            bytes.extend_from_slice(d.head);
-            bytes.extend_from_slice(d.body);
+            let bytes = self.slots.pieces(d).concat();
             let to = self.target(d.to);
             let kind = match d.to {
                 Dest::Group(_) => Kind::Group,
-                Dest::Node(_) if d.body.is_empty() => Kind::Word,
-                Dest::Node(_) if d.body.len() as u64 >= self.costs.long_from => Kind::Long,
+                Dest::Node(_) if d.payload_len() == 0 => Kind::Word,
+                Dest::Node(_) if d.payload_len() as u64 >= self.costs.long_from => Kind::Long,
                 Dest::Node(_) => Kind::Message,
             };
             self.outbox.push(Departure {
@@ -251,11 +281,18 @@ impl Transport for SimTransport {
                 kind,
                 bytes,
             });
+            self.sent.push(d.id);
         }
         Ok(batch.len())
     }
 
-    fn recv(&mut self, _now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    fn completions(&mut self, _now: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.sent.drain(..).for_each(done);
+    }
+
+    /// Every host of the simulation can send in any node's name: the source is what the datagram
+    /// says.
+    fn recv(&mut self, _now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         let mut count = 0;
         while self.received < self.batch {
             let Some((arrived, packet)) = self.inbox.pop_front() else {
@@ -266,13 +303,24 @@ impl Transport for SimTransport {
             let cost = self.costs.of(packet.kind);
             self.received_ns += cost.receive_ns(packet.bytes.len() as u64);
             count += 1;
-            sink(arrived, &packet.bytes);
+            let from = wire::source(&packet.bytes).or(Some(NOBODY));
+            // The other receivers of the packet get the same bytes.
+            self.arriving.clear();
+            self.arriving.extend_from_slice(&packet.bytes);
+            sink(&mut Arrival::borrowed(from, arrived, &mut self.arriving));
         }
         Ok(count)
     }
 
     fn is_drained(&self) -> bool {
         self.inbox.is_empty()
+    }
+
+    /// Does nothing: the event queue waits, no thread does.
+    fn attach(&mut self, _sleeper: &Sleeper) -> io::Result<Box<dyn Watch>> {
+        struct Nobody;
+        impl Watch for Nobody {}
+        Ok(Box::new(Nobody))
     }
 
     /// Does nothing: the event queue waits, not the transport.

@@ -16,6 +16,7 @@ mod globs;
 mod imports;
 mod length;
 mod mutants;
+mod networks;
 mod options;
 pub mod packages;
 mod rust;
@@ -30,7 +31,7 @@ pub use tree::{File, Finding, Tree};
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name, as `exceptions.toml` names them.
-pub const RULES: [(&str, Rule); 11] = [
+pub const RULES: [(&str, Rule); 12] = [
     ("actors", actors::check),
     ("architecture", architecture::check),
     ("circles", imports::circles),
@@ -38,6 +39,7 @@ pub const RULES: [(&str, Rule); 11] = [
     ("globs", globs::check),
     ("length", length::check),
     ("mutants", mutants::check),
+    ("networks", networks::check),
     ("options", options::check),
     ("rooms", imports::rooms),
     ("width", width::check),

@@ -8,6 +8,16 @@ use serde_json::{Value, json};
 
 use super::BOUND;
 
+/// An IP address and a port, as nodes tell it.
+pub fn ip(address: impl ToString) -> Value {
+    json!({"ip": address.to_string()})
+}
+
+/// The member of a hello that says that datagrams go to this port of the host that connects.
+pub fn port(port: u16) -> Value {
+    json!({"address": ip(format!("0.0.0.0:{port}"))})
+}
+
 /// One end of a control connection.
 pub struct Peer(pub TcpStream);
 
@@ -34,7 +44,7 @@ impl Peer {
     /// usual fields. Its window is 16 MiB.
     pub fn hello(address: &str, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 2, "name": name, "udp_port": 4000, "udp_address": null,
+            "say": "hello", "version": 3, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -97,7 +107,7 @@ impl Peer {
     /// Like [`Peer::welcome`], after the hello has been received.
     pub fn say_welcome(&mut self, name: &str, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 2, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 3, "session": 7, "node": 1, "name": name, "len": len,
             "mode": 0o755, "block": 1 << 20,
         }));
     }
@@ -105,7 +115,7 @@ impl Peer {
     /// As a sender: starts the transfer, with datagrams from `root`.
     pub fn start(&mut self, root: &str) {
         self.say(json!({
-            "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
+            "say": "start", "group": null, "root": ip(root), "chunk": 1000, "window": 64,
             "members": [0, 1], "scheme": "auto", "addresses": [],
         }));
     }

@@ -85,9 +85,10 @@ mod tests {
     #[test]
     fn the_longest_start_fits() {
         let mut out = Vec::new();
+        let ip = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
         let start = Start {
-            group: Some("[ff15::1234:5678]:7641".parse().unwrap()),
-            root: "[fe80::1]:65535".parse().unwrap(),
+            group: Some(ip("[ff15::1234:5678]:7641").into()),
+            root: ip("[fe80::1]:65535").into(),
             payload_size: 65_000,
             window: 32_768,
             members: (0..fabricast_proto::limits::MEMBERS_MAX as u32).collect(),

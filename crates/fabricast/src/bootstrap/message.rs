@@ -19,14 +19,13 @@
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
 
-use std::net::{IpAddr, SocketAddr};
-
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use crate::text::harmless;
+use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -49,10 +48,9 @@ pub struct Hello {
     /// Name of the receiver in tables: its host name, and where the file goes.
     #[serde(deserialize_with = "text")]
     pub name: String,
-    /// UDP port at which the receiver takes datagrams.
-    pub udp_port: u16,
-    /// Address at which the receiver takes datagrams, if it is not the one that it connects from.
-    pub udp_address: Option<IpAddr>,
+    /// Address at which the receiver takes datagrams. The IP address 0.0.0.0 or :: stands for the
+    /// one that the receiver connects from.
+    pub address: NodeAddress,
     /// Largest datagram that the receiver's interface takes, in bytes.
     pub datagram: u32,
     /// Bytes that the receiver can have under way.
@@ -82,10 +80,10 @@ pub struct Welcome {
 /// Starts the transfer: each receiver joins, posts the file and the hash list, and says `Ready`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// The group's address and port. `None`: all receivers are served by unicast.
-    pub group: Option<SocketAddr>,
+    /// The group's address. `None`: all receivers are served by unicast.
+    pub group: Option<GroupAddress>,
     /// The address that the sender's datagrams come from and that answers go to.
-    pub root: SocketAddr,
+    pub root: NodeAddress,
     /// Payload size of a data packet in bytes.
     #[serde(rename = "chunk")]
     pub payload_size: u32,
@@ -96,7 +94,7 @@ pub struct Start {
     /// Name of the scheme that makes the multicast reliable; [`fabricast_proto::Scheme`] parses it.
     pub scheme: String,
     /// The members' addresses for datagrams if members repair for each other; otherwise empty.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<NodeAddress>,
 }
 
 /// A receiver's request to send something again: the hash list (no `block`), the hashes of a
@@ -267,7 +265,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 2, "name": {RAW}, "udp_port": 1, "udp_address": null,
+            r#"{{"say": "hello", "version": 3, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -54,7 +54,7 @@ impl Blocks for Slow {
 
 fn open() -> Rendezvous {
     let here = (Ipv4Addr::LOCALHOST, 0).into();
-    Rendezvous::open(&[here], 0, Arc::new(Nothing), Waker::new()).unwrap()
+    Rendezvous::open(&[here], 0, Arc::new(Nothing), Waker::new().unwrap()).unwrap()
 }
 
 fn framed(message: &ToSender) -> Vec<u8> {
@@ -67,8 +67,7 @@ fn hello(name: &str) -> Vec<u8> {
     framed(&ToSender::Hello(Hello {
         version: VERSION,
         name: name.into(),
-        udp_port: 1,
-        udp_address: None,
+        address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
         datagram: 1472,
         window_bytes: 1 << 24,
     }))
@@ -185,7 +184,7 @@ fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let (tell, told) = channel();
     let here = (Ipv4Addr::LOCALHOST, 0).into();
     let disk = Arc::new(Slow(Mutex::new(told)));
-    let rendezvous = Rendezvous::open(&[here], 0, disk, Waker::new()).unwrap();
+    let rendezvous = Rendezvous::open(&[here], 0, disk, Waker::new().unwrap()).unwrap();
     let mut stream = connect(&rendezvous, &hello("needy"));
     let (peer, _) = until_hello(&rendezvous, "needy");
     let hash = String::new();

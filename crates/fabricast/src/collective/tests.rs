@@ -12,9 +12,10 @@ use super::*;
 use crate::driver::Driver;
 use crate::object::Memory;
 use crate::object::testing::pattern;
+use crate::transport::Transport;
 use crate::transport::fault::{Fault, Faults};
-use crate::transport::udp::{Interface, Udp, UdpConfig};
-use crate::transport::{Caps, Transport};
+use crate::transport::interface::Interface;
+use crate::transport::udp::{Udp, UdpConfig};
 
 const PAYLOAD: u32 = 1200;
 const START: Seq = Seq(u32::MAX - 3);
@@ -37,7 +38,7 @@ fn open(rank: usize, loss: f64) -> Net {
     Fault::new(Udp::new(&config).unwrap(), faults)
 }
 
-fn node(rank: usize, caps: Caps) -> Node {
+fn node(rank: usize, net: &Net) -> Node {
     let config = Config {
         node: NodeId(rank as u32),
         session: Session(7),
@@ -46,7 +47,7 @@ fn node(rank: usize, caps: Caps) -> Node {
             ..Scheme::auto()
         },
         unexpected_max: 64,
-        backlog: (caps.receive_buffer / caps.datagram_max) as u32,
+        backlog: net.backlog(PAYLOAD),
         rate: None,
         patience: Duration::from_secs(60),
     };
@@ -58,8 +59,8 @@ fn join(driver: &mut Driver<Net, Memory>, rank: usize, groups: &[Vec<usize>], po
     for (i, members) in (1u8..).zip(groups) {
         if members.contains(&rank) {
             let group = GroupId(i.into());
-            let address = (Ipv4Addr::new(239, 255, 78, i), port).into();
-            driver.transport().join(group, address, true).unwrap();
+            let address = SocketAddr::from((Ipv4Addr::new(239, 255, 78, i), port));
+            driver.join(group, &address.into(), true).unwrap();
             let add = Command::GroupAdd {
                 group,
                 members: members.iter().map(|&m| NodeId(m as u32)).collect(),
@@ -163,9 +164,9 @@ fn run(
                 };
                 scope.spawn(move || {
                     for (peer, &address) in peers.iter().enumerate() {
-                        net.peer(NodeId(peer as u32), address);
+                        net.peer(NodeId(peer as u32), &address.into());
                     }
-                    let mut driver = Driver::new(node(rank, net.caps()), net);
+                    let mut driver = Driver::new(node(rank, &net), net);
                     // The test's own port, so that no other test uses it.
                     join(&mut driver, rank, groups, peers[0].port());
                     take_part(rank, driver, schedules, here, done)

@@ -57,7 +57,7 @@ fn losses_on_the_network_are_mended_for_all_of_a_host() {
 fn one_host_needs_no_network() {
     for s in broadcasts(&[5, 5, 5], 0.0, &[0, 1, 50_000, 5 * S + 1]) {
         assert_eq!(s.node.received + s.node.data + s.node.data_unicast, 0);
-        assert_eq!(s.udp.datagrams_received, 0);
+        assert_eq!(s.net.datagrams_received, 0);
     }
 }
 

@@ -326,7 +326,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// The name of the network interface in use.
     pub fn interface(&self) -> String {
-        self.callers.shared.lock().udp().device().name.clone()
+        self.callers.shared.lock().port().to_owned()
     }
 
     /// Why this process shares no memory with other processes of its host. Then each of them counts

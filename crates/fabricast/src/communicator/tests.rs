@@ -12,7 +12,7 @@ use super::*;
 use crate::config::NetOptions;
 use crate::object::Memory;
 use crate::object::testing::pattern;
-use crate::transport::udp::Interface;
+use crate::transport::interface::Interface;
 
 /// Threads that exchange what each gives.
 pub(super) struct Ranks {
@@ -149,9 +149,9 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
                 engine.left(now);
             }
             let waits = engine.gathering().is_some();
-            let before = engine.statistics().udp.datagrams_sent;
+            let before = engine.statistics().net.datagrams_sent;
             engine.settle(now).unwrap();
-            let sends = engine.statistics().udp.datagrams_sent > before;
+            let sends = engine.statistics().net.datagrams_sent > before;
             seen = Some((waits, sends, engine.gathering().is_some()));
         } else {
             (0..COUNT).for_each(|i| bcast(&context, &group, 0, rank, &[i]).unwrap());
@@ -191,7 +191,7 @@ fn a_context_is_made_when_all_have_answered_a_multicast() {
             // Ranks 0 and 1 probe all others; two hosts have no multicast.
             let probes = if rank < 2 { size as u64 - 1 } else { 2 };
             let least = if size == 2 { 0 } else { probes };
-            assert!(s.udp.datagrams_received >= least, "{rank} of {size}: {s:?}");
+            assert!(s.net.datagrams_received >= least, "{rank} of {size}: {s:?}");
             assert_eq!((s.groups, s.unreached), (0, 0));
         }
     }
@@ -273,11 +273,11 @@ fn whoever_ends_anothers_operation_wakes_it() {
             let mut entered = groups.each_ref().map(enter);
             let asleep = entered.each_ref().map(|request| {
                 let mut engine = context.callers.shared.lock();
-                let sleeper = Waiter::new(engine.sleeper().unwrap()).unwrap();
+                let sleeper = Waiter::new(&mut engine).unwrap();
                 let State::UnderWay(op) = request.0 else {
                     panic!("a barrier of two is not over at once");
                 };
-                engine.falls_asleep(&sleeper.waker(), Some(op));
+                engine.falls_asleep(sleeper.waker(), Some(op));
                 sleeper
             });
             ranks.allgather(&[]).unwrap();

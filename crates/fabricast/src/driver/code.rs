@@ -47,7 +47,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Computes a parity packet into `into`, if the object has its block's bytes.
+    /// Appends a parity packet to `into`, if the object has its block's bytes.
     pub fn encode<O: Object>(
         &mut self,
         object: &mut O,

@@ -1,5 +1,6 @@
 //! Queue of datagrams that the node wants sent and that have not gone, because the transport did
-//! not take them or an object does not have their bytes.
+//! not take them or an object does not have their bytes; and the datagrams that were posted and
+//! that the transport may still read.
 //!
 //! Datagrams keep their order, except that a datagram whose bytes are *late* (still being read)
 //! lets the others pass. While more than [`LATE_MAX`] are late, the driver does not ask the node
@@ -10,19 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::scheme::Checksum;
-use fabricast_proto::wire::DATA_OVERHEAD;
 use fabricast_proto::{OpId, Payload, Time, Token, Transmit, XorExtents};
 
 use super::check;
 use super::code::Code;
 use crate::object::{Fetch, Object};
-use crate::transport::{Outgoing, Transport};
+use crate::transport::{DatagramId, SLOTS, Slots, Transport};
 
 /// Largest number of datagrams that the transport gets at once. An object must keep bytes ready
 /// that it has reported as ready for this many calls of `fetch`.
@@ -47,10 +45,13 @@ enum State {
 
 struct Queued {
     transmit: Transmit,
-    /// The range of `heads` that holds the datagram's head.
-    head: Range<usize>,
-    /// The payload, if it is an XOR or parity packet and has been computed.
-    computed: Option<Vec<u8>>,
+    /// The slot that holds the datagram's head.
+    id: DatagramId,
+    /// Length of the head, in bytes.
+    head: usize,
+    /// The slot holds the payload, too: it was computed, or it is a copy of bytes that do not stay
+    /// where they are.
+    inside: bool,
     /// The head contains its checksum.
     sealed: bool,
     state: State,
@@ -75,27 +76,35 @@ impl Queued {
         self.transmit.payload.map(|p| p.op())
     }
 
-    /// The payload, which must be ready.
-    fn body<'a, O: Object>(&'a self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
-        let body = self.transmit.payload.and_then(|payload| match payload {
-            Payload::Extent(e) => Some(objects.get(&e.op)?.bytes(e.offset, e.len)),
-            Payload::Xor(_) | Payload::Parity(_) => self.computed.as_deref(),
-        });
-        body.unwrap_or(&[])
+    /// The payload that is read from the object, which must be ready.
+    fn payload<'a, O: Object>(&self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
+        match self.transmit.payload {
+            Some(Payload::Extent(e)) if !self.inside => objects
+                .get(&e.op)
+                .map_or(&[][..], |object| object.bytes(e.offset, e.len)),
+            _ => &[],
+        }
     }
 }
 
-/// The queue of datagrams that have not gone.
+/// A datagram that the transport may still read.
+#[derive(Clone, Copy)]
+struct Posted {
+    /// The token of its payload, if it has one.
+    token: Option<Token>,
+}
+
+/// The queue of datagrams that have not gone, and those that are posted.
 pub(super) struct Outbox {
     queue: Vec<Queued>,
-    /// Heads of the queued datagrams, in the order of the queue.
-    heads: Vec<u8>,
-    /// Offset in `heads` at which the next head begins.
-    next: usize,
+    /// The slot into which the next head is written.
+    next: Option<DatagramId>,
     late: usize,
     refused: bool,
-    /// Buffers for computed payloads, to be used again.
-    spare: Vec<Vec<u8>>,
+    /// The datagrams that were posted and not completed, each at the index of its slot.
+    posted: [Option<Posted>; SLOTS],
+    /// Datagrams that were just completed; empty between calls.
+    done: Vec<DatagramId>,
     /// Operations with a failure that was reported.
     failed: BTreeSet<OpId>,
 }
@@ -103,12 +112,12 @@ pub(super) struct Outbox {
 impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
-            queue: Vec::new(),
-            heads: Vec::with_capacity(BATCH * DATA_OVERHEAD + HEAD_MAX),
-            next: 0,
+            queue: Vec::with_capacity(BATCH),
+            next: None,
             late: 0,
             refused: false,
-            spare: Vec::new(),
+            posted: [None; SLOTS],
+            done: Vec::with_capacity(SLOTS),
             failed: BTreeSet::new(),
         }
     }
@@ -123,8 +132,13 @@ impl Outbox {
     }
 
     /// Whether the driver may ask the node for more.
-    pub fn has_room(&self) -> bool {
-        self.queue.len() < BATCH && self.late <= LATE_MAX
+    pub fn has_room(&self, slots: &Slots) -> bool {
+        self.queue.len() < BATCH && self.late <= LATE_MAX && self.has_slot(slots)
+    }
+
+    /// Whether there is a slot for one more datagram. If not, completions come first.
+    pub fn has_slot(&self, slots: &Slots) -> bool {
+        self.next.is_some() || slots.free() > 0
     }
 
     /// Latest time until which late datagrams hold the others back, if they do.
@@ -133,19 +147,23 @@ impl Outbox {
         (self.late > LATE_MAX).then_some(since + GRACE)
     }
 
-    /// The buffer to whose end the next datagram's head is appended, before [`Outbox::push`].
-    pub fn head(&mut self) -> &mut Vec<u8> {
-        self.heads.truncate(self.next);
-        &mut self.heads
+    /// The slot for the next datagram's head, empty, before [`Outbox::push`].
+    pub fn head<'a>(&mut self, slots: &'a mut Slots) -> &'a mut Vec<u8> {
+        let id = *self
+            .next
+            .get_or_insert_with(|| slots.take().expect("there is room"));
+        let head = slots.head(id);
+        head.clear();
+        head
     }
 
-    pub fn push(&mut self, transmit: Transmit) {
-        let head = self.next..self.heads.len();
-        self.next = head.end;
+    pub fn push(&mut self, transmit: Transmit, slots: &mut Slots) {
+        let id = self.next.take().expect("its head was written");
         self.queue.push(Queued {
             transmit,
-            head,
-            computed: None,
+            id,
+            head: slots.head(id).len(),
+            inside: false,
             sealed: false,
             state: State::Ready,
         });
@@ -156,17 +174,18 @@ impl Outbox {
         self.failed.remove(&op);
     }
 
-    /// Finds out which datagrams can go. Calls `failed` once for each operation whose object has
-    /// failed.
+    /// Finds out which datagrams can go. With `zero_copy` the transport reads payloads late, so
+    /// those that do not stay where they are get copied. Calls `failed` once for each operation
+    /// whose object has failed.
     pub fn look<O: Object>(
         &mut self,
         now: Time,
         objects: &mut BTreeMap<OpId, O>,
         code: &mut Code,
+        (slots, zero_copy): (&mut Slots, bool),
         failed: &mut dyn FnMut(OpId),
     ) {
         self.late = 0;
-        let spare = &mut self.spare;
         // Coded packets come first and are computed at once. So the other packets' bytes are
         // fetched last, and stay ready until they are sent.
         for coded in [true, false] {
@@ -182,19 +201,22 @@ impl Outbox {
                         continue;
                     }
                     (Some(_), _) if self.failed.contains(&op) => Fetch::Failed,
-                    (Some(object), Payload::Extent(e)) => object.fetch(e.offset, e.len),
-                    (Some(_), _) if q.computed.is_some() => Fetch::Ready,
-                    (Some(object), coded) => {
-                        if spare.is_empty() {
-                            // As many buffers as there can be, so that none is allocated later.
-                            let len = coded.len() as usize;
-                            spare.extend((0..BATCH).map(|_| Vec::with_capacity(len)));
+                    (Some(_), _) if q.inside => Fetch::Ready,
+                    (Some(object), Payload::Extent(e)) => {
+                        let fetch = object.fetch(e.offset, e.len);
+                        if fetch == Fetch::Ready && zero_copy && !object.is_stable() {
+                            let bytes = object.bytes(e.offset, e.len);
+                            slots.head(q.id).extend_from_slice(bytes);
+                            slots.payload_from(q.id, q.head);
+                            q.inside = true;
                         }
-                        let mut bytes = spare.pop().unwrap_or_default();
-                        let fetch = compute(object, &coded, code, &mut bytes);
-                        match fetch {
-                            Fetch::Ready => q.computed = Some(bytes),
-                            _ => spare.push(bytes),
+                        fetch
+                    }
+                    (Some(object), coded) => {
+                        let fetch = compute(object, &coded, code, slots.head(q.id));
+                        if fetch == Fetch::Ready {
+                            slots.payload_from(q.id, q.head);
+                            q.inside = true;
                         }
                         fetch
                     }
@@ -233,14 +255,23 @@ impl Outbox {
     }
 
     /// Computes the checksums of the datagrams that can go.
-    pub fn seal<O: Object>(&mut self, checksum: Checksum, objects: &BTreeMap<OpId, O>) {
+    pub fn seal<O: Object>(
+        &mut self,
+        checksum: Checksum,
+        objects: &BTreeMap<OpId, O>,
+        slots: &mut Slots,
+    ) {
         if checksum == Checksum::None {
             return;
         }
         let ready = |q: &&mut Queued| q.state == State::Ready && !q.sealed;
         for q in self.queue.iter_mut().filter(ready) {
-            let head = &mut self.heads[q.head.clone()];
-            check::seal(checksum, head, q.body(objects));
+            let (head, inside) = slots.head(q.id).split_at_mut(q.head);
+            let payload = match q.inside {
+                true => inside,
+                false => q.payload(objects),
+            };
+            check::seal(checksum, head, payload);
             q.sealed = true;
         }
     }
@@ -252,12 +283,11 @@ impl Outbox {
         objects: &BTreeMap<OpId, O>,
         transport: &mut T,
     ) -> io::Result<usize> {
+        let slots = transport.slots();
         let ready = self.queue.iter().filter(|q| q.state == State::Ready);
-        let outgoing = ready.take(BATCH).map(|q| Outgoing {
-            to: q.transmit.to,
-            head: &self.heads[q.head.clone()],
-            body: q.body(objects),
-        });
+        let outgoing = ready
+            .take(BATCH)
+            .map(|q| slots.outgoing(q.id, q.transmit.to, q.payload(objects)));
         // Filled in place, because `collect` would move the whole array.
         let mut batch = ArrayVec::<_, BATCH>::new();
         batch.extend(outgoing);
@@ -275,43 +305,59 @@ impl Outbox {
         self.queue.iter().filter(lost).count()
     }
 
-    /// Removes the first `sent` datagrams that could go, and those that are lost. Calls `gone` for
-    /// each whose payload is no longer read.
-    pub fn clear_out(&mut self, mut sent: usize, gone: &mut dyn FnMut(Token)) {
-        let spare = &mut self.spare;
-        self.queue.retain_mut(|q| {
-            let keep = match q.state {
+    /// Takes the first `sent` datagrams that could go for posted, and drops those that are lost.
+    /// Calls `gone` for each payload that is dropped.
+    pub fn clear_out(&mut self, mut sent: usize, slots: &mut Slots, gone: &mut dyn FnMut(Token)) {
+        let posted = &mut self.posted;
+        self.queue.retain(|q| {
+            let token = q.transmit.payload.map(|_| q.transmit.token);
+            match q.state {
                 State::Ready if sent > 0 => {
                     sent -= 1;
+                    posted[q.id.index()] = Some(Posted { token });
                     false
                 }
                 State::Ready | State::Late(_) => true,
-                State::Lost => false,
-            };
-            if !keep {
-                if q.transmit.payload.is_some() {
-                    gone(q.transmit.token);
-                }
-                if let Some(mut bytes) = q.computed.take() {
-                    bytes.clear();
-                    spare.push(bytes);
+                State::Lost => {
+                    slots.release(q.id);
+                    token.into_iter().for_each(&mut *gone);
+                    false
                 }
             }
-            keep
         });
-        // The heads of the remaining datagrams move to the front.
-        self.next = 0;
-        for q in &mut self.queue {
-            let len = q.head.len();
-            self.heads.copy_within(q.head.clone(), self.next);
-            q.head = self.next..self.next + len;
-            self.next += len;
+    }
+
+    /// Frees the slots of the datagrams that the transport reads no more. Calls `gone` for each of
+    /// their payloads.
+    pub fn complete<T: Transport>(
+        &mut self,
+        now: Time,
+        transport: &mut T,
+        gone: &mut dyn FnMut(Token),
+    ) {
+        let done = &mut self.done;
+        transport.completions(now, &mut |id| done.push(id));
+        let slots = transport.slots();
+        for id in done.drain(..) {
+            let posted = self.posted[id.index()].take();
+            debug_assert!(posted.is_some(), "{id:?} was not posted");
+            slots.release(id);
+            posted
+                .and_then(|p| p.token)
+                .into_iter()
+                .for_each(&mut *gone);
         }
-        self.heads.truncate(self.next);
+    }
+
+    /// Gives up all datagrams that are queued. Calls `gone` for each of their payloads.
+    pub fn give_up(&mut self, slots: &mut Slots, gone: &mut dyn FnMut(Token)) {
+        self.queue.iter_mut().for_each(|q| q.state = State::Lost);
+        self.clear_out(0, slots, gone);
+        (self.late, self.refused) = (0, false);
     }
 }
 
-/// Computes a coded payload into `into`, which is empty, if all bytes that it needs are available.
+/// Appends a coded payload to `into`, if all bytes that it needs are available.
 fn compute<O: Object>(
     object: &mut O,
     coded: &Payload,
@@ -322,7 +368,9 @@ fn compute<O: Object>(
         Payload::Xor(sum) => {
             let fetch = fetch_all(object, sum);
             if fetch == Fetch::Ready {
-                into.resize(sum.len() as usize, 0);
+                let start = into.len();
+                into.resize(start + sum.len() as usize, 0);
+                let into = &mut into[start..];
                 sum.extents()
                     .for_each(|e| _ = object.add(e.offset, e.len, into));
             }

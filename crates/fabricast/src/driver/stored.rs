@@ -52,6 +52,12 @@ impl<O: Object> Object for Stored<O> {
             Stored::Copy(m) => m.bytes(offset, len),
         }
     }
+    fn is_stable(&self) -> bool {
+        match self {
+            Stored::Lent(o) => o.is_stable(),
+            Stored::Copy(m) => m.is_stable(),
+        }
+    }
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         match self {
             Stored::Lent(o) => o.add(offset, len, sum),

@@ -10,8 +10,10 @@ use fabricast_proto::{Config, Scheme, Seq, Session};
 use super::outbox::{GRACE, LATE_MAX};
 use super::*;
 use crate::object::{Fetch, Memory};
-use crate::transport::udp::{Interface, Udp, UdpConfig};
-use crate::transport::{Caps, Outgoing};
+use crate::transport::delayed::{Delayed, Delays};
+use crate::transport::interface::Interface;
+use crate::transport::udp::{Udp, UdpConfig};
+use crate::transport::{Arrival, Caps, DatagramId, NodeAddress, Outgoing, Sleeper, Slots, Watch};
 
 const G: GroupId = GroupId(1);
 const SESSION: Session = Session(7);
@@ -92,6 +94,8 @@ fn room() -> Vec<u8> {
 struct Wire {
     inbox: VecDeque<Vec<u8>>,
     sent: Vec<Vec<u8>>,
+    slots: Slots,
+    done: Vec<DatagramId>,
 }
 
 impl Wire {
@@ -115,29 +119,42 @@ impl Wire {
 }
 
 impl Transport for Wire {
-    type Address = ();
-
     fn caps(&self) -> Caps {
-        Caps {
-            datagram_max: 9000,
-            receive_buffer: 1 << 20,
-        }
+        Caps::datagrams(9000)
     }
-    fn peer(&mut self, _: NodeId, _: ()) {}
+    fn backlog(&self, _: u32) -> u32 {
+        100
+    }
+    fn address(&self) -> NodeAddress {
+        NodeAddress::Number(1)
+    }
+    fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
     fn forget(&mut self, _: NodeId) {}
-    fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
-        Ok(())
-    }
+    fn join(&mut self, _: GroupId, _: &GroupAddress, _: bool) {}
     fn leave(&mut self, _: GroupId) {}
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
+    }
     fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
-        let bytes = batch.iter().map(|d| [d.head, d.body].concat());
-        self.sent.extend(bytes);
+        for datagram in batch {
+            self.sent.push(self.slots.pieces(datagram).concat());
+            self.done.push(datagram.id);
+        }
         Ok(batch.len())
     }
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    fn completions(&mut self, _: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.done.drain(..).for_each(done);
+    }
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         let count = self.inbox.len();
-        self.inbox.drain(..).for_each(|d| sink(now, &d));
+        for mut datagram in self.inbox.drain(..) {
+            let from = wire::source(&datagram);
+            sink(&mut Arrival::lent(from, now, &mut datagram));
+        }
         Ok(count)
+    }
+    fn attach(&mut self, _: &Sleeper) -> io::Result<Box<dyn Watch>> {
+        unreachable!("no thread sleeps")
     }
     fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
         Ok(())
@@ -287,7 +304,7 @@ fn a_forged_datagram_does_not_reach_the_node() {
     let mut udp = Udp::new(&config).unwrap();
     let (peer, liar) = ("127.0.0.1:0", "127.0.0.1:0");
     let [peer, liar] = [peer, liar].map(|a| UdpSocket::bind(a).unwrap());
-    udp.peer(NodeId(2), peer.local_addr().unwrap());
+    udp.peer(NodeId(2), &peer.local_addr().unwrap().into());
     let home = udp.local_addr();
     let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
     liar.send_to(&probe(2, 1), home).unwrap();
@@ -303,7 +320,7 @@ fn a_forged_datagram_does_not_reach_the_node() {
         matches!(nonces[..], [Frame::ProbeAck(p)] if p.nonce == 2),
         "{nonces:?}"
     );
-    assert_eq!(driver.transport().counters().foreign, 1);
+    assert_eq!(driver.counters().foreign, 1);
 }
 
 /// A receiver pauses between two reads only when it is idle, so that one read does not limit it.
@@ -316,7 +333,7 @@ fn nobody_is_idle_while_datagrams_wait() {
     };
     let mut udp = Udp::new(&config).unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-    udp.peer(NodeId(2), peer.local_addr().unwrap());
+    udp.peer(NodeId(2), &peer.local_addr().unwrap().into());
     let home = udp.local_addr();
     let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
     for nonce in 0..WAITING as u32 {
@@ -360,4 +377,87 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     };
     let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
     assert!(driver.take(op).is_none());
+}
+
+/// A root over a network that reads late, with an object that it lends.
+fn late_root(len: u32) -> (Driver<Delayed<Wire>, Memory>, OpId) {
+    let delays = Delays {
+        seed: 3,
+        longest: Duration::from_secs(1),
+    };
+    let wire = Delayed::new(Wire::default(), Some(delays));
+    let mut driver = Driver::new(node(1, &[2]), wire);
+    let bytes = (0..len).map(|i| (i / PAYLOAD) as u8).collect();
+    let begun = driver.lend(START, G, Memory::new(bytes), true);
+    let op = begun.map_err(|e| e.0).unwrap();
+    driver.transport().inner_mut().inbox.push_back(room());
+    (driver, op)
+}
+
+/// A datagram in which node 2 says that it has everything before this packet.
+fn has_all(end: u32) -> Vec<u8> {
+    let feedback = Feedback {
+        group: G,
+        sender: NodeId(1),
+        cum: Seq(end),
+        cum_subtree: Seq(end),
+        limit: Seq(1000),
+        high: Seq(end),
+        received: end,
+        arrived_us: 0,
+        held_us: 0,
+        burst: 0,
+        flags: 0,
+        missing: Ranges::NONE,
+    };
+    said(2, |bytes| {
+        wire::put_feedback(bytes, &feedback, [].into_iter())
+    })
+}
+
+#[test]
+fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
+    let (mut driver, op) = late_root(20 * PAYLOAD);
+    let mut now = START;
+    // The pacer spreads the packets over some milliseconds.
+    while driver.node().counters().data + driver.node().counters().data_unicast < 20 {
+        driver.step(now).unwrap();
+        now = now + MS;
+        assert!(now < START + 50 * MS, "not all packets are posted");
+    }
+    // The receiver has everything, by whatever way, before the network has read anything.
+    let has = has_all(20);
+    driver.transport().inner_mut().inbox.push_back(has);
+    let (mut complete, mut early) = (false, 0);
+    let object = loop {
+        let step = driver.step(now).unwrap();
+        while let Some(event) = driver.event() {
+            complete |= matches!(event, Event::Complete(o) if o == op);
+        }
+        if let Some(object) = driver.take(op) {
+            break object;
+        }
+        early += u32::from(complete);
+        assert!(driver.object(op).is_some());
+        let due = driver.net().due().expect("datagrams are under way");
+        assert!(step.wake.is_some_and(|wake| wake <= due));
+        now = due;
+    };
+    assert!(
+        complete && early > 0,
+        "complete before it came back: {early}"
+    );
+    assert_eq!(object.len(), u64::from(20 * PAYLOAD));
+    assert!(driver.net().due().is_none());
+    let (data, _) = driver.transport().inner_mut().taken();
+    assert_eq!(data, (0..20).collect::<Vec<u32>>());
+}
+
+#[test]
+fn after_a_cancel_nothing_is_read() {
+    let (mut driver, op) = late_root(20 * PAYLOAD);
+    driver.step(START).unwrap();
+    driver.cancel(START);
+    assert!(driver.net().due().is_none());
+    assert!(driver.object(op).is_some() && driver.net().inner().sent.is_empty());
 }

@@ -37,6 +37,10 @@ impl Object for FileObject {
         each!(self, o => o.bytes(offset, len))
     }
 
+    fn is_stable(&self) -> bool {
+        each!(self, o => o.is_stable())
+    }
+
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         each!(self, o => o.add(offset, len, sum))
     }

@@ -262,7 +262,6 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
-    use std::sync::mpsc;
     use std::time::Duration;
 
     use super::*;
@@ -270,22 +269,21 @@ mod tests {
     use crate::object::HASH;
     use crate::object::testing::{pattern, scratch};
 
-    fn source(path: &Path, extent: u32) -> (Arc<SourceFile>, FileReader, mpsc::Receiver<()>) {
+    fn source(path: &Path, extent: u32) -> (Arc<SourceFile>, FileReader, Waker) {
         let content = SourceFile::open(path).unwrap();
-        let (rung, heard) = mpsc::channel();
-        let waker = Waker::new();
-        waker.connect(move || _ = rung.send(()));
+        let waker = Waker::new().unwrap();
+        let heard = waker.clone();
         let source = FileReader::new(content.clone(), extent, waker);
         (content, source, heard)
     }
 
     /// Fetches as a driver does: on `Later` it waits for the waker.
-    fn get(s: &mut FileReader, heard: &mpsc::Receiver<()>, at: u64, len: u32) -> Option<Vec<u8>> {
+    fn get(s: &mut FileReader, heard: &Waker, at: u64, len: u32) -> Option<Vec<u8>> {
         loop {
             match s.fetch(at, len) {
                 Fetch::Ready => return Some(s.bytes(at, len).to_vec()),
                 Fetch::Failed => return None,
-                Fetch::Later => heard.recv_timeout(Duration::from_secs(10)).unwrap(),
+                Fetch::Later => assert!(heard.wait(Some(Duration::from_secs(10))).unwrap()),
             }
         }
     }
@@ -309,7 +307,7 @@ mod tests {
         let list = loop {
             match content.list() {
                 Some(list) => break list,
-                None => heard.recv_timeout(Duration::from_secs(10)).unwrap(),
+                None => assert!(heard.wait(Some(Duration::from_secs(10))).unwrap()),
             }
         };
         for (hash, block) in list.chunks(HASH).zip(bytes.chunks(BLOCK)) {

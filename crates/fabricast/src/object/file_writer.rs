@@ -289,7 +289,6 @@ mod tests {
     use super::*;
     use crate::object::PIECE;
     use crate::object::testing::{pattern, scratch};
-    use std::sync::mpsc;
     use std::time::Duration;
 
     #[test]
@@ -301,9 +300,8 @@ mod tests {
         let mut partial = PartialFile::new(path, len, 0o644, false, Some(0), 0).unwrap();
         partial.allocate().unwrap();
         let partial = Arc::new(partial);
-        let (rung, heard) = mpsc::channel();
-        let waker = Waker::new();
-        waker.connect(move || _ = rung.send(()));
+        let waker = Waker::new().unwrap();
+        let heard = waker.clone();
         let mut sink = FileWriter::new(partial.clone(), WINDOW_BYTES, waker);
 
         // Within a window, the later half of the packets is written first.
@@ -324,7 +322,7 @@ mod tests {
                 whole / BLOCK * BLOCK
             };
             while placed < whole {
-                heard.recv_timeout(Duration::from_secs(10)).unwrap();
+                assert!(heard.wait(Some(Duration::from_secs(10))).unwrap());
                 sink.progress(&mut |_, len, outcome| {
                     assert_eq!(outcome, Outcome::Ok);
                     placed += len as usize;
@@ -365,9 +363,8 @@ mod tests {
             let mut partial = PartialFile::new(path, len as u64, 0o644, false, Some(0), 0).unwrap();
             partial.allocate().unwrap();
             let partial = Arc::new(partial);
-            let (rung, heard) = mpsc::channel();
-            let waker = Waker::new();
-            waker.connect(move || _ = rung.send(()));
+            let waker = Waker::new().unwrap();
+            let heard = waker.clone();
             let (payload_size, window) = (1432, 64);
             let mut sink = FileWriter::new(partial.clone(), window * 1432, waker);
             let mut placed = 0;
@@ -386,7 +383,7 @@ mod tests {
                         assert_eq!(outcome, Outcome::Ok);
                         placed += len as usize;
                     });
-                    let _ = heard.recv_timeout(Duration::from_millis(20));
+                    _ = heard.wait(Some(Duration::from_millis(20)));
                 }
             }
             assert_eq!(placed, len);

@@ -47,6 +47,10 @@ impl Object for Memory {
         &self.bytes[start..start + len as usize]
     }
 
+    fn is_stable(&self) -> bool {
+        true
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         let start = offset as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);

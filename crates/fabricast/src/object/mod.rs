@@ -43,6 +43,13 @@ pub trait Object {
     /// The bytes that [`Object::fetch`] has reported as ready.
     fn bytes(&self, offset: u64, len: u32) -> &[u8];
 
+    /// Whether bytes that were once ready stay where they are, unchanged, for as long as the object
+    /// lives, wherever it is moved. If not, the driver copies them for a transport that reads them
+    /// late.
+    fn is_stable(&self) -> bool {
+        false
+    }
+
     /// Adds (exclusive or) bytes to the front of `sum`; false if the object does not have them.
     /// `sum` has at least `len` bytes. An object that is being received has the bytes that were
     /// written, for as long as other bytes of the same window may be missing.
@@ -78,6 +85,9 @@ impl<O: Object + ?Sized> Object for Box<O> {
     }
     fn bytes(&self, offset: u64, len: u32) -> &[u8] {
         (**self).bytes(offset, len)
+    }
+    fn is_stable(&self) -> bool {
+        (**self).is_stable()
     }
     fn add(&mut self, offset: u64, len: u32, sum: &mut [u8]) -> bool {
         (**self).add(offset, len, sum)

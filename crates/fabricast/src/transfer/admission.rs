@@ -28,7 +28,8 @@ use crate::object::{BLOCK, SourceFile};
 use crate::setting::{FROM, MAX_WAIT, PORT};
 use crate::text::spoken;
 use crate::transport::Transport;
-use crate::transport::udp::{Family, Interface};
+use crate::transport::interface::{Family, Interface};
+use crate::waker::Waker;
 
 /// How long a receiver may take to make room for the file.
 const PREPARE: Duration = Duration::from_secs(10);
@@ -61,6 +62,8 @@ pub struct Admission<'a> {
     next: u32,
     options: &'a SendOptions,
     announcer: Option<Announcer>,
+    /// What ends the waits of the thread that sends.
+    waker: Waker,
 }
 
 impl<'a> Admission<'a> {
@@ -70,12 +73,12 @@ impl<'a> Admission<'a> {
         name: String,
         session: u64,
         options: &'a SendOptions,
-        waker: crate::waker::Waker,
+        waker: Waker,
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<Admission<'a>, Error> {
         let places = places(&options.net.interface, options.group.map(Family::of))?;
-        let rendezvous =
-            Rendezvous::open(&places, options.port, content.clone(), waker).map_err(|e| {
+        let rendezvous = Rendezvous::open(&places, options.port, content.clone(), waker.clone())
+            .map_err(|e| {
                 let hint = match e.kind() {
                     std::io::ErrorKind::AddrInUse => format!(
                         " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
@@ -131,6 +134,7 @@ impl<'a> Admission<'a> {
             next: 1,
             options,
             announcer,
+            waker,
         })
     }
 
@@ -343,7 +347,7 @@ impl<'a> Admission<'a> {
                 let options = &self.options;
                 (
                     near,
-                    net::open(&options.net, near, options.ttl, self.session)?,
+                    net::open(&options.net, near, options.ttl, self.session, &self.waker)?,
                 )
             }
         };
@@ -399,7 +403,7 @@ impl<'a> Admission<'a> {
         // Names are unique. A client that takes another receiver's name does not keep that receiver
         // out.
         while self.members.iter().any(|m| m.name == member.name) {
-            member.name = format!("{}@{}", member.name, member.udp());
+            member.name = format!("{}@{}", member.name, member.datagrams());
         }
         let welcome = Welcome {
             version: VERSION,
@@ -537,7 +541,7 @@ mod tests {
         (options.announce, options.port) = (false, 0);
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
         let content = SourceFile::open(&dir.join("f")).unwrap();
-        let waker = crate::waker::Waker::new();
+        let waker = Waker::new().unwrap();
         let open = Admission::open(content, "f".into(), 7, &options, waker, &mut |_| ());
         act(open.unwrap());
         std::fs::remove_dir_all(dir).unwrap();
@@ -548,8 +552,7 @@ mod tests {
         let hello = Hello {
             version: VERSION,
             name: "x".into(),
-            udp_port: 1,
-            udp_address: None,
+            address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
             window_bytes: 1 << 24,
         };

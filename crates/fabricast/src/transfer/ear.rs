@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::net::random;
 use crate::setting::{FROM, START_TIMEOUT};
 use crate::text::spoken;
-use crate::transport::udp::{self, Interface};
+use crate::transport::interface::{self, Interface};
 
 /// How long a receiver ignores an address after its first failure there. The time doubles with each
 /// further failure.
@@ -194,7 +194,7 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
     };
     let indices: Vec<u32> = match choice {
         Interface::Auto => {
-            let devices = udp::devices().map_err(fails)?;
+            let devices = interface::devices().map_err(fails)?;
             let usable = devices
                 .iter()
                 .filter(|d| d.up && (d.multicast || d.loopback));
@@ -202,7 +202,7 @@ fn listener(choice: &Interface) -> Result<Listener, Error> {
         }
         chosen => {
             let usage = |e: io::Error| Error::Usage(e.to_string());
-            let (device, address) = udp::choose(chosen, None).map_err(usage)?;
+            let (device, address) = interface::choose(chosen, None).map_err(usage)?;
             if address.is_ipv6() {
                 return Err(Error::Usage(format!(
                     "a sender is found by IPv4 alone, and {address} on interface {} is IPv6: name \

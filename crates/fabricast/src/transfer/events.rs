@@ -4,11 +4,25 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
 use crate::text;
+use crate::transport::{GroupAddress, NodeAddress};
+
+/// A node's address in words, not in the form in which nodes tell it.
+fn node_text<S: Serializer>(address: &NodeAddress, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(address)
+}
+
+/// A group's address in words, not in the form in which nodes tell it.
+fn group_text<S: Serializer>(address: &Option<GroupAddress>, to: S) -> Result<S::Ok, S::Error> {
+    match address {
+        Some(address) => to.collect_str(address),
+        None => to.serialize_none(),
+    }
+}
 
 /// What happens at a sender.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -57,9 +71,11 @@ pub enum SendEvent {
         /// Number of receivers.
         receivers: usize,
         /// The group's address and port; `None` without multicast.
-        group: Option<SocketAddr>,
+        #[serde(serialize_with = "group_text")]
+        group: Option<GroupAddress>,
         /// The address that the sender's datagrams come from.
-        root: SocketAddr,
+        #[serde(serialize_with = "node_text")]
+        root: NodeAddress,
         /// Name of the interface in use.
         interface: String,
         /// Payload size of a data packet in bytes.
@@ -305,7 +321,8 @@ pub enum RecvEvent {
     /// The transfer has begun.
     Started {
         /// The multicast group; `None` without multicast.
-        group: Option<SocketAddr>,
+        #[serde(serialize_with = "group_text")]
+        group: Option<GroupAddress>,
     },
     /// Progress of the receiver, about ten times a second.
     Progress {

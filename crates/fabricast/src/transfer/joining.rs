@@ -45,16 +45,13 @@ pub fn join(
     let lost = |e| Error::PeerLost(format!("the sender is gone: {e}"));
     let local = control.local().map_err(lost)?;
     let sender = control.peer().map_err(lost)?;
-    let net = net::open(&options.net, local.ip(), 1, random()?)?;
-    let socket = net.inner().waker();
-    waker.connect(move || socket.wake());
-    let udp = net.inner().local_addr();
+    let net = net::open(&options.net, local.ip(), 1, random()?, waker)?;
+    let address = net.address().without_host(local.ip());
     let name = options.name.clone();
     let hello = Hello {
         version: VERSION,
         name: name.unwrap_or_else(|| own_name(options, found.is_some())),
-        udp_port: udp.port(),
-        udp_address: (udp.ip() != local.ip()).then_some(udp.ip()),
+        address,
         datagram: net.caps().datagram_max as u32,
         window_bytes: WINDOW_BYTES,
     };

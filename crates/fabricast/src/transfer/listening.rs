@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::error::Error;
-use crate::transport::udp::{self, Family, Interface};
+use crate::transport::interface::{self, Family, Interface};
 
 /// The addresses to listen at, the best first; an empty list means all addresses. On a named
 /// interface the sender listens at all its addresses, because receivers may know any of them. With
@@ -20,7 +20,7 @@ pub fn places(choice: &Interface, family: Option<Family>) -> Result<Vec<SocketAd
         (Interface::Auto, Some(Family::V6)) => {
             return Ok(vec![(Ipv6Addr::UNSPECIFIED, 0).into()]);
         }
-        (chosen, family) => udp::choose(chosen, family).map_err(usage)?,
+        (chosen, family) => interface::choose(chosen, family).map_err(usage)?,
     };
     let mut addresses = vec![address];
     match choice {
@@ -52,7 +52,7 @@ pub fn announce(
     if !places.is_empty() && !places.iter().any(SocketAddr::is_ipv4) {
         return Err("announcements go by IPv4, and this transfer does not".into());
     }
-    let chosen = udp::choose(choice, Some(Family::V4)).map_err(|e| e.to_string())?;
+    let chosen = interface::choose(choice, Some(Family::V4)).map_err(|e| e.to_string())?;
     match chosen.1 {
         IpAddr::V4(address) => {
             Announcer::new(address, chosen.0.index, what).map_err(|e| e.to_string())

@@ -59,13 +59,7 @@ type FileDriver = Driver<Net, FileObject>;
 
 /// What the transport has noticed since the last call, in words.
 fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
-    std::iter::from_fn(|| {
-        driver
-            .transport()
-            .inner_mut()
-            .notice()
-            .map(|n| n.to_string())
-    })
+    std::iter::from_fn(|| driver.news().map(|n| n.to_string()))
 }
 
 fn check(interrupt: &AtomicBool) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::{Hello, VERSION};
 use crate::config::DATAGRAM_MIN;
 use crate::setting::{ADMITTED_DATAGRAM, FROM};
-use crate::transport::udp::Family;
+use crate::transport::interface::Family;
 
 /// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
 /// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of
@@ -38,21 +38,20 @@ pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) 
     }
     // Otherwise anyone that can connect could have the data sent to a third host.
     let control = address.ip().to_canonical();
-    if let Some(ip) = hello.udp_address
-        && ip.to_canonical() != control
-    {
+    let Some(datagrams) = hello.address.ip() else {
+        let its = hello.address;
+        return Some(format!("{its} is no IP address, and this transfer uses IP"));
+    };
+    let ip = datagrams.ip();
+    if !ip.is_unspecified() && ip.to_canonical() != control {
         return Some(format!(
             "it wants its datagrams at {ip} and connects from {control}; connect by the \
              interface that the data are to take ({FROM} names the sender's address there)"
         ));
     }
     // Other receivers are told of this port and send to it, so it must not be a service's.
-    (hello.udp_port < PORT_MIN).then(|| {
-        format!(
-            "its port for datagrams is {}, below {PORT_MIN}",
-            hello.udp_port
-        )
-    })
+    let port = datagrams.port();
+    (port < PORT_MIN).then(|| format!("its port for datagrams is {port}, below {PORT_MIN}"))
 }
 
 /// Why a receiver whose largest datagram has `its` bytes cannot take part, if the sender admits

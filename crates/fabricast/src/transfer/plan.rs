@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::net;
 use crate::object::SourceFile;
 use crate::transport::Transport;
-use crate::waker::Waker;
 
 /// The plan that sender and receivers have agreed on.
 pub struct Plan {
@@ -34,11 +33,8 @@ pub fn open(
     content: &SourceFile,
     session: u64,
     options: &SendOptions,
-    waker: &Waker,
 ) -> Result<(FileDriver, Plan), Error> {
-    let (near, mut net) = admission.take_network()?;
-    let socket = net.inner().waker();
-    waker.connect(move || socket.wake());
+    let (near, net) = admission.take_network()?;
 
     let members = &admission.members;
     let datagram = members
@@ -55,19 +51,16 @@ pub fn open(
     let addresses = match scheme.topology {
         FeedbackTopology::Direct => Vec::new(),
         FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => {
-            members.iter().map(|m| m.udp()).collect()
+            members.iter().map(|m| m.datagrams()).collect()
         }
     };
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();
     let window = window(bytes.unwrap_or(u64::MAX), payload_size, scheme.window);
     scheme.window = window;
-    let mut root = net.inner().local_addr();
-    if let SocketAddr::V6(v6) = &mut root {
-        v6.set_scope_id(0); // the receiver has its own number for that link
-    }
+    let root = net.address().for_others();
     let group = match options.reach {
         // A single receiver needs no multicast: the core sends to it by unicast.
-        ReachRule::Auto if members.len() > 1 => Some(group_address(options, near, session)?),
+        ReachRule::Auto if members.len() > 1 => Some(group_address(options, near, session)?.into()),
         ReachRule::Auto | ReachRule::Unicast => None,
     };
     let start = Start {
@@ -82,19 +75,20 @@ pub fn open(
         scheme: options.scheme.clone(),
         addresses,
     };
-    if let Some(group) = group {
-        net.join(ALL, group, false)
-            .map_err(|e| Error::io(format!("sending to {group}"), e))?;
-    }
-    for member in members {
-        net.peer(member.node, member.udp());
-    }
     let node = Config {
         rate: options.rate,
         patience: options.patience,
-        ..net::node_config(ROOT, session, scheme, payload_size, net.caps())
+        ..net::node_config(ROOT, session, scheme, payload_size, &net)
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
+    if let Some(group) = &start.group {
+        let joined = driver.join(ALL, group, false);
+        joined.map_err(|e| Error::io(format!("sending to {group}"), e))?;
+    }
+    for member in members {
+        let address = member.datagrams();
+        driver.transport().peer(member.node, &address);
+    }
     let command = Command::GroupAdd {
         group: ALL,
         members: start.members.iter().copied().map(NodeId).collect(),
@@ -103,7 +97,7 @@ pub fn open(
     };
     let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
     driver.command(Time::ZERO, command).map_err(refused)?;
-    let interface = driver.transport().inner().device().name.clone();
+    let interface = driver.net().port().to_owned();
     let len = content.len();
     Ok((
         driver,

@@ -31,7 +31,7 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
     let deadline = Instant::now() + options.start_timeout;
     let mut discovery = Discovery::new(options, deadline, tell)?;
     loop {
-        let waker = Waker::new();
+        let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
         let (mut control, found) = discovery.find(&waker, tell)?;
         let is_found = found.is_some();
         let joined = join(
@@ -77,7 +77,8 @@ fn take_part(
     partial.allocate()?;
     let partial = Arc::new(partial);
     let _discard = Discard(partial.clone());
-    tell(RecvEvent::Started { group: start.group });
+    let group = start.group.clone();
+    tell(RecvEvent::Started { group });
     let mut receiving =
         ReceiverSession::new(control, net, partial, welcome, start, options, waker, tell)?;
     receiving.run()

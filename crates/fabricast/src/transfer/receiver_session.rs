@@ -112,7 +112,7 @@ impl<'a> ReceiverSession<'a> {
     )]
     pub fn new(
         control: &'a mut Control,
-        mut net: Net,
+        net: Net,
         partial: Arc<PartialFile>,
         welcome: Welcome,
         start: Start,
@@ -120,14 +120,6 @@ impl<'a> ReceiverSession<'a> {
         waker: &Waker,
         tell: &'a mut dyn FnMut(RecvEvent),
     ) -> Result<ReceiverSession<'a>, Error> {
-        net.peer(ROOT, start.root);
-        if let Some(group) = start.group
-            && let Err(e) = net.join(ALL, group, true)
-        {
-            // This is no error: the sender will find out and use unicast.
-            let text = format!("no multicast here ({e})");
-            tell(RecvEvent::Notice { text });
-        }
         let (session, payload_size) = (welcome.session, start.payload_size);
         let scheme = scheme_of(&start)?;
         // The first member is the sender. What the sender says about the others' addresses may be
@@ -136,15 +128,23 @@ impl<'a> ReceiverSession<'a> {
             true => &start.addresses[..],
             false => &[],
         };
-        for (&node, &address) in start.members.iter().skip(1).zip(others) {
-            if node != welcome.node {
-                net.inner_mut().hearsay(NodeId(node), address);
-            }
-        }
         let window = u64::from(start.window) * u64::from(payload_size);
         let node = NodeId(welcome.node);
-        let node = net::node_config(node, session, scheme, payload_size, net.caps());
+        let node = net::node_config(node, session, scheme, payload_size, &net);
         let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
+        driver.transport().peer(ROOT, &start.root);
+        if let Some(group) = &start.group
+            && let Err(e) = driver.join(ALL, group, true)
+        {
+            // This is no error: the sender will find out and use unicast.
+            let text = format!("no multicast here ({e})");
+            tell(RecvEvent::Notice { text });
+        }
+        for (&node, address) in start.members.iter().skip(1).zip(others) {
+            if node != welcome.node {
+                driver.transport().hearsay(NodeId(node), address);
+            }
+        }
         let clock = Clock(Instant::now());
         let mut pending = Vec::new();
         let (mut file, mut list) = (None, None);
@@ -315,8 +315,7 @@ impl<'a> ReceiverSession<'a> {
                 self.driver.transport().forget(NodeId(node));
             }
             Heard::Message(ToReceiver::Ask { node }) => {
-                let udp = self.driver.transport().inner_mut();
-                udp.ask_again(NodeId(node));
+                self.driver.transport().ask_again(NodeId(node));
             }
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) => self.mend(&bytes)?,
@@ -460,7 +459,7 @@ impl<'a> ReceiverSession<'a> {
         let core = self.driver.node().counters();
         self.statistics.received = core.received;
         self.statistics.duplicates = core.duplicates;
-        self.statistics.dropped = self.driver.transport().inner().counters().dropped_by_kernel;
+        self.statistics.dropped = self.driver.net().counters().dropped_by_kernel;
     }
 
     /// Checks what changes only with time, once in a [`TICK`].
@@ -508,7 +507,7 @@ impl<'a> ReceiverSession<'a> {
     /// Reports receivers that do not answer at the address that the sender told. For each `Ask` of
     /// the sender, such a receiver may be asked once more.
     fn ask_for_questions(&mut self, now: Instant) -> Result<(), Error> {
-        let silent: Vec<NodeId> = self.driver.transport().inner().unanswered().collect();
+        let silent = self.driver.net().unanswered();
         self.unanswered.retain(|node, _| silent.contains(node));
         for node in silent.into_iter().take(UNANSWERED) {
             let next = self.unanswered.entry(node);

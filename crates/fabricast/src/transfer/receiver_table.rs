@@ -8,6 +8,7 @@ use fabricast_proto::{NodeId, PathState};
 use super::events::{ReceiverReport, State};
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
+use crate::transport::NodeAddress;
 
 /// Stage of a receiver, as the sender knows it.
 #[derive(Clone, PartialEq, Debug)]
@@ -202,10 +203,10 @@ impl Member {
     }
 
     /// The address that datagrams for it go to.
-    pub fn udp(&self) -> SocketAddr {
+    pub fn datagrams(&self) -> NodeAddress {
         let mut address = self.address; // `contradiction` refuses any other
-        address.set_port(self.hello.udp_port);
-        address
+        address.set_port(self.hello.address.ip().map_or(0, |a| a.port()));
+        address.into()
     }
 
     /// Its name in reports.

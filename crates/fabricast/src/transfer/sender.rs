@@ -9,6 +9,7 @@ use super::events::{SendEvent, SendFailure, SendReport};
 use super::plan::open;
 use super::sender_session::SenderSession;
 use crate::config::SendOptions;
+use crate::error::Error;
 use crate::net::random;
 use crate::object::SourceFile;
 use crate::text::{escaped, shown};
@@ -46,12 +47,12 @@ pub fn send(
         }
     };
     let session = random()?;
-    let waker = Waker::new();
+    let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
     let (c, b) = (content.clone(), waker.clone());
     let mut admission = Admission::open(c, name, session, options, b, tell)?;
     let result = admission
         .gather(tell)
-        .and_then(|()| open(&mut admission, &content, session, options, &waker));
+        .and_then(|()| open(&mut admission, &content, session, options));
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, content, plan, options, waker, tell)

@@ -19,7 +19,6 @@ use crate::net::{Clock, Net};
 use crate::object::{FileObject, FileReader, Memory, Secret, SourceFile};
 use crate::setting::{DATAGRAM, PATIENCE};
 use crate::transport::Transport;
-use crate::transport::udp::WIRE_OVERHEAD;
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
@@ -81,7 +80,7 @@ impl<'a> SenderSession<'a> {
     ) -> SenderSession<'a> {
         tell(SendEvent::Starting {
             receivers: admission.members.len(),
-            group: plan.start.group,
+            group: plan.start.group.clone(),
             root: plan.start.root,
             interface: plan.interface.clone(),
             payload_size: plan.start.payload_size,
@@ -270,7 +269,7 @@ impl<'a> SenderSession<'a> {
         member.path_state = path_state;
         let receiver = member.name();
         if path_state == PathState::Nothing {
-            let udp = member.udp();
+            let udp = member.datagrams();
             let reason = format!(
                 "it answered no datagram of {} bytes, by multicast or by unicast, for {:.0} s: \
                  check that it is running, that no firewall blocks UDP to {udp}, and that every \
@@ -562,9 +561,9 @@ impl<'a> SenderSession<'a> {
         let core = self.driver.node().counters();
         let driver = self.driver.counters();
         let net: &mut Net = self.driver.transport();
-        let (udp, faults) = (net.inner().counters(), net.counters());
-        let datagrams = udp.datagrams_sent + faults.send_lost;
-        let extra = 20 * u64::from(self.plan.start.root.is_ipv6());
+        let (sent, faults) = (net.counters(), net.fault_counters());
+        let datagrams = sent.datagrams_sent + faults.send_lost;
+        let overhead = net.caps().overhead;
         // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
         let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
         let changed = self.content.check_version().err();
@@ -580,8 +579,8 @@ impl<'a> SenderSession<'a> {
                 repairs_unicast: core.repairs_unicast,
                 feedback: core.feedback_received,
                 datagrams,
-                wire_bytes: udp.bytes_sent + dropped + datagrams * (WIRE_OVERHEAD + extra),
-                foreign: core.foreign + driver.malformed,
+                wire_bytes: sent.bytes_sent + dropped + datagrams * overhead,
+                foreign: core.foreign + driver.malformed + driver.foreign,
                 corrupt: driver.corrupt,
                 injected: faults.send_lost + faults.receive_lost,
             },
@@ -597,7 +596,7 @@ mod tests {
     use super::*;
     use crate::object::testing::scratch;
     use crate::transfer::plan::open;
-    use crate::transport::udp::Interface;
+    use crate::transport::interface::Interface;
 
     #[test]
     fn a_source_that_fails_without_a_word_ends_the_transfer() {
@@ -611,10 +610,10 @@ mod tests {
         };
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
         let content = SourceFile::open(&path).unwrap();
-        let (waker, mut tell) = (Waker::new(), |_| ());
+        let (waker, mut tell) = (Waker::new().unwrap(), |_| ());
         let (c, b) = (content.clone(), waker.clone());
         let mut admission = Admission::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
-        let (driver, plan) = open(&mut admission, &content, 7, &options, &waker).unwrap();
+        let (driver, plan) = open(&mut admission, &content, 7, &options).unwrap();
         let mut sending =
             SenderSession::new(admission, driver, content, plan, &options, waker, &mut tell);
         // The content knows of no failure; only its reader has ended.

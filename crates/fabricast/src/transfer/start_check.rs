@@ -39,8 +39,9 @@ fn check_window(start: &Start) -> Result<(), Error> {
 /// Checks the root's address. Otherwise, what answers at the control connection could have this
 /// receiver believe, and write to, a third host.
 fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
-    let (root, control) = (start.root.ip().to_canonical(), sender.ip().to_canonical());
-    if root == control && start.root.port() != 0 {
+    let control = sender.ip().to_canonical();
+    let is_there = |root: SocketAddr| root.ip().to_canonical() == control && root.port() != 0;
+    if start.root.ip().is_some_and(is_there) {
         return Ok(());
     }
     Err(Error::PeerLost(format!(
@@ -60,8 +61,10 @@ fn check_addresses(start: &Start) -> Result<(), Error> {
     }
     let mut seen = BTreeSet::new();
     for address in &start.addresses {
-        if address.port() < PORT_MIN || !seen.insert((address.ip().to_canonical(), address.port()))
-        {
+        let new = address.ip().is_some_and(|a| {
+            a.port() >= PORT_MIN && seen.insert((a.ip().to_canonical(), a.port()))
+        });
+        if !new {
             return Err(Error::PeerLost(format!(
                 "the sender says that a receiver is at {address}, which is another's address, or \
                  has a port below {PORT_MIN}"
@@ -115,7 +118,7 @@ mod tests {
         let asked = |scheme: &str, from: Option<&str>, wanted: Option<&str>| {
             let start = Start {
                 group: None,
-                root: ([127, 0, 0, 1], 9).into(),
+                root: SocketAddr::from(([127, 0, 0, 1], 9)).into(),
                 payload_size: 1000,
                 window: 64,
                 members: vec![0, 1],

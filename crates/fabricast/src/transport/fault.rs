@@ -11,7 +11,10 @@ use std::time::Duration;
 use fabricast_proto::rng::Rng;
 use fabricast_proto::{GroupId, NodeId, Time};
 
-use super::{Caps, Claims, Outgoing, Transport};
+use super::{
+    Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
+    Slots, Transport, Watch,
+};
 
 /// How often a call receives again when all arrived datagrams were lost.
 const ROUNDS: usize = 64;
@@ -77,18 +80,29 @@ pub struct Fault<T: Transport> {
     fates: VecDeque<bool>,
     /// Memory for the datagrams of a batch that are not lost; empty between calls.
     room: Vec<Outgoing<'static>>,
+    /// Lost datagrams that were not named as completed.
+    lost: Vec<DatagramId>,
     send_lost: u64,
+    /// Sending fails from now on.
+    broken: bool,
 }
 
 /// Faults on the receiving side.
 struct Receive {
     faults: Faults,
     rng: Rng,
-    /// Datagrams held back, each with the number of datagrams that still pass it and its arrival
-    /// time.
-    held: Vec<(u32, Time, Vec<u8>)>,
+    held: Vec<Held>,
     counters: FaultCounters,
     given: usize,
+}
+
+/// A datagram that is held back.
+struct Held {
+    /// Number of datagrams that still pass it.
+    by: u32,
+    from: Option<NodeId>,
+    at: Time,
+    bytes: Vec<u8>,
 }
 
 impl<T: Transport> Fault<T> {
@@ -108,7 +122,9 @@ impl<T: Transport> Fault<T> {
             },
             fates: VecDeque::new(),
             room: Vec::new(),
+            lost: Vec::new(),
             send_lost: 0,
+            broken: false,
         }
     }
 
@@ -122,8 +138,13 @@ impl<T: Transport> Fault<T> {
         &mut self.inner
     }
 
+    /// From now on sending fails, as if the port were gone.
+    pub fn fail_send(&mut self) {
+        self.broken = true;
+    }
+
     /// Counters of the injected faults since the start.
-    pub fn counters(&self) -> FaultCounters {
+    pub fn fault_counters(&self) -> FaultCounters {
         FaultCounters {
             send_lost: self.send_lost,
             ..self.receive.counters
@@ -132,33 +153,15 @@ impl<T: Transport> Fault<T> {
 }
 
 impl<T: Transport> Transport for Fault<T> {
-    type Address = T::Address;
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn peer(&mut self, node: NodeId, address: T::Address) {
-        self.inner.peer(node, address);
-    }
-
-    fn forget(&mut self, node: NodeId) {
-        self.inner.forget(node);
-    }
-
-    fn join(&mut self, group: GroupId, address: T::Address, receive: bool) -> io::Result<()> {
-        self.inner.join(group, address, receive)
-    }
-
-    fn leave(&mut self, group: GroupId) {
-        self.inner.leave(group);
-    }
-
-    fn screen(&mut self, claims: Claims) {
-        self.inner.screen(claims);
-    }
+    forward! { inner: caps names members slots cancel due sleep }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        if self.broken {
+            return Err(io::Error::new(
+                io::ErrorKind::NetworkDown,
+                "sending fails on purpose",
+            ));
+        }
         if self.faults.send_loss <= 0.0 {
             return self.inner.send(now, batch);
         }
@@ -191,7 +194,10 @@ impl<T: Transport> Transport for Fault<T> {
             }
             self.fates.pop_front();
             match lost {
-                true => self.send_lost += 1,
+                true => {
+                    self.send_lost += 1;
+                    self.lost.push(batch[done].id);
+                }
                 false => taken -= 1,
             }
             done += 1;
@@ -199,7 +205,12 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(done)
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    fn completions(&mut self, now: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.lost.drain(..).for_each(&mut *done);
+        self.inner.completions(now, done);
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         if self.receive.is_sound() {
             return self.inner.recv(now, sink);
         }
@@ -208,7 +219,7 @@ impl<T: Transport> Transport for Fault<T> {
             let receive = &mut self.receive;
             let came = self
                 .inner
-                .recv(now, &mut |at, bytes| receive.datagram(at, bytes, sink))?;
+                .recv(now, &mut |arrival| receive.datagram(arrival, sink))?;
             if came == 0 {
                 // The network is silent: no datagram will come to pass those that are held.
                 self.receive.release(None, sink);
@@ -235,6 +246,8 @@ impl<T: Transport> Transport for Fault<T> {
     }
 }
 
+type Sink<'s> = &'s mut dyn FnMut(&mut Arrival<'_>);
+
 impl Receive {
     /// Whether no fault is injected on the receiving side.
     fn is_sound(&self) -> bool {
@@ -246,7 +259,7 @@ impl Receive {
             <= 0.0
     }
 
-    fn datagram(&mut self, at: Time, bytes: &[u8], sink: &mut dyn FnMut(Time, &[u8])) {
+    fn datagram(&mut self, arrival: &mut Arrival<'_>, sink: Sink<'_>) {
         // Every datagram draws the same numbers, so that one kind of fault does not move another.
         let [lost, twice, late] = [
             self.faults.receive_loss,
@@ -255,46 +268,57 @@ impl Receive {
         ]
         .map(|p| self.rng.unit() < p);
         let by = 1 + self.rng.below(u64::from(self.faults.reorder_by.max(1))) as u32;
+        let Arrival { from, at, .. } = *arrival;
         if lost {
             self.counters.receive_lost += 1;
-        } else if self.rng.chance(self.faults.corrupt) && !bytes.is_empty() {
+        } else if self.rng.chance(self.faults.corrupt) && !arrival.bytes().is_empty() {
             self.counters.corrupted += 1;
-            let mut bytes = bytes.to_vec();
+            let bytes = arrival.bytes_mut();
             let bit = self.rng.below(8 * bytes.len() as u64) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            self.give(at, &bytes, sink);
+            self.give(arrival, sink);
         } else {
             if twice {
                 self.counters.duplicated += 1;
-                self.give(at, bytes, sink);
+                let mut copy = arrival.bytes().to_vec();
+                self.give(&mut Arrival::lent(from, at, &mut copy), sink);
             }
             if late {
                 self.counters.reordered += 1;
-                self.held.push((by + 1, at, bytes.to_vec()));
+                let (by, bytes) = (by + 1, arrival.bytes().to_vec());
+                self.held.push(Held {
+                    by,
+                    from,
+                    at,
+                    bytes,
+                });
             } else {
-                self.give(at, bytes, sink);
+                self.give(arrival, sink);
             }
         }
         self.release(Some(1), sink);
     }
 
-    fn give(&mut self, at: Time, bytes: &[u8], sink: &mut dyn FnMut(Time, &[u8])) {
+    fn give(&mut self, arrival: &mut Arrival<'_>, sink: Sink<'_>) {
         self.given += 1;
-        sink(at, bytes);
+        sink(arrival);
     }
 
     /// Hands up the held datagrams that `passed` more datagrams release; with `None`, all.
-    fn release(&mut self, passed: Option<u32>, sink: &mut dyn FnMut(Time, &[u8])) {
+    fn release(&mut self, passed: Option<u32>, sink: Sink<'_>) {
         let mut i = 0;
         while i < self.held.len() {
-            let wait = &mut self.held[i].0;
+            let wait = &mut self.held[i].by;
             *wait = passed.map_or(0, |n| wait.saturating_sub(n));
             if *wait > 0 {
                 i += 1;
                 continue;
             }
-            let (_, at, bytes) = self.held.remove(i);
-            self.give(at, &bytes, sink);
+            let mut held = self.held.remove(i);
+            self.give(
+                &mut Arrival::lent(held.from, held.at, &mut held.bytes),
+                sink,
+            );
         }
     }
 }
@@ -308,86 +332,35 @@ fn emptied<'b>(mut datagrams: Vec<Outgoing<'_>>) -> Vec<Outgoing<'b>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::Echo;
+    use super::super::{SLOTS, send_plain};
     use super::*;
     use fabricast_proto::Dest;
-
-    /// A network that takes at most `room` datagrams per call, and returns what it took.
-    #[derive(Default)]
-    struct Echo {
-        room: usize,
-        queue: VecDeque<Vec<u8>>,
-        burst: usize,
-    }
-
-    impl Transport for Echo {
-        type Address = ();
-
-        fn caps(&self) -> Caps {
-            Caps {
-                datagram_max: 64,
-                receive_buffer: 0,
-            }
-        }
-        fn peer(&mut self, _: NodeId, _: ()) {}
-        fn forget(&mut self, _: NodeId) {}
-        fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
-            Ok(())
-        }
-        fn leave(&mut self, _: GroupId) {}
-        fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
-            let taken = batch.len().min(self.room);
-            let bytes = batch[..taken].iter().map(|d| [d.head, d.body].concat());
-            self.queue.extend(bytes);
-            Ok(taken)
-        }
-        fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
-            let n = self.queue.len().min(self.burst);
-            self.queue.drain(..n).for_each(|d| sink(now, &d));
-            Ok(n)
-        }
-        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-            assert_eq!(
-                timeout,
-                Some(Duration::ZERO),
-                "only asked while something is held"
-            );
-            Ok(())
-        }
-    }
 
     /// Sends `0 .. count` in batches of 32 through `faults`; each call to the network below takes
     /// at most `room`. Returns what arrives.
     fn pass(faults: Faults, count: u32, room: usize) -> (Vec<u32>, FaultCounters) {
-        let echo = Echo {
-            room,
-            burst: 16,
-            ..Echo::default()
-        };
-        let mut fault = Fault::new(echo, faults);
+        let mut fault = Fault::new(Echo::new(room, 16), faults);
         let heads: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
-        let batch: Vec<Outgoing<'_>> = heads
-            .iter()
-            .map(|head| Outgoing {
-                to: Dest::Node(NodeId(1)),
-                head,
-                body: b"",
-            })
-            .collect();
+        let to = Dest::Node(NodeId(1));
+        let batch: Vec<(Dest, &[u8], &[u8])> =
+            heads.iter().map(|h| (to, &h[..], &b""[..])).collect();
         let mut sent = 0;
         while sent < batch.len() {
             let end = batch.len().min(sent + 32);
-            sent += fault.send(Time::ZERO, &batch[sent..end]).unwrap();
+            sent += send_plain(&mut fault, Time::ZERO, &batch[sent..end]).unwrap();
         }
+        assert_eq!(fault.slots().free(), SLOTS, "all are completed once");
         assert_eq!(sent, batch.len(), "what is lost counts as sent");
         let mut arrived = Vec::new();
         let number = |d: &[u8]| u32::from_be_bytes(d.try_into().unwrap());
         while fault
-            .recv(Time::ZERO, &mut |_, d| arrived.push(number(d)))
+            .recv(Time::ZERO, &mut |d| arrived.push(number(d.bytes())))
             .unwrap()
             > 0
         {}
         assert!(fault.inner().queue.is_empty() && fault.receive.held.is_empty());
-        (arrived, fault.counters())
+        (arrived, fault.fault_counters())
     }
 
     #[test]
@@ -457,29 +430,24 @@ mod tests {
     #[test]
     fn waits_for_nobody_while_it_holds_something() {
         let mut fault = Fault::new(
-            Echo {
-                room: 1,
-                burst: 1,
-                ..Echo::default()
-            },
+            Echo::new(1, 1),
             Faults {
                 reorder: 1.0,
                 ..Faults::loss(5, 0.0)
             },
         );
-        let datagram = Outgoing {
-            to: Dest::Node(NodeId(1)),
-            head: b"x",
-            body: b"",
-        };
-        fault.send(Time::ZERO, &[datagram]).unwrap();
+        let datagram = (Dest::Node(NodeId(1)), &b"x"[..], &b""[..]);
+        send_plain(&mut fault, Time::ZERO, &[datagram]).unwrap();
+        let mut bytes = b"y".to_vec();
+        let mut arrival = Arrival::lent(None, Time::ZERO, &mut bytes);
         fault
             .receive
-            .datagram(Time::ZERO, b"y", &mut |_, _| panic!("it is held"));
+            .datagram(&mut arrival, &mut |_| panic!("it is held"));
         fault.wait(None).unwrap();
+        assert_eq!(fault.inner.waited, Some(Duration::ZERO));
         let mut got = Vec::new();
         while fault
-            .recv(Time::ZERO, &mut |_, d| got.push(d.to_vec()))
+            .recv(Time::ZERO, &mut |d| got.push(d.bytes().to_vec()))
             .unwrap()
             > 0
         {}

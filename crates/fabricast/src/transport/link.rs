@@ -11,7 +11,10 @@ use std::time::Duration;
 use fabricast_proto::{GroupId, NodeId, Time};
 
 use super::fault::{Fault, FaultCounters};
-use super::{Caps, Claims, Outgoing, Transport};
+use super::{
+    Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
+    Slots, Transport, Watch,
+};
 
 /// How far the link takes datagrams ahead of its rate: as much as a send buffer holds. It also
 /// makes up for the time in which a busy machine does not run the sender.
@@ -37,6 +40,8 @@ struct Bucket {
     done: Time,
     /// How long the link takes nothing, if it did not take the last batch completely.
     pause: Option<Duration>,
+    /// The time of the last batch.
+    now: Time,
 }
 
 impl<T: Transport> Link<T> {
@@ -50,25 +55,21 @@ impl<T: Transport> Link<T> {
                 overhead,
                 done: Time::ZERO,
                 pause: None,
+                now: Time::ZERO,
             }),
         }
     }
 }
 
 impl<T: Transport> Link<Fault<T>> {
-    /// The transport under the link and its faults.
-    pub fn inner(&self) -> &T {
-        self.under.inner()
-    }
-
-    /// The transport under the link and its faults.
-    pub fn inner_mut(&mut self) -> &mut T {
-        self.under.inner_mut()
+    /// From now on sending fails, as if the port were gone.
+    pub fn fail_send(&mut self) {
+        self.under.fail_send();
     }
 
     /// Counters of the injected faults.
-    pub fn counters(&self) -> FaultCounters {
-        self.under.counters()
+    pub fn fault_counters(&self) -> FaultCounters {
+        self.under.fault_counters()
     }
 }
 
@@ -80,7 +81,7 @@ impl Bucket {
             Some(_) => RESUME,
             None => DEPTH,
         };
-        self.pause = None;
+        (self.pause, self.now) = (None, now);
         let mut done = self.done;
         if done.since(now) > waiting {
             self.pause = Some(done.since(now) - RESUME);
@@ -104,31 +105,7 @@ impl Bucket {
 }
 
 impl<T: Transport> Transport for Link<T> {
-    type Address = T::Address;
-
-    fn caps(&self) -> Caps {
-        self.under.caps()
-    }
-
-    fn peer(&mut self, node: NodeId, address: T::Address) {
-        self.under.peer(node, address);
-    }
-
-    fn forget(&mut self, node: NodeId) {
-        self.under.forget(node);
-    }
-
-    fn join(&mut self, group: GroupId, address: T::Address, receive: bool) -> io::Result<()> {
-        self.under.join(group, address, receive)
-    }
-
-    fn leave(&mut self, group: GroupId) {
-        self.under.leave(group);
-    }
-
-    fn screen(&mut self, claims: Claims) {
-        self.under.screen(claims);
-    }
+    forward! { under: caps names members slots completions cancel recv is_drained sleep }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         let Some(bucket) = &mut self.bucket else {
@@ -148,12 +125,10 @@ impl<T: Transport> Transport for Link<T> {
         Ok(taken)
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
-        self.under.recv(now, sink)
-    }
-
-    fn is_drained(&self) -> bool {
-        self.under.is_drained()
+    fn due(&self) -> Option<Time> {
+        let bucket = self.bucket.as_ref();
+        let again = bucket.and_then(|b| b.pause.map(|pause| b.now + pause));
+        again.into_iter().chain(self.under.due()).min()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -166,74 +141,36 @@ impl<T: Transport> Transport for Link<T> {
 mod tests {
     use fabricast_proto::Dest;
 
+    use super::super::send_plain;
+    use super::super::testing::Echo;
     use super::*;
 
     const RATE: u64 = 50_000_000;
     const LEN: usize = 958;
     const OVERHEAD: u64 = 42;
 
-    /// Counts the datagrams that it gets, takes at most `room` at once, and records how long its
-    /// caller waits.
-    struct Below {
-        sent: u64,
-        room: usize,
-        waited: Option<Duration>,
+    type Plain = (Dest, &'static [u8], &'static [u8]);
+
+    fn send(link: &mut Link<Echo>, now: Time, batch: &[Plain]) -> usize {
+        send_plain(link, now, batch).unwrap()
     }
 
-    impl Transport for Below {
-        type Address = ();
-
-        fn caps(&self) -> Caps {
-            Caps {
-                datagram_max: 9000,
-                receive_buffer: 0,
-            }
-        }
-        fn peer(&mut self, _: NodeId, _: ()) {}
-        fn forget(&mut self, _: NodeId) {}
-        fn join(&mut self, _: GroupId, _: (), _: bool) -> io::Result<()> {
-            Ok(())
-        }
-        fn leave(&mut self, _: GroupId) {}
-        fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
-            let taken = batch.len().min(self.room);
-            self.sent += taken as u64;
-            Ok(taken)
-        }
-        fn recv(&mut self, _: Time, _: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
-            Ok(0)
-        }
-        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-            self.waited = timeout;
-            Ok(())
-        }
-    }
-
-    fn link(rate: Option<u64>, room: usize) -> Link<Below> {
-        let below = Below {
-            sent: 0,
-            room,
-            waited: None,
-        };
-        Link::new(below, rate, OVERHEAD)
+    fn link(rate: Option<u64>, room: usize) -> Link<Echo> {
+        Link::new(Echo::new(room, 0), rate, OVERHEAD)
     }
 
     /// Sends for `time` as much as the link takes, to this destination, and waits as the link says.
-    fn flood(link: &mut Link<Below>, to: Dest, time: Duration) -> u64 {
-        let datagram = Outgoing {
-            to,
-            head: &[0; 8],
-            body: &[0; LEN - 8],
-        };
+    fn flood(link: &mut Link<Echo>, to: Dest, time: Duration) -> u64 {
+        let datagram: Plain = (to, &[0; 8], &[0; LEN - 8]);
         let mut now = Time::ZERO;
-        let (end, before) = (now + time, link.under.sent);
+        let (end, before) = (now + time, link.under.taken);
         while now < end {
-            if link.send(now, &[datagram; 64]).unwrap() < 64 {
+            if send(link, now, &[datagram; 64]) < 64 {
                 link.wait(None).unwrap();
                 now = now + link.under.waited.unwrap_or(Duration::from_micros(1));
             }
         }
-        link.under.sent - before
+        link.under.taken - before
     }
 
     #[test]
@@ -252,14 +189,10 @@ mod tests {
     #[test]
     fn a_full_link_is_waited_for_and_then_takes_many() {
         let mut link = link(Some(RATE), 64);
-        let datagram = Outgoing {
-            to: Dest::Group(GroupId(0)),
-            head: &[0; LEN],
-            body: &[],
-        };
+        let datagram: Plain = (Dest::Group(GroupId(0)), &[0; LEN], &[]);
         // 4 ms are 200 datagrams of 1000 bytes with their overhead, and one that begins in time.
         let mut taken = 0;
-        while let n @ 1.. = link.send(Time::ZERO, &[datagram; 64]).unwrap() {
+        while let n @ 1.. = send(&mut link, Time::ZERO, &[datagram; 64]) {
             taken += n;
         }
         assert_eq!(taken, 201);
@@ -270,19 +203,15 @@ mod tests {
         link.wait(Some(Duration::from_micros(5))).unwrap();
         assert_eq!(link.under.waited, Some(Duration::from_micros(5)));
         let early = Time::ZERO + (pause - Duration::from_micros(1));
-        assert_eq!(link.send(early, &[datagram; 64]).unwrap(), 0);
-        assert_eq!(link.send(Time::ZERO + pause, &[datagram; 64]).unwrap(), 51);
+        assert_eq!(send(&mut link, early, &[datagram; 64]), 0);
+        assert_eq!(send(&mut link, Time::ZERO + pause, &[datagram; 64]), 51);
     }
 
     #[test]
     fn back_pressure_from_below_is_charged_for_what_was_taken() {
         let mut link = link(Some(RATE), 2);
-        let datagram = Outgoing {
-            to: Dest::Group(GroupId(0)),
-            head: &[0; LEN],
-            body: &[],
-        };
-        assert_eq!(link.send(Time::ZERO, &[datagram; 64]).unwrap(), 2);
+        let datagram: Plain = (Dest::Group(GroupId(0)), &[0; LEN], &[]);
+        assert_eq!(send(&mut link, Time::ZERO, &[datagram; 64]), 2);
         let bucket = link.bucket.as_ref().unwrap();
         assert_eq!(bucket.done, Time::ZERO + Duration::from_micros(40));
         link.wait(None).unwrap();
@@ -292,13 +221,9 @@ mod tests {
     #[test]
     fn without_a_rate_there_is_no_link() {
         let mut link = link(None, 64);
-        let datagram = Outgoing {
-            to: Dest::Node(NodeId(1)),
-            head: &[0; LEN],
-            body: &[],
-        };
+        let datagram: Plain = (Dest::Node(NodeId(1)), &[0; LEN], &[]);
         for _ in 0..1000 {
-            assert_eq!(link.send(Time::ZERO, &[datagram; 64]).unwrap(), 64);
+            assert_eq!(send(&mut link, Time::ZERO, &[datagram; 64]), 64);
         }
         link.wait(None).unwrap();
         assert_eq!(link.under.waited, None);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::exit;
 use fabricast_lab::bench::{Goal, workloads};
-use fabricast_sim::{run_seed, soak, table};
+use fabricast_sim::{Network, run_seed, soak, table};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{at_once, compare, written};
@@ -16,9 +16,9 @@ use crate::args::{Sim, SimCommand};
 pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     match args.command {
         SimCommand::Compare(ref args) => compare::run(args, interrupt),
-        SimCommand::Run { seed } => {
+        SimCommand::Run { seed, delayed } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            let verdict = run_seed(seed, &mut out);
+            let verdict = run_seed(seed, network(delayed), &mut out);
             // If a write has failed, the rest is still in the buffer, and `flush` fails again.
             written(out.flush(), code(verdict.result.is_ok()))
         }
@@ -33,6 +33,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             seeds,
             from,
             threads,
+            delayed,
         } => {
             let threads = at_once(threads).min(usize::try_from(seeds).unwrap_or(usize::MAX));
             let began = Instant::now();
@@ -41,17 +42,23 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
                 true => Duration::from_secs(1),
                 false => Duration::from_secs(30),
             };
-            let report = soak(from, seeds, threads, &mut |verdict, done| {
-                // The core's panic has been printed; this names the seed.
-                if verdict.result.is_err() {
-                    eprintln!("{verdict}\n  again: {}", verdict.repeat());
-                }
-                if told.elapsed() >= every {
-                    told = Instant::now();
-                    eprintln!("{done} of {seeds} seeds");
-                }
-                !interrupt.load(Ordering::Relaxed)
-            });
+            let report = soak(
+                network(delayed),
+                from,
+                seeds,
+                threads,
+                &mut |verdict, done| {
+                    // The core's panic has been printed; this names the seed.
+                    if verdict.result.is_err() {
+                        eprintln!("{verdict}\n  again: {}", verdict.repeat());
+                    }
+                    if told.elapsed() >= every {
+                        told = Instant::now();
+                        eprintln!("{done} of {seeds} seeds");
+                    }
+                    !interrupt.load(Ordering::Relaxed)
+                },
+            );
             let seconds = began.elapsed().as_secs_f64();
             let rate = report.events as f64 / seconds / 1e6;
             let said = writeln!(
@@ -65,6 +72,13 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             };
             written(said, code)
         }
+    }
+}
+
+fn network(delayed: bool) -> Network {
+    match delayed {
+        true => Network::Delayed,
+        false => Network::Prompt,
     }
 }
 

@@ -313,7 +313,7 @@ impl Sender {
                     out.push_back(Output::Event(Event::Complete(op.id)));
                 }
             }
-            if op.out > 0 {
+            if op.out > 0 && !mutant::active(Mutant::ReleasesBeforeSent) {
                 break;
             }
             let end = op.end();

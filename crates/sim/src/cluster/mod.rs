@@ -12,7 +12,8 @@ use fabricast::driver::Driver;
 use fabricast::proto::Counters;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Config, GroupId, Node, NodeId, Seq, Session, Time};
-use fabricast::transport::{Caps, Transport};
+use fabricast::transport::delayed::Delayed;
+use fabricast::transport::{Caps, GroupAddress};
 
 use crate::barrier::{Crossing, FirstWords, Watchman};
 use crate::check::{GROUP_FIRST, Judge};
@@ -186,10 +187,8 @@ impl<'w> Cluster<'w> {
         for _ in &scenario.groups {
             fabric.group();
         }
-        let caps = Caps {
-            datagram_max: scenario.datagram_max(),
-            receive_buffer: scenario.receive_buffer.max(2 * scenario.datagram_max()),
-        };
+        let caps = Caps::datagrams(scenario.datagram_max());
+        let receive_buffer = scenario.receive_buffer.max(2 * scenario.datagram_max());
         let hosts = (0..scenario.hosts as u32)
             .map(|h| {
                 let config = Config {
@@ -197,19 +196,20 @@ impl<'w> Cluster<'w> {
                     session,
                     scheme: scenario.scheme.clone(),
                     unexpected_max: scenario.unexpected_max,
-                    backlog: (caps.receive_buffer / caps.datagram_max) as u32,
+                    backlog: (receive_buffer / caps.datagram_max) as u32,
                     rate: scenario.rate,
                     patience: scenario.patience,
                 };
                 let node = Node::new(config, rng.bits());
                 let transport = SimTransport::new(
-                    caps,
+                    (caps, receive_buffer),
                     scenario.overhead,
                     (scenario.batch, scenario.sends_at_once),
                     scenario.back_pressure,
-                    numbering,
+                    (numbering, h),
                     scenario.costs,
                 );
+                let transport = Delayed::new(transport, scenario.delays(h));
                 Host::new(Driver::new(node, transport), rng.bits())
             })
             .collect();
@@ -412,10 +412,10 @@ impl<'w> Cluster<'w> {
             let members: Vec<NodeId> = plan.members.iter().map(node).collect();
             for &m in &plan.members {
                 let driver = &mut self.hosts[m].driver;
-                let address = Target::Group(g as u32);
+                let address = GroupAddress::Number(g as u32);
                 let joined = match plan.members.len() {
                     2 => Ok(()), // a group of two has no multicast address
-                    _ => driver.transport().join(group_id(g), address, true),
+                    _ => driver.join(group_id(g), &address, true),
                 };
                 let command = Command::GroupAdd {
                     group: group_id(g),

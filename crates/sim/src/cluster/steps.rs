@@ -10,7 +10,7 @@ use super::{Cluster, alarm, group_id};
 use crate::check::GROUP_FIRST;
 use crate::fabric::{Packet, Target};
 use crate::host::{Host, Op, Role, ns, think};
-use crate::object::{PatternObject, Place, Progress};
+use crate::object::{PatternObject, Place, Progress, content_of};
 use crate::scenario::SlowRule;
 use crate::trace::digest;
 use crate::transport::Membership;
@@ -39,7 +39,7 @@ impl Cluster<'_> {
         }
         let numbers = [h as u64, u64::from(packet.from), packet.bytes.len() as u64];
         let text = self.trace.prints().then(|| Rc::clone(&packet));
-        let taken = host.driver.transport().deliver(Time(now), packet);
+        let taken = host.net().deliver(Time(now), packet);
         self.trace.note(now, numbers, || {
             let what = text.map(|p| format!("h{} {}", p.from, words::datagram(&p.bytes)));
             let how = if taken { "<-" } else { "<- full, dropped:" };
@@ -113,7 +113,7 @@ impl Cluster<'_> {
             };
             let later = later.min(self.enter(h));
             let (at, again) = self.round(h);
-            packets += self.hosts[h].driver.transport().received().0 as u64;
+            packets += self.hosts[h].net().received().0 as u64;
             wake = at.min(later);
             let busy = self.heed_events(h) || again;
             let host = &mut self.hosts[h];
@@ -121,7 +121,7 @@ impl Cluster<'_> {
                 host.take_back();
             }
             let back = host.relay.as_mut().map(|r| r.take_back(&mut host.driver));
-            let more = busy || back == Some(true) || host.driver.transport().waiting();
+            let more = busy || back == Some(true) || host.net().waiting();
             if more && host.cpu_free > now {
                 wake = wake.min(host.cpu_free);
             }
@@ -148,7 +148,7 @@ impl Cluster<'_> {
         if host.bell.get() <= now {
             host.bell.set(u64::MAX);
         }
-        host.driver.transport().begin(room);
+        host.net().begin(room);
         let step = match host.driver.step(Time(now)) {
             Ok(step) => step,
             Err(e) => {
@@ -157,9 +157,9 @@ impl Cluster<'_> {
             }
         };
         let mut wake = step.wake.unwrap_or(Time::NEVER).0;
-        let (datagrams, receive_ns) = host.driver.transport().received();
+        let (datagrams, receive_ns) = host.net().received();
         let again = wake <= now;
-        if again && datagrams == 0 && host.driver.transport().outbox().is_empty() {
+        if again && datagrams == 0 && host.net().outbox().is_empty() {
             self.world
                 .complain(|| format!("host {h} wants to be woken at once, for nothing"));
         }
@@ -171,7 +171,7 @@ impl Cluster<'_> {
         host.received_until = cpu;
         self.depart(h, cpu);
         let host = &mut self.hosts[h];
-        let transport = host.driver.transport();
+        let transport = host.net();
         if transport.pushed_back() {
             wake = wake.min(self.fabric.half_drained(h as u32).0.max(now + 1));
         }
@@ -189,7 +189,7 @@ impl Cluster<'_> {
     fn depart(&mut self, h: usize, mut cpu: u64) {
         let now = self.now();
         let costs = self.scenario.costs;
-        let mut outbox = std::mem::take(self.hosts[h].driver.transport().outbox());
+        let mut outbox = std::mem::take(self.hosts[h].net().outbox());
         if !outbox.is_empty() {
             cpu += ns(costs.start);
         }
@@ -234,7 +234,7 @@ impl Cluster<'_> {
             self.fabric.send(Time(cpu), packet);
         }
         let host = &mut self.hosts[h];
-        *host.driver.transport().outbox() = outbox;
+        *host.net().outbox() = outbox;
         host.cpu_free = cpu;
     }
 
@@ -249,7 +249,7 @@ impl Cluster<'_> {
                 self.world
                     .complain(|| format!("host {h}: removal refused: {e}"));
             }
-            host.driver.transport().forget(node);
+            host.net().forget(node);
             self.trace
                 .note(now, [h as u64, 2 << 32, u64::from(peer)], || {
                     format!("h{h} is told that h{peer} is gone")
@@ -323,12 +323,14 @@ impl Cluster<'_> {
             bell: Rc::clone(&host.bell),
             name: (h as u32, role.stream as u32, number as u32),
         };
-        let content = self.scenario.seed
-            ^ (role.stream as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ (number as u64) << 24;
+        let content = content_of(self.scenario.seed, role.stream, number);
         let progress = Rc::<Progress>::default();
         let begun = if role.root {
             let object = PatternObject::source(place, content, len, payload_size, disk);
+            let object = match self.scenario.delay {
+                Some(_) => object.in_memory(),
+                None => object,
+            };
             host.driver.bcast(Time(now), group, Box::new(object))
         } else {
             let root = self.numbering.node(plan.root as u32);

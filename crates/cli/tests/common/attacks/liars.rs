@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::udp_towards;
-use crate::common::control::Peer;
+use crate::common::control::{self, Peer};
 use crate::common::place::Place;
 use crate::common::{Run, Scratch, same};
 
@@ -44,7 +44,7 @@ impl Liar {
     fn admitted(address: &str) -> (Peer, UdpSocket, Value) {
         let udp = udp_towards(address);
         let port = udp.local_addr().unwrap().port();
-        let mut peer = Peer::hello(address, "liar", json!({"udp_port": port}));
+        let mut peer = Peer::hello(address, "liar", control::port(port));
         let welcome = peer.until("welcome");
         peer.say(json!({"say": "prepared"}));
         (peer, udp, welcome)
@@ -90,8 +90,8 @@ fn speak(
     let number = |v: &Value| v.as_u64().unwrap();
     let session = number(&welcome["session"]);
     let (first, window) = (Seq(session as u32), number(&start["window"]) as u32);
-    let root: SocketAddr = start["root"].as_str().unwrap().parse().unwrap();
-    let group: SocketAddrV4 = start["group"].as_str().unwrap().parse().unwrap();
+    let root: SocketAddr = start["root"]["ip"].as_str().unwrap().parse().unwrap();
+    let group: SocketAddrV4 = start["group"]["ip"].as_str().unwrap().parse().unwrap();
     let header = Header {
         burst: 0,
         source: NodeId(number(&welcome["node"]) as u32),
@@ -189,7 +189,7 @@ fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, 
     assert!(addresses.len() > 1, "{start}");
     for (_, to) in (1..).zip(addresses).filter(|(node, _)| *node != own) {
         for bytes in [&wrong, &sync] {
-            udp.send_to(bytes, to.as_str().unwrap()).unwrap();
+            udp.send_to(bytes, to["ip"].as_str().unwrap()).unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use fabricast::communicator::{Bootstrap, BootstrapError, Context, Options};
 use fabricast::config::NetOptions;
 use fabricast::object::Memory;
-use fabricast::transport::udp::Interface;
+use fabricast::transport::interface::Interface;
 use serde_json::Value;
 
 use crate::common::place::Place;

@@ -9,7 +9,7 @@ use fabricast::proto::wire;
 use serde_json::json;
 
 use super::udp_towards;
-use crate::common::control::Peer;
+use crate::common::control::{self, Peer};
 use crate::common::place::Place;
 use crate::common::{BOUND, Run, Scratch, same};
 
@@ -20,7 +20,7 @@ pub fn few_seats(place: &impl Place) {
     let args = ["--no-announce", "--min-receivers", "3", "--per-host", "3"];
     let (mut send, address) = place.sender(&source, &args);
     let hello = |name, port: u16| {
-        let hello = || Peer::hello(&address, name, json!({"udp_port": port}));
+        let hello = || Peer::hello(&address, name, control::port(port));
         place.on(3, hello)
     };
     let mut first = hello("first", 4000);
@@ -103,8 +103,8 @@ pub fn descriptors(place: &impl Place) {
     let address = listening["address"].as_str().unwrap();
     let (mut peers, mut refused) = (Vec::new(), Vec::new());
     for n in 0..250 {
-        let port = json!({"udp_port": 4000 + n});
-        let mut peer = place.on(3, || Peer::hello(address, &n.to_string(), port));
+        let datagrams = control::port(4000 + n);
+        let mut peer = place.on(3, || Peer::hello(address, &n.to_string(), datagrams));
         let answer = peer.hear();
         if answer["say"] == "refused" {
             let reason = answer["reason"].as_str().unwrap();
@@ -196,7 +196,7 @@ pub fn unproven(place: &impl Place) {
     let socket = place.on(3, || udp_towards(&address));
     socket.set_read_timeout(Some(BOUND)).unwrap();
     let port = socket.local_addr().unwrap().port();
-    let hello = || Peer::hello(&address, "liar", json!({"udp_port": port}));
+    let hello = || Peer::hello(&address, "liar", control::port(port));
     let mut liar = place.on(3, hello);
     let node = liar.until("welcome")["node"].as_u64().unwrap() as u32;
     thread::spawn(move || answer_probes(socket, node));

@@ -1,6 +1,6 @@
 //! A sender that makes its receivers send to a host that did not ask for it.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use fabricast::proto::wire;
@@ -8,7 +8,7 @@ use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::json;
 
 use super::listener;
-use crate::common::control::Peer;
+use crate::common::control::{Peer, ip};
 use crate::common::place::Place;
 use crate::common::{BOUND, Scratch};
 
@@ -23,17 +23,19 @@ pub fn third_host(place: &impl Place) {
     let nowhere = format!("{}:9", place.ip(1));
     let recv = place.receiver(&address, "r0", &dir.path("copy"), &[]);
     let mut peer = Peer::accept(&listener);
-    let own = format!("{}:{}", place.ip(2), peer.until("hello")["udp_port"]);
+    let hello = peer.until("hello");
+    let own: SocketAddr = hello["address"]["ip"].as_str().unwrap().parse().unwrap();
+    let own = format!("{}:{}", place.ip(2), own.port());
     peer.say(json!({
-        "say": "welcome", "version": 2, "session": 7, "node": 2, "name": "x", "len": 100_000,
+        "say": "welcome", "version": 3, "session": 7, "node": 2, "name": "x", "len": 100_000,
         "mode": 0o644, "block": 1 << 20,
     }));
     peer.until("prepared");
     // The receiver must report to the third host, and the sender requests a report again and again.
     peer.say(json!({
-        "say": "start", "group": null, "root": root.local_addr().unwrap(), "chunk": 1000,
+        "say": "start", "group": null, "root": ip(root.local_addr().unwrap()), "chunk": 1000,
         "window": 64, "members": [0, 1, 2], "scheme": "tree(1)",
-        "addresses": [third.local_addr().unwrap(), own],
+        "addresses": [ip(third.local_addr().unwrap()), ip(&own)],
     }));
     peer.until("ready");
     let header = wire::Header {
@@ -75,8 +77,8 @@ pub fn third_host(place: &impl Place) {
         let mut peer = Peer::accept(&listener);
         peer.offer();
         peer.say(json!({
-            "say": "start", "group": null, "root": nowhere, "chunk": 1000, "window": 64,
-            "members": [0, 1, 2], "scheme": "tree(1)", "addresses": others,
+            "say": "start", "group": null, "root": ip(&nowhere), "chunk": 1000, "window": 64,
+            "members": [0, 1, 2], "scheme": "tree(1)", "addresses": others.map(ip),
         }));
         assert_eq!(peer.hear()["say"], "failed");
         let end = recv.end().expect(8);

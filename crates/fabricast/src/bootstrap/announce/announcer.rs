@@ -203,7 +203,7 @@ mod tests {
             len: Some(u64::MAX),
             answers: None,
         };
-        let mut query = br#"{"fabricast": 2, "asks": 7}"#.to_vec();
+        let mut query = br#"{"fabricast": 3, "asks": 7}"#.to_vec();
         let from = |port| (Ipv4Addr::LOCALHOST, port).into();
         assert_eq!(answer(&what, &query, from(4000)), None);
         query.resize(QUERY, b' ');
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(answer(&what, &query[..said.len()], from(4000)), Some(said));
         // Ports of services, other versions, and what is no query get no answer.
         assert_eq!(answer(&what, &query, from(53)), None);
-        for other in [r#"{"fabricast": 0, "asks": 7}"#, r#"{"fabricast": 2}"#, "x"] {
+        for other in [r#"{"fabricast": 0, "asks": 7}"#, r#"{"fabricast": 3}"#, "x"] {
             let mut other = other.as_bytes().to_vec();
             other.resize(QUERY, b' ');
             assert_eq!(answer(&what, &other, from(4000)), None);

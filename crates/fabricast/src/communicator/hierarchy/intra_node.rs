@@ -7,11 +7,11 @@ use fabricast_proto::{Config, Node, NodeId, Scheme};
 
 use crate::communicator::limits::COPY_MAX;
 use crate::communicator::networks::buffer::BufferView;
+use crate::config::NetOptions;
 use crate::driver::Driver;
-use crate::net;
+use crate::net::{self, FdChannel, Meeting, SharedMemory};
 use crate::object::Object;
-use crate::transport::Transport;
-use crate::transport::shm::{FdChannel, Meeting, Shm};
+use crate::transport::{NodeAddress, Transport};
 
 /// Payload of a data packet, in bytes: large enough that the cost of a packet does not count, and
 /// small enough for a cache.
@@ -66,29 +66,25 @@ impl LocalRanks {
 
     /// Creates the shared memory, or takes it over. The others wait only for the process that
     /// creates it.
-    pub fn meet(self) -> Result<Shm, String> {
+    pub fn meet(self, options: &NetOptions) -> Result<SharedMemory, String> {
         let meeting = Meeting {
             wakers: &self.wakers,
             me: self.me,
             key: self.key,
         };
-        let met = match self.me {
-            0 => meeting.create(self.channel),
-            _ => meeting.join(self.channel),
-        };
-        met.map_err(|e| e.to_string())
+        net::share_memory(options, self.channel, &meeting).map_err(|e| e.to_string())
     }
 }
 
 /// The driver of the shared memory. `local_ranks` are the host's processes, in their order.
 pub(crate) fn driver<O: Object>(
-    mut shm: Shm,
+    mut shm: SharedMemory,
     rank: NodeId,
     (session, seed): (u64, u64),
     local_ranks: &[NodeId],
-) -> Driver<Shm, BufferView<O>> {
-    for (place, &mate) in local_ranks.iter().enumerate() {
-        shm.peer(mate, vec![place]);
+) -> Driver<SharedMemory, BufferView<O>> {
+    for (place, &mate) in (0..).zip(local_ranks) {
+        shm.peer(mate, &NodeAddress::Number(place));
     }
     let mut scheme = Scheme::auto().copied(COPY_MAX);
     scheme.window = WINDOW;
@@ -101,7 +97,7 @@ pub(crate) fn driver<O: Object>(
         unexpected_max: HOLD,
         // Memory needs no pacing: the window of a slow receiver closes.
         rate: Some(u64::MAX),
-        ..net::node_config(rank, session, scheme, PAYLOAD, shm.caps())
+        ..net::node_config(rank, session, scheme, PAYLOAD, &shm)
     };
     Driver::new(Node::new(config, seed), shm)
 }

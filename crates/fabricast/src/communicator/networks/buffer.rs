@@ -54,6 +54,13 @@ impl<O: Object> Object for BufferView<O> {
             BufferView::Copy(copy, segment) => copy.bytes(segment.offset + offset, len),
         }
     }
+    fn is_stable(&self) -> bool {
+        match self {
+            BufferView::Own(o) => o.is_stable(),
+            BufferView::Shared(whole, _) => whole.is_stable(),
+            BufferView::Copy(copy, _) => copy.is_stable(),
+        }
+    }
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         match self {
             BufferView::Own(o) => o.write(offset, bytes),

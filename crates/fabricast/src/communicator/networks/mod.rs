@@ -12,10 +12,9 @@ use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, T
 
 use self::buffer::BufferView;
 use crate::driver::{Driver, Step};
-use crate::net::Net;
+use crate::net::{Net, SharedMemory};
 use crate::object::Object;
-use crate::transport::Transport;
-use crate::transport::shm::Shm;
+use crate::transport::{GroupAddress, News, Ready, Sleeper, Transport, Watch};
 
 /// One of the two networks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,7 +39,7 @@ pub(crate) enum Ended {
 pub(crate) struct Networks<O: Object> {
     pub far: Driver<Net, BufferView<O>>,
     /// The driver of the shared memory; `None` if this process shares memory with no other.
-    pub near: Option<Driver<Shm, BufferView<O>>>,
+    pub near: Option<Driver<SharedMemory, BufferView<O>>>,
 }
 
 /// Evaluates `$do` with the driver of `$network`. A process without local ranks never uses
@@ -138,6 +137,58 @@ impl<O: Object> Networks<O> {
 
     pub fn is_quiet(&mut self, network: Network, now: Time, group: GroupId) -> bool {
         on!(self, network, driver => driver.node().is_quiet(now, group))
+    }
+
+    /// Begins to send to a group's address, and to receive what is sent there.
+    pub fn join(
+        &mut self,
+        network: Network,
+        group: GroupId,
+        address: &GroupAddress,
+    ) -> io::Result<()> {
+        on!(self, network, driver => driver.join(group, address, true))
+    }
+
+    /// Neither sends to a group's address any more nor receives what is sent there.
+    pub fn leave(&mut self, network: Network, group: GroupId) {
+        on!(self, network, driver => driver.transport().leave(group));
+    }
+
+    /// What the networks have told, beside datagrams.
+    pub fn news(&mut self) -> Option<News> {
+        let near = self.near.as_mut().and_then(Driver::news);
+        near.or_else(|| self.far.news())
+    }
+
+    /// Gives up all datagrams. From now on nobody reads the objects.
+    pub fn cancel(&mut self, now: Time) {
+        self.far.cancel(now);
+        if let Some(near) = &mut self.near {
+            near.cancel(now);
+        }
+    }
+
+    /// From now on, arrivals over both networks end the sleep of this thread.
+    pub fn attach(&mut self, sleeper: &Sleeper) -> io::Result<Vec<Box<dyn Watch>>> {
+        let near = self
+            .near
+            .as_mut()
+            .map(|near| near.transport().attach(sleeper));
+        let far = self.far.transport().attach(sleeper);
+        near.into_iter().chain([far]).collect()
+    }
+
+    /// Takes note of what a sleep has seen: the next step reads only what is ready.
+    pub fn heed(&mut self, ready: &Ready) {
+        self.far.transport().heed(ready);
+        if let Some(near) = &mut self.near {
+            near.transport().heed(ready);
+        }
+    }
+
+    /// Whether the network between hosts takes no more datagrams now.
+    pub fn is_full(&self) -> bool {
+        self.far.net().is_full()
     }
 
     /// Receives and sends on both networks.

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use fabricast_proto::{Barrier, Event, GroupId, NodeId, OpId, PathState, Refused, Time};
+
+use tracing::info;
 
 use super::coalesce::Coalescer;
 use super::group::{BreakOff, EVERYBODY, Leaving};
@@ -28,8 +29,8 @@ use crate::communicator::networks::{Ended, Network, Networks};
 use crate::communicator::wireup::Setting;
 use crate::driver::Step;
 use crate::object::Divisible;
-use crate::transport::shm::ShmWaiter;
-use crate::transport::udp::{Ready, Sending, Sleeper, Udp, Waker};
+use crate::transport::{self, GroupAddress, Ready, Sleeper, Transport, Watch};
+use crate::waker::Waker;
 
 /// Longest time for which a caller that only starts operations does not receive.
 const UNHEARD_MAX: Duration = Duration::from_millis(1);
@@ -93,7 +94,7 @@ pub(crate) struct Engine<O: Divisible> {
     /// All processes, sorted.
     all: Vec<NodeId>,
     /// The IP multicast groups that the context's groups share.
-    addresses: [SocketAddr; ADDRESSES],
+    addresses: [GroupAddress; ADDRESSES],
     groups: BTreeMap<GroupId, State>,
     /// Groups that this process is leaving, for each network in which they exist.
     leaving: BTreeMap<(GroupId, Network), Leaving>,
@@ -187,24 +188,25 @@ impl<O: Divisible> Engine<O> {
         self.unshared.as_deref()
     }
 
-    pub fn udp(&self) -> &Udp {
-        self.networks.far.net().inner()
+    /// Name of the port of the network between hosts.
+    pub fn port(&self) -> &str {
+        self.networks.far.net().port()
     }
 
-    /// What one thread sleeps in until an arrival, over the network or through this host's memory,
-    /// gives the engine work.
-    pub fn sleeper(&mut self) -> io::Result<(Sleeper, Option<ShmWaiter>)> {
-        let near = self.networks.near.as_ref().map(|near| near.net().waiter());
-        let far = self.networks.far.transport().inner_mut().sleeper()?;
-        Ok((far, near))
+    /// Whether other processes share this host's memory.
+    pub fn has_local_ranks(&self) -> bool {
+        self.networks.near.is_some()
     }
 
-    /// Takes note of what a sleep has seen: the next step reads these sockets only.
+    /// From now on, an arrival over the network or through this host's memory ends the sleep of
+    /// this thread.
+    pub fn attach(&mut self, sleeper: &Sleeper) -> io::Result<Vec<Box<dyn Watch>>> {
+        self.networks.attach(sleeper)
+    }
+
+    /// Takes note of what a sleep has seen: the next step reads only what is ready.
     pub fn heed(&mut self, ready: &Ready) {
-        self.networks.far.transport().inner_mut().heed(ready);
-        if let Some(near) = self.networks.near.as_mut().filter(|_| ready.other) {
-            near.transport().rung();
-        }
+        self.networks.heed(ready);
     }
 
     /// Starts a broadcast. At the root a short object is copied, so that its caller need not wait.
@@ -298,8 +300,9 @@ impl<O: Divisible> Engine<O> {
         true
     }
 
-    /// Receives and sends. Returns when to step again, and what keeps the network from sending.
-    pub fn step(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+    /// Receives and sends. Returns when to step again, and whether the network is full: then room
+    /// to send is a reason to step, too.
+    pub fn step(&mut self, now: Time) -> Result<(Option<Time>, bool), Error> {
         self.is_whole()?;
         (self.stepped_at, self.settled) = (now, false);
         self.stream.sent();
@@ -309,9 +312,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Like [`Engine::step`], for a thread that sleeps if there is nothing to do. It does not step
     /// if an operation has just been started and nothing waits to be received.
-    pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, Sending), Error> {
+    pub fn settle(&mut self, now: Time) -> Result<(Option<Time>, bool), Error> {
         match mem::take(&mut self.settled) && self.networks.is_drained() {
-            true => Ok((self.wake, self.udp().sending())),
+            true => Ok((self.wake, self.networks.is_full())),
             false => self.step(now),
         }
     }
@@ -339,13 +342,28 @@ impl<O: Divisible> Engine<O> {
     /// Makes the next datagrams over the network fail, as if its interface were gone.
     #[cfg(test)]
     pub fn fail_send(&mut self) {
-        self.networks.far.transport().inner_mut().fail_send();
+        self.networks.far.transport().fail_send();
     }
 
     /// Marks the network as failed. Callers get the error and take their memory back, so from now
     /// on nothing reads or writes it.
     pub fn breaks(&mut self, why: &dyn Display) {
-        self.broken.get_or_insert_with(|| why.to_string());
+        if self.broken.is_none() {
+            self.broken = Some(why.to_string());
+            self.networks.cancel(self.stepped_at);
+        }
+    }
+
+    /// Takes what the networks tell, beside datagrams. A group whose address could not be joined
+    /// after all would be served by nobody.
+    fn hear_news(&mut self) -> io::Result<()> {
+        while let Some(news) = self.networks.news() {
+            match news {
+                transport::News::JoinFailed(_, error) => return Err(error),
+                news => info!(%news, "the network tells"),
+            }
+        }
+        Ok(())
     }
 
     fn is_whole(&self) -> Result<(), Error> {
@@ -362,14 +380,15 @@ impl<O: Divisible> Engine<O> {
         &mut self,
         now: Time,
         step: io::Result<Step>,
-    ) -> Result<(Option<Time>, Sending), Error> {
+    ) -> Result<(Option<Time>, bool), Error> {
         let advanced = self.go_on(now, step);
         let advanced = advanced.map_err(|e| Error::io("using the network", e));
         advanced.inspect_err(|e| self.breaks(e))
     }
 
-    fn go_on(&mut self, now: Time, step: io::Result<Step>) -> io::Result<(Option<Time>, Sending)> {
+    fn go_on(&mut self, now: Time, step: io::Result<Step>) -> io::Result<(Option<Time>, bool)> {
         let mut step = step?;
+        self.hear_news()?;
         for pass in 0.. {
             let mut begun = self.on_events(now);
             begun |= self.hierarchical.advance(now, &mut self.networks);
@@ -394,7 +413,7 @@ impl<O: Divisible> Engine<O> {
             wake = wake.into_iter().chain(soonest).min();
         }
         self.wake = wake;
-        Ok((wake, self.udp().sending()))
+        Ok((wake, self.networks.is_full()))
     }
 
     /// Takes what the drivers report. Returns whether it began something in response.
@@ -582,7 +601,7 @@ impl<O: Divisible> Engine<O> {
             _ if copies => Left::Copies,
             Some(due) => Left::Due(due),
             // The drivers plan nothing while there is no room for what waits to be sent.
-            None if self.udp().sending() != Sending::Idle => Left::Due(now),
+            None if self.networks.is_full() => Left::Due(now),
             None => Left::Nothing,
         }
     }
@@ -604,8 +623,8 @@ impl<O: Divisible> Engine<O> {
             near: near.map(|d| d.node().counters()).unwrap_or_default(),
             shm: near.map(|d| d.net().counters()).unwrap_or_default(),
             driver: self.networks.far.counters(),
-            udp: self.udp().counters(),
-            faults: self.networks.far.net().counters(),
+            net: self.networks.far.net().counters(),
+            faults: self.networks.far.net().fault_counters(),
             groups: self.groups.len() as u64,
             unshared: u64::from(self.unshared.is_some()),
             ..self.statistics

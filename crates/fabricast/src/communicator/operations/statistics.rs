@@ -1,9 +1,8 @@
 //! What a context has counted.
 
 use crate::driver;
+use crate::transport;
 use crate::transport::fault::FaultCounters;
-use crate::transport::shm::ShmCounters;
-use crate::transport::udp::UdpCounters;
 
 /// Counters of a context, all since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -13,11 +12,11 @@ pub struct Statistics {
     /// Counters of the protocol between processes of this host.
     pub near: fabricast_proto::Counters,
     /// Counters of the memory that processes of this host share.
-    pub shm: ShmCounters,
+    pub shm: transport::Counters,
     /// Counters of the driver on the network.
     pub driver: driver::Counters,
-    /// Counters of the sockets.
-    pub udp: UdpCounters,
+    /// Counters of the network between hosts.
+    pub net: transport::Counters,
     /// Counters of injected faults.
     pub faults: FaultCounters,
     /// Broadcasts that this process started as root.

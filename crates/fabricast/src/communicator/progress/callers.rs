@@ -21,7 +21,7 @@ use crate::communicator::operations::operation::Op;
 use crate::communicator::wireup::peers::Peers;
 use crate::net::Clock;
 use crate::object::Divisible;
-use crate::transport::udp::{Sending, Waker};
+use crate::waker::Waker;
 
 /// Interval at which a blocked caller drives the runtime above it, checks for lost peers and runs
 /// expired timers. The first interval is longer, at most 6 ms, if answers usually come soon.
@@ -65,7 +65,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
     ) -> Result<Callers<O>, Error> {
         let udp = |e| Error::io("watching the sockets", e);
         let sleeper = callers_sleeper(&mut engine, runtime.as_ref()).map_err(udp)?;
-        let own = engine.sleeper().and_then(Waiter::new).map_err(udp)?;
+        let own = Waiter::new(&mut engine).map_err(udp)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             clock: Clock(Instant::now()),
@@ -119,7 +119,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
                 engine.heed(&ready);
             }
             let now = self.shared.clock.now();
-            let (wake, sending) = engine.settle(now)?;
+            let (wake, full) = engine.settle(now)?;
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
                 self.unserved.fetch_or(runtime, Ordering::AcqRel);
@@ -143,7 +143,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
                 looked = now;
                 inside.serve(now, wake, meanwhile)?
             } else {
-                inside.sleep(now, wake, sending, lends)?
+                inside.sleep(now, wake, full, lends)?
             };
             Woken {
                 ready,
@@ -234,23 +234,17 @@ impl<'a, O: Divisible + Send + Sync + 'static> Inside<'a, O> {
             since,
             has_local_ranks,
             look: if has_local_ranks { LOOK_LOCAL } else { LOOK },
-            waker: sleeper.waker(),
+            waker: sleeper.waker().clone(),
             sleeper: Some(sleeper),
         })
     }
 
-    fn sleep(
-        &self,
-        now: Time,
-        wake: Option<Time>,
-        sending: Sending,
-        lends: u32,
-    ) -> Result<Woken, Error> {
+    fn sleep(&self, now: Time, wake: Option<Time>, full: bool, lends: u32) -> Result<Woken, Error> {
         let timeout = wake.map_or(self.look, |at| at.since(now).min(self.look));
         let wait = Wait {
-            sending,
+            full,
             timeout,
-            eased: timeout == self.look && sending != Sending::Starved,
+            eased: timeout == self.look,
             spin: SPIN.saturating_sub(now.since(self.since)),
             lends,
         };
@@ -281,7 +275,7 @@ fn callers_sleeper<O: Divisible>(
     engine: &mut Engine<O>,
     runtime: Option<&Arc<OwnedFd>>,
 ) -> io::Result<Waiter> {
-    let sleeper = Waiter::new(engine.sleeper()?)?;
+    let sleeper = Waiter::new(engine)?;
     if let Some(runtime) = runtime {
         sleeper.heed_runtime(runtime.as_fd())?;
     }

@@ -14,7 +14,7 @@ use super::waiter::Waiter;
 use crate::communicator::error::Error;
 use crate::communicator::operations::coalesce::WAIT_MAX;
 use crate::object::Divisible;
-use crate::transport::udp::Waker;
+use crate::waker::Waker;
 
 /// Longest time between two looks of the thread while a caller blocks. Acknowledgements can be late
 /// by this time, too.
@@ -68,7 +68,7 @@ impl Progress {
         shared: Arc<Shared<O>>,
         sleeper: Waiter,
     ) -> Result<Progress, Error> {
-        let (waker, over) = (sleeper.waker(), Arc::new(AtomicBool::new(false)));
+        let (waker, over) = (sleeper.waker().clone(), Arc::new(AtomicBool::new(false)));
         let until = over.clone();
         let thread = thread::Builder::new()
             .name("fabricast-progress".into())
@@ -130,14 +130,14 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
             }
             engine.step(now)
         };
-        let Ok((wake, sending)) = stepped else {
+        let Ok((wake, full)) = stepped else {
             // The next caller gets the error.
             return;
         };
         shared.hand_over.sleeps(wake);
         let timeout = wake.map(|at| at.since(shared.clock.now()));
         if timeout.is_none_or(|t| !t.is_zero()) {
-            let Ok(woken) = sleeper.sleep(sending, timeout) else {
+            let Ok(woken) = sleeper.sleep(full, timeout) else {
                 return;
             };
             ready = woken.ready;

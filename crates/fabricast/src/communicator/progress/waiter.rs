@@ -4,12 +4,14 @@
 use std::cell::Cell;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::transport::shm::ShmWaiter;
-use crate::transport::udp::{Ready, Sending, Sleeper, Waker};
+use crate::communicator::operations::engine::Engine;
+use crate::object::Divisible;
+use crate::transport::{Ready, Sleeper, Watch};
+use crate::waker::Waker;
 
 /// A look that takes longer than this included another thread's time on the core.
 const LENT: Duration = Duration::from_micros(3);
@@ -89,7 +91,7 @@ impl Contention {
 /// What has ended a wait.
 #[derive(Default)]
 pub(crate) struct Woken {
-    /// The sockets that have something to read, if the sleep has looked for them.
+    /// The descriptors that have something to read, if the sleep has looked for them.
     pub ready: Option<Ready>,
     /// Something has arrived over the network or through memory.
     pub news: bool,
@@ -98,7 +100,7 @@ pub(crate) struct Woken {
 }
 
 impl Woken {
-    fn by_sockets(ready: Ready) -> Woken {
+    fn by_descriptors(ready: Ready) -> Woken {
         Woken {
             ready: Some(ready),
             news: ready.is_news(),
@@ -118,7 +120,8 @@ impl Woken {
 /// How long a thread waits, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
-    pub sending: Sending,
+    /// The network takes no more datagrams. Room to send ends the wait, too.
+    pub full: bool,
     pub timeout: Duration,
     /// Nothing is due before `timeout`, and what is due after it may be some milliseconds late. The
     /// wait may then last as long as [`POLL_TIME`].
@@ -131,34 +134,50 @@ pub(crate) struct Wait {
 
 /// What one thread waits with.
 pub(crate) struct Waiter {
-    far: Sleeper,
-    near: Option<ShmWaiter>,
+    sleeper: Sleeper,
+    networks: Vec<Box<dyn Watch>>,
+    has_local_ranks: bool,
     contention: Contention,
     poll_time: PollTime,
 }
 
 impl Waiter {
-    pub fn new((far, near): (Sleeper, Option<ShmWaiter>)) -> io::Result<Waiter> {
-        if let Some(near) = &near {
-            far.also(near.as_fd())?;
-        }
+    /// A waiter for the networks of this engine.
+    pub fn new<O: Divisible>(engine: &mut Engine<O>) -> io::Result<Waiter> {
+        let sleeper = Sleeper::new()?;
+        let networks = engine.attach(&sleeper)?;
         let (contention, poll_time) = (Contention::default(), PollTime::default());
         Ok(Waiter {
-            far,
-            near,
+            sleeper,
+            networks,
+            has_local_ranks: engine.has_local_ranks(),
             contention,
             poll_time,
         })
     }
 
-    /// Sleeps until there is something to look at, sending may continue, the waker was rung, or
-    /// `timeout` has passed. Does not sleep if something has arrived through memory.
-    pub fn sleep(&self, sending: Sending, timeout: Option<Duration>) -> io::Result<Woken> {
-        let _asleep = match self.near.as_ref().map(ShmWaiter::begin) {
-            Some(None) => return Ok(Woken::by_memory()),
-            asleep => asleep,
+    /// Sleeps until there is something to look at, the waker was rung, `timeout` has passed or,
+    /// with `full`, sending may continue. Does not sleep if something has arrived through memory.
+    pub fn sleep(&self, full: bool, timeout: Option<Duration>) -> io::Result<Woken> {
+        let mut begun = 0;
+        let woken = loop {
+            let Some(network) = self.networks.get(begun) else {
+                break self.sleeper.sleep(timeout).map(Woken::by_descriptors);
+            };
+            begun += 1;
+            match network.begin(full) {
+                Ok(true) => {}
+                Ok(false) => break Ok(Woken::by_memory()),
+                Err(e) => break Err(e),
+            }
         };
-        self.far.sleep(sending, timeout).map(Woken::by_sockets)
+        self.networks[..begun].iter().for_each(|n| n.end());
+        woken
+    }
+
+    /// Whether something has arrived that memory tells of.
+    fn has_news(&self) -> bool {
+        self.networks.iter().any(|network| network.has_news())
     }
 
     /// Like [`Waiter::sleep`], but spins first: to be woken takes longer than most answers. The
@@ -167,7 +186,7 @@ impl Waiter {
     /// not spin.
     pub fn watch(&self, wait: Wait) -> io::Result<Woken> {
         let Wait {
-            sending,
+            full,
             timeout,
             eased,
             spin,
@@ -175,18 +194,18 @@ impl Waiter {
         } = wait;
         let began = Instant::now();
         let (mut now, mut lent) = (began, 0);
-        let spin = match (lends == 0 && self.contention.skips()) || sending != Sending::Idle {
+        let spin = match (lends == 0 && self.contention.skips()) || full {
             true => Duration::ZERO,
             false => spin.min(timeout),
         };
         while now - began < spin {
-            if self.near.as_ref().is_some_and(ShmWaiter::has_news) {
+            if self.has_news() {
                 self.contention.none();
                 return Ok(Woken::by_memory());
             }
-            if let Some(ready) = self.far.look()? {
+            if let Some(ready) = self.sleeper.look()? {
                 self.contention.none();
-                return Ok(Woken::by_sockets(ready));
+                return Ok(Woken::by_descriptors(ready));
             }
             thread::yield_now();
             let before = mem::replace(&mut now, Instant::now());
@@ -201,7 +220,7 @@ impl Waiter {
             true => self.poll_time.of(timeout),
             false => timeout.saturating_sub(now - began),
         };
-        let woken = self.sleep(sending, Some(timeout))?;
+        let woken = self.sleep(full, Some(timeout))?;
         if eased && !woken.news {
             self.poll_time.in_vain(began.elapsed());
         }
@@ -219,12 +238,12 @@ impl Waiter {
         let mut woken = loop {
             meanwhile();
             calls += 1;
-            if self.near.as_ref().is_some_and(ShmWaiter::has_news) {
+            if self.has_news() {
                 break Woken::by_memory();
             }
             let now = Instant::now();
-            match self.far.look()? {
-                Some(ready) if ready.is_news() || ready.rung => break Woken::by_sockets(ready),
+            match self.sleeper.look()? {
+                Some(ready) if ready.is_news() || ready.rung => break Woken::by_descriptors(ready),
                 Some(ready) if ready.runtime => (last, calls) = (now, 0),
                 _ if now - last >= SERVES && calls >= SERVES_CALLS => return Ok(Woken::default()),
                 _ => {}
@@ -244,23 +263,23 @@ impl Waiter {
 
     /// From now on, a wait also ends when this descriptor of the runtime above is readable.
     pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        self.far.heed_runtime(descriptor)
+        self.sleeper.heed_runtime(descriptor)
     }
 
     /// Sleeps until the waker was rung or `timeout` has passed, whatever arrives. Returns whether
     /// the waker was rung.
     pub fn rest(&self, timeout: Duration) -> io::Result<bool> {
-        self.far.rest(timeout)
+        self.sleeper.rest(timeout)
     }
 
     /// Whether other processes share this host's memory.
     pub fn has_local_ranks(&self) -> bool {
-        self.near.is_some()
+        self.has_local_ranks
     }
 
     /// What ends this thread's sleep.
-    pub fn waker(&self) -> Waker {
-        self.far.waker()
+    pub fn waker(&self) -> &Waker {
+        self.sleeper.waker()
     }
 }
 

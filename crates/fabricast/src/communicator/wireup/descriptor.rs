@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::communicator::error::Error;
 use crate::communicator::hierarchy::intra_node::LocalRank;
 use crate::communicator::options::Bootstrap;
+use crate::transport::NodeAddress;
 
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
 /// Version of the descriptor format and of the protocol. All processes must have the same.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Largest length of a reason, in bytes of its JSON form.
 const REASON: usize = 400;
 
@@ -22,7 +23,7 @@ pub(crate) struct EndpointDescriptor {
     /// A random number of the process. The job uses that of rank 0.
     pub session: u64,
     /// The address to which datagrams for this process go.
-    pub udp: SocketAddr,
+    pub address: NodeAddress,
     /// The TCP address at which rank 0 listens; `None` for all others.
     pub watch: Option<SocketAddr>,
     /// Largest datagram that its interface takes, in bytes.
@@ -150,7 +151,7 @@ mod tests {
         let descriptor = |udp: &str| EndpointDescriptor {
             version: u32::MAX,
             session: u64::MAX,
-            udp: udp.parse().unwrap(),
+            address: udp.parse::<SocketAddr>().unwrap().into(),
             watch: Some(udp.parse().unwrap()),
             datagram: u32::MAX,
             host: Some((u64::MAX, u64::MAX)),
@@ -164,7 +165,7 @@ mod tests {
             let bytes = put(&Ok(descriptor(udp)));
             assert_eq!(bytes.len(), DESCRIPTOR_LEN);
             let read: Result<EndpointDescriptor, String> = serde_json::from_slice(&bytes).unwrap();
-            assert_eq!(read.unwrap().udp, udp.parse().unwrap());
+            assert_eq!(read.unwrap().address.ip(), udp.parse().ok());
         }
         let near = |reason: &str| Reached {
             near: Err(short(reason).into()),

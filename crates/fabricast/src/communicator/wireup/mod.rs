@@ -30,12 +30,12 @@ use super::networks::Networks;
 use super::options::{Bootstrap, Options};
 use crate::communicator::error::Error;
 use crate::driver::Driver;
-use crate::net::{self, Net, random};
+use crate::net::{self, FdChannel, Net, SharedMemory, random};
 use crate::object::Divisible;
 use crate::setting::{INTERFACE, JOB_SCHEME};
-use crate::transport::Transport;
-use crate::transport::shm::{FdChannel, Shm};
-use crate::transport::udp;
+use crate::transport::interface;
+use crate::transport::{GroupAddress, NodeAddress, Transport};
+use crate::waker::Waker;
 
 /// Window of a stream, in packets. It is smaller than that of a file transfer, because each of
 /// thousands of groups has streams of its own.
@@ -56,7 +56,7 @@ pub(crate) struct Setting<O: Divisible> {
     pub size: u32,
     /// Payload of a data packet over the network, and through shared memory, in bytes.
     pub payload_size: [u32; 2],
-    pub addresses: [SocketAddr; ADDRESSES],
+    pub addresses: [GroupAddress; ADDRESSES],
     /// Why this process shares no memory with others of its host, if there are any.
     pub unshared: Option<String>,
 }
@@ -89,10 +89,11 @@ fn scheme(name: &str) -> Result<Scheme, Error> {
 fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
     options.net.check()?;
     let scheme = scheme(&options.scheme)?;
-    let (_, near) = udp::choose(&options.net.interface, None)
+    let (_, near) = interface::choose(&options.net.interface, None)
         .map_err(|e| Error::io("choosing a network interface", e))?;
     let session = random()?;
-    let net = net::open(&options.net, near, 1, session)?;
+    let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
+    let net = net::open(&options.net, near, 1, session, &waker)?;
     let listener = match rank {
         0 => Some(Listener::open(near)?),
         _ => None,
@@ -123,7 +124,7 @@ pub(crate) fn wire_up<O: Divisible>(
         .map(|o| EndpointDescriptor {
             version: VERSION,
             session: o.session,
-            udp: o.net.inner().local_addr(),
+            address: o.net.address(),
             watch: o.listener.as_ref().map(Listener::address),
             datagram: o.net.caps().datagram_max as u32,
             host: o.channel.as_ref().map(|waker| (o.host, waker.name())),
@@ -132,7 +133,7 @@ pub(crate) fn wire_up<O: Divisible>(
         });
     let descriptors: Vec<EndpointDescriptor> = agree(bootstrap, &mine)?;
     let mut opened = opened?;
-    let joined = join(&mut opened, &descriptors, (rank, size));
+    let joined = join(options, &mut opened, &descriptors, (rank, size));
     let said = joined.as_ref().map_err(Error::to_string);
     let said = said.map(|(_, near)| Reached {
         near: near
@@ -154,8 +155,8 @@ pub(crate) fn wire_up<O: Divisible>(
     info!(
         rank,
         size,
-        interface = ?opened.net.inner().device().name,
-        address = %opened.net.inner().local_addr(),
+        interface = ?opened.net.port(),
+        address = %opened.net.address(),
         ?unshared,
         "wired up"
     );
@@ -181,10 +182,11 @@ fn unshared(descriptors: &[EndpointDescriptor], reached: &[Reached], rank: u32) 
 /// Connects to rank 0, which watches all processes, and obtains the memory of this host if other
 /// processes are on it.
 fn join(
+    options: &Options,
     opened: &mut Opened,
     descriptors: &[EndpointDescriptor],
     (rank, size): (u32, u32),
-) -> Result<(Peers, Result<Option<Shm>, String>), Error> {
+) -> Result<(Peers, Result<Option<SharedMemory>, String>), Error> {
     if descriptors.len() != size as usize || descriptors.iter().any(|c| c.version != VERSION) {
         let text = "the processes use different versions of Fabricast";
         return Err(Error::Disagreement(text.into()));
@@ -196,9 +198,8 @@ fn join(
         let text = format!("the processes use different schemes ({JOB_SCHEME})");
         return Err(Error::Disagreement(text));
     }
-    let families =
-        |descriptor: &EndpointDescriptor| descriptor.udp.is_ipv4() == descriptors[0].udp.is_ipv4();
-    if !descriptors.iter().all(families) {
+    let alike = |d: &EndpointDescriptor| d.address.is_like(&descriptors[0].address);
+    if !descriptors.iter().all(alike) {
         let text = format!(
             "some processes use IPv4 and others IPv6; choose an interface address that all are \
              reached by ({INTERFACE})"
@@ -212,7 +213,7 @@ fn join(
         .map(EndpointDescriptor::local_rank)
         .collect();
     let near = LocalRanks::new(opened.channel.take(), &said, rank)
-        .map(LocalRanks::meet)
+        .map(|ranks| ranks.meet(&options.net))
         .transpose();
     let session = descriptors[0].session;
     let peers = match (opened.listener.take(), descriptors[0].watch) {
@@ -229,7 +230,7 @@ fn setting<O: Divisible>(
     descriptors: &[EndpointDescriptor],
     (rank, size): (u32, u32),
     hosts: Hosts,
-    near: Option<Shm>,
+    near: Option<SharedMemory>,
 ) -> Setting<O> {
     let session = descriptors[0].session;
     let Opened {
@@ -239,18 +240,17 @@ fn setting<O: Divisible>(
         ..
     } = opened;
     for (peer, descriptor) in (0..).zip(descriptors).filter(|&(peer, _)| peer != rank) {
-        net.peer(NodeId(peer), descriptor.udp);
+        net.peer(NodeId(peer), &descriptor.address);
     }
     if !hears_itself(&hosts, descriptors, rank) {
-        // If this fails, it costs time only.
-        let _ = net.inner().set_loopback(false);
+        net.loop_back(false);
     }
     let datagram = descriptors.iter().map(|c| c.datagram).min().unwrap_or(0);
     let payload_size = datagram.saturating_sub(scheme.data_overhead() as u32);
     let payload_size = payload_size.min(limits::PAYLOAD_MAX);
     let config = Config {
         unexpected_max: HOLD,
-        ..net::node_config(NodeId(rank), session, scheme, payload_size, net.caps())
+        ..net::node_config(NodeId(rank), session, scheme, payload_size, &net)
     };
     let all: Vec<NodeId> = (0..size).map(NodeId).collect();
     let local_ranks = hosts.local_ranks(NodeId(rank), &all);
@@ -263,7 +263,7 @@ fn setting<O: Divisible>(
         rank: NodeId(rank),
         size,
         payload_size: [payload_size, intra_node::PAYLOAD],
-        addresses: addresses(session, descriptors[0].udp.is_ipv4()),
+        addresses: addresses(session, descriptors[0].address).map(GroupAddress::Ip),
         unshared: None,
     }
 }
@@ -279,14 +279,15 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
     };
     let others = (0..)
         .zip(descriptors)
-        .filter(|(_, descriptor)| near(descriptor) || descriptor.udp.ip() == own.udp.ip());
+        .filter(|(_, descriptor)| near(descriptor) || descriptor.address.shares_host(&own.address));
     let mut others = others.filter(|&(other, _)| !hosts.share(NodeId(rank), NodeId(other)));
     others.next().is_some()
 }
 
 /// The IP multicast groups of a job: random addresses in the range of local scope, at a random
 /// port.
-fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
+fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES] {
+    let v4 = node.ip().is_none_or(|a| a.is_ipv4());
     let [a, b, c, d, e, f, ..] = session.to_be_bytes();
     // The port lies below the range from which systems take the ports of outgoing connections.
     let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
@@ -307,7 +308,7 @@ fn addresses(session: u64, v4: bool) -> [SocketAddr; ADDRESSES] {
 mod tests {
     use super::*;
     use crate::config::NetOptions;
-    use crate::transport::udp::Interface;
+    use crate::transport::interface::Interface;
 
     #[test]
     fn a_lost_packet_is_noticed_soon_whatever_was_late_before() {
@@ -354,10 +355,11 @@ mod tests {
 
     #[test]
     fn who_is_alone_at_its_address_need_not_hear_itself() {
+        let at = |last, port| NodeAddress::from((IpAddr::from([10, 0, 0, last]), port));
         let descriptor = |last: u8| EndpointDescriptor {
             version: VERSION,
             session: 1,
-            udp: ([10, 0, 0, last], 1000 + u16::from(last)).into(),
+            address: at(last, 1000 + u16::from(last)),
             watch: None,
             datagram: 1472,
             host: Some((u64::from(last), 1)),
@@ -369,19 +371,20 @@ mod tests {
         let all = [0, 1, 2, 3, 4].map(|rank| hears_itself(&hosts, &descriptors, rank));
         assert_eq!(all, [false, false, false, true, true]);
         // The process is at another address of the same host; then on a host that has no name.
-        descriptors[4].udp = ([10, 0, 0, 4], 1).into();
+        descriptors[4].address = at(4, 1);
         assert!(hears_itself(&hosts, &descriptors, 3));
         descriptors[4].host = None;
         assert!(!hears_itself(&hosts, &descriptors, 3));
-        descriptors[4].udp = descriptors[3].udp;
+        descriptors[4].address = descriptors[3].address;
         assert!(hears_itself(&hosts, &descriptors, 3));
     }
 
     #[test]
     fn the_groups_of_a_job_are_different_and_of_local_scope() {
         for session in [0, u64::MAX, 0x1234_5678_9abc_def0] {
-            for v4 in [true, false] {
-                let all = addresses(session, v4);
+            for node in ["10.0.0.1:1", "[fd00::1]:1"] {
+                let node: SocketAddr = node.parse().unwrap();
+                let all = addresses(session, node.into());
                 for (i, a) in all.iter().enumerate() {
                     assert!(a.ip().is_multicast() && a.port() >= 16_384);
                     assert!(!all[..i].contains(a));

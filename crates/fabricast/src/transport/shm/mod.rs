@@ -17,20 +17,25 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::{Dest, GroupId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::fd_channel::{Sleepers, Wakers, wants_ring};
 use self::ring::{Found, Reader, Ring, Writer};
 use self::segment::{PROCESSES_MAX, Segment};
-use super::{Caps, Outgoing, Transport};
+use super::wait::sharpen_timers;
+use super::{
+    Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
+    Slots, Transport, Watch,
+};
 
 pub use self::fd_channel::FdChannel;
 
@@ -42,21 +47,6 @@ const RECEIVE_MAX: usize = 64;
 const TURN_MAX: usize = 16;
 /// Time that the first process has to hand the memory over, and that the others have to take it.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Counters of a [`Shm`], since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ShmCounters {
-    /// Datagrams written. Each counts once, however many processes it was for.
-    pub datagrams_sent: u64,
-    /// Bytes of the datagrams written.
-    pub bytes_sent: u64,
-    /// Datagrams taken.
-    pub datagrams_received: u64,
-    /// Number of times that a process had to be woken.
-    pub rings: u64,
-    /// How often this process fell a whole ring behind another one.
-    pub overruns: u64,
-}
 
 /// What a process shares with those of its own threads that sleep.
 struct Place {
@@ -91,13 +81,20 @@ pub struct Shm {
     readers: Vec<Reader>,
     turn: usize,
     nodes: BTreeMap<NodeId, usize>,
+    /// The node of each process.
+    sources: Vec<Option<NodeId>>,
     groups: BTreeMap<GroupId, Group>,
+    slots: Slots,
+    /// Datagrams that were written and not named as completed.
+    sent: Vec<DatagramId>,
+    /// What has happened and was not read yet.
+    news: VecDeque<News>,
     /// Processes for which this call has written something.
     told: Vec<bool>,
     /// The waker has ended a thread's sleep, and its rings must be cleared.
     rung: bool,
     drained: bool,
-    counters: ShmCounters,
+    counters: Counters,
 }
 
 struct Group {
@@ -165,30 +162,23 @@ impl Meeting<'_> {
             readers: (0..processes).map(|_| Reader::new()).collect(),
             turn: 0,
             nodes: BTreeMap::new(),
+            sources: vec![None; processes],
             groups: BTreeMap::new(),
+            slots: Slots::new(),
+            sent: Vec::new(),
+            news: VecDeque::new(),
             told: vec![false; processes],
             rung: false,
             drained: false,
-            counters: ShmCounters::default(),
+            counters: Counters::default(),
         }
     }
 }
 
 impl Shm {
-    /// What a thread sleeps in while another one may use the transport.
-    pub fn waiter(&self) -> ShmWaiter {
+    /// What a thread needs to sleep while another one may use the transport.
+    fn waiter(&self) -> ShmWaiter {
         ShmWaiter(self.place.clone())
-    }
-
-    /// Takes note that the waker has ended a thread's sleep. The waker keeps ringing until a thread
-    /// has received what it rang for, because a thread that something else has woken may not look.
-    pub fn rung(&mut self) {
-        self.rung = true;
-    }
-
-    /// Counters since the start.
-    pub fn counters(&self) -> ShmCounters {
-        self.counters
     }
 
     /// Wakes those processes that sleep and for which something was written.
@@ -202,40 +192,70 @@ impl Shm {
         for (process, told) in self.told.iter_mut().enumerate() {
             if std::mem::take(told) && process != *me && wants_ring(segment.state(process)) {
                 wakers.ring(process);
-                self.counters.rings += 1;
+                self.counters.wakes += 1;
             }
         }
     }
 }
 
 impl Transport for Shm {
-    /// Indices of processes of the host: one for a node, all members for a group.
-    type Address = Vec<usize>;
-
     fn caps(&self) -> Caps {
-        Caps {
-            datagram_max: Ring::datagram_max(RING),
-            receive_buffer: RING * size_of::<u64>(),
-        }
+        Caps::datagrams(Ring::datagram_max(RING))
     }
 
-    fn peer(&mut self, node: NodeId, address: Vec<usize>) {
-        if let [process] = address[..] {
-            self.nodes.insert(node, process);
+    /// Half a ring: a reader that is a whole ring behind has lost datagrams.
+    fn backlog(&self, payload_size: u32) -> u32 {
+        (RING * size_of::<u64>() / 2 / (payload_size as usize + HEAD_MAX)) as u32
+    }
+
+    fn address(&self) -> NodeAddress {
+        NodeAddress::Number(self.place.me as u32)
+    }
+
+    fn peer(&mut self, node: NodeId, address: &NodeAddress) {
+        let process = address.number().map(|process| process as usize);
+        match process.filter(|&process| process < self.sources.len()) {
+            Some(process) => {
+                self.forget(node);
+                self.nodes.insert(node, process);
+                self.sources[process] = Some(node);
+            }
+            None => {
+                let text = format!("{address} is no process of this host: nothing is sent to it");
+                self.news.push_back(News::Notice(text));
+            }
         }
     }
 
     fn forget(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+        if let Some(process) = self.nodes.remove(&node) {
+            self.sources[process].take_if(|known| *known == node);
+        }
     }
 
-    fn join(&mut self, group: GroupId, processes: Vec<usize>, receive: bool) -> io::Result<()> {
-        self.groups.insert(group, Group { processes, receive });
-        Ok(())
+    /// The address of a group is the list of its members.
+    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
+        let news = match address {
+            GroupAddress::Members(members) => {
+                let processes = members.iter().map(|&member| member as usize).collect();
+                self.groups.insert(group, Group { processes, receive });
+                News::Joined(group)
+            }
+            _ => {
+                let text = format!("{address} is no list of processes");
+                let error = io::Error::new(io::ErrorKind::InvalidInput, text);
+                News::JoinFailed(group, error)
+            }
+        };
+        self.news.push_back(news);
     }
 
     fn leave(&mut self, group: GroupId) {
         self.groups.remove(&group);
+    }
+
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     fn send(&mut self, _now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
@@ -260,16 +280,22 @@ impl Transport for Shm {
                     *told = true;
                 }
             }
-            self.writer
-                .write(ring, datagram.to, datagram.head, datagram.body);
+            let pieces = self.slots.pieces(datagram);
+            self.writer.write(ring, datagram.to, pieces);
             self.counters.datagrams_sent += 1;
             self.counters.bytes_sent += datagram.len() as u64;
         }
         self.ring();
+        self.sent.extend(batch.iter().map(|datagram| datagram.id));
         Ok(batch.len())
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    /// The ring has a copy of everything when `send` returns.
+    fn completions(&mut self, _now: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.sent.drain(..).for_each(done);
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         let place = &*self.place;
         // This comes first: the next ring may be for what is written after this look.
         if std::mem::take(&mut self.rung) {
@@ -297,7 +323,10 @@ impl Transport for Shm {
                     break;
                 }
                 match self.readers[at].read(ring, wanted) {
-                    Found::Datagram(bytes) => sink(now, bytes),
+                    Found::Datagram(bytes) => {
+                        self.counters.bytes_received += bytes.len() as u64;
+                        sink(&mut Arrival::borrowed(self.sources[at], now, bytes));
+                    }
                     Found::Lost => {
                         self.counters.overruns += 1;
                         self.drained = false;
@@ -324,56 +353,66 @@ impl Transport for Shm {
         self.drained
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn attach(&mut self, sleeper: &Sleeper) -> io::Result<Box<dyn Watch>> {
         let waiter = self.waiter();
-        let Some(_asleep) = waiter.begin() else {
-            return Ok(());
-        };
-        let timeout = timeout.map(|t| {
-            Timespec::try_from(t).unwrap_or(Timespec {
-                tv_sec: i64::MAX,
-                tv_nsec: 0,
-            })
-        });
+        sleeper.descriptors().read(waiter.as_fd())?;
+        Ok(Box::new(waiter))
+    }
+
+    /// The waker keeps ringing until a thread has received what it rang for, because a thread that
+    /// something else has woken may not look.
+    fn heed(&mut self, ready: &Ready) {
+        self.rung |= ready.has(self.place.wakers.of(self.place.me));
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        sharpen_timers();
+        let waiter = self.waiter();
+        waiter.0.sleepers.begin(waiter.0.state());
+        let limit = timeout.and_then(|t| Timespec::try_from(t).ok());
         let mut set = [PollFd::new(&waiter, PollFlags::IN)];
-        let polled = poll(&mut set, timeout.as_ref());
+        let polled = match waiter.has_news() {
+            true => Ok(0),
+            false => poll(&mut set, limit.as_ref()),
+        };
         self.rung |= !set[0].revents().is_empty();
+        waiter.end();
         match polled {
             Err(e) if e != rustix::io::Errno::INTR => Err(e.into()),
             _ => Ok(()),
         }
     }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
 }
 
 /// What a thread needs to sleep. Its descriptor is readable when the waker was rung.
-pub struct ShmWaiter(Arc<Place>);
+struct ShmWaiter(Arc<Place>);
 
-impl ShmWaiter {
-    /// Whether there is something to look at.
-    pub fn has_news(&self) -> bool {
+impl Watch for ShmWaiter {
+    fn has_news(&self) -> bool {
         self.0.has_news()
     }
 
-    /// Marks the thread as asleep, so that it may sleep until the waker rings or for other reasons.
-    /// `None`: there is something to look at.
-    pub fn begin(&self) -> Option<Sleeping<'_>> {
+    /// Marks the thread as asleep, so that writers ring the waker.
+    fn begin(&self, _full: bool) -> io::Result<bool> {
         self.0.sleepers.begin(self.0.state());
-        let asleep = Sleeping(&self.0);
-        (!self.0.has_news()).then_some(asleep)
+        Ok(!self.0.has_news())
+    }
+
+    fn end(&self) {
+        self.0.sleepers.end();
     }
 }
 
 impl AsFd for ShmWaiter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.wakers.of(self.0.me)
-    }
-}
-
-/// Marks a thread as asleep while this value lives.
-pub struct Sleeping<'a>(&'a Place);
-
-impl Drop for Sleeping<'_> {
-    fn drop(&mut self) {
-        self.0.sleepers.end();
     }
 }

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use fabricast_proto::{Dest, GroupId, NodeId};
 
+use crate::transport::Pieces;
+
 /// Words before a datagram: its destination, and its length.
 const HEADER: u64 = 2;
 const WORD: usize = size_of::<u64>();
@@ -65,11 +67,11 @@ impl Writer {
         Writer { at: 0 }
     }
 
-    /// Writes one datagram, in two pieces.
-    pub fn write(&mut self, ring: Ring<'_>, to: Dest, head: &[u8], body: &[u8]) {
-        // Padding comes in front, so that the body begins with a word.
+    /// Writes one datagram: the head, the payload and the trailer.
+    pub fn write(&mut self, ring: Ring<'_>, to: Dest, [head, payload, trailer]: Pieces<'_>) {
+        // Padding comes in front, so that the payload begins with a word.
         let pad = head.len().wrapping_neg() % WORD;
-        let len = pad + head.len() + body.len();
+        let len = pad + head.len() + payload.len() + trailer.len();
         debug_assert!(len <= Ring::datagram_max(ring.words.len()) + WORD);
         let end = self.at + HEADER + len.div_ceil(WORD) as u64;
         ring.claimed.store(end, Ordering::Relaxed);
@@ -98,14 +100,23 @@ impl Writer {
             word[pad..].copy_from_slice(first);
             put(&[word]);
         }
-        for piece in [head, body] {
-            let (words, rest) = piece.as_chunks::<WORD>();
-            put(words);
-            if !rest.is_empty() {
-                let mut word = [0; WORD];
-                word[..rest.len()].copy_from_slice(rest);
-                put(&[word]);
-            }
+        put(head.as_chunks::<WORD>().0);
+        let (words, rest) = payload.as_chunks::<WORD>();
+        put(words);
+        // The trailer follows the payload within a word.
+        let mut word = [0; WORD];
+        word[..rest.len()].copy_from_slice(rest);
+        let (first, trailer) = trailer.split_at(trailer.len().min(WORD - rest.len()));
+        word[rest.len()..][..first.len()].copy_from_slice(first);
+        if rest.len() + first.len() > 0 {
+            put(&[word]);
+        }
+        let (words, rest) = trailer.as_chunks::<WORD>();
+        put(words);
+        if !rest.is_empty() {
+            let mut word = [0; WORD];
+            word[..rest.len()].copy_from_slice(rest);
+            put(&[word]);
         }
         debug_assert_eq!(at, end);
         // Pairs with the reader's acquire: a reader that sees this `head` sees all words before it.
@@ -115,12 +126,12 @@ impl Writer {
 }
 
 /// What a reader has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum Found<'b> {
     /// No new datagram.
     Nothing,
     /// A datagram that was wanted.
-    Datagram(&'b [u8]),
+    Datagram(&'b mut [u8]),
     /// The writer was faster: some datagrams are lost.
     Lost,
 }
@@ -173,7 +184,7 @@ impl Reader {
                 return Found::Lost;
             }
             self.at = end;
-            return Found::Datagram(&self.bytes[pad..len]);
+            return Found::Datagram(&mut self.bytes[pad..len]);
         }
         Found::Nothing
     }
@@ -269,21 +280,23 @@ mod tests {
     }
 
     proptest! {
-        /// Every written datagram, however it is cut in two, is read in order by its destination.
+        /// Every written datagram, however it is cut, is read in order by its destination.
         #[test]
         fn what_is_written_is_read(
             datagrams in prop::collection::vec(
-                (0..200usize, 0..300usize, any::<bool>(), 0..4u8),
+                (0..200usize, 0..300usize, 0..20usize, any::<bool>(), 0..4u8),
                 1..300,
             ),
         ) {
             let shared = Shared::new(1024);
             let (mut writer, mut reader) = (Writer::new(), Reader::new());
             let (mut expected, mut unread) = (Vec::new(), 0);
-            for (n, (head, body, mine, reads)) in (0..).zip(datagrams) {
-                let whole = bytes(n, 4 + head + body);
+            for (n, (head, body, trailer, mine, reads)) in (0..).zip(datagrams) {
+                let whole = bytes(n, 4 + head + body + trailer);
                 let to = if mine { ME } else { ALL };
-                writer.write(shared.ring(), to, &whole[..4 + head], &whole[4 + head..]);
+                let (front, trailer) = whole.split_at(4 + head + body);
+                let (head, body) = front.split_at(4 + head);
+                writer.write(shared.ring(), to, [head, body, trailer]);
                 unread += whole.len() / WORD + 4;
                 if mine {
                     expected.push(whole);
@@ -291,9 +304,9 @@ mod tests {
                 // What is not read is soon overwritten.
                 if reads > 0 || unread > 900 {
                     unread = 0;
-                    for whole in expected.drain(..) {
+                    for mut whole in expected.drain(..) {
                         let found = reader.read(shared.ring(), |to| to == ME);
-                        prop_assert_eq!(found, Found::Datagram(&whole));
+                        prop_assert_eq!(found, Found::Datagram(&mut whole));
                     }
                     prop_assert_eq!(reader.read(shared.ring(), |to| to == ME), Found::Nothing);
                 }
@@ -330,13 +343,14 @@ mod tests {
         let (mut writer, mut reader) = (Writer::new(), Reader::new());
         for n in 0..100 {
             let whole = bytes(n, 100);
-            writer.write(shared.ring(), ALL, &[], &whole);
+            writer.write(shared.ring(), ALL, [&[], &whole, &[]]);
         }
         assert_eq!(reader.read(shared.ring(), |_| true), Found::Lost);
         assert_eq!(reader.read(shared.ring(), |_| true), Found::Nothing);
-        writer.write(shared.ring(), ALL, b"next", b"one");
-        let next = Found::Datagram(b"nextone");
-        assert_eq!(reader.read(shared.ring(), |_| true), next);
+        writer.write(shared.ring(), ALL, [b"next", b"one", b""]);
+        let mut next = *b"nextone";
+        let found = reader.read(shared.ring(), |_| true);
+        assert_eq!(found, Found::Datagram(&mut next));
     }
 
     /// A writer never waits, and readers cannot keep up: what they get is whole and in order.
@@ -371,8 +385,9 @@ mod tests {
             let mut writer = Writer::new();
             for n in 0..COUNT {
                 let whole = bytes(n, 4 + n as usize % 301);
-                let (head, body) = whole.split_at(whole.len() % 40);
-                writer.write(shared.ring(), ALL, head, body);
+                let (head, rest) = whole.split_at(whole.len() % 40);
+                let (body, trailer) = rest.split_at(rest.len() - rest.len() % 3);
+                writer.write(shared.ring(), ALL, [head, body, trailer]);
                 if n % 1000 < 30 {
                     thread::yield_now();
                 }

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use super::super::send_plain;
 use super::*;
 
 /// The ends of `processes` processes.
@@ -23,25 +24,32 @@ fn host(processes: usize) -> Vec<Shm> {
         }
         .unwrap();
         for other in 0..processes {
-            end.peer(NodeId(10 + other as u32), vec![other]);
+            let other = other as u32;
+            end.peer(NodeId(10 + other), &NodeAddress::Number(other));
         }
         end
     });
     ends.collect()
 }
 
+/// Joins a group of these processes, which succeeds.
+fn joins(end: &mut Shm, group: GroupId, processes: &[u32], receive: bool) {
+    end.join(group, &GroupAddress::Members(processes.to_vec()), receive);
+    assert!(matches!(end.news(), Some(News::Joined(g)) if g == group));
+}
+
 const ALL: Dest = Dest::Group(GroupId(1));
 
 fn put(end: &mut Shm, to: Dest, bytes: &[u8]) {
     let (head, body) = bytes.split_at(bytes.len() / 3);
-    let sent = end.send(Time::ZERO, &[Outgoing { to, head, body }]);
+    let sent = send_plain(end, Time::ZERO, &[(to, head, body)]);
     assert_eq!(sent.unwrap(), 1);
 }
 
 fn got(end: &mut Shm) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while end
-        .recv(Time::ZERO, &mut |_, bytes| all.push(bytes.to_vec()))
+        .recv(Time::ZERO, &mut |d| all.push(d.bytes().to_vec()))
         .unwrap()
         > 0
     {}
@@ -52,9 +60,9 @@ fn got(end: &mut Shm) -> Vec<Vec<u8>> {
 fn everybody_takes_what_is_for_it() {
     let mut ends = host(3);
     for end in &mut ends {
-        end.join(GroupId(1), vec![0, 1, 2], true).unwrap();
+        joins(end, GroupId(1), &[0, 1, 2], true);
     }
-    ends[2].join(GroupId(2), vec![1, 2], true).unwrap();
+    joins(&mut ends[2], GroupId(2), &[1, 2], true);
     put(&mut ends[0], ALL, b"to all");
     put(&mut ends[0], Dest::Node(NodeId(12)), b"to one");
     put(&mut ends[0], Dest::Node(NodeId(99)), b"to nobody");
@@ -64,7 +72,7 @@ fn everybody_takes_what_is_for_it() {
         b"to no group of mine",
     );
     assert_eq!(ends[1].counters().datagrams_sent, 0);
-    ends[1].join(GroupId(2), vec![1, 2], false).unwrap();
+    joins(&mut ends[1], GroupId(2), &[1, 2], false);
     put(&mut ends[1], Dest::Group(GroupId(2)), b"to a group");
     assert_eq!(got(&mut ends[0]), Vec::<Vec<u8>>::new());
     assert_eq!(got(&mut ends[1]), [b"to all"]);
@@ -82,7 +90,7 @@ fn everybody_takes_what_is_for_it() {
 fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     let mut ends = host(2);
     for end in &mut ends {
-        end.join(GroupId(1), vec![0, 1], true).unwrap();
+        joins(end, GroupId(1), &[0, 1], true);
     }
     let largest = vec![1; ends[0].caps().datagram_max];
     for _ in 0..3 {
@@ -128,8 +136,8 @@ fn who_sleeps_is_woken() {
     };
     let rung = thread::scope(|scope| {
         let second = scope.spawn(|| play(&mut second, 0, false));
-        let rung = play(&mut first, 1, true).rings;
-        rung + second.join().unwrap().rings
+        let rung = play(&mut first, 1, true).wakes;
+        rung + second.join().unwrap().wakes
     });
     assert!(rung > 0 && rung <= u64::from(TURNS), "{rung} wakers");
 }
@@ -139,19 +147,19 @@ fn a_bell_rings_only_for_who_sleeps() {
     let mut ends = host(2);
     let word = Dest::Node(NodeId(11));
     put(&mut ends[0], word, b"1");
-    assert_eq!(ends[0].counters().rings, 0);
+    assert_eq!(ends[0].counters().wakes, 0);
     // A thread does not sleep if something was written before.
     ends[1].wait(None).unwrap();
     assert_eq!(got(&mut ends[1]), [b"1"]);
     let waiter = ends[1].waiter();
-    let asleep = waiter.begin().unwrap();
+    assert!(waiter.begin(false).unwrap());
     put(&mut ends[0], word, b"2");
     put(&mut ends[0], word, b"3");
-    assert_eq!(ends[0].counters().rings, 1);
-    drop(asleep);
+    assert_eq!(ends[0].counters().wakes, 1);
+    waiter.end();
     assert_eq!(got(&mut ends[1]).len(), 2);
     put(&mut ends[0], word, b"4");
-    assert_eq!(ends[0].counters().rings, 1);
+    assert_eq!(ends[0].counters().wakes, 1);
 }
 
 /// Of two sleeping threads one is woken and leaves without a look. The other one must not sleep on.
@@ -165,12 +173,12 @@ fn a_bell_rings_until_somebody_looks() {
         poll(&mut set, Some(&Timespec::default())).unwrap() > 0
     };
     for word_of in [b"1", b"2"] {
-        let asleep = waiter.begin().unwrap();
+        assert!(waiter.begin(false).unwrap());
         assert!(!rings());
         put(&mut ends[0], word, word_of);
-        drop(asleep);
+        waiter.end();
         assert!(rings());
-        ends[1].rung();
+        ends[1].rung = true;
         assert_eq!(got(&mut ends[1]), [word_of]);
     }
     assert!(!rings());

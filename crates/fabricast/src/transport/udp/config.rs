@@ -1,6 +1,7 @@
 //! The options with which the transport is opened.
 
-use super::interface::{Family, Interface};
+use crate::transport::interface::{Family, Interface};
+use crate::waker::Waker;
 
 /// How to open a [`Udp`](super::Udp).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,14 +24,16 @@ pub struct UdpConfig {
     /// 9000.
     pub datagram: Option<usize>,
     /// Receive buffer to ask the kernel for, in bytes per socket.
-    /// [`Caps::receive_buffer`](crate::transport::Caps::receive_buffer) says what the kernel
-    /// granted.
+    /// [`Transport::backlog`](crate::transport::Transport::backlog) follows from what the kernel
+    /// grants.
     pub receive_buffer: usize,
     /// Send buffer to ask for, in bytes. The default is the kernel's, which holds a sender back
     /// early.
     pub send_buffer: Option<usize>,
     /// Whether to let the kernel segment and join datagrams (GSO, GRO). On by default.
     pub offload: bool,
+    /// What ends a wait from another thread. `None`: only datagrams and time end it.
+    pub waker: Option<Waker>,
 }
 
 impl Default for UdpConfig {
@@ -45,6 +48,7 @@ impl Default for UdpConfig {
             receive_buffer: 8 << 20,
             send_buffer: None,
             offload: true,
+            waker: None,
         }
     }
 }

@@ -121,20 +121,16 @@ impl Hearsay {
         silent.map(|(node, _)| *node)
     }
 
-    /// Whether `node` is said to be at the address `from`.
-    pub fn is(&self, node: NodeId, from: Option<SocketAddr>) -> bool {
-        let candidate = self.candidates.get(&node);
-        candidate.is_some_and(|c| Some(plain(c.address)) == from.map(plain))
+    /// The first node that is said to be at the address `from`.
+    pub fn source(&self, from: SocketAddr) -> Option<NodeId> {
+        let mut all = self.candidates.iter();
+        let found = all.find(|(_, c)| plain(c.address) == plain(from));
+        found.map(|(node, _)| *node)
     }
 
-    /// Takes a datagram if it is a question or an answer. Only nodes that are `known`, or known
-    /// from hearsay, get an answer.
-    pub fn take(
-        &mut self,
-        from: Option<SocketAddr>,
-        bytes: &[u8],
-        known: impl Fn(SocketAddr) -> bool,
-    ) -> bool {
+    /// Takes a datagram if it is a question or an answer. Only a node that is `known`, or known
+    /// from hearsay, gets an answer.
+    pub fn take(&mut self, from: Option<SocketAddr>, bytes: &[u8], known: bool) -> bool {
         let (&[MARK, kind, ref token @ ..], Some(from)) = (bytes, from) else {
             return false;
         };
@@ -143,7 +139,7 @@ impl Hearsay {
         };
         let mut here = self.candidates.iter();
         match kind {
-            QUESTION if known(from) || here.any(|(_, c)| plain(c.address) == plain(from)) => {
+            QUESTION if known || here.any(|(_, c)| plain(c.address) == plain(from)) => {
                 put(&mut self.outbox, from, ANSWER, &token);
             }
             ANSWER => {

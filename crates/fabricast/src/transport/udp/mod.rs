@@ -12,46 +12,47 @@
 //! that concerns the interface is an [`io::Error`]. The reasons are in `spec/6-transports.md`.
 
 mod config;
+mod groups;
 mod hearsay;
-mod interface;
 mod notice;
 mod receive;
 #[cfg(test)]
 mod script;
 mod send;
-mod sleep;
 mod socket;
 mod stamps;
-mod sys;
+pub(super) mod sys;
 #[cfg(test)]
 mod tests;
+mod watch;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use fabricast_proto::{GroupId, NodeId, Time, limits, wire};
-use socket2::{InterfaceIndexOrAddress, SockAddr, Socket};
+use socket2::{SockAddr, Socket};
 
 pub use self::config::UdpConfig;
-pub use self::interface::{Device, Family, Interface, choose, devices};
-pub use self::notice::{Notice, UdpCounters};
-pub use self::sleep::{Ready, Sending, Sleeper};
-pub use self::sys::stay_on_link;
+pub use self::notice::Notice;
+pub(super) use self::sys::sharpen_timers as exact_timers;
 
-use self::interface::because;
 use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
 use self::stamps::Days;
-use super::{Caps, Claims, Outgoing, Transport};
+use super::interface::{Device, Family, because, choose};
+use super::wait::{Descriptors, sharpen_timers};
+use super::{
+    Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
+    Slots, Transport, Watch,
+};
 use crate::setting::DATAGRAM;
+use crate::waker::Waker;
 
-/// Bytes of the Ethernet, IPv4 and UDP headers, which the wire carries in addition to each
-/// datagram. (FCS, preamble and gap are not counted; IPv6 adds 20 bytes.)
-pub const WIRE_OVERHEAD: u64 = 14 + 20 + 8;
+/// Bytes of the Ethernet header, which the wire carries in addition to each datagram and its other
+/// headers. (FCS, preamble and gap are not counted.)
+const ETHERNET: u64 = 14;
 /// Largest MTU that is used unless [`UdpConfig::datagram`] says otherwise, in bytes: that of jumbo
 /// frames. (A loopback offers 65 536, where one lost datagram costs as much as seven of these.)
 const MTU_MAX: usize = 9000;
@@ -114,16 +115,22 @@ pub struct Udp {
     family: Family,
     local: SocketAddr,
     socket: Socket,
-    /// The epoll descriptors of threads that sleep until datagrams wait.
-    sleepers: Vec<Arc<OwnedFd>>,
+    /// The threads that sleep until datagrams wait.
+    sleepers: Vec<Descriptors>,
     inputs: Vec<Input>,
     nodes: BTreeMap<NodeId, Destination>,
+    /// The nodes by their addresses.
+    sources: BTreeMap<(IpAddr, u16), NodeId>,
     hearsay: hearsay::Hearsay,
     groups: BTreeMap<GroupId, Group>,
-    /// Reads a datagram's claimed sender. `None`: the transport checks no claims.
-    claims: Option<Claims>,
     caps: Caps,
+    /// Size of the receive buffers to ask for, in bytes.
     receive_buffer: usize,
+    /// The smallest receive buffer that the kernel has granted, as it reports it, in bytes.
+    granted: usize,
+    slots: Slots,
+    /// Datagrams that were sent and not named as completed.
+    sent: Vec<DatagramId>,
     gso: bool,
     gro: bool,
     sending: sys::Sending,
@@ -142,36 +149,20 @@ pub struct Udp {
     /// A wait has looked at all sockets, and none was read since.
     fresh: bool,
     poll: Vec<libc::pollfd>,
-    waker: Arc<sys::Waker>,
+    waker: Waker,
     blocked: Blocked,
     /// The time of the last `send`.
     now: Time,
     /// When the interface was last seen to be well.
     stood_at: Option<Time>,
-    counters: UdpCounters,
+    counters: Counters,
     /// Packets that the kernel dropped at sockets that are closed.
     drops_past: u64,
     notices: VecDeque<Notice>,
+    /// How joins have ended.
+    joins: VecDeque<News>,
     #[cfg(test)]
     script: script::Script,
-}
-
-/// Ends a [`Transport::wait`] from another thread.
-#[derive(Clone)]
-pub struct Waker(Arc<sys::Waker>);
-
-impl PartialEq for Waker {
-    /// Whether both wake the same waiting thread.
-    fn eq(&self, other: &Waker) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Waker {
-    /// Makes the wait under way, or else the next one, return at once.
-    pub fn wake(&self) {
-        self.0.ring();
-    }
 }
 
 impl Udp {
@@ -179,36 +170,7 @@ impl Udp {
     pub fn new(config: &UdpConfig) -> io::Result<Udp> {
         let (device, address) = choose(&config.interface, config.family)?;
         let family = Family::of(address);
-        let mtu = match device.mtu {
-            0 => 1500,
-            mtu => mtu,
-        };
-        // The length field of an IP packet holds at most 65 535.
-        let fits = mtu.min(65_535).saturating_sub(family.headers());
-        let datagram_max = config
-            .datagram
-            .unwrap_or(fits.min(MTU_MAX - family.headers()));
-        if !(DATAGRAM_MIN..=fits).contains(&datagram_max) {
-            let name = &device.name;
-            let text = if fits < DATAGRAM_MIN {
-                format!(
-                    "interface {name} (MTU {mtu}, {family}) takes datagrams of {fits} bytes at \
-                     most, and {DATAGRAM_MIN} are needed: raise its MTU or choose another interface"
-                )
-            } else if datagram_max < DATAGRAM_MIN {
-                format!(
-                    "a datagram of {datagram_max} bytes has no room for the protocol: choose \
-                     {DATAGRAM_MIN} to {fits} ({DATAGRAM})"
-                )
-            } else {
-                format!(
-                    "a datagram of {datagram_max} bytes does not fit interface {name} (MTU {mtu}, \
-                     {family}): choose {DATAGRAM_MIN} to {fits} ({DATAGRAM}), or raise the MTU on \
-                     every host and switch"
-                )
-            };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        let datagram_max = datagram_max(&device, family, config.datagram)?;
         let local = scoped(SocketAddr::new(address, config.port), device.index);
         let socket = open(local, &format!("the unicast socket on {}", device.name))?;
         let mut udp = Udp {
@@ -216,14 +178,17 @@ impl Udp {
             local: socket.local_addr()?.as_socket().unwrap_or(local),
             inputs: Vec::new(),
             nodes: BTreeMap::new(),
+            sources: BTreeMap::new(),
             hearsay: hearsay::Hearsay::default(),
             groups: BTreeMap::new(),
-            claims: None,
             caps: Caps {
-                datagram_max,
-                receive_buffer: 0,
+                overhead: ETHERNET + family.headers() as u64,
+                ..Caps::datagrams(datagram_max)
             },
             receive_buffer: config.receive_buffer,
+            granted: 0,
+            slots: Slots::new(),
+            sent: Vec::new(),
             gso: config.offload
                 && sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
             gro: config.offload,
@@ -238,13 +203,17 @@ impl Udp {
             relied: 0,
             fresh: false,
             poll: Vec::new(),
-            waker: Arc::new(sys::Waker::new().map_err(|e| because(e, "cannot make an eventfd"))?),
+            waker: match &config.waker {
+                Some(waker) => waker.clone(),
+                None => Waker::new()?,
+            },
             blocked: Blocked::No,
             now: Time::ZERO,
             stood_at: None,
-            counters: UdpCounters::default(),
+            counters: Counters::default(),
             drops_past: 0,
             notices: VecDeque::new(),
+            joins: VecDeque::new(),
             #[cfg(test)]
             script: script::Script::default(),
             device,
@@ -253,7 +222,7 @@ impl Udp {
         };
         udp.set_up_sending(config)?;
         udp.set_loopback(config.loopback)?;
-        udp.caps.receive_buffer = set_up_receiving(&udp.socket, config.receive_buffer)?;
+        udp.granted = set_up_receiving(&udp.socket, config.receive_buffer)?;
         set_stamps(&udp.socket);
         if udp.gro && set_gro(&udp.socket).is_err() {
             udp.gro = false;
@@ -263,7 +232,7 @@ impl Udp {
             udp.notify(Notice::NoOffload { gso, gro });
         }
         // The kernel doubles the size that it is asked for, to make up for its own overhead.
-        let granted = udp.caps.receive_buffer / 2;
+        let granted = udp.granted / 2;
         if granted < config.receive_buffer {
             udp.notify(Notice::ReceiveBuffer {
                 asked: config.receive_buffer,
@@ -283,55 +252,41 @@ impl Udp {
         &self.device
     }
 
-    /// What ends a `wait` from another thread.
-    pub fn waker(&self) -> Waker {
-        Waker(self.waker.clone())
-    }
-
     /// The oldest notice that was not read yet. It is no error, but worth telling a user.
-    pub fn notice(&mut self) -> Option<Notice> {
+    fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Counters since the start. Queries the kernel, so do not call it for every datagram.
-    pub fn counters(&self) -> UdpCounters {
-        let mut counters = self.counters;
-        counters.dropped_by_kernel = self.drops_past;
-        let sockets = self.inputs.iter().map(|i| &i.socket);
-        for socket in sockets.chain([&self.socket]) {
-            let memory = sys::memory(socket.as_fd());
-            counters.dropped_by_kernel += u64::from(memory.drops);
-            counters.queued += u64::from(memory.queued);
+    /// The IP address in `address`, with the interface's scope. `None`, with a notice, if nothing
+    /// can be sent there.
+    fn usable(&mut self, address: &NodeAddress) -> Option<SocketAddr> {
+        let Some(ip) = address.ip() else {
+            let address = *address;
+            self.notify(Notice::NoIpAddress { address });
+            return None;
+        };
+        let address = scoped(ip, self.device.index);
+        if Family::of(address.ip()) != self.family {
+            let family = self.family;
+            self.notify(Notice::OtherFamily { address, family });
+            return None;
         }
-        (counters.gso, counters.gro) = (self.gso, self.gro);
-        counters
+        Some(address)
     }
 
     /// Takes note that another node says that `node` is at `address`. Until `address` has answered,
     /// only one question of `hearsay::LEN` bytes goes there. Datagrams from there are accepted as
     /// with [`Transport::peer`].
-    pub fn hearsay(&mut self, node: NodeId, address: SocketAddr) {
-        let address = scoped(address, self.device.index);
+    fn told(&mut self, node: NodeId, address: &NodeAddress) {
+        let Some(address) = self.usable(address) else {
+            return;
+        };
         let ip = address.ip();
         let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
         let anybody = ip.is_multicast() || ip.is_unspecified() || broadcast;
-        if Family::of(ip) != self.family {
-            let family = self.family;
-            self.notify(Notice::OtherFamily { address, family });
-        } else if !anybody && address.port() != 0 {
+        if !anybody && address.port() != 0 {
             self.hearsay.insert(node, address);
         }
-    }
-
-    /// The nodes known from hearsay that were asked, or must be, and have not answered.
-    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.hearsay.silent()
-    }
-
-    /// Asks `node` once more. The caller must have a reason no smaller than the question.
-    pub fn ask_again(&mut self, node: NodeId) {
-        self.hearsay.again(node);
-        self.speak();
     }
 
     /// Sends questions and answers, and registers the nodes that have answered as peers.
@@ -347,7 +302,29 @@ impl Udp {
             }
         }
         for (node, address) in self.hearsay.proven() {
-            self.nodes.insert(node, Destination::new(address));
+            self.add(node, address);
+        }
+    }
+
+    /// From now on `node` is at `address`. If other nodes are said to be there, too, datagrams from
+    /// there are those of the first.
+    fn add(&mut self, node: NodeId, address: SocketAddr) {
+        self.remove(node);
+        self.nodes.insert(node, Destination::new(address));
+        self.sources.entry(whole(address)).or_insert(node);
+    }
+
+    fn remove(&mut self, node: NodeId) {
+        let Some(gone) = self.nodes.remove(&node).and_then(|n| n.address.as_socket()) else {
+            return;
+        };
+        if self.sources.get(&whole(gone)) != Some(&node) {
+            return;
+        }
+        self.sources.remove(&whole(gone));
+        let next = self.nodes.iter().find(|(_, n)| n.is(gone));
+        if let Some((&next, _)) = next {
+            self.sources.insert(whole(gone), next);
         }
     }
 
@@ -355,17 +332,6 @@ impl Udp {
         if self.notices.len() < NOTICES_MAX {
             self.notices.push_back(notice);
         }
-    }
-
-    /// Sets whether multicasts also go to receivers on this host, this node itself among them: see
-    /// [`UdpConfig::loopback`].
-    pub fn set_loopback(&self, on: bool) -> io::Result<()> {
-        let (set, what) = match self.family {
-            Family::V4 => (self.socket.set_multicast_loop_v4(on), "IP_MULTICAST_LOOP"),
-            Family::V6 => (self.socket.set_multicast_loop_v6(on), "IPV6_MULTICAST_LOOP"),
-        };
-        let name = &self.device.name;
-        set.map_err(|e| because(e, format!("cannot set {what} for interface {name}")))
     }
 
     /// Sets the options of the socket that sends everything.
@@ -409,144 +375,89 @@ impl Udp {
         }
         Ok(())
     }
-
-    /// Opens a socket that receives `address` and nothing else.
-    fn listen(&mut self, address: SocketAddr) -> io::Result<Input> {
-        let name = &self.device.name;
-        let index = self.device.index;
-        let socket = open(address, &format!("a receive socket for group {address}"))?;
-        let joined = match address.ip() {
-            IpAddr::V4(group) => socket.set_multicast_all_v4(false).and_then(|()| {
-                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
-            }),
-            IpAddr::V6(group) => {
-                // Linux before 4.20 lacks the option; the socket is bound to the group anyway.
-                let _ = socket.set_multicast_all_v6(false);
-                socket.join_multicast_v6(&group, index)
-            }
-        };
-        joined.map_err(|e| {
-            let hint = match e.raw_os_error() {
-                Some(libc::ENOBUFS) => {
-                    ": out of memberships; raise `sysctl net.ipv4.igmp_max_memberships` or \
-                     `net.core.optmem_max`"
-                }
-                Some(libc::ENODEV) => ": the interface is gone or cannot multicast",
-                _ => "",
-            };
-            because(
-                e,
-                format!("cannot join {address} on interface {name}{hint}"),
-            )
-        })?;
-        let granted = set_up_receiving(&socket, self.receive_buffer)?;
-        self.caps.receive_buffer = self.caps.receive_buffer.min(granted);
-        set_stamps(&socket);
-        if self.gro && set_gro(&socket).is_err() {
-            self.gro = false;
-        }
-        Ok(Input {
-            socket,
-            address,
-            users: 0,
-        })
-    }
 }
 
 impl Transport for Udp {
-    type Address = SocketAddr;
-
     fn caps(&self) -> Caps {
         self.caps
     }
 
-    fn peer(&mut self, node: NodeId, address: SocketAddr) {
+    /// The kernel charges a packet for its whole buffer, up to twice its length, and for its
+    /// descriptor.
+    fn backlog(&self, payload_size: u32) -> u32 {
+        (self.granted / (2 * payload_size as usize + 512)) as u32
+    }
+
+    fn address(&self) -> NodeAddress {
+        self.local.into()
+    }
+
+    fn port(&self) -> &str {
+        &self.device.name
+    }
+
+    fn peer(&mut self, node: NodeId, address: &NodeAddress) {
         self.hearsay.forget(node);
-        let address = scoped(address, self.device.index);
-        if Family::of(address.ip()) != self.family {
-            let family = self.family;
-            self.notify(Notice::OtherFamily { address, family });
-            self.nodes.remove(&node);
-            return;
+        match self.usable(address) {
+            Some(address) => self.add(node, address),
+            None => self.remove(node),
         }
-        self.nodes.insert(node, Destination::new(address));
     }
 
     fn forget(&mut self, node: NodeId) {
         self.hearsay.forget(node);
-        self.nodes.remove(&node);
+        self.remove(node);
     }
 
-    fn join(&mut self, group: GroupId, address: SocketAddr, receive: bool) -> io::Result<()> {
-        let address = scoped(address, self.device.index);
-        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if !address.ip().is_multicast() {
-            return wrong(format!(
-                "{address} is not a multicast address (239.0.0.0/8 or ff00::/8 are)"
-            ));
-        }
-        if address.port() == 0 {
-            return wrong(format!("group address {address} needs a port"));
-        }
-        if Family::of(address.ip()) != self.family {
-            let Udp {
-                device,
-                family,
-                local,
-                ..
-            } = self;
-            let (name, local) = (&device.name, local.ip());
-            return wrong(format!(
-                "group {address} is not {family}, but interface {name} is used by {local}"
-            ));
-        }
-        self.leave(group);
-        if receive {
-            let known = self.inputs.iter().position(|i| i.address == address);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    let input = self.listen(address)?;
-                    self.watch(&input.socket)?;
-                    self.inputs.push(input);
-                    self.inputs.len() - 1
-                }
-            };
-            self.inputs[at].users += 1;
-        }
-        let to = Destination::new(address);
-        self.groups.insert(group, Group { to, receive });
-        Ok(())
+    fn hearsay(&mut self, node: NodeId, address: &NodeAddress) {
+        self.told(node, address);
+    }
+
+    fn unanswered(&self) -> Vec<NodeId> {
+        self.hearsay.silent().collect()
+    }
+
+    fn ask_again(&mut self, node: NodeId) {
+        self.hearsay.again(node);
+        self.speak();
+    }
+
+    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
+        let news = match self.try_join(group, address, receive) {
+            Ok(()) => News::Joined(group),
+            Err(e) => News::JoinFailed(group, e),
+        };
+        self.joins.push_back(news);
     }
 
     fn leave(&mut self, group: GroupId) {
-        let Some(gone) = self.groups.remove(&group) else {
-            return;
-        };
-        let address = gone.to.address.as_socket();
-        let input = self.inputs.iter().position(|i| Some(i.address) == address);
-        if let (true, Some(at)) = (gone.receive, input) {
-            self.inputs[at].users -= 1;
-            if self.inputs[at].users == 0 {
-                let input = self.inputs.remove(at);
-                self.empty = 0;
-                self.drops_past += u64::from(sys::memory(input.socket.as_fd()).drops);
-            }
-        }
+        self.leave_group(group);
     }
 
-    fn screen(&mut self, claims: Claims) {
-        self.claims = Some(claims);
+    fn loop_back(&mut self, on: bool) {
+        // If this fails, it costs time only.
+        let _ = self.set_loopback(on);
+    }
+
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         self.now = now;
         let sent = self.send_batch(batch);
+        let taken = sent.as_ref().map_or(0, |&taken| taken);
+        self.sent.extend(batch[..taken].iter().map(|d| d.id));
         self.speak();
         sent
     }
 
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(Time, &[u8])) -> io::Result<usize> {
+    /// The kernel has copied everything when `send` returns.
+    fn completions(&mut self, _now: Time, done: &mut dyn FnMut(DatagramId)) {
+        self.sent.drain(..).for_each(done);
+    }
+
+    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
         let received = self.receive(now, sink);
         self.speak();
         received
@@ -554,6 +465,35 @@ impl Transport for Udp {
 
     fn is_drained(&self) -> bool {
         (0..=self.inputs.len()).all(|at| self.empty & bit(at) != 0)
+    }
+
+    fn news(&mut self) -> Option<News> {
+        let join = self.joins.pop_front();
+        join.or_else(|| Some(News::Notice(self.notice()?.to_string())))
+    }
+
+    /// The kernel does not tell when it has memory again.
+    fn due(&self) -> Option<Time> {
+        (self.blocked == Blocked::Starved).then(|| self.now + STARVED)
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocked == Blocked::Full
+    }
+
+    fn attach(&mut self, sleeper: &Sleeper) -> io::Result<Box<dyn Watch>> {
+        self.watch(sleeper)
+    }
+
+    /// The next calls read only the sockets that are ready.
+    fn heed(&mut self, ready: &Ready) {
+        let groups = self.inputs.iter().map(|i| i.socket.as_fd());
+        let sockets = [self.socket.as_fd()].into_iter().chain(groups);
+        let empty = sockets
+            .enumerate()
+            .filter(|(_, socket)| !ready.has(*socket));
+        self.empty = empty.fold(0, |bits, (at, _)| bits | bit(at));
+        (self.relied, self.fresh) = (0, true);
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -568,7 +508,8 @@ impl Transport for Udp {
             _ => 0,
         };
         self.poll.clear();
-        self.poll.push(entry(self.waker.raw(), libc::POLLIN));
+        self.poll
+            .push(entry(self.waker.as_fd().as_raw_fd(), libc::POLLIN));
         self.poll
             .push(entry(self.socket.as_raw_fd(), libc::POLLIN | full));
         let inputs = self.inputs.iter();
@@ -602,6 +543,52 @@ impl Transport for Udp {
         }
         Ok(())
     }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        counters.dropped_by_kernel = self.drops_past;
+        let sockets = self.inputs.iter().map(|i| &i.socket);
+        for socket in sockets.chain([&self.socket]) {
+            let memory = sys::memory(socket.as_fd());
+            counters.dropped_by_kernel += u64::from(memory.drops);
+            counters.queued += u64::from(memory.queued);
+        }
+        (counters.gso, counters.gro) = (self.gso, self.gro);
+        counters
+    }
+}
+
+/// The largest datagram on an interface: the one that was `chosen`, or what its MTU leaves.
+fn datagram_max(device: &Device, family: Family, chosen: Option<usize>) -> io::Result<usize> {
+    let mtu = match device.mtu {
+        0 => 1500,
+        mtu => mtu,
+    };
+    // The length field of an IP packet holds at most 65 535.
+    let fits = mtu.min(65_535).saturating_sub(family.headers());
+    let datagram_max = chosen.unwrap_or(fits.min(MTU_MAX - family.headers()));
+    if !(DATAGRAM_MIN..=fits).contains(&datagram_max) {
+        let name = &device.name;
+        let text = if fits < DATAGRAM_MIN {
+            format!(
+                "interface {name} (MTU {mtu}, {family}) takes datagrams of {fits} bytes at \
+                 most, and {DATAGRAM_MIN} are needed: raise its MTU or choose another interface"
+            )
+        } else if datagram_max < DATAGRAM_MIN {
+            format!(
+                "a datagram of {datagram_max} bytes has no room for the protocol: choose \
+                 {DATAGRAM_MIN} to {fits} ({DATAGRAM})"
+            )
+        } else {
+            format!(
+                "a datagram of {datagram_max} bytes does not fit interface {name} (MTU {mtu}, \
+                 {family}): choose {DATAGRAM_MIN} to {fits} ({DATAGRAM}), or raise the MTU on \
+                 every host and switch"
+            )
+        };
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(datagram_max)
 }
 
 /// The bit of a socket in `Udp::empty`; none for sockets beyond its 64 bits.
@@ -618,19 +605,15 @@ impl Destination {
         }
     }
 
-    /// Whether a datagram from `from` is from this destination. A peer sends from the socket at
-    /// which it receives, which is bound to one address and port, multicasts too. (The scope of an
-    /// IPv6 address is this host's number of the interface, so it is not compared.)
-    fn is(&self, from: Option<SocketAddr>) -> bool {
-        let whole = |a: SocketAddr| (a.ip(), a.port());
-        from.is_some() && self.address.as_socket().map(whole) == from.map(whole)
+    /// Whether `address` is this destination's.
+    fn is(&self, address: SocketAddr) -> bool {
+        self.address.as_socket().map(whole) == Some(whole(address))
     }
 }
 
-/// Makes the time-outs of the calling thread exact, once per thread.
-fn sharpen_timers() {
-    thread_local!(static SHARP: Cell<bool> = const { Cell::new(false) });
-    if !SHARP.replace(true) {
-        sys::sharpen_timers();
-    }
+/// What two addresses have in common that are the same. A node sends from the socket at which it
+/// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6 address
+/// is this host's number of the interface, so it does not count.)
+fn whole(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip(), address.port())
 }

@@ -1,10 +1,11 @@
-//! What the transport reports to users, and what it counts.
+//! What the transport reports to users.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::Family;
 use crate::setting::DATAGRAM;
+use crate::transport::NodeAddress;
+use crate::transport::interface::Family;
 
 /// Something that a user may want to know or fix; the transfer continues without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +58,11 @@ pub enum Notice {
         address: SocketAddr,
         /// The family in use.
         family: Family,
+    },
+    /// A peer's address is not of this network, so nothing is sent to it.
+    NoIpAddress {
+        /// The peer's address.
+        address: NodeAddress,
     },
 }
 
@@ -123,56 +129,9 @@ impl fmt::Display for Notice {
                     "{address} is not {family}, the family in use: nothing is sent to it"
                 )
             }
+            Notice::NoIpAddress { address } => {
+                write!(f, "{address} is no IP address: nothing is sent to it")
+            }
         }
     }
-}
-
-/// Counters of a [`Udp`](super::Udp), since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct UdpCounters {
-    /// Datagrams that the kernel accepted.
-    pub datagrams_sent: u64,
-    /// Bytes of the datagrams sent, without UDP and IP headers.
-    pub bytes_sent: u64,
-    /// Messages in which datagrams went to the kernel: fewer than datagrams where it segments
-    /// (GSO).
-    pub messages_sent: u64,
-    /// Datagrams counted as sent although the kernel refused them (too large, blocked, no route). A
-    /// [`Notice`] says why.
-    pub lost_at_send: u64,
-    /// Datagrams for an unknown node or group, counted as sent and dropped.
-    pub unknown: u64,
-    /// Datagrams handed up.
-    pub datagrams_received: u64,
-    /// Bytes of the datagrams handed up.
-    pub bytes_received: u64,
-    /// Messages in which datagrams came from the kernel: fewer than datagrams where it joins (GRO).
-    pub messages_received: u64,
-    /// This node's own datagrams that came back and were dropped.
-    pub own: u64,
-    /// Datagrams dropped because the node that they claim to come from has another address, or no
-    /// address that is known here.
-    pub foreign: u64,
-    /// Messages dropped because they were longer than a buffer.
-    pub truncated: u64,
-    /// Packets that the kernel dropped at this transport's sockets, mostly because the receive
-    /// buffer was full. Joined datagrams count as one.
-    pub dropped_by_kernel: u64,
-    /// Bytes that wait in the receive buffers now, on the scale of
-    /// [`Caps::receive_buffer`](crate::transport::Caps::receive_buffer).
-    pub queued: u64,
-    /// `sendmmsg` calls.
-    pub send_calls: u64,
-    /// `recvmmsg` calls.
-    pub receive_calls: u64,
-    /// Calls of `wait`.
-    pub wait_calls: u64,
-    /// Errors that an earlier datagram had brought back (a closed port), and that were ignored.
-    pub errors_ignored: u64,
-    /// How often the interfaces were listed to check that the one in use is well.
-    pub interface_checks: u64,
-    /// Whether the kernel segments datagrams, except to single destinations for which it refused.
-    pub gso: bool,
-    /// Whether the kernel joins datagrams.
-    pub gro: bool,
 }

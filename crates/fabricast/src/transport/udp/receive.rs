@@ -6,8 +6,13 @@ use std::os::fd::AsFd;
 
 use fabricast_proto::Time;
 
-use super::interface::because;
-use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, bit, hearsay, sys};
+use super::{
+    RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, bit, hearsay, sys, whole,
+};
+use crate::transport::Arrival;
+use crate::transport::interface::because;
+
+type Sink<'s> = &'s mut dyn FnMut(&mut Arrival<'_>);
 
 /// Number of datagrams after which a call reads no further socket.
 const ENOUGH: usize = 64;
@@ -33,11 +38,7 @@ impl Udp {
     /// The groups' sockets come first, each in its turn, and the node's own socket when they are
     /// empty. A probe must not overtake the data that it asks about, or all of these data would
     /// seem lost.
-    pub(super) fn receive(
-        &mut self,
-        now: Time,
-        sink: &mut dyn FnMut(Time, &[u8]),
-    ) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, now: Time, sink: Sink<'_>) -> io::Result<usize> {
         self.relied += 1;
         if self.relied > RELIED_MAX {
             (self.empty, self.relied) = (0, 0);
@@ -77,7 +78,7 @@ impl Udp {
         &mut self,
         now: Time,
         but: u64,
-        sink: &mut dyn FnMut(Time, &[u8]),
+        sink: Sink<'_>,
     ) -> io::Result<(usize, usize)> {
         let groups = self.inputs.len();
         let (mut taken, mut given) = (0, 0);
@@ -98,12 +99,7 @@ impl Udp {
     }
 
     /// One `recvmmsg`. Returns how many messages it took, and how many of their datagrams went up.
-    fn receive_at(
-        &mut self,
-        at: usize,
-        now: Time,
-        sink: &mut dyn FnMut(Time, &[u8]),
-    ) -> io::Result<(usize, usize)> {
+    fn receive_at(&mut self, at: usize, now: Time, sink: Sink<'_>) -> io::Result<(usize, usize)> {
         let socket = match at {
             0 => &self.socket,
             _ => &self.inputs[at - 1].socket,
@@ -142,7 +138,7 @@ impl Udp {
             let message = self.receiving.message(i);
             self.counters.messages_received += 1;
             if message.from == Some(self.local) {
-                self.counters.own += split(&message, &mut |_| ());
+                self.counters.own += split(message, &mut |_| ());
                 continue;
             }
             if message.truncated {
@@ -152,36 +148,22 @@ impl Udp {
             // The stamp may be later than `now`, if the datagram came while this process was about
             // to read. Cut to `now`, it would make the network look faster than it is.
             let arrived = message.stamp.map_or(now, |s| self.days.time(s));
+            let from = message.from;
+            let known = from.and_then(|a| self.sources.get(&whole(a)).copied());
+            let hearsay = &mut self.hearsay;
+            let source = known.or_else(|| hearsay.source(from?));
             // Questions and answers of `hearsay` go no further, but count as received, too.
-            let (mut known, mut known_bytes, mut quiet) = (0, 0, 0);
-            // All datagrams of a message have one sender, and as a rule name it.
-            let mut sender = None;
-            let (nodes, hearsay) = (&self.nodes, &mut self.hearsay);
-            let datagrams = split(&message, &mut |bytes| {
-                let is_known = |from| nodes.values().any(|n| n.is(Some(from)));
-                if bytes.len() == hearsay::LEN && hearsay.take(message.from, bytes, is_known) {
-                    known += 1;
-                    known_bytes += bytes.len() as u64;
+            let mut quiet = 0;
+            self.counters.bytes_received += message.bytes.len() as u64;
+            let datagrams = split(message, &mut |bytes| {
+                if bytes.len() == hearsay::LEN && hearsay.take(from, bytes, known.is_some()) {
                     quiet += 1;
                     return;
                 }
-                let claimed = self.claims.and_then(|of| of(bytes));
-                if let Some(node) = claimed.filter(|_| claimed != sender)
-                    && (nodes.get(&node).is_some_and(|n| n.is(message.from))
-                        || hearsay.is(node, message.from))
-                {
-                    sender = claimed;
-                }
-                if claimed.is_none() || claimed == sender {
-                    known += 1;
-                    known_bytes += bytes.len() as u64;
-                    sink(arrived, bytes);
-                }
+                sink(&mut Arrival::borrowed(source, arrived, bytes));
             });
-            self.counters.foreign += datagrams - known;
-            self.counters.datagrams_received += known;
-            self.counters.bytes_received += known_bytes;
-            given += (known - quiet) as usize;
+            self.counters.datagrams_received += datagrams;
+            given += (datagrams - quiet) as usize;
         }
         Ok((taken, given))
     }
@@ -194,10 +176,10 @@ fn appetite(bytes: usize, taken: usize) -> usize {
 }
 
 /// Hands the datagrams in `message` to `sink`, and returns their number.
-fn split(message: &sys::Received<'_>, sink: &mut dyn FnMut(&[u8])) -> u64 {
+fn split(message: sys::Received<'_>, sink: &mut dyn FnMut(&mut [u8])) -> u64 {
     match message.segment {
         Some(segment) if message.bytes.len() > segment => {
-            let datagrams = message.bytes.chunks(segment);
+            let datagrams = message.bytes.chunks_mut(segment);
             let count = datagrams.len() as u64;
             datagrams.for_each(sink);
             count

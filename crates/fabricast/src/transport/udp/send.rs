@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 
 use fabricast_proto::{Dest, Time};
 
-use super::interface::{self, because};
 use super::sys::Message;
 use super::{Blocked, Destination, Notice, STANDING, Udp};
 use crate::transport::Outgoing;
+use crate::transport::interface::{self, because};
 
 /// Largest number of datagrams in one message: the kernel's limit since GSO exists (newer kernels
 /// allow 128).
@@ -156,13 +156,8 @@ impl Udp {
         #[cfg(not(test))]
         let to = self.messages.len();
         let fd = self.socket.as_fd();
-        self.sending.send(fd, &self.messages[from..to], batch)
-    }
-
-    /// Makes the next messages fail, as if the interface were gone.
-    #[cfg(test)]
-    pub fn fail_send(&mut self) {
-        self.script.next.push_back(libc::ENETDOWN);
+        self.sending
+            .send(fd, &self.messages[from..to], batch, &self.slots)
     }
 
     /// Decides what to do about an error at message number `at`.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::interface::because;
 use super::sys;
+use crate::transport::interface::because;
 
 /// The address with this interface's scope, if it is an IPv6 address whose meaning depends on the
 /// interface.

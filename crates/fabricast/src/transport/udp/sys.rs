@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
 use socket2::SockAddr;
 
-use crate::transport::Outgoing;
+use crate::transport::{Outgoing, Pieces, Slots};
 
 /// Room for two control messages, an integer and a time, aligned as the kernel wants them.
 #[repr(C, align(8))]
@@ -33,6 +33,9 @@ const _: () = assert!(
         <= CONTROL
 );
 const _: () = assert!(align_of::<Control>() >= align_of::<cmsghdr>());
+
+/// Largest number of pieces of a datagram.
+const PIECES: usize = size_of::<Pieces<'_>>() / size_of::<&[u8]>();
 
 /// Bytes between two receive buffers that nothing is written into. Datagrams fill only the front of
 /// each buffer. In buffers of 64 KiB one after the other, they would compete for the same few sets
@@ -77,19 +80,20 @@ impl Sending {
         socket: BorrowedFd<'_>,
         messages: &[Message],
         batch: &[Outgoing<'_>],
+        slots: &Slots,
     ) -> io::Result<usize> {
         self.pieces.clear();
         self.controls.clear();
         self.headers.clear();
         // Reserve first: nothing below may move what a header points to.
         let datagrams: usize = messages.iter().map(|m| m.count).sum();
-        self.pieces.reserve(2 * datagrams);
+        self.pieces.reserve(PIECES * datagrams);
         self.controls.reserve(messages.len());
         self.headers.reserve(messages.len());
         for message in messages {
             let first = self.pieces.len();
             for datagram in &batch[message.first..message.first + message.count] {
-                for piece in [datagram.head, datagram.body] {
+                for piece in slots.pieces(datagram) {
                     if !piece.is_empty() {
                         self.pieces.push(iovec {
                             iov_base: piece.as_ptr() as *mut c_void,
@@ -123,10 +127,10 @@ impl Sending {
             }
             self.headers.push(header);
         }
-        // SAFETY: the headers' pointers are valid. They point to names in `messages` and payload in
-        // `batch`, both borrowed until this call returns, and otherwise into vectors that have not
-        // moved since. The kernel only reads what they point to (except `msg_len` in the headers,
-        // which this value owns).
+        // SAFETY: the headers' pointers are valid. They point to names in `messages`, to `slots`
+        // and to payloads in `batch`, all borrowed until this call returns, and otherwise into
+        // vectors that have not moved since. The kernel only reads what they point to (except
+        // `msg_len` in the headers, which this value owns).
         check(unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -142,7 +146,7 @@ impl Sending {
 /// What one message of [`Receiving`] holds.
 pub(super) struct Received<'a> {
     /// The bytes: one datagram, or several of `segment` bytes each (the last may be shorter).
-    pub bytes: &'a [u8],
+    pub bytes: &'a mut [u8],
     /// Length of a datagram if the kernel has joined several.
     pub segment: Option<usize>,
     /// When the kernel took the message from the network, since 1970; `None` if it does not say.
@@ -274,7 +278,7 @@ impl Receiving {
     }
 
     /// Message `i` of those that the last [`Receiving::receive`] took.
-    pub fn message(&self, i: usize) -> Received<'_> {
+    pub fn message(&mut self, i: usize) -> Received<'_> {
         assert!(i < self.filled, "message {i} of {}", self.filled);
         // SAFETY: they are initialized, and nothing writes there while `self` is borrowed.
         let (header, name) = unsafe { (&*self.headers.at(i, 1), &*self.names.at(i, 1)) };
@@ -306,9 +310,9 @@ impl Receiving {
         }
         let start = i * self.stride;
         let length = (header.msg_len as usize).min(self.each);
-        // SAFETY: the bytes are initialized, too, and nothing writes there while `self` is
+        // SAFETY: the bytes are initialized, too, and nothing else uses them while `self` is
         // borrowed.
-        let bytes = unsafe { slice::from_raw_parts(self.bytes.at(start, length), length) };
+        let bytes = unsafe { slice::from_raw_parts_mut(self.bytes.at(start, length), length) };
         Received {
             bytes,
             segment,
@@ -419,42 +423,6 @@ pub(super) fn memory(socket: BorrowedFd<'_>) -> Memory {
     }
 }
 
-/// An eventfd that one thread rings and another waits for.
-pub(super) struct Waker(OwnedFd);
-
-impl Waker {
-    pub fn new() -> io::Result<Waker> {
-        // SAFETY: no pointers; the result, if not an error, is a new descriptor that this process
-        // owns.
-        unsafe {
-            let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
-            Ok(Waker(OwnedFd::from_raw_fd(fd)))
-        }
-    }
-
-    /// Rings. It can fail only after 2^64 rings that were not cleared: then it rings already.
-    pub fn ring(&self) {
-        let one = 1u64;
-        // SAFETY: eight bytes are read from `one`.
-        let _ = unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
-    }
-
-    /// Clears all rings so far.
-    pub fn hush(&self) {
-        let mut count = 0u64;
-        // SAFETY: eight bytes are written to `count`; without a ring the call fails at once.
-        let _ = unsafe { libc::read(self.0.as_raw_fd(), ptr::from_mut(&mut count).cast(), 8) };
-    }
-
-    pub fn raw(&self) -> c_int {
-        self.0.as_raw_fd()
-    }
-
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Waits for one of `set`. Returns how many are ready. A signal ends the wait like a time-out.
 pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let limit = timeout.map(|t| libc::timespec {
@@ -483,14 +451,14 @@ pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
 }
 
 /// Makes this thread wake when its time-outs pass, and not up to 50 µs later.
-pub(super) fn sharpen_timers() {
+pub(in crate::transport) fn sharpen_timers() {
     // SAFETY: the option takes one number and touches no memory. Failure leaves things as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
 /// One address of one interface, as the kernel lists them. An interface without an address is one
 /// entry without.
-pub(super) struct Entry {
+pub(in crate::transport) struct Entry {
     pub name: String,
     pub index: u32,
     pub flags: u32,
@@ -498,7 +466,7 @@ pub(super) struct Entry {
 }
 
 /// All interfaces with their addresses.
-pub(super) fn interfaces() -> io::Result<Vec<Entry>> {
+pub(in crate::transport) fn interfaces() -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     // SAFETY: getifaddrs gives a list that this function owns until freeifaddrs. Each node's name
     // is a C string. Its address is null or a socket address of the family that it names, and only
@@ -536,7 +504,7 @@ pub(super) fn interfaces() -> io::Result<Vec<Entry>> {
 }
 
 /// The largest packet that an interface carries, IP header included, in bytes. Any `socket` serves.
-pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+pub(in crate::transport) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
     // SAFETY: all-zero is a valid ifreq. The name is cut so that a NUL remains behind it. The
     // kernel reads it and writes the MTU into the union, of which that member is then read.
     unsafe {
@@ -578,10 +546,11 @@ mod tests {
         }
         let mut receiving = Receiving::new(4, 8);
         assert_eq!(receiving.receive(to.as_fd(), 4).unwrap(), 3);
-        let cut: Vec<_> = (0..3)
-            .map(|i| receiving.message(i))
-            .map(|m| (m.bytes.len(), m.truncated))
-            .collect();
+        let mut cut = |i| {
+            let message = receiving.message(i);
+            (message.bytes.len(), message.truncated)
+        };
+        let cut: Vec<_> = (0..3).map(&mut cut).collect();
         assert_eq!(cut, [(8, false), (8, true), (0, false)]);
         assert_eq!(receiving.message(0).from, Some(from.local_addr().unwrap()));
         let none = receiving.receive(to.as_fd(), 4).unwrap_err();

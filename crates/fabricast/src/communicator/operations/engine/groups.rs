@@ -15,7 +15,7 @@ use crate::communicator::networks::{Ended, Network};
 use crate::communicator::operations::group::{EVERYBODY, Group, Leaving};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
-use crate::transport::Transport;
+use crate::transport::GroupAddress;
 
 /// How long a group stays after its last barrier, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
@@ -36,9 +36,7 @@ impl<O: Divisible> Engine<O> {
         if self.all.len() == 1 || !topology.is_far() {
             return Ok(());
         }
-        let address = self.addresses[self.address(&topology.leaders)];
-        let joined = self.networks.far.transport().join(EVERYBODY, address, true);
-        joined.map_err(|e| Error::io(format!("joining {address}"), e))
+        self.join_far(EVERYBODY, &topology.leaders)
     }
 
     /// Begins to prove that multicast reaches all hosts, so that the context is ready only once the
@@ -139,10 +137,7 @@ impl<O: Divisible> Engine<O> {
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
         if topology.is_far() {
-            let address = self.addresses[self.address(&topology.leaders)];
-            let far = self.networks.far.transport();
-            let joined = far.join(group.id, address, true);
-            joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
+            self.join_far(group.id, &topology.leaders)?;
             self.add_far(group.id, &topology.leaders)?;
         }
         if topology.is_near() {
@@ -152,11 +147,9 @@ impl<O: Divisible> Engine<O> {
                 .local_ranks
                 .iter()
                 .filter_map(|m| here.binary_search(m).ok());
-            let places = places.collect();
-            if let Some(near) = &mut self.networks.near {
-                let joined = near.transport().join(group.id, places, true);
-                joined.map_err(|e| Error::io("sharing memory", e))?;
-            }
+            let members = GroupAddress::Members(places.map(|place| place as u32).collect());
+            let joined = self.networks.join(Network::IntraNode, group.id, &members);
+            joined.map_err(|e| Error::io("sharing memory", e))?;
             self.add_to(Network::IntraNode, group.id, topology.local_ranks.clone())?;
         }
         let state = State {
@@ -169,6 +162,13 @@ impl<O: Divisible> Engine<O> {
         self.groups.insert(group.id, state);
         self.foretold(now, group.id);
         Ok(())
+    }
+
+    /// Joins the IP group that serves these leaders.
+    fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+        let address = self.addresses[self.address(leaders)].clone();
+        let joined = self.networks.join(Network::InterNode, group, &address);
+        joined.map_err(|e| Error::io(format!("joining {address}"), e))
     }
 
     fn add_to(
@@ -282,10 +282,7 @@ impl<O: Divisible> Engine<O> {
         let _ = self
             .networks
             .command(network, now, Command::GroupRemove(group));
-        match (network, &mut self.networks.near) {
-            (Network::IntraNode, Some(near)) => near.transport().leave(group),
-            _ => self.networks.far.transport().leave(group),
-        }
+        self.networks.leave(network, group);
     }
 
     /// Ends all groups of a lost process, and what is under way in them.

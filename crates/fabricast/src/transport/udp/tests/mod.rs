@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use fabricast_proto::Dest;
 
+use super::super::interface::Interface;
+use super::super::send_plain;
 use super::*;
 
 const G: GroupId = GroupId(1);
@@ -50,15 +52,30 @@ fn group(udp: &Udp, last: u8) -> SocketAddr {
     SocketAddr::new(ip, udp.local.port())
 }
 
-fn datagram<'a>(to: Dest, head: &'a [u8], body: &'a [u8]) -> Outgoing<'a> {
-    Outgoing { to, head, body }
+fn ip_address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// A datagram: its destination, and two pieces.
+type Plain<'a> = (Dest, &'a [u8], &'a [u8]);
+
+fn datagram<'a>(to: Dest, head: &'a [u8], body: &'a [u8]) -> Plain<'a> {
+    (to, head, body)
+}
+
+impl Udp {
+    /// Joins a group, which succeeds.
+    fn joins(&mut self, group: GroupId, address: SocketAddr, receive: bool) {
+        self.join(group, &address.into(), receive);
+        assert!(matches!(self.news(), Some(News::Joined(g)) if g == group));
+    }
 }
 
 /// Sends all of `batch`, and waits while the network does not take more.
-fn send_all(udp: &mut Udp, batch: &[Outgoing<'_>]) {
+fn send_all(udp: &mut Udp, batch: &[Plain<'_>]) {
     let mut sent = 0;
     while sent < batch.len() {
-        sent += udp.send(NOW, &batch[sent..]).unwrap();
+        sent += send_plain(udp, NOW, &batch[sent..]).unwrap();
         if sent < batch.len() {
             udp.wait(Some(Duration::from_secs(1))).unwrap();
         }
@@ -76,7 +93,11 @@ fn wakes(udp: &mut Udp) {
 fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     while got.len() < count {
-        if udp.recv(NOW, &mut |_, d| got.push(d.to_vec())).unwrap() == 0 {
+        if udp
+            .recv(NOW, &mut |d| got.push(d.bytes().to_vec()))
+            .unwrap()
+            == 0
+        {
             let before = Instant::now();
             udp.wait(Some(Duration::from_secs(2))).unwrap();
             if before.elapsed() >= Duration::from_secs(2) {
@@ -92,7 +113,7 @@ fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
 fn only(udp: &mut Udp, marker: &[u8]) {
     let got = receive(udp, 1);
     assert_eq!(got, [marker]);
-    assert_eq!(udp.recv(NOW, &mut |_, _| ()).unwrap(), 0);
+    assert_eq!(udp.recv(NOW, &mut |_| ()).unwrap(), 0);
 }
 
 /// Runs `test` in a network that nothing else sees, with interface `wire` (MTU 1500, IPv4
@@ -131,10 +152,10 @@ fn exchange(config: &UdpConfig) {
     let mut root = open_one(config);
     let (mut a, mut b) = (open_one(config), open_one(config));
     let (g, h) = (group(&root, 1), group(&root, 2));
-    root.join(G, g, true).unwrap();
-    root.join(H, h, false).unwrap();
-    a.join(G, g, true).unwrap();
-    b.join(H, h, true).unwrap();
+    root.joins(G, g, true);
+    root.joins(H, h, false);
+    a.joins(G, g, true);
+    b.joins(H, h, true);
     let batch = [
         datagram(Dest::Group(G), b"to ", b"g"),
         datagram(Dest::Group(H), b"to ", b"h"),
@@ -143,8 +164,8 @@ fn exchange(config: &UdpConfig) {
     only(&mut a, b"to g");
     only(&mut b, b"to h");
 
-    a.peer(NodeId(0), root.local_addr());
-    root.peer(NodeId(1), a.local_addr());
+    a.peer(NodeId(0), &root.local_addr().into());
+    root.peer(NodeId(1), &a.local_addr().into());
     send_all(&mut a, &[datagram(Dest::Node(NodeId(0)), b"up", b"")]);
     // The root has joined its own group: its multicast arrives, and is not handed up.
     only(&mut root, b"up");
@@ -153,7 +174,7 @@ fn exchange(config: &UdpConfig) {
     only(&mut a, b"down");
 
     // A receives another node's multicasts, and no longer does after it has left.
-    a.join(G, g, true).unwrap();
+    a.joins(G, g, true);
     send_all(&mut a, &[datagram(Dest::Group(G), b"from a", b"")]);
     only(&mut root, b"from a");
     root.leave(G);
@@ -198,10 +219,10 @@ fn who_has_turned_loopback_off_does_not_hear_itself() {
             let (mut root, mut other) = (open_one(&config), open_one(&config));
             let g = group(&root, 1);
             for udp in [&mut root, &mut other] {
-                udp.join(G, g, true).unwrap();
+                udp.joins(G, g, true);
             }
-            root.peer(NodeId(1), other.local_addr());
-            other.peer(NodeId(0), root.local_addr());
+            root.peer(NodeId(1), &other.local_addr().into());
+            other.peer(NodeId(0), &root.local_addr().into());
             for (on, own) in [(true, 1), (false, 1), (true, 2)] {
                 root.set_loopback(on).unwrap();
                 send_all(&mut root, &[datagram(Dest::Group(G), b"all", b"")]);
@@ -234,8 +255,8 @@ fn groups_may_share_an_address() {
     let (mut root, mut a) = (open_one(&v4()), open_one(&v4()));
     let g = group(&root, 1);
     for id in [G, H] {
-        root.join(id, g, false).unwrap();
-        a.join(id, g, true).unwrap();
+        root.joins(id, g, false);
+        a.joins(id, g, true);
     }
     assert_eq!(a.inputs.len(), 1);
     send_all(&mut root, &[datagram(Dest::Group(G), b"once", b"")]);
@@ -248,7 +269,7 @@ fn groups_may_share_an_address() {
     // Two joins count as one.
     let h = group(&root, 2);
     for (address, receive) in [(g, true), (g, true), (h, true), (h, false)] {
-        a.join(G, address, receive).unwrap();
+        a.joins(G, address, receive);
         assert_eq!(a.inputs.len(), usize::from(receive));
     }
 }
@@ -259,13 +280,13 @@ fn wait_ends_by_waker_time_and_datagram() {
     let before = Instant::now();
     udp.wait(Some(Duration::from_micros(500))).unwrap();
     assert!(before.elapsed() >= Duration::from_micros(500));
-    let waker = udp.waker();
-    let other = std::thread::spawn(move || waker.clone().wake());
+    let waker = udp.waker.clone();
+    let other = std::thread::spawn(move || waker.wake());
     wakes(&mut udp);
     other.join().unwrap();
     // One ring ends one wait, even if it came before the wait.
-    udp.waker().wake();
-    udp.waker().wake();
+    udp.waker.wake();
+    udp.waker.wake();
     wakes(&mut udp);
     let before = Instant::now();
     udp.wait(Some(Duration::from_millis(5))).unwrap();
@@ -278,9 +299,9 @@ fn wait_ends_by_waker_time_and_datagram() {
     wakes(&mut udp);
     only(&mut udp, b"x");
     let g = group(&udp, 1);
-    udp.join(G, g, true).unwrap();
+    udp.joins(G, g, true);
     let mut other = open_one(&v4());
-    other.join(G, g, false).unwrap();
+    other.joins(G, g, false);
     send_all(&mut other, &[datagram(Dest::Group(G), b"y", b"")]);
     wakes(&mut udp);
     only(&mut udp, b"y");
@@ -294,11 +315,8 @@ fn the_receive_buffer_is_read_back_and_its_losses_counted() {
         ..v4()
     };
     let mut udp = open_one(&config);
-    assert_eq!(
-        udp.caps().receive_buffer,
-        128 << 10,
-        "the kernel doubles it"
-    );
+    assert_eq!(udp.granted, 128 << 10, "the kernel doubles it");
+    assert_eq!(udp.backlog(1000), 52);
     let peer = outsider("127.0.0.1:0");
     for _ in 0..300 {
         peer.send_to(&[0; 1000], udp.local_addr()).unwrap();
@@ -313,7 +331,7 @@ fn the_receive_buffer_is_read_back_and_its_losses_counted() {
         ..v4()
     };
     let mut udp = open_one(&greedy);
-    let granted = udp.caps().receive_buffer;
+    let granted = udp.granted;
     match udp.notice() {
         Some(notice) => assert!(notice.to_string().contains("net.core.rmem_max"), "{notice}"),
         None => assert!(granted / 2 >= 1 << 30, "{granted}"),
@@ -324,16 +342,17 @@ fn the_receive_buffer_is_read_back_and_its_losses_counted() {
 fn no_socket_starves() {
     let mut udp = open_one(&v4());
     let g = group(&udp, 1);
-    udp.join(G, g, true).unwrap();
+    udp.joins(G, g, true);
     let mut other = open_one(&v4());
-    other.join(G, g, false).unwrap();
-    other.peer(NodeId(1), udp.local_addr());
+    other.joins(G, g, false);
+    other.peer(NodeId(1), &udp.local_addr().into());
     send_all(&mut other, &[datagram(Dest::Group(G), b"group", b"")]);
     let flood = [datagram(Dest::Node(NodeId(1)), b"flood", b""); 200];
     let (mut calls, mut heard) = (0, false);
     while !heard {
         send_all(&mut other, &flood);
-        udp.recv(NOW, &mut |_, d| heard |= d == b"group").unwrap();
+        udp.recv(NOW, &mut |d| heard |= d.bytes() == b"group")
+            .unwrap();
         calls += 1;
         assert!(calls <= 20, "a flood of unicasts hides the group");
     }
@@ -347,8 +366,8 @@ fn listener_and_sender() -> (Udp, Udp) {
     };
     let (mut udp, mut other) = (open_one(&plain), open_one(&plain));
     let g = group(&udp, 1);
-    udp.join(G, g, true).unwrap();
-    other.join(G, g, false).unwrap();
+    udp.joins(G, g, true);
+    other.joins(G, g, false);
     (udp, other)
 }
 
@@ -357,7 +376,7 @@ fn listener_and_sender() -> (Udp, Udp) {
 #[test]
 fn what_came_first_to_a_group_is_read_first() {
     let (mut udp, mut other) = listener_and_sender();
-    other.peer(NodeId(1), udp.local_addr());
+    other.peer(NodeId(1), &udp.local_addr().into());
     let flood = [datagram(Dest::Group(G), b"data", b""); 4 * RECEIVE_MESSAGES];
     send_all(&mut other, &flood);
     send_all(
@@ -366,7 +385,7 @@ fn what_came_first_to_a_group_is_read_first() {
     );
     let (mut before, mut asked) = (0, false);
     while !asked {
-        let got = udp.recv(NOW, &mut |_, d| match d {
+        let got = udp.recv(NOW, &mut |d| match d.bytes() {
             b"question" => asked = true,
             _ => before += usize::from(!asked),
         });
@@ -381,7 +400,7 @@ fn what_came_first_to_a_group_is_read_first() {
     let (mut calls, mut heard) = (0, false);
     while !heard {
         send_all(&mut other, &flood);
-        udp.recv(NOW, &mut |_, d| heard |= d == b"question")
+        udp.recv(NOW, &mut |d| heard |= d.bytes() == b"question")
             .unwrap();
         calls += 1;
         assert!(
@@ -400,7 +419,8 @@ fn own_datagrams_do_not_pass_for_silence() {
     );
     send_all(&mut other, &[datagram(Dest::Group(G), b"other", b"")]);
     assert_eq!(
-        udp.recv(NOW, &mut |_, d| assert_eq!(d, b"other")).unwrap(),
+        udp.recv(NOW, &mut |d| assert_eq!(d.bytes(), b"other"))
+            .unwrap(),
         1
     );
 }
@@ -415,10 +435,10 @@ fn a_group_is_heard_on_its_own_interface_alone() {
             let [mut b, mut root_b] = [open_one(&wire), open_one(&wire)];
             let g = group(&a, 1);
             for udp in [&mut root_a, &mut root_b] {
-                udp.join(G, g, false).unwrap();
+                udp.joins(G, g, false);
             }
             for udp in [&mut a, &mut b] {
-                udp.join(G, g, true).unwrap();
+                udp.joins(G, g, true);
             }
             send_all(
                 &mut root_b,
@@ -474,16 +494,23 @@ fn what_is_wrong_is_said() {
         ..v4()
     });
     assert!(taken.contains("another program"), "{taken}");
-    let mut join = |address: &str| udp.join(G, address.parse().unwrap(), true).unwrap_err();
-    assert!(
-        join("10.0.0.1:5")
-            .to_string()
-            .contains("not a multicast address")
-    );
-    assert!(join("239.0.0.1:0").to_string().contains("needs a port"));
-    assert!(join("[ff02::7]:5").to_string().contains("not IPv4"));
-    udp.peer(NodeId(1), "[::1]:5".parse().unwrap());
+    let mut join = |address: GroupAddress| {
+        udp.join(G, &address, true);
+        match udp.news() {
+            Some(News::JoinFailed(G, error)) => error.to_string(),
+            other => panic!("{address}: {other:?}"),
+        }
+    };
+    let ip = |address: &str| GroupAddress::Ip(address.parse().unwrap());
+    assert!(join(ip("10.0.0.1:5")).contains("not a multicast address"));
+    assert!(join(ip("239.0.0.1:0")).contains("needs a port"));
+    assert!(join(ip("[ff02::7]:5")).contains("not IPv4"));
+    assert!(join(GroupAddress::Number(7)).contains("no IP address"));
+    let six: SocketAddr = "[::1]:5".parse().unwrap();
+    udp.peer(NodeId(1), &six.into());
     assert!(matches!(udp.notice(), Some(Notice::OtherFamily { .. })));
+    udp.peer(NodeId(1), &NodeAddress::Number(7));
+    assert!(matches!(udp.notice(), Some(Notice::NoIpAddress { .. })));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use super::*;
 
 /// Sends numbered datagrams of many lengths to three destinations, in runs and alone.
-fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp)) -> UdpCounters {
+fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp)) -> Counters {
     let mut root = open_one(send);
     let mut ends: Vec<Udp> = (0..2).map(|_| open_one(receive_with)).collect();
     let g = group(&root, 1);
-    root.join(G, g, false).unwrap();
+    root.joins(G, g, false);
     for (i, end) in ends.iter_mut().enumerate() {
-        end.join(G, g, true).unwrap();
-        root.peer(NodeId(i as u32), end.local_addr());
+        end.joins(G, g, true);
+        root.peer(NodeId(i as u32), &end.local_addr().into());
     }
     spoil(&mut root);
     let max = root.caps().datagram_max;
@@ -52,7 +52,7 @@ fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp
     let bodies: Vec<Vec<u8>> = (0..plan.len())
         .map(|i| (0..plan[i].1).map(|k| (i * 31 + k) as u8).collect())
         .collect();
-    let batch: Vec<Outgoing<'_>> = plan
+    let batch: Vec<Plain<'_>> = plan
         .iter()
         .zip(&bodies)
         .enumerate()
@@ -124,7 +124,7 @@ fn batches_arrive_whole_when_the_kernel_will_not_cut() {
         assert_eq!(refused.messages_sent, refused.datagrams_sent);
         let mut udp = open_one(&v4());
         let peer = outsider("127.0.0.1:0");
-        udp.peer(NodeId(1), peer.local_addr().unwrap());
+        udp.peer(NodeId(1), &peer.local_addr().unwrap().into());
         udp.script.cut = Some(errno);
         for _ in 0..3 {
             send_all(&mut udp, &[datagram(Dest::Node(NodeId(1)), b"x", b"y"); 4]);
@@ -148,11 +148,11 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         ip("addr add 10.98.0.1/24 dev thin");
         let mut udp = open_one(&at("10.99.0.1".parse().unwrap()));
         assert_eq!(udp.caps().datagram_max, 1472);
-        udp.peer(NodeId(1), "10.98.0.2:9".parse().unwrap());
+        udp.peer(NodeId(1), &ip_address("10.98.0.2:9").into());
         let (small, large) = ([1; 1272], [2; 1273]);
         let to = Dest::Node(NodeId(1));
         let batch = [&large[..], &large, &small, &small, &large].map(|d| datagram(to, d, b""));
-        assert_eq!(udp.send(NOW, &batch).unwrap(), 5);
+        assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 5);
         let counters = udp.counters();
         assert_eq!((counters.lost_at_send, counters.datagrams_sent), (3, 2));
         let told: Vec<Notice> = std::iter::from_fn(|| udp.notice()).collect();
@@ -162,11 +162,11 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         assert!(text.contains("EMSGSIZE") && text.contains("NetOptions::datagram"));
         assert!(refused && large && told.len() == 2, "{told:?}");
         // A multicast of full size leaves by the interface that was chosen, and is not fragmented.
-        udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
+        udp.joins(G, ip_address("239.1.1.1:9"), false);
         let full = [3; 1472];
         let over = [3; 1473];
         let batch = [&full[..], &over].map(|d| datagram(Dest::Group(G), d, b""));
-        assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+        assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
         assert_eq!(udp.counters().lost_at_send, 4);
         assert!(matches!(
             udp.notice(),
@@ -190,7 +190,7 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
             ip("addr add 10.99.0.2/24 dev far");
             ip("link set far mtu 1300 up");
             let mut end = open_one(&at("10.99.0.2".parse().unwrap()));
-            end.join(G, "239.1.1.1:9".parse().unwrap(), true).unwrap();
+            end.joins(G, ip_address("239.1.1.1:9"), true);
             tell.send((String::new(), Some(end.local_addr()))).unwrap();
             assert!(!receive(&mut end, 1).is_empty());
             tell.send((String::new(), None)).unwrap();
@@ -213,8 +213,8 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
             offload: false,
             ..at("10.99.0.1".parse().unwrap())
         });
-        udp.peer(NodeId(1), address.unwrap());
-        udp.join(G, "239.1.1.1:9".parse().unwrap(), false).unwrap();
+        udp.peer(NodeId(1), &address.unwrap().into());
+        udp.joins(G, ip_address("239.1.1.1:9"), false);
         let (large, small) = ([1; 1472], [2; 1272]);
         let (g, n) = (Dest::Group(G), Dest::Node(NodeId(1)));
         // A wire loses datagrams until both its ends have noticed that they are up.
@@ -241,11 +241,12 @@ fn an_interface_that_goes_down_is_an_error_that_names_it() {
             ip("addr replace fd99::1/64 dev wire nodad"); // it goes when the interface goes down
             let mut udp = open_one(&at(address.parse().unwrap()));
             let g = group(&udp, 1);
-            udp.join(G, g, true).unwrap();
-            udp.peer(NodeId(1), SocketAddr::new(udp.local.ip(), 9));
+            udp.joins(G, g, true);
+            let closed = SocketAddr::new(udp.local.ip(), 9);
+            udp.peer(NodeId(1), &closed.into());
             ip("link set wire down");
             let batch = [datagram(Dest::Group(G), b"x", b"y"); 3];
-            let error = udp.send(NOW, &batch).unwrap_err().to_string();
+            let error = send_plain(&mut udp, NOW, &batch).unwrap_err().to_string();
             assert!(
                 error.contains("interface wire") && error.contains("down"),
                 "{error}"
@@ -254,7 +255,11 @@ fn an_interface_that_goes_down_is_an_error_that_names_it() {
             if address != "10.99.0.1" {
                 break;
             }
-            assert_eq!(udp.send(NOW, &batch).unwrap(), 3, "and up again");
+            assert_eq!(
+                send_plain(&mut udp, NOW, &batch).unwrap(),
+                3,
+                "and up again"
+            );
         }
     });
 }
@@ -264,10 +269,10 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
     in_own_network(|| {
         let mut udp = open_one(&at("10.99.0.1".parse().unwrap()));
         let peer = outsider("10.99.0.1:0");
-        udp.peer(NodeId(1), "172.30.0.1:9".parse().unwrap());
-        udp.peer(NodeId(2), peer.local_addr().unwrap());
+        udp.peer(NodeId(1), &ip_address("172.30.0.1:9").into());
+        udp.peer(NodeId(2), &peer.local_addr().unwrap().into());
         let batch = [NodeId(1), NodeId(2), NodeId(1)].map(|n| datagram(Dest::Node(n), b"x", b""));
-        assert_eq!(udp.send(NOW, &batch).unwrap(), 3);
+        assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 3);
         assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 1);
         let notice = udp.notice().unwrap().to_string();
         assert!(notice.contains("172.30.0.1"), "{notice}");
@@ -276,13 +281,13 @@ fn one_peer_without_a_way_there_does_not_stop_the_others() {
         assert_eq!(udp.counters().interface_checks, 1);
         for ms in 0..300 {
             let now = NOW + Duration::from_millis(ms);
-            assert_eq!(udp.send(now, &batch).unwrap(), 3);
+            assert_eq!(send_plain(&mut udp, now, &batch).unwrap(), 3);
         }
         assert_eq!(udp.counters().interface_checks, 3);
         // Yet the next check is soon enough to find out that the interface is gone.
         ip("link set wire down");
         let later = NOW + Duration::from_millis(400);
-        let error = udp.send(later, &batch).unwrap_err().to_string();
+        let error = send_plain(&mut udp, later, &batch).unwrap_err().to_string();
         assert!(error.contains("interface wire: the interface is down"));
     });
 }
@@ -295,13 +300,13 @@ fn a_closed_port_breaks_nothing() {
         .unwrap()
         .local_addr()
         .unwrap();
-    udp.peer(NodeId(1), closed);
-    udp.peer(NodeId(2), open.local_addr().unwrap());
+    udp.peer(NodeId(1), &closed.into());
+    udp.peer(NodeId(2), &open.local_addr().unwrap().into());
     for _ in 0..20 {
         let batch = [NodeId(1), NodeId(2)].map(|n| datagram(Dest::Node(n), b"x", b""));
         send_all(&mut udp, &batch);
         assert_eq!(open.recv(&mut [0; 9]).unwrap(), 1);
-        assert_eq!(udp.recv(NOW, &mut |_, _| panic!("from whom?")).unwrap(), 0);
+        assert_eq!(udp.recv(NOW, &mut |_| panic!("from whom?")).unwrap(), 0);
     }
     // The same where the kernel does report the closed port.
     udp.script.next = [libc::ECONNREFUSED, libc::ECONNREFUSED].into();
@@ -318,14 +323,14 @@ fn a_closed_port_breaks_nothing() {
 fn what_a_firewall_refuses_is_lost_and_told_once() {
     let mut udp = open_one(&v4());
     let g = group(&udp, 1);
-    udp.join(G, g, false).unwrap();
+    udp.joins(G, g, false);
     udp.script.next = [libc::EPERM, libc::EPERM, 0].into();
     let batch = [
         datagram(Dest::Group(G), b"x", b""),
         datagram(Dest::Group(G), b"xy", b""),
     ];
     for _ in 0..2 {
-        assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+        assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
     }
     assert_eq!(udp.counters().lost_at_send, 2);
     assert_eq!(udp.notice(), Some(Notice::Blocked { to: g }));
@@ -336,26 +341,26 @@ fn what_a_firewall_refuses_is_lost_and_told_once() {
 fn back_pressure_is_told_and_waited_for() {
     let mut udp = open_one(&v4());
     let peer = outsider("127.0.0.1:0");
-    udp.peer(NodeId(1), peer.local_addr().unwrap());
+    udp.peer(NodeId(1), &peer.local_addr().unwrap().into());
     let batch = [b"ab", b"cd"].map(|d| datagram(Dest::Node(NodeId(1)), d, b""));
     udp.script.next = [libc::EAGAIN, 0, libc::ENOBUFS, 0].into();
-    assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
+    assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 0);
     wakes(&mut udp); // returns, because the socket can take more
-    assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
-    assert_eq!(udp.send(NOW, &batch).unwrap(), 0);
+    assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
+    assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 0);
     wakes(&mut udp); // returns after a while, because the kernel would not tell
-    assert_eq!(udp.send(NOW, &batch).unwrap(), 2);
+    assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
     // The datagrams that were taken are reported before the error that ended the call.
     udp.gso = false;
     let one = [datagram(Dest::Node(NodeId(1)), b"a", b"")];
     udp.script.next = [libc::ENODEV].into();
-    let error = udp.send(NOW, &one).unwrap_err();
+    let error = send_plain(&mut udp, NOW, &one).unwrap_err();
     assert!(error.to_string().contains("interface lo"), "{error}");
     let unknown = datagram(Dest::Node(NodeId(7)), b"a", b"");
     udp.script.next = [libc::ENODEV, libc::ENODEV].into();
-    assert_eq!(udp.send(NOW, &[unknown, one[0]]).unwrap(), 1);
+    assert_eq!(send_plain(&mut udp, NOW, &[unknown, one[0]]).unwrap(), 1);
     wakes(&mut udp);
-    udp.send(NOW, &one).unwrap_err();
+    send_plain(&mut udp, NOW, &one).unwrap_err();
 }
 
 #[test]
@@ -373,10 +378,10 @@ fn a_full_send_buffer_holds_back() {
         };
         let mut udp = open_one(&config);
         let g = group(&udp, 1);
-        udp.join(G, g, false).unwrap();
+        udp.joins(G, g, false);
         let bytes = [1; 1400];
         let batch = vec![datagram(Dest::Group(G), &bytes, b""); 1000];
-        let sent = udp.send(NOW, &batch).unwrap();
+        let sent = send_plain(&mut udp, NOW, &batch).unwrap();
         assert!(sent > 10 && sent < 1000, "{sent}");
         let before = Instant::now();
         udp.wait(Some(Duration::from_millis(20))).unwrap();
@@ -386,6 +391,6 @@ fn a_full_send_buffer_holds_back() {
         );
         ip("link set wire down"); // empties the bucket
         ip("link set wire up");
-        assert_eq!(udp.send(NOW, &batch[..10]).unwrap(), 10);
+        assert_eq!(send_plain(&mut udp, NOW, &batch[..10]).unwrap(), 10);
     });
 }

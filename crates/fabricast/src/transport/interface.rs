@@ -1,11 +1,13 @@
-//! Which network interface the transport uses, and its properties.
+//! The network interfaces of this host, and how one of them is chosen.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
-use super::sys;
+use super::udp::sys;
+
+pub use super::udp::sys::stay_on_link;
 
 /// How an interface is chosen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -240,6 +242,6 @@ fn address_in(device: &Device, family: Family) -> Option<IpAddr> {
 }
 
 /// The same error with an explanation before it.
-pub(super) fn because(error: io::Error, what: impl fmt::Display) -> io::Error {
+pub(crate) fn because(error: io::Error, what: impl fmt::Display) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

@@ -1,0 +1,202 @@
+//! Another network needs nothing but the trait: a broadcast, a barrier and a file over `Pipe`.
+
+mod pipe;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast::driver::Driver;
+use fabricast::object::{FileObject, FileReader, FileWriter, Memory, PartialFile, SourceFile};
+use fabricast::proto::{
+    Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session, Time,
+};
+use fabricast::transport::{GroupAddress, NodeAddress, Transport};
+use fabricast::waker::Waker;
+
+use pipe::{Hub, Pipe};
+
+const NODES: u32 = 5;
+const ROOT: NodeId = NodeId(0);
+const ALL: GroupId = GroupId(1);
+const PAYLOAD: u32 = 1400;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// One node of the network.
+struct End {
+    driver: Driver<Pipe, FileObject>,
+    clock: Instant,
+    /// Nodes that have nothing more to do.
+    done: Arc<AtomicU32>,
+}
+
+impl End {
+    fn new(hub: &Arc<Hub>, me: u32, clock: Instant, done: &Arc<AtomicU32>) -> End {
+        let pipe = Pipe::new(hub, me);
+        let config = Config {
+            node: NodeId(me),
+            session: Session(7),
+            scheme: Scheme {
+                window: 256,
+                ..Scheme::auto()
+            },
+            unexpected_max: 256,
+            backlog: pipe.backlog(PAYLOAD),
+            rate: None,
+            patience: LIMIT,
+        };
+        let mut driver = Driver::new(Node::new(config, u64::from(me)), pipe);
+        for other in (0..NODES).filter(|&other| other != me) {
+            let address = NodeAddress::Number(other);
+            driver.transport().peer(NodeId(other), &address);
+        }
+        driver.join(ALL, &GroupAddress::Number(9), true).unwrap();
+        let add = Command::GroupAdd {
+            group: ALL,
+            members: (0..NODES).map(NodeId).collect(),
+            payload_size: PAYLOAD,
+            start: Seq(0),
+        };
+        driver.command(Time::ZERO, add).unwrap();
+        let done = Arc::clone(done);
+        End {
+            driver,
+            clock,
+            done,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.clock.elapsed().as_nanos() as u64)
+    }
+
+    /// Steps until `over` returns true.
+    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Pipe, FileObject>) -> bool) {
+        loop {
+            let now = self.now();
+            let step = self.driver.step(now).unwrap();
+            if over(&mut self.driver) {
+                return;
+            }
+            assert!(self.clock.elapsed() < LIMIT, "it takes too long");
+            let most = Duration::from_millis(5);
+            let pause = step.wake.map_or(most, |at| at.since(now).min(most));
+            self.driver.transport().wait(Some(pause)).unwrap();
+        }
+    }
+
+    /// Steps until the operation is complete, and takes its object.
+    fn complete(&mut self, op: OpId, has_object: bool) -> Option<FileObject> {
+        let (mut complete, mut object) = (false, None);
+        self.step_until(|driver| {
+            while let Some(event) = driver.event() {
+                complete |= matches!(event, Event::Complete(o) if o == op);
+                assert!(
+                    !matches!(event, Event::Failed(_) | Event::Mismatch(_)),
+                    "{event:?}"
+                );
+            }
+            if complete && has_object && object.is_none() {
+                object = driver.take(op);
+            }
+            complete && object.is_some() == has_object
+        });
+        object
+    }
+
+    /// Sends an object, or receives one.
+    fn bcast(&mut self, me: u32, object: FileObject) -> FileObject {
+        let now = self.now();
+        let begun = match me {
+            0 => self.driver.lend(now, ALL, object, true),
+            _ => self.driver.post(now, ALL, ROOT, object),
+        };
+        let op = begun.map_err(|(refused, _)| refused).unwrap();
+        self.complete(op, true).unwrap()
+    }
+
+    /// Goes on until all nodes are done: they may still need this one.
+    fn leave(mut self) {
+        self.done.fetch_add(1, Ordering::SeqCst);
+        let done = Arc::clone(&self.done);
+        self.step_until(|_| done.load(Ordering::SeqCst) == NODES);
+    }
+}
+
+/// Runs a node's part on a thread for each node.
+fn nodes(part: impl Fn(u32, &mut End) + Sync) {
+    let (hub, clock, done) = (Hub::new(NODES), Instant::now(), Arc::default());
+    thread::scope(|scope| {
+        for me in 0..NODES {
+            let (hub, done, part) = (&hub, &done, &part);
+            scope.spawn(move || {
+                let mut end = End::new(hub, me, clock, done);
+                part(me, &mut end);
+                end.leave();
+            });
+        }
+    });
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn a_broadcast_and_a_barrier() {
+    nodes(|me, end| {
+        for len in [0, 1, 100_000, 1_000_000] {
+            let memory = match me {
+                0 => Memory::new(bytes(len)),
+                _ => Memory::room(len),
+            };
+            let FileObject::Memory(got) = end.bcast(me, FileObject::Memory(memory)) else {
+                panic!("another object");
+            };
+            assert!(got.as_slice() == bytes(len), "node {me}, {len} bytes");
+            let now = end.now();
+            let by = Barrier::Dissemination { ways: 2 };
+            let op = end.driver.barrier(now, ALL, by).unwrap();
+            end.complete(op, false);
+        }
+    });
+}
+
+#[test]
+fn a_file() {
+    let dir = std::env::temp_dir().join(format!("fabricast-pipe-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let source = dir.join("source");
+    let content = bytes(5_000_000);
+    std::fs::write(&source, &content).unwrap();
+    nodes(|me, end| {
+        let waker = Waker::new().unwrap();
+        if me == 0 {
+            let file = SourceFile::open(&source).unwrap();
+            let reader = FileReader::new(file, PAYLOAD, waker);
+            end.bcast(me, FileObject::Source(reader));
+            return;
+        }
+        let path = dir.join(me.to_string());
+        let len = content.len() as u64;
+        let mut partial = PartialFile::new(path.clone(), len, 0o644, false, None, 0).unwrap();
+        partial.allocate().unwrap();
+        let partial = Arc::new(partial);
+        let window = 256 * u64::from(PAYLOAD);
+        let writer = FileWriter::new(partial.clone(), window, waker);
+        drop(end.bcast(me, FileObject::FileWriter(writer)));
+        partial.finish(false).unwrap();
+        assert!(std::fs::read(path).unwrap() == content, "node {me}");
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_port_that_goes_down_is_named() {
+    let mut end = End::new(&Hub::new(NODES), 0, Instant::now(), &Arc::default());
+    end.driver.step(Time(1)).unwrap();
+    end.driver.transport().pull_the_plug();
+    let error = end.driver.step(Time(2)).unwrap_err();
+    assert!(error.to_string().contains("pipe0"), "{error}");
+}
