@@ -51,11 +51,13 @@ pub enum Mutant {
     RepairsWithoutLimit,
     /// Receivers let every member repair for a sender and say what that sender has sent.
     AnybodySpeaks,
+    /// A node does not record when a stream that has changed has something to do.
+    ChangesUnnoticed,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 22] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -77,6 +79,7 @@ impl Mutant {
         Mutant::NumbersBelieved,
         Mutant::RepairsWithoutLimit,
         Mutant::AnybodySpeaks,
+        Mutant::ChangesUnnoticed,
     ];
 }
 

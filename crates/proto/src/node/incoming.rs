@@ -3,7 +3,7 @@
 use super::{ACKS_MAX, Node};
 use crate::border::{PathState, Placement};
 use crate::id::{GroupId, NodeId};
-use crate::receiver::Shared;
+use crate::receiver::{Receiver, Shared};
 use crate::time::Time;
 use crate::wire::{Frame, Header, Origin, flag};
 
@@ -83,30 +83,30 @@ impl Node {
             token: &mut self.unexpected_token,
             out: &mut self.out,
         };
-        match frame {
+        let placement = match frame {
             Frame::Data(f) => {
                 let sender = match f.origin {
                     Origin::Source(_) => from,
                     Origin::Relayed(sender) => sender,
                 };
-                match group.spoken_for(&self.config, sender, from) {
-                    Some(s) => return s.data(now, burst, scheme, f, &mut shared),
-                    None => shared.counters.foreign += 1,
-                }
+                let Some(place) = group.spoken_for(&self.config, sender, from) else {
+                    shared.counters.foreign += 1;
+                    return Placement::Discard;
+                };
+                let data = |s: &mut Receiver| s.data(now, burst, scheme, f, &mut shared);
+                group.streams.change(scheme, place, data)
             }
-            Frame::Xor(f) => {
-                if let Some(stream) = group.receiver(&self.config, from) {
-                    return stream.xor_repair(now, burst, scheme, f, &mut shared);
-                }
-            }
-            Frame::Parity(f) => {
-                if let Some(stream) = group.receiver(&self.config, from) {
-                    return stream.parity(now, burst, scheme, f, &mut shared);
-                }
-            }
-            _ => {}
-        }
-        Placement::Discard
+            Frame::Xor(f) => group.stream(&self.config, from).and_then(|place| {
+                let repair = |s: &mut Receiver| s.xor_repair(now, burst, scheme, f, &mut shared);
+                group.streams.change(scheme, place, repair)
+            }),
+            Frame::Parity(f) => group.stream(&self.config, from).and_then(|place| {
+                let parity = |s: &mut Receiver| s.parity(now, burst, scheme, f, &mut shared);
+                group.streams.change(scheme, place, parity)
+            }),
+            _ => None,
+        };
+        placement.unwrap_or(Placement::Discard)
     }
 
     /// Takes a frame without a payload of group `at`.
@@ -122,7 +122,10 @@ impl Node {
         };
         match frame {
             Frame::Sync(f) => match group.spoken_for(&self.config, f.sender, from) {
-                Some(stream) => stream.sync(now, scheme, f.next),
+                Some(place) => {
+                    let sync = |s: &mut Receiver| s.sync(now, scheme, f.next);
+                    group.streams.change(scheme, place, sync);
+                }
                 None => shared.counters.foreign += 1,
             },
             Frame::Feedback(f) if f.sender == self.config.node => {
@@ -130,9 +133,11 @@ impl Node {
                 sender.on_feedback(now, from, f, shared.counters, shared.out);
             }
             Frame::Feedback(f) => {
-                let stream = group.receivers.iter_mut().find(|s| s.sender() == f.sender);
-                let told = stream.is_some_and(|s| s.report(now, scheme, (from, f), &mut shared));
-                self.counters.foreign += u64::from(!told);
+                let told = group.begun(f.sender).and_then(|place| {
+                    let report = |s: &mut Receiver| s.report(now, scheme, (from, f), &mut shared);
+                    group.streams.change(scheme, place, report)
+                });
+                self.counters.foreign += u64::from(told != Some(true));
             }
             Frame::Probe(f) => {
                 let mine = f.only.is_none_or(|only| only == self.config.node);
@@ -160,7 +165,7 @@ impl Node {
             }
             Frame::Word(f) => {
                 shared.counters.words_received += 1;
-                let rank = group.members.binary_search(&from).ok();
+                let rank = group.rank(from);
                 let words = group.words(&self.config).zip(rank);
                 let fits = words.is_some_and(|(w, rank)| w.word(now, rank as u32, f));
                 shared.counters.foreign += u64::from(!fits);
@@ -171,11 +176,13 @@ impl Node {
                 }
             }
             Frame::Reply(f) => {
-                let mut receivers = group.receivers.iter_mut();
-                let stream = receivers.find(|s| s.sender() == from);
-                let rank = group.members.binary_search(&from).ok();
+                let stream = group.begun(from).and_then(|place| {
+                    let reply = |s: &mut Receiver| s.reply(now, f, shared.out);
+                    group.streams.change(scheme, place, reply)
+                });
+                let rank = group.rank(from);
                 let words = group.words.as_mut().zip(rank);
-                let asked = stream.is_some_and(|s| s.reply(now, f, shared.out))
+                let asked = stream == Some(true)
                     || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
                 shared.counters.foreign += u64::from(!asked);
             }

@@ -6,12 +6,9 @@ use super::datagram::{self, Start};
 use super::{Node, timers_max};
 use crate::barrier::{To, Words};
 use crate::border::{Dest, Event, Output, PathState};
-use crate::receiver::Piggyback;
 use crate::schedule::Reached;
 use crate::time::Time;
 use crate::wire::{self, Header, Query, Reply};
-
-use super::group::Group;
 
 impl Node {
     /// Returns what the driver does next. For [`Output::Transmit`] the node has appended the
@@ -33,7 +30,7 @@ impl Node {
         loop {
             if let Some(output) = self.out.pop_front() {
                 if let Output::Release(op) = output {
-                    self.ops.remove(&op);
+                    self.ops.remove(op);
                 }
                 return output;
             }
@@ -92,7 +89,7 @@ impl Node {
             return;
         };
         group.queued = false;
-        match group.wake(now, &self.config) {
+        match group.wake(&self.config.scheme) {
             Some(t) => {
                 debug_assert!(t > now, "a wake-up must lie in the future");
                 let t = t.max(Time(now.0 + 1));
@@ -141,7 +138,7 @@ impl Node {
             };
             return Some(datagram::put_word(to, &word, begin, head));
         }
-        if let Some((to, query)) = group.query(now, &mut self.nonces) {
+        if let Some((to, query)) = group.query(now, &self.config.scheme, &mut self.nonces) {
             return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
         }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
@@ -156,47 +153,22 @@ impl Node {
             let send = r.poll(now, &self.config, counters, out);
             send.or_else(|| r.next_reprobe(&mut self.nonces))
         });
-        for stream in &mut group.receivers {
-            send = send.or_else(|| stream.relay(now, &self.config, counters, out));
-        }
+        send = send.or_else(|| group.streams.relay(now, &self.config, counters, out));
+        let scheme = &self.config.scheme;
+        let size = group.payload_size as usize + scheme.data_overhead();
         if let Some(send) = send {
-            let size = group.payload_size as usize + self.config.scheme.data_overhead();
-            let Group {
-                sender, receivers, ..
-            } = group;
+            let id = group.id;
             let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
-                let sender = sender.as_ref();
-                let appended = Piggyback { to, room, sender }.append(
-                    now,
-                    &self.config.scheme,
-                    receivers,
-                    head,
-                );
-                counters.feedback_piggybacked += appended;
+                counters.feedback_piggybacked += group.piggyback(now, scheme, (to, room), head);
             };
-            return Some(datagram::put(
-                send,
-                (group.id, size),
-                begin,
-                head,
-                piggyback,
-            ));
+            return Some(datagram::put(send, (id, size), begin, head, piggyback));
         }
         let start = head.len();
-        let spoke = group.receivers.iter_mut().position(|stream| {
-            let put = |head: &mut Vec<u8>| begin.put(head, 0);
-            stream.poll(now, &self.config.scheme, head, put)
-        })?;
+        let put = |head: &mut Vec<u8>| begin.put(head, 0);
+        let to = Dest::Node(group.streams.poll(now, scheme, head, put)?);
         self.counters.feedback_sent += 1;
-        let to = Dest::Node(group.receivers[spoke].collector());
-        let size = group.payload_size as usize + self.config.scheme.data_overhead();
         let room = (start + size).saturating_sub(head.len());
-        let piggyback = Piggyback {
-            to,
-            room,
-            sender: None,
-        };
-        let appended = piggyback.append(now, &self.config.scheme, &mut group.receivers, head);
+        let appended = group.piggyback(now, scheme, (to, room), head);
         self.counters.feedback_piggybacked += appended;
         Some(datagram::control(to))
     }
