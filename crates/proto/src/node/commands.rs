@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::group::Group;
 use super::op_table::{Entry, Stream};
+use super::own_stream::OwnStream;
 use super::{Node, timers_max};
 use crate::barrier::Ended;
 use crate::border::{Command, Event, Output, PathState, Refused};
@@ -100,7 +101,7 @@ impl Node {
             probes: BTreeMap::new(),
             heard: BTreeMap::new(),
             gone,
-            sender: None,
+            own: OwnStream::new(),
             streams: Streams::new(),
             prover: None,
             words: None,
@@ -117,7 +118,7 @@ impl Node {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
         self.ready.retain(|&g| g != at);
         if let Some(mut group) = self.groups[at].take() {
-            if let Some(sender) = &group.sender {
+            if let Some(sender) = group.own.get() {
                 self.leaving.extend(sender.unfinished());
             }
             group.streams.change_all(&self.config.scheme, |stream| {
@@ -152,7 +153,7 @@ impl Node {
             };
             group.path_state.insert(node, PathState::Nothing);
             group.gone.insert(node);
-            if let Some(sender) = group.sender.as_mut() {
+            if let Some(sender) = group.own.get_mut() {
                 sender.remove(node, &mut self.out);
             }
             let scheme = &self.config.scheme;

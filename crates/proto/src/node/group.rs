@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::own_stream::OwnStream;
 use crate::barrier::Words;
 use crate::border::{Config, Dest, Output, PathState};
 use crate::id::{GroupId, NodeId};
@@ -46,7 +47,8 @@ pub struct Group {
     pub heard: BTreeMap<NodeId, Heard>,
     /// Members that have gone. Datagrams that still come from them count as foreign.
     pub gone: BTreeSet<NodeId>,
-    pub sender: Option<Sender>,
+    /// This node's own stream.
+    pub own: OwnStream,
     /// The streams of other members.
     pub streams: Streams,
     pub prover: Option<Prover>,
@@ -102,12 +104,12 @@ impl Group {
 
     /// Number of packets of this node's broadcasts that some receiver has not placed.
     pub fn packets_under_way(&self) -> u32 {
-        self.sender.as_ref().map_or(0, Sender::packets_under_way)
+        self.own.get().map_or(0, Sender::packets_under_way)
     }
 
     /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
-        self.sender.get_or_insert_with(|| {
+        self.own.begin(|| {
             let others = self.members.iter().filter(|&&m| m != config.node);
             let receivers: Vec<NodeId> = others.copied().collect();
             let hierarchy = Hierarchy::new(config.scheme.topology, receivers.len() as u32);
@@ -225,7 +227,7 @@ impl Group {
             to,
             room,
             only,
-            sender: self.sender.as_ref(),
+            sender: self.own.get(),
         };
         self.streams.piggyback(now, scheme, on, head)
     }
@@ -266,7 +268,7 @@ impl Group {
         out: &mut VecDeque<Output>,
     ) {
         self.path_state.insert(node, path_state);
-        if let Some(sender) = &mut self.sender {
+        if let Some(sender) = self.own.get_mut() {
             sender.set_path_state(node, path_state, out);
         }
         if let (Some(words), Ok(rank)) = (&mut self.words, self.members.binary_search(&node)) {
@@ -300,10 +302,9 @@ impl Group {
 
     /// When the group has something to do; [`Time::ZERO`]: at once.
     pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
-        let sender = self.sender.as_ref().and_then(|r| r.wake(scheme));
         let prover = self.prover.as_ref().map(Prover::wake);
         let words = self.words.as_ref().and_then(Words::wake);
-        let all = [sender, prover, self.streams.wake(), words];
+        let all = [self.own.wake(scheme), prover, self.streams.wake(), words];
         all.into_iter().flatten().min()
     }
 }

@@ -150,7 +150,7 @@ impl Node {
                 }
             }
             Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
-                let sender = group.sender.as_mut();
+                let sender = group.own.get_mut();
                 let answered = (from, f.nonce);
                 // Barriers, and streams that begin later, use multicast again, too.
                 if sender.is_some_and(|sender| sender.on_reprobe_ack(now, answered, &mut self.out))

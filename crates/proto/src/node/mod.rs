@@ -9,6 +9,7 @@ mod group;
 mod incoming;
 mod op_table;
 mod outgoing;
+mod own_stream;
 
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -172,7 +173,7 @@ impl Node {
 
     /// The members of a group as its sender sees them, this node left out.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = MemberStatus> + '_ {
-        let sender = self.group(group).ok().and_then(|(_, g)| g.sender.as_ref());
+        let sender = self.group(group).ok().and_then(|(_, g)| g.own.get());
         sender.into_iter().flat_map(Sender::status)
     }
 
@@ -186,7 +187,7 @@ impl Node {
     /// The rate at which this node sends to the group, in bytes of UDP payload per second.
     pub fn rate(&self, group: GroupId) -> Option<u64> {
         let (_, group) = self.group(group).ok()?;
-        group.sender.as_ref().map(Sender::rate)
+        group.own.get().map(Sender::rate)
     }
 
     /// Whether no member of the group waits for this node, and this node waits for no member. The
@@ -210,9 +211,7 @@ impl Node {
         assert!(self.timers.len() <= timers_max(self.groups.len()));
         self.ops.invariants();
         for group in self.groups.iter().flatten() {
-            if let Some(sender) = &group.sender {
-                sender.invariants();
-            }
+            group.own.invariants(&self.config.scheme);
             for stream in group.streams.iter() {
                 let sender = stream.sender();
                 assert!(sender != self.config.node && !group.gone.contains(&sender));

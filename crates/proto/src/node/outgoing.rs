@@ -60,7 +60,7 @@ impl Node {
         Some(Reply {
             group: group.id,
             nonce: query.nonce,
-            op: group.sender.as_ref().and_then(|r| r.describes(query.seq)),
+            op: group.own.get().and_then(|r| r.describes(query.seq)),
             at,
             barrier,
             ended,
@@ -89,6 +89,7 @@ impl Node {
             return;
         };
         group.queued = false;
+        group.own.record(&self.config.scheme);
         match group.wake(&self.config.scheme) {
             Some(t) => {
                 debug_assert!(t > now, "a wake-up must lie in the future");
@@ -148,8 +149,7 @@ impl Node {
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
-        let sender = group.sender.as_mut();
-        let mut send = sender.and_then(|r| {
+        let mut send = group.own.due(now).and_then(|r| {
             let send = r.poll(now, &self.config, counters, out);
             send.or_else(|| r.next_reprobe(&mut self.nonces))
         });
@@ -187,7 +187,7 @@ impl Node {
             if probes > 1 {
                 group.probes.insert(node, probes);
             }
-            if let Some(sender) = &mut group.sender {
+            if let Some(sender) = group.own.get_mut() {
                 sender.proven(node, probes);
             }
             if path_state == PathState::Multicast {

@@ -1,24 +1,27 @@
 //! Deadlines of numbered items, with the earliest at hand.
 //!
-//! A binary tree holds in each node the earliest deadline below it. So the earliest of all is found
-//! in one step. A changed deadline and the next item that is due take as many steps as the tree has
-//! levels, and none if the change does not reach a level.
+//! A binary tree holds in each node the earliest deadlines below it. So the earliest of all is
+//! found in one step. A changed deadline and the next item that is due take as many steps as the
+//! tree has levels, and none if the change does not reach a level.
+
+use core::array;
 
 use crate::time::Time;
 
-/// The deadline of each of the items `0 ..`; an item may have none.
+/// For each of the items `0 ..` a deadline of each of `N` kinds. A missing deadline is
+/// [`Time::NEVER`].
 #[derive(Clone, Debug)]
-pub struct Deadlines {
+pub struct Deadlines<const N: usize> {
     /// Node `k` has the children `2 k` and `2 k + 1`, and node 1 is the root. The second half are
     /// the items' own deadlines.
-    tree: Vec<Option<Time>>,
+    tree: Vec<[Time; N]>,
 }
 
-impl Deadlines {
+impl<const N: usize> Deadlines<N> {
     /// No item has a deadline.
-    pub fn new() -> Deadlines {
+    pub fn new() -> Deadlines<N> {
         Deadlines {
-            tree: vec![None; 2],
+            tree: vec![[Time::NEVER; N]; 2],
         }
     }
 
@@ -34,7 +37,7 @@ impl Deadlines {
             return;
         }
         let room = items.next_power_of_two();
-        let mut tree = vec![None; 2 * room];
+        let mut tree = vec![[Time::NEVER; N]; 2 * room];
         tree[room..room + old].copy_from_slice(&self.tree[old..]);
         self.tree = tree;
         for k in (1..room).rev() {
@@ -42,36 +45,39 @@ impl Deadlines {
         }
     }
 
-    /// The earlier deadline of the two children of node `k`.
-    fn earlier_child(&self, k: usize) -> Option<Time> {
-        earlier(self.tree[2 * k], self.tree[2 * k + 1])
+    /// The earlier deadlines of the two children of node `k`.
+    fn earlier_child(&self, k: usize) -> [Time; N] {
+        let (left, right) = (&self.tree[2 * k], &self.tree[2 * k + 1]);
+        array::from_fn(|kind| left[kind].min(right[kind]))
     }
 
-    /// Sets the deadline of an item that there is room for.
-    pub fn set(&mut self, item: usize, at: Option<Time>) {
+    /// Sets the deadlines of an item that there is room for.
+    pub fn set(&mut self, item: usize, deadlines: [Option<Time>; N]) {
+        let deadlines = deadlines.map(|t| t.unwrap_or(Time::NEVER));
         let mut k = self.room() + item;
-        if self.tree[k] == at {
+        if self.tree[k] == deadlines {
             return;
         }
-        self.tree[k] = at;
+        self.tree[k] = deadlines;
         while k > 1 {
             k /= 2;
-            let first = self.earlier_child(k);
-            if self.tree[k] == first {
+            let earlier = self.earlier_child(k);
+            if self.tree[k] == earlier {
                 return;
             }
-            self.tree[k] = first;
+            self.tree[k] = earlier;
         }
     }
 
-    /// The earliest deadline of all items.
+    /// The earliest deadline of all items, of any kind.
     pub fn first(&self) -> Option<Time> {
-        self.tree[1]
+        let first = self.tree[1].iter().min().copied();
+        first.filter(|t| *t < Time::NEVER)
     }
 
-    /// The first item from item `from` on whose deadline is not after `until`.
-    pub fn due(&self, from: usize, until: Time) -> Option<usize> {
-        let is_due = |k: usize| self.tree[k].is_some_and(|t| t <= until);
+    /// The first item from item `from` on that has a deadline of this kind not after `until`.
+    pub fn due(&self, kind: usize, from: usize, until: Time) -> Option<usize> {
+        let is_due = |k: usize| self.tree[k][kind] <= until && self.tree[k][kind] < Time::NEVER;
         let room = self.room();
         if from >= room || !is_due(1) {
             return None;
@@ -95,24 +101,17 @@ impl Deadlines {
     }
 
     /// Panics unless `expected` are the deadlines of the first items, the others have none, and
-    /// each inner node holds the earliest deadline below it.
-    pub fn invariants(&self, expected: impl Iterator<Item = Option<Time>>) {
+    /// each inner node holds the earliest deadlines below it.
+    pub fn invariants(&self, expected: impl Iterator<Item = [Option<Time>; N]>) {
         let mut own = self.tree[self.room()..].iter();
-        for (item, at) in expected.enumerate() {
-            assert_eq!(own.next(), Some(&at), "the deadline of item {item}");
+        for (item, deadlines) in expected.enumerate() {
+            let deadlines = deadlines.map(|t| t.unwrap_or(Time::NEVER));
+            assert_eq!(own.next(), Some(&deadlines), "the deadlines of item {item}");
         }
-        assert!(own.all(Option::is_none));
+        assert!(own.flatten().all(|t| *t == Time::NEVER));
         for k in 1..self.room() {
             assert_eq!(self.tree[k], self.earlier_child(k), "node {k}");
         }
-    }
-}
-
-/// The earlier of two deadlines, each of which may be missing.
-fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
 
@@ -121,17 +120,26 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
+    /// Deadlines of two kinds, of which the second is the hundredfold of the first.
+    fn both(at: Option<Time>) -> [Option<Time>; 2] {
+        [at, at.map(|t| Time(t.0 * 100))]
+    }
+
     /// Compares with a list: the earliest deadline, and for each item and time the next item that
     /// is due.
-    fn compare(deadlines: &Deadlines, list: &[Option<Time>], times: u64) {
-        deadlines.invariants(list.iter().copied());
+    fn compare(deadlines: &Deadlines<2>, list: &[Option<Time>], times: u64) {
+        deadlines.invariants(list.iter().copied().map(both));
         assert_eq!(deadlines.first(), list.iter().flatten().min().copied());
         for until in (0..=times).map(Time).chain([Time::NEVER]) {
             for from in 0..=list.len() + 1 {
                 let mut rest = list.iter().enumerate().skip(from);
                 let due = rest.find(|d| d.1.is_some_and(|t| t <= until));
-                let found = deadlines.due(from, until);
-                assert_eq!(found, due.map(|d| d.0), "{list:?} from {from} to {until:?}");
+                let due = due.map(|d| d.0);
+                let hundredfold = Time(until.0.saturating_mul(100));
+                for (kind, until) in [(0, until), (1, hundredfold)] {
+                    let found = deadlines.due(kind, from, until);
+                    assert_eq!(found, due, "{list:?} from {from} to {until:?}");
+                }
             }
         }
     }
@@ -148,8 +156,8 @@ mod tests {
                     for k in 0..list.len() {
                         let item = if backwards { list.len() - 1 - k } else { k };
                         deadlines.grow(item + 1);
-                        deadlines.set(item, Some(Time(7)));
-                        deadlines.set(item, list[item]);
+                        deadlines.set(item, both(Some(Time(7))));
+                        deadlines.set(item, both(list[item]));
                     }
                     compare(&deadlines, &list, 2);
                 }
@@ -169,7 +177,7 @@ mod tests {
             if !list.is_empty() {
                 let item = rng.below(list.len() as u64) as usize;
                 list[item] = rng.below(9).checked_sub(1).map(Time);
-                deadlines.set(item, list[item]);
+                deadlines.set(item, both(list[item]));
             }
             if step % 10 == 0 {
                 compare(&deadlines, &list, 8);

@@ -21,6 +21,21 @@ use crate::wire::{self, Query};
 /// The place of a member whose stream does not exist.
 const NOWHERE: u32 = u32::MAX;
 
+/// Deadline of a stream: it has a query for its sender.
+const QUERY: usize = 0;
+/// Deadline of a stream: it has something to send for its sender.
+const RELAY: usize = 1;
+/// Deadline of a stream: it sends feedback or looks for losses. A stream whose feedback is
+/// scheduled has this deadline.
+const FEEDBACK: usize = 2;
+
+/// When the stream at a place has something to do, by [`QUERY`], [`RELAY`] and [`FEEDBACK`].
+fn deadlines(stream: Option<&Receiver>, scheme: &Scheme) -> [Option<Time>; 3] {
+    stream.map_or([None; 3], |s| {
+        [s.query_due(), s.relay_due(scheme), s.feedback_due()]
+    })
+}
+
 /// The receiving sides of a group's streams. There is at most one for each member.
 pub struct Streams {
     /// The streams in the order in which they began; `None`: the sender is gone. It never returns
@@ -31,13 +46,8 @@ pub struct Streams {
     by_rank: Vec<u32>,
     /// Number of streams.
     count: u32,
-    /// When each stream has a query for its sender.
-    queries: Deadlines,
-    /// When each stream has something to send for its sender.
-    relays: Deadlines,
-    /// When each stream sends feedback or looks for losses. A stream whose feedback is scheduled
-    /// has a deadline here.
-    feedback: Deadlines,
+    /// When each stream has something to do, by [`QUERY`], [`RELAY`] and [`FEEDBACK`].
+    deadlines: Deadlines<3>,
 }
 
 impl Streams {
@@ -47,9 +57,7 @@ impl Streams {
             places: Vec::new(),
             by_rank: Vec::new(),
             count: 0,
-            queries: Deadlines::new(),
-            relays: Deadlines::new(),
-            feedback: Deadlines::new(),
+            deadlines: Deadlines::new(),
         }
     }
 
@@ -82,9 +90,7 @@ impl Streams {
         self.by_rank[rank] = place as u32;
         self.places.push(Some(stream));
         self.count += 1;
-        for deadlines in [&mut self.queries, &mut self.relays, &mut self.feedback] {
-            deadlines.grow(place + 1);
-        }
+        self.deadlines.grow(place + 1);
         self.divide(scheme);
         place
     }
@@ -132,18 +138,12 @@ impl Streams {
             return;
         }
         let stream = self.places[place].as_ref();
-        self.queries
-            .set(place, stream.and_then(Receiver::query_due));
-        self.relays
-            .set(place, stream.and_then(|s| s.relay_due(scheme)));
-        self.feedback
-            .set(place, stream.and_then(Receiver::feedback_due));
+        self.deadlines.set(place, deadlines(stream, scheme));
     }
 
     /// When a stream has something to do, if any has.
     pub fn wake(&self) -> Option<Time> {
-        let all = [&self.queries, &self.relays, &self.feedback];
-        all.into_iter().filter_map(Deadlines::first).min()
+        self.deadlines.first()
     }
 
     /// A query that is due to the sender of a stream, because a datagram has contradicted what this
@@ -155,7 +155,7 @@ impl Streams {
         nonces: &mut Nonces,
     ) -> Option<(NodeId, Query)> {
         let mut from = 0;
-        while let Some(place) = self.queries.due(from, now) {
+        while let Some(place) = self.deadlines.due(QUERY, from, now) {
             let ask = |s: &mut Receiver| Some((s.sender(), s.query(now, nonces)?));
             if let Some(asked) = self.change(scheme, place, ask).flatten() {
                 return Some(asked);
@@ -174,7 +174,7 @@ impl Streams {
         out: &mut VecDeque<Output>,
     ) -> Option<Transmission> {
         let mut from = 0;
-        while let Some(place) = self.relays.due(from, now) {
+        while let Some(place) = self.deadlines.due(RELAY, from, now) {
             let relay = |s: &mut Receiver| s.relay(now, config, counters, out);
             if let Some(send) = self.change(&config.scheme, place, relay).flatten() {
                 return Some(send);
@@ -194,7 +194,7 @@ impl Streams {
         header: impl Fn(&mut Vec<u8>),
     ) -> Option<NodeId> {
         let mut from = 0;
-        while let Some(place) = self.feedback.due(from, now) {
+        while let Some(place) = self.deadlines.due(FEEDBACK, from, now) {
             let poll = |s: &mut Receiver| s.poll(now, scheme, head, &header).then(|| s.collector());
             if let Some(to) = self.change(scheme, place, poll).flatten() {
                 return Some(to);
@@ -222,7 +222,10 @@ impl Streams {
             None => (0, self.places.len()),
         };
         while on.room >= wire::FEEDBACK_LEN
-            && let Some(place) = self.feedback.due(from, Time::NEVER).filter(|&p| p < end)
+            && let Some(place) = self
+                .deadlines
+                .due(FEEDBACK, from, Time::NEVER)
+                .filter(|&p| p < end)
         {
             from = place + 1;
             if self.get(place).is_some_and(|s| on.takes(s))
@@ -245,17 +248,9 @@ impl Streams {
         let known = self.by_rank.iter().filter(|&&p| p != NOWHERE);
         assert_eq!(known.clone().count(), self.count as usize);
         assert!(known.clone().all(|&p| self.get(p as usize).is_some()));
-        let due = |when: &dyn Fn(&Receiver) -> Option<Time>| -> Vec<_> {
-            let places = self.places.iter();
-            places.map(|s| s.as_ref().and_then(when)).collect()
-        };
-        let (queries, relays) = (due(&Receiver::query_due), due(&|s| s.relay_due(scheme)));
-        let feedback = due(&Receiver::feedback_due);
-        let all = [&queries, &relays, &feedback].into_iter().flatten();
-        assert_eq!(self.wake(), all.flatten().min().copied());
-        self.queries.invariants(queries.into_iter());
-        self.relays.invariants(relays.into_iter());
-        self.feedback.invariants(feedback.into_iter());
+        let places = self.places.iter();
+        let due = places.map(|stream| deadlines(stream.as_ref(), scheme));
+        self.deadlines.invariants(due);
         self.iter().for_each(Receiver::invariants);
     }
 }

@@ -279,7 +279,9 @@ impl Record {
         plan.begin(now, i, peer);
     }
 
-    /// Feeds the recorded inputs of the measured broadcast to a prepared node.
+    /// Feeds the recorded inputs of the measured broadcast to a prepared node. (It is a function of
+    /// its own in the program, so that a profiler can count its instructions.)
+    #[inline(never)]
     #[allow(dead_code, reason = "only the benchmark does")]
     pub fn replay(&self, peer: &mut Peer, sent: &mut Batch) {
         self.feed(self.began.0..self.steps.len(), peer, sent);
