@@ -12,7 +12,7 @@ use crate::border::{Command, Event, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::limits;
 use crate::path::Prover;
-use crate::receiver::{Receiver, Streams};
+use crate::receiver::Streams;
 use crate::schedule::Barrier;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -251,9 +251,10 @@ impl Node {
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         let place = g.stream(&self.config, sender).ok_or(Refused::NotMember)?;
         let (scheme, out) = (&self.config.scheme, &mut self.out);
-        let post = |s: &mut Receiver| s.post(now, scheme, (id, len, cut), out);
-        let posted = g.streams.change(scheme, place, post);
-        let base = posted.ok_or(Refused::NotMember)??;
+        let stream = g.streams.change(scheme, place);
+        let mut stream = stream.ok_or(Refused::NotMember)?;
+        let base = stream.post(now, scheme, (id, len, cut), out)?;
+        drop(stream);
         self.ops.add(Entry {
             op: id,
             group: at,

@@ -3,7 +3,7 @@
 use super::{ACKS_MAX, Node};
 use crate::border::{PathState, Placement};
 use crate::id::{GroupId, NodeId};
-use crate::receiver::{Receiver, Shared};
+use crate::receiver::Shared;
 use crate::time::Time;
 use crate::wire::{Frame, Header, Origin, flag};
 
@@ -83,30 +83,29 @@ impl Node {
             token: &mut self.unexpected_token,
             out: &mut self.out,
         };
-        let placement = match frame {
+        let place = match frame {
             Frame::Data(f) => {
                 let sender = match f.origin {
                     Origin::Source(_) => from,
                     Origin::Relayed(sender) => sender,
                 };
-                let Some(place) = group.spoken_for(&self.config, sender, from) else {
-                    shared.counters.foreign += 1;
-                    return Placement::Discard;
-                };
-                let data = |s: &mut Receiver| s.data(now, burst, scheme, f, &mut shared);
-                group.streams.change(scheme, place, data)
+                let place = group.spoken_for(&self.config, sender, from);
+                shared.counters.foreign += u64::from(place.is_none());
+                place
             }
-            Frame::Xor(f) => group.stream(&self.config, from).and_then(|place| {
-                let repair = |s: &mut Receiver| s.xor_repair(now, burst, scheme, f, &mut shared);
-                group.streams.change(scheme, place, repair)
-            }),
-            Frame::Parity(f) => group.stream(&self.config, from).and_then(|place| {
-                let parity = |s: &mut Receiver| s.parity(now, burst, scheme, f, &mut shared);
-                group.streams.change(scheme, place, parity)
-            }),
-            _ => None,
+            _ => group.stream(&self.config, from),
         };
-        placement.unwrap_or(Placement::Discard)
+        let stream = place.and_then(|place| group.streams.change(scheme, place));
+        match (frame, stream) {
+            (Frame::Data(f), Some(mut stream)) => stream.data(now, burst, scheme, f, &mut shared),
+            (Frame::Xor(f), Some(mut stream)) => {
+                stream.xor_repair(now, burst, scheme, f, &mut shared)
+            }
+            (Frame::Parity(f), Some(mut stream)) => {
+                stream.parity(now, burst, scheme, f, &mut shared)
+            }
+            _ => Placement::Discard,
+        }
     }
 
     /// Takes a frame without a payload of group `at`.
@@ -123,8 +122,9 @@ impl Node {
         match frame {
             Frame::Sync(f) => match group.spoken_for(&self.config, f.sender, from) {
                 Some(place) => {
-                    let sync = |s: &mut Receiver| s.sync(now, scheme, f.next);
-                    group.streams.change(scheme, place, sync);
+                    if let Some(mut stream) = group.streams.change(scheme, place) {
+                        stream.sync(now, scheme, f.next);
+                    }
                 }
                 None => shared.counters.foreign += 1,
             },
@@ -133,11 +133,11 @@ impl Node {
                 sender.on_feedback(now, from, f, shared.counters, shared.out);
             }
             Frame::Feedback(f) => {
-                let told = group.begun(f.sender).and_then(|place| {
-                    let report = |s: &mut Receiver| s.report(now, scheme, (from, f), &mut shared);
-                    group.streams.change(scheme, place, report)
-                });
-                self.counters.foreign += u64::from(told != Some(true));
+                let place = group.begun(f.sender);
+                let stream = place.and_then(|place| group.streams.change(scheme, place));
+                let told =
+                    stream.is_some_and(|mut s| s.report(now, scheme, (from, f), &mut shared));
+                self.counters.foreign += u64::from(!told);
             }
             Frame::Probe(f) => {
                 let mine = f.only.is_none_or(|only| only == self.config.node);
@@ -176,14 +176,13 @@ impl Node {
                 }
             }
             Frame::Reply(f) => {
-                let stream = group.begun(from).and_then(|place| {
-                    let reply = |s: &mut Receiver| s.reply(now, f, shared.out);
-                    group.streams.change(scheme, place, reply)
-                });
+                let place = group.begun(from);
+                let stream = place.and_then(|place| group.streams.change(scheme, place));
+                let told = stream.is_some_and(|mut s| s.reply(now, f, shared.out));
                 let rank = group.rank(from);
                 let words = group.words.as_mut().zip(rank);
-                let asked = stream == Some(true)
-                    || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
+                let asked =
+                    told || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
                 shared.counters.foreign += u64::from(!asked);
             }
             Frame::Data(_) | Frame::Xor(_) | Frame::Parity(_) => {}

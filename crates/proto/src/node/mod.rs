@@ -108,9 +108,9 @@ impl Node {
         };
         if let (Some(group), Stream::At(place)) = (self.groups[at].as_mut(), stream) {
             let (scheme, out) = (&self.config.scheme, &mut self.out);
-            group.streams.change(scheme, place, |stream| {
+            if let Some(mut stream) = group.streams.change(scheme, place) {
                 stream.placed(now, scheme, (extent, base), outcome, out);
-            });
+            }
         }
         self.touch(at);
     }
@@ -136,7 +136,9 @@ impl Node {
             match stream {
                 Stream::Own => group.sender(&self.config).sent(base, out),
                 Stream::At(place) => {
-                    group.streams.change(scheme, place, |s| s.sent(base, out));
+                    if let Some(mut stream) = group.streams.change(scheme, place) {
+                        stream.sent(base, out);
+                    }
                 }
             }
         }

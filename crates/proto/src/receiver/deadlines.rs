@@ -52,13 +52,18 @@ impl<const N: usize> Deadlines<N> {
     }
 
     /// Sets the deadlines of an item that there is room for.
+    #[inline]
     pub fn set(&mut self, item: usize, deadlines: [Option<Time>; N]) {
         let deadlines = deadlines.map(|t| t.unwrap_or(Time::NEVER));
-        let mut k = self.room() + item;
-        if self.tree[k] == deadlines {
-            return;
+        let k = self.room() + item;
+        if self.tree[k] != deadlines {
+            self.tree[k] = deadlines;
+            self.pass_up(k);
         }
-        self.tree[k] = deadlines;
+    }
+
+    /// Brings the nodes above node `k`, which has changed, up to date.
+    fn pass_up(&mut self, mut k: usize) {
         while k > 1 {
             k /= 2;
             let earlier = self.earlier_child(k);
@@ -76,10 +81,24 @@ impl<const N: usize> Deadlines<N> {
     }
 
     /// The first item from item `from` on that has a deadline of this kind not after `until`.
+    #[inline]
     pub fn due(&self, kind: usize, from: usize, until: Time) -> Option<usize> {
-        let is_due = |k: usize| self.tree[k][kind] <= until && self.tree[k][kind] < Time::NEVER;
+        match self.is_due(1, kind, until) {
+            true => self.find_due(kind, from, until),
+            false => None,
+        }
+    }
+
+    /// Whether an item below node `k` has a deadline of this kind not after `until`.
+    fn is_due(&self, k: usize, kind: usize, until: Time) -> bool {
+        self.tree[k][kind] <= until && self.tree[k][kind] < Time::NEVER
+    }
+
+    /// As [`Deadlines::due`], if any item is due.
+    fn find_due(&self, kind: usize, from: usize, until: Time) -> Option<usize> {
+        let is_due = |k: usize| self.is_due(k, kind, until);
         let room = self.room();
-        if from >= room || !is_due(1) {
+        if from >= room {
             return None;
         }
         let mut k = room + from;

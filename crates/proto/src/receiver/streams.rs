@@ -5,6 +5,7 @@
 //! So the node polls only streams that are due, in the order in which they began, and the price of
 //! a packet does not depend on the number of streams.
 
+use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
 use super::deadlines::Deadlines;
@@ -29,11 +30,42 @@ const RELAY: usize = 1;
 /// scheduled has this deadline.
 const FEEDBACK: usize = 2;
 
-/// When the stream at a place has something to do, by [`QUERY`], [`RELAY`] and [`FEEDBACK`].
+/// When a stream has something to do, by [`QUERY`], [`RELAY`] and [`FEEDBACK`].
 fn deadlines(stream: Option<&Receiver>, scheme: &Scheme) -> [Option<Time>; 3] {
     stream.map_or([None; 3], |s| {
         [s.query_due(), s.relay_due(scheme), s.feedback_due()]
     })
+}
+
+/// A stream that is being changed. In the end this records when the stream has something to do.
+pub struct Changing<'a> {
+    stream: &'a mut Receiver,
+    place: usize,
+    deadlines: &'a mut Deadlines<3>,
+    scheme: &'a Scheme,
+}
+
+impl Deref for Changing<'_> {
+    type Target = Receiver;
+
+    fn deref(&self) -> &Receiver {
+        self.stream
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Receiver {
+        self.stream
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if !mutant::active(Mutant::ChangesUnnoticed) {
+            self.deadlines
+                .set(self.place, deadlines(Some(self.stream), self.scheme));
+        }
+    }
 }
 
 /// The receiving sides of a group's streams. There is at most one for each member.
@@ -101,7 +133,7 @@ impl Streams {
         let stream = self.places[place].take()?;
         self.by_rank[rank] = NOWHERE;
         self.count -= 1;
-        self.note(scheme, place);
+        self.deadlines.set(place, [None; 3]);
         self.divide(scheme);
         Some(stream)
     }
@@ -112,33 +144,23 @@ impl Streams {
         self.change_all(scheme, |stream| stream.divide(count));
     }
 
-    /// Changes the stream at a place, and records when it has something to do from now on. `None`:
-    /// the stream's sender is gone.
-    pub fn change<T>(
-        &mut self,
-        scheme: &Scheme,
-        place: usize,
-        change: impl FnOnce(&mut Receiver) -> T,
-    ) -> Option<T> {
-        let done = change(self.places.get_mut(place)?.as_mut()?);
-        self.note(scheme, place);
-        Some(done)
+    /// The stream at a place, for a change. `None`: the stream's sender is gone.
+    pub fn change<'a>(&'a mut self, scheme: &'a Scheme, place: usize) -> Option<Changing<'a>> {
+        Some(Changing {
+            stream: self.places.get_mut(place)?.as_mut()?,
+            place,
+            deadlines: &mut self.deadlines,
+            scheme,
+        })
     }
 
     /// Changes all streams.
     pub fn change_all(&mut self, scheme: &Scheme, mut change: impl FnMut(&mut Receiver)) {
         for place in 0..self.places.len() {
-            self.change(scheme, place, &mut change);
+            if let Some(mut stream) = self.change(scheme, place) {
+                change(&mut stream);
+            }
         }
-    }
-
-    /// Records when the stream at a place has something to do.
-    fn note(&mut self, scheme: &Scheme, place: usize) {
-        if mutant::active(Mutant::ChangesUnnoticed) {
-            return;
-        }
-        let stream = self.places[place].as_ref();
-        self.deadlines.set(place, deadlines(stream, scheme));
     }
 
     /// When a stream has something to do, if any has.
@@ -156,9 +178,9 @@ impl Streams {
     ) -> Option<(NodeId, Query)> {
         let mut from = 0;
         while let Some(place) = self.deadlines.due(QUERY, from, now) {
-            let ask = |s: &mut Receiver| Some((s.sender(), s.query(now, nonces)?));
-            if let Some(asked) = self.change(scheme, place, ask).flatten() {
-                return Some(asked);
+            let mut stream = self.change(scheme, place)?;
+            if let Some(query) = stream.query(now, nonces) {
+                return Some((stream.sender(), query));
             }
             from = place + 1;
         }
@@ -175,8 +197,8 @@ impl Streams {
     ) -> Option<Transmission> {
         let mut from = 0;
         while let Some(place) = self.deadlines.due(RELAY, from, now) {
-            let relay = |s: &mut Receiver| s.relay(now, config, counters, out);
-            if let Some(send) = self.change(&config.scheme, place, relay).flatten() {
+            let mut stream = self.change(&config.scheme, place)?;
+            if let Some(send) = stream.relay(now, config, counters, out) {
                 return Some(send);
             }
             from = place + 1;
@@ -195,9 +217,9 @@ impl Streams {
     ) -> Option<NodeId> {
         let mut from = 0;
         while let Some(place) = self.deadlines.due(FEEDBACK, from, now) {
-            let poll = |s: &mut Receiver| s.poll(now, scheme, head, &header).then(|| s.collector());
-            if let Some(to) = self.change(scheme, place, poll).flatten() {
-                return Some(to);
+            let mut stream = self.change(scheme, place)?;
+            if stream.poll(now, scheme, head, &header) {
+                return Some(stream.collector());
             }
             from = place + 1;
         }
@@ -229,9 +251,8 @@ impl Streams {
         {
             from = place + 1;
             if self.get(place).is_some_and(|s| on.takes(s))
-                && let Some(len) = self
-                    .change(scheme, place, |s| s.piggyback(now, scheme, on.room, head))
-                    .flatten()
+                && let Some(mut stream) = self.change(scheme, place)
+                && let Some(len) = stream.piggyback(now, scheme, on.room, head)
             {
                 on.room -= len;
                 appended += 1;
