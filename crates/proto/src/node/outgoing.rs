@@ -6,6 +6,7 @@ use super::datagram::{self, Start};
 use super::{Node, timers_max};
 use crate::barrier::{To, Words};
 use crate::border::{Dest, Event, Output, PathState};
+use crate::path::Transmission;
 use crate::schedule::Reached;
 use crate::time::Time;
 use crate::wire::{self, Header, Query, Reply};
@@ -149,28 +150,49 @@ impl Node {
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
-        let mut send = group.own.due(now).and_then(|r| {
-            let send = r.poll(now, &self.config, counters, out);
-            send.or_else(|| r.next_reprobe(&mut self.nonces))
-        });
-        send = send.or_else(|| group.streams.relay(now, &self.config, counters, out));
-        let scheme = &self.config.scheme;
-        let size = group.payload_size as usize + scheme.data_overhead();
-        if let Some(send) = send {
-            let id = group.id;
-            let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
-                counters.feedback_piggybacked += group.piggyback(now, scheme, (to, room), head);
-            };
-            return Some(datagram::put(send, (id, size), begin, head, piggyback));
+        if let Some(sender) = group.own.due(now) {
+            if let Some(send) = &sender.poll(now, &self.config, counters, out) {
+                return self.transmit(now, at, send, head);
+            }
+            if let Some(send) = &sender.next_reprobe(&mut self.nonces) {
+                return self.transmit(now, at, send, head);
+            }
         }
+        if let Some(send) = &group.streams.relay(now, &self.config, counters, out) {
+            return self.transmit(now, at, send, head);
+        }
+        let scheme = &self.config.scheme;
         let start = head.len();
         let put = |head: &mut Vec<u8>| begin.put(head, 0);
         let to = Dest::Node(group.streams.poll(now, scheme, head, put)?);
         self.counters.feedback_sent += 1;
+        let size = group.payload_size as usize + scheme.data_overhead();
         let room = (start + size).saturating_sub(head.len());
         let appended = group.piggyback(now, scheme, (to, room), head);
         self.counters.feedback_piggybacked += appended;
         Some(datagram::control(to))
+    }
+
+    /// Sends a transmission of a stream of group `at`, and feedback that goes the same way.
+    fn transmit(
+        &mut self,
+        now: Time,
+        at: usize,
+        send: &Transmission,
+        head: &mut Vec<u8>,
+    ) -> Option<Output> {
+        let begin = self.start();
+        let group = self.groups[at].as_mut()?;
+        let scheme = &self.config.scheme;
+        let named = (
+            group.id,
+            group.payload_size as usize + scheme.data_overhead(),
+        );
+        let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
+            let appended = group.piggyback(now, scheme, (to, room), head);
+            self.counters.feedback_piggybacked += appended;
+        };
+        Some(datagram::put(send, named, begin, head, piggyback))
     }
 
     /// Ends the proof of a group when the path states of all members are known.

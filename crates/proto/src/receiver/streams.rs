@@ -170,6 +170,7 @@ impl Streams {
 
     /// A query that is due to the sender of a stream, because a datagram has contradicted what this
     /// node expects.
+    #[inline]
     pub fn query(
         &mut self,
         now: Time,
@@ -188,6 +189,7 @@ impl Streams {
     }
 
     /// The next transmission that this node makes for the sender of a stream.
+    #[inline]
     pub fn relay(
         &mut self,
         now: Time,
@@ -208,6 +210,7 @@ impl Streams {
 
     /// Writes a feedback frame that is due to `head`, after `header` has written what comes before
     /// it. Returns the node that the feedback is for.
+    #[inline]
     pub fn poll(
         &mut self,
         now: Time,
