@@ -189,8 +189,8 @@ impl Group {
         Some(self.streams.add(&config.scheme, rank, stream))
     }
 
-    /// The place of the stream of `sender`, if `from` may speak for it: the sender itself, or the collector that
-    /// this node reports to (spec 2.12).
+    /// The place of the stream of `sender`, if `from` may speak for it: the sender itself, or the
+    /// collector that this node reports to (spec 2.12).
     pub fn spoken_for(&mut self, config: &Config, sender: NodeId, from: NodeId) -> Option<usize> {
         let anybody = mutant::active(Mutant::AnybodySpeaks);
         if from != sender && config.scheme.topology == FeedbackTopology::Direct && !anybody {

@@ -33,8 +33,9 @@ impl Operations {
     }
 
     /// Adds a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion. Returns the number of its first packet. Refused if there would be too many broadcasts, or so many packets
-    /// under way that their numbers could not be told apart.
+    /// waits for its completion. Returns the number of its first packet. Refused if there would be
+    /// too many broadcasts, or so many packets under way that their numbers could not be told
+    /// apart.
     pub fn push(
         &mut self,
         (id, len, cut): (OpId, u64, Cut),
