@@ -15,6 +15,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 
 const PACKETS: u32 = 40_000;
+/// Data packets to the group of 64, whose recorded inputs take eight times the memory.
+const PACKETS_OF_64: u32 = 10_000;
 
 fn core(c: &mut Criterion) {
     for (link, rate) in [("1 Gbit/s", 125_000_000), ("200 Mbit/s", 25_000_000)] {
@@ -23,16 +25,36 @@ fn core(c: &mut Criterion) {
             packets: PACKETS,
             loss: 0.01,
             rate,
+            streams: 0,
         };
-        let records = plan.run(&mut |_, _, step| step());
-        let mut group =
-            c.benchmark_group(format!("a data packet to 8 receivers, 1 % loss, {link}"));
-        for (side, i) in [("sender", 0), ("receiver", 1)] {
-            let record = &records[i as usize];
-            group.bench_function(side, |b| b.iter_custom(|n| time(&plan, i, record, n)));
-        }
-        group.finish();
+        both_sides(
+            c,
+            &plan,
+            format!("a data packet to 8 receivers, 1 % loss, {link}"),
+        );
     }
+    for (streams, name) in [(1, "1 stream"), (64, "64 streams")] {
+        let plan = Plan {
+            receivers: 63,
+            packets: PACKETS_OF_64,
+            loss: 0.01,
+            rate: 125_000_000,
+            streams,
+        };
+        let group = format!("a data packet in a group of 64 with {name}, 1 % loss, 1 Gbit/s");
+        both_sides(c, &plan, group);
+    }
+}
+
+/// Measures a plan's sender and one of its receivers.
+fn both_sides(c: &mut Criterion, plan: &Plan, name: String) {
+    let records = plan.run(&mut |_, _, step| step());
+    let mut group = c.benchmark_group(name);
+    for (side, i) in [("sender", 0), ("receiver", 1)] {
+        let record = &records[i as usize];
+        group.bench_function(side, |b| b.iter_custom(|n| time(plan, i, record, n)));
+    }
+    group.finish();
 }
 
 /// The processor time that node `i` takes for `wanted` data packets.
@@ -41,6 +63,7 @@ fn time(plan: &Plan, i: u32, record: &Record, wanted: u64) -> Duration {
     let mut sent = Batch::roomy();
     while done < wanted {
         let mut peer = plan.peer(i);
+        record.prepare(plan, i, &mut peer, &mut sent);
         let began = processor_time();
         record.replay(&mut peer, &mut sent);
         took += processor_time() - began;
@@ -50,7 +73,7 @@ fn time(plan: &Plan, i: u32, record: &Record, wanted: u64) -> Duration {
             "it did the same again"
         );
         black_box(&sent);
-        done += u64::from(PACKETS);
+        done += u64::from(plan.packets);
     }
     took.mul_f64(wanted as f64 / done as f64)
 }

@@ -8,8 +8,10 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u32);
 
-/// An operation of this node (a broadcast that it sends or has posted). Local: it is never on the
-/// wire, where an operation is named by the sequence number of its first packet.
+/// An operation of this node (a broadcast that it sends or has posted). It leads the node to its
+/// group and its stream in one look-up, and so does whatever names it ([`Extent`], [`Token`]).
+/// Local: it is never on the wire, where an operation is named by the sequence number of its first
+/// packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OpId(pub u32);
 

@@ -53,11 +53,13 @@ pub enum Mutant {
     AnybodySpeaks,
     /// The sender returns an object while the network may still read it.
     ReleasesBeforeSent,
+    /// A node does not record when a stream that has changed has something to do.
+    ChangesUnnoticed,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 22] = [
+    pub const ALL: [Mutant; 23] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -80,6 +82,7 @@ impl Mutant {
         Mutant::RepairsWithoutLimit,
         Mutant::AnybodySpeaks,
         Mutant::ReleasesBeforeSent,
+        Mutant::ChangesUnnoticed,
     ];
 }
 

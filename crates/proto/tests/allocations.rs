@@ -24,6 +24,7 @@ fn nothing_is_allocated_on_the_data_path() {
         packets: PACKETS,
         loss: 0.01,
         rate: 125_000_000,
+        streams: 0,
     };
     // Numbers of steps, and of allocations in them: of the sender, and of all receivers.
     let mut counted = [(0u64, 0u64); 2];

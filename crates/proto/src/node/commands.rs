@@ -4,12 +4,15 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::group::Group;
+use super::op_table::{Entry, Stream};
+use super::own_stream::OwnStream;
 use super::{Node, timers_max};
 use crate::barrier::Ended;
 use crate::border::{Command, Event, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::limits;
 use crate::path::Prover;
+use crate::receiver::Streams;
 use crate::schedule::Barrier;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -98,8 +101,8 @@ impl Node {
             probes: BTreeMap::new(),
             heard: BTreeMap::new(),
             gone,
-            sender: None,
-            receivers: Vec::new(),
+            own: OwnStream::new(),
+            streams: Streams::new(),
             prover: None,
             words: None,
             queued: false,
@@ -115,22 +118,21 @@ impl Node {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
         self.ready.retain(|&g| g != at);
         if let Some(mut group) = self.groups[at].take() {
-            if let Some(sender) = &group.sender {
+            if let Some(sender) = group.own.get() {
                 self.leaving.extend(sender.unfinished());
             }
-            for stream in &mut group.receivers {
+            group.streams.change_all(&self.config.scheme, |stream| {
                 self.leaving.extend(stream.unfinished());
                 stream.drop_unexpected(&mut self.out);
-            }
+            });
         }
-        let ops = self.ops.iter().filter(|(_, (g, _))| *g == at);
-        for (&op, _) in ops.filter(|(op, _)| !self.leaving.contains_key(op)) {
+        let ops = self.ops.remove_group(at).into_iter();
+        for op in ops.filter(|op| !self.leaving.contains_key(op)) {
             let release = Output::Release(op);
             if !self.out.contains(&release) {
                 self.out.push_back(release);
             }
         }
-        self.ops.retain(|_, (g, _)| *g != at);
         Ok(())
     }
 
@@ -146,28 +148,27 @@ impl Node {
             let Some(group) = self.groups[at].as_mut() else {
                 continue;
             };
-            if group.members.binary_search(&node).is_err() {
+            let Some(rank) = group.rank(node) else {
                 continue;
-            }
+            };
             group.path_state.insert(node, PathState::Nothing);
             group.gone.insert(node);
-            if let Some(sender) = group.sender.as_mut() {
+            if let Some(sender) = group.own.get_mut() {
                 sender.remove(node, &mut self.out);
             }
-            for stream in &mut group.receivers {
+            let scheme = &self.config.scheme;
+            group.streams.change_all(scheme, |stream| {
                 stream.remove(now, node, &mut self.out);
-            }
+            });
             if let Some(prover) = group.prover.as_mut() {
                 prover.remove(node);
             }
             if let Some(words) = group.words.as_mut() {
                 words.end(Ended::Failed, &mut self.out);
             }
-            if let Some(i) = group.receivers.iter().position(|s| s.sender() == node) {
-                let mut stream = group.receivers.remove(i);
+            if let Some(mut stream) = group.streams.remove(scheme, rank) {
                 self.leaving.extend(stream.unfinished());
                 stream.abandon(&mut self.out);
-                group.divide();
             }
             self.touch(at);
         }
@@ -212,7 +213,7 @@ impl Node {
     /// Number and cut of the next broadcast or post, of `len` bytes.
     fn next_operation(&self, len: u64, payload_size: u32) -> Result<(OpId, Cut), Refused> {
         let cut = self.config.scheme.cut(len, payload_size);
-        Ok((OpId(self.op.wrapping_add(1)), cut.ok_or(Refused::TooLong)?))
+        Ok((self.ops.next(), cut.ok_or(Refused::TooLong)?))
     }
 
     pub(super) fn bcast(
@@ -224,12 +225,15 @@ impl Node {
         let (at, g) = self.group(group)?;
         let payload_size = g.payload_size;
         let (id, cut) = self.next_operation(len, payload_size)?;
-        if let Some(group) = self.groups[at].as_mut() {
-            let sender = group.sender(&self.config);
-            sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
-        }
-        self.ops.insert(id, (at, self.config.node));
-        self.op = id.0;
+        let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let sender = g.sender(&self.config);
+        let base = sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
+        self.ops.add(Entry {
+            op: id,
+            group: at,
+            stream: Stream::Own,
+            base,
+        });
         self.touch(at);
         Ok(id)
     }
@@ -245,11 +249,18 @@ impl Node {
         let payload_size = g.payload_size;
         let (id, cut) = self.next_operation(len, payload_size)?;
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
-        let stream = g.receiver(&self.config, sender).ok_or(Refused::NotMember)?;
-        let scheme = &self.config.scheme;
-        stream.post(now, scheme, (id, len, cut), &mut self.out)?;
-        self.ops.insert(id, (at, sender));
-        self.op = id.0;
+        let place = g.stream(&self.config, sender).ok_or(Refused::NotMember)?;
+        let (scheme, out) = (&self.config.scheme, &mut self.out);
+        let stream = g.streams.change(scheme, place);
+        let mut stream = stream.ok_or(Refused::NotMember)?;
+        let base = stream.post(now, scheme, (id, len, cut), out)?;
+        drop(stream);
+        self.ops.add(Entry {
+            op: id,
+            group: at,
+            stream: Stream::At(place),
+            base,
+        });
         self.touch(at);
         Ok(id)
     }
@@ -261,11 +272,11 @@ impl Node {
         held: bool,
     ) -> Result<OpId, Refused> {
         let (at, _) = self.group(group)?;
-        let id = OpId(self.op.wrapping_add(1));
+        let id = self.ops.next();
         let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         let words = group.words(&self.config).ok_or(Refused::NotMember)?;
         words.begin(id, algorithm, held)?;
-        self.op = id.0;
+        self.ops.give_away(id);
         self.touch(at);
         Ok(id)
     }

@@ -53,14 +53,14 @@ pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> O
 /// Appends the head of a transmission of a stream. `size` is the largest datagram. `piggyback`
 /// appends feedback for a destination, up to a number of bytes.
 pub fn put(
-    send: Transmission,
+    send: &Transmission,
     (group, size): (GroupId, usize),
     start: Start,
     head: &mut Vec<u8>,
     piggyback: impl FnOnce(&mut Vec<u8>, Dest, usize),
 ) -> Output {
     let from = head.len();
-    let (to, burst, len) = match &send {
+    let (to, burst, len) = match send {
         Transmission::Data {
             to, burst, extent, ..
         } => (*to, *burst, extent.len),
@@ -77,7 +77,7 @@ pub fn put(
     // A sync frame is as long as a data frame.
     let used = head.len() - from + wire::DATA_LEN + len as usize;
     piggyback(head, to, size.saturating_sub(used));
-    match send {
+    match *send {
         Transmission::Data {
             origin,
             seq,

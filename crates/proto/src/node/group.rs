@@ -3,14 +3,15 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::own_stream::OwnStream;
 use crate::barrier::Words;
-use crate::border::{Config, Output, PathState};
+use crate::border::{Config, Dest, Output, PathState};
 use crate::id::{GroupId, NodeId};
 use crate::mutant::{self, Mutant};
 use crate::nonce::Nonces;
 use crate::path::Prover;
-use crate::receiver::{Place, Receiver};
-use crate::scheme::{FeedbackTopology, Hierarchy};
+use crate::receiver::{Piggyback, Place, Receiver, Streams};
+use crate::scheme::{FeedbackTopology, Hierarchy, Scheme};
 use crate::sender::{MemberConfig, Sender};
 use crate::seq::Seq;
 use crate::time::Time;
@@ -46,8 +47,10 @@ pub struct Group {
     pub heard: BTreeMap<NodeId, Heard>,
     /// Members that have gone. Datagrams that still come from them count as foreign.
     pub gone: BTreeSet<NodeId>,
-    pub sender: Option<Sender>,
-    pub receivers: Vec<Receiver>,
+    /// This node's own stream.
+    pub own: OwnStream,
+    /// The streams of other members.
+    pub streams: Streams,
     pub prover: Option<Prover>,
     /// The group's barriers, from the first one on.
     pub words: Option<Words>,
@@ -101,12 +104,12 @@ impl Group {
 
     /// Number of packets of this node's broadcasts that some receiver has not placed.
     pub fn packets_under_way(&self) -> u32 {
-        self.sender.as_ref().map_or(0, Sender::packets_under_way)
+        self.own.get().map_or(0, Sender::packets_under_way)
     }
 
     /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
-        self.sender.get_or_insert_with(|| {
+        self.own.begin(|| {
             let others = self.members.iter().filter(|&&m| m != config.node);
             let receivers: Vec<NodeId> = others.copied().collect();
             let hierarchy = Hierarchy::new(config.scheme.topology, receivers.len() as u32);
@@ -138,16 +141,28 @@ impl Group {
         })
     }
 
-    /// The receiving side of the stream of another member; `None` if that member has gone.
-    pub fn receiver(&mut self, config: &Config, sender: NodeId) -> Option<&mut Receiver> {
-        if let Some(i) = self.receivers.iter().position(|s| s.sender() == sender) {
-            return self.receivers.get_mut(i);
+    /// The rank of a member: its position among the members.
+    pub fn rank(&self, node: NodeId) -> Option<usize> {
+        // As a rule the members' numbers follow one another.
+        let first = self.members.first()?;
+        let rank = node.0.wrapping_sub(first.0) as usize;
+        if self.members.get(rank) == Some(&node) {
+            return Some(rank);
+        }
+        self.members.binary_search(&node).ok()
+    }
+
+    /// The place of another member's stream, which begins now if it has not begun before; `None` if
+    /// that member has gone.
+    pub fn stream(&mut self, config: &Config, sender: NodeId) -> Option<usize> {
+        let at = self.rank(sender)?;
+        if let Some(place) = self.streams.place_of(at) {
+            return Some(place);
         }
         if sender == config.node || self.gone.contains(&sender) {
             return None;
         }
-        let at = self.members.binary_search(&sender).ok()?;
-        let me = self.members.binary_search(&config.node).ok()?;
+        let me = self.rank(config.node)?;
         let turn = (me - usize::from(me > at)) as u32;
         let receivers = self.members.len() as u32 - 1;
         let hierarchy = Hierarchy::new(config.scheme.topology, receivers);
@@ -170,31 +185,51 @@ impl Group {
             reporters: reporters.filter(|r| !self.gone.contains(&r.node)).collect(),
         };
         let stream = Receiver::new(config, place, self.payload_size, self.start);
-        self.receivers.push(stream);
-        self.divide();
-        self.receivers.last_mut()
+        let rank = (at, self.members.len());
+        Some(self.streams.add(&config.scheme, rank, stream))
     }
 
-    /// The stream of `sender`, if `from` may speak for it: the sender itself, or the collector that
-    /// this node reports to (spec 2.12).
-    pub fn spoken_for(
-        &mut self,
-        config: &Config,
-        sender: NodeId,
-        from: NodeId,
-    ) -> Option<&mut Receiver> {
+    /// The place of the stream of `sender`, if `from` may speak for it: the sender itself, or the
+    /// collector that this node reports to (spec 2.12).
+    pub fn spoken_for(&mut self, config: &Config, sender: NodeId, from: NodeId) -> Option<usize> {
         let anybody = mutant::active(Mutant::AnybodySpeaks);
         if from != sender && config.scheme.topology == FeedbackTopology::Direct && !anybody {
             return None;
         }
-        let stream = self.receiver(config, sender)?;
-        (anybody || from == sender || from == stream.collector()).then_some(stream)
+        let place = self.stream(config, sender)?;
+        let collector = self.streams.get(place)?.collector();
+        (anybody || from == sender || from == collector).then_some(place)
     }
 
-    /// Divides this node's buffers among the streams that it receives.
-    pub fn divide(&mut self) {
-        let streams = self.receivers.len() as u32;
-        self.receivers.iter_mut().for_each(|s| s.divide(streams));
+    /// The place of a stream that has begun.
+    pub fn begun(&self, sender: NodeId) -> Option<usize> {
+        self.streams.place_of(self.rank(sender)?)
+    }
+
+    /// Appends to a datagram, which goes to `to` and has `room` bytes left, the scheduled feedback
+    /// that goes the same way. Returns the number of frames appended.
+    pub fn piggyback(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        (to, room): (Dest, usize),
+        head: &mut Vec<u8>,
+    ) -> u64 {
+        let only = match (to, scheme.topology) {
+            // Each receiver sends its feedback to the stream's sender.
+            (Dest::Node(node), FeedbackTopology::Direct) => match self.begun(node) {
+                Some(place) => Some(place),
+                None => return 0,
+            },
+            _ => None,
+        };
+        let on = Piggyback {
+            to,
+            room,
+            only,
+            sender: self.own.get(),
+        };
+        self.streams.piggyback(now, scheme, on, head)
     }
 
     /// This node's state in the group's barriers; `None` if the node is no member.
@@ -233,7 +268,7 @@ impl Group {
         out: &mut VecDeque<Output>,
     ) {
         self.path_state.insert(node, path_state);
-        if let Some(sender) = &mut self.sender {
+        if let Some(sender) = self.own.get_mut() {
             sender.set_path_state(node, path_state, out);
         }
         if let (Some(words), Ok(rank)) = (&mut self.words, self.members.binary_search(&node)) {
@@ -243,15 +278,17 @@ impl Group {
 
     /// Whether a node is a member and has never gone.
     pub fn expects(&self, node: NodeId) -> bool {
-        // The stream of a member that goes is removed.
-        self.receivers.iter().any(|s| s.sender() == node)
-            || (self.members.binary_search(&node).is_ok() && !self.gone.contains(&node))
+        self.rank(node).is_some() && !self.gone.contains(&node)
     }
 
     /// A query that is due because a datagram has contradicted what this node expects.
-    pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<(NodeId, Query)> {
-        let mut streams = self.receivers.iter_mut();
-        if let Some(asked) = streams.find_map(|s| Some((s.sender(), s.query(now, nonces)?))) {
+    pub fn query(
+        &mut self,
+        now: Time,
+        scheme: &Scheme,
+        nonces: &mut Nonces,
+    ) -> Option<(NodeId, Query)> {
+        if let Some(asked) = self.streams.query(now, scheme, nonces) {
             return Some(asked);
         }
         let (rank, nonce) = self.words.as_mut()?.query(now, nonces)?;
@@ -263,15 +300,11 @@ impl Group {
         Some((self.members[rank as usize], query))
     }
 
-    pub fn wake(&self, now: Time, config: &Config) -> Option<Time> {
-        let sender = self
-            .sender
-            .as_ref()
-            .and_then(|r| r.wake(now, &config.scheme));
+    /// When the group has something to do; [`Time::ZERO`]: at once.
+    pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
         let prover = self.prover.as_ref().map(Prover::wake);
-        let receivers = self.receivers.iter();
-        let receivers = receivers.filter_map(|s| s.wake(now, &config.scheme));
         let words = self.words.as_ref().and_then(Words::wake);
-        receivers.chain(sender).chain(prover).chain(words).min()
+        let all = [self.own.wake(scheme), prover, self.streams.wake(), words];
+        all.into_iter().flatten().min()
     }
 }

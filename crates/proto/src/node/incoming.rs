@@ -83,30 +83,29 @@ impl Node {
             token: &mut self.unexpected_token,
             out: &mut self.out,
         };
-        match frame {
+        let place = match frame {
             Frame::Data(f) => {
                 let sender = match f.origin {
                     Origin::Source(_) => from,
                     Origin::Relayed(sender) => sender,
                 };
-                match group.spoken_for(&self.config, sender, from) {
-                    Some(s) => return s.data(now, burst, scheme, f, &mut shared),
-                    None => shared.counters.foreign += 1,
-                }
+                let place = group.spoken_for(&self.config, sender, from);
+                shared.counters.foreign += u64::from(place.is_none());
+                place
             }
-            Frame::Xor(f) => {
-                if let Some(stream) = group.receiver(&self.config, from) {
-                    return stream.xor_repair(now, burst, scheme, f, &mut shared);
-                }
+            _ => group.stream(&self.config, from),
+        };
+        let stream = place.and_then(|place| group.streams.change(scheme, place));
+        match (frame, stream) {
+            (Frame::Data(f), Some(mut stream)) => stream.data(now, burst, scheme, f, &mut shared),
+            (Frame::Xor(f), Some(mut stream)) => {
+                stream.xor_repair(now, burst, scheme, f, &mut shared)
             }
-            Frame::Parity(f) => {
-                if let Some(stream) = group.receiver(&self.config, from) {
-                    return stream.parity(now, burst, scheme, f, &mut shared);
-                }
+            (Frame::Parity(f), Some(mut stream)) => {
+                stream.parity(now, burst, scheme, f, &mut shared)
             }
-            _ => {}
+            _ => Placement::Discard,
         }
-        Placement::Discard
     }
 
     /// Takes a frame without a payload of group `at`.
@@ -122,7 +121,11 @@ impl Node {
         };
         match frame {
             Frame::Sync(f) => match group.spoken_for(&self.config, f.sender, from) {
-                Some(stream) => stream.sync(now, scheme, f.next),
+                Some(place) => {
+                    if let Some(mut stream) = group.streams.change(scheme, place) {
+                        stream.sync(now, scheme, f.next);
+                    }
+                }
                 None => shared.counters.foreign += 1,
             },
             Frame::Feedback(f) if f.sender == self.config.node => {
@@ -130,8 +133,10 @@ impl Node {
                 sender.on_feedback(now, from, f, shared.counters, shared.out);
             }
             Frame::Feedback(f) => {
-                let stream = group.receivers.iter_mut().find(|s| s.sender() == f.sender);
-                let told = stream.is_some_and(|s| s.report(now, scheme, (from, f), &mut shared));
+                let place = group.begun(f.sender);
+                let stream = place.and_then(|place| group.streams.change(scheme, place));
+                let told =
+                    stream.is_some_and(|mut s| s.report(now, scheme, (from, f), &mut shared));
                 self.counters.foreign += u64::from(!told);
             }
             Frame::Probe(f) => {
@@ -145,7 +150,7 @@ impl Node {
                 }
             }
             Frame::ProbeAck(f) if f.flags & flag::ALONE != 0 => {
-                let sender = group.sender.as_mut();
+                let sender = group.own.get_mut();
                 let answered = (from, f.nonce);
                 // Barriers, and streams that begin later, use multicast again, too.
                 if sender.is_some_and(|sender| sender.on_reprobe_ack(now, answered, &mut self.out))
@@ -160,7 +165,7 @@ impl Node {
             }
             Frame::Word(f) => {
                 shared.counters.words_received += 1;
-                let rank = group.members.binary_search(&from).ok();
+                let rank = group.rank(from);
                 let words = group.words(&self.config).zip(rank);
                 let fits = words.is_some_and(|(w, rank)| w.word(now, rank as u32, f));
                 shared.counters.foreign += u64::from(!fits);
@@ -171,12 +176,13 @@ impl Node {
                 }
             }
             Frame::Reply(f) => {
-                let mut receivers = group.receivers.iter_mut();
-                let stream = receivers.find(|s| s.sender() == from);
-                let rank = group.members.binary_search(&from).ok();
+                let place = group.begun(from);
+                let stream = place.and_then(|place| group.streams.change(scheme, place));
+                let told = stream.is_some_and(|mut s| s.reply(now, f, shared.out));
+                let rank = group.rank(from);
                 let words = group.words.as_mut().zip(rank);
-                let asked = stream.is_some_and(|s| s.reply(now, f, shared.out))
-                    || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
+                let asked =
+                    told || words.is_some_and(|(w, rank)| w.reply(rank as u32, f, shared.out));
                 shared.counters.foreign += u64::from(!asked);
             }
             Frame::Data(_) | Frame::Xor(_) | Frame::Parity(_) => {}

@@ -7,7 +7,9 @@ mod commands;
 mod datagram;
 mod group;
 mod incoming;
+mod op_table;
 mod outgoing;
+mod own_stream;
 
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -22,6 +24,7 @@ use crate::sender::Sender;
 use crate::time::Time;
 use crate::wire::{Probe, Query};
 use group::Group;
+use op_table::{Entry, OpTable, Stream};
 
 /// Answers to probes that may wait to be sent. The node drops further ones, and the prober probes
 /// again.
@@ -34,10 +37,9 @@ pub struct Node {
     groups: Vec<Option<Group>>,
     /// Peers that are gone. Datagrams that still come from them count as foreign.
     gone: BTreeSet<NodeId>,
-    ops: BTreeMap<OpId, (usize, NodeId)>,
+    ops: OpTable,
     /// Broadcasts of removed groups, and the number of unfinished transmissions of each.
     leaving: BTreeMap<OpId, u32>,
-    op: u32,
     unexpected_token: u64,
     out: VecDeque<Output>,
     acks: VecDeque<(NodeId, Probe)>,
@@ -64,9 +66,8 @@ impl Node {
             index: BTreeMap::new(),
             groups: Vec::new(),
             gone: BTreeSet::new(),
-            ops: BTreeMap::new(),
+            ops: OpTable::new(),
             leaving: BTreeMap::new(),
-            op: 0,
             unexpected_token: 0,
             out: VecDeque::new(),
             acks: VecDeque::new(),
@@ -96,13 +97,20 @@ impl Node {
     /// [`Outcome::Ok`] once stay placed, and the driver does not report them again. This holds even
     /// if another part of their packet is [`Outcome::Corrupt`] and the packet comes again.
     pub fn placed(&mut self, now: Time, extent: Extent, outcome: Outcome) {
-        let Some(&(at, sender)) = self.ops.get(&extent.op) else {
+        let Some(&Entry {
+            group: at,
+            stream,
+            base,
+            ..
+        }) = self.ops.get(extent.op)
+        else {
             return;
         };
-        if let Some(group) = self.groups[at].as_mut()
-            && let Some(stream) = group.receivers.iter_mut().find(|s| s.sender() == sender)
-        {
-            stream.placed(now, &self.config.scheme, extent, outcome, &mut self.out);
+        if let (Some(group), Stream::At(place)) = (self.groups[at].as_mut(), stream) {
+            let (scheme, out) = (&self.config.scheme, &mut self.out);
+            if let Some(mut stream) = group.streams.change(scheme, place) {
+                stream.placed(now, scheme, (extent, base), outcome, out);
+            }
         }
         self.touch(at);
     }
@@ -116,12 +124,22 @@ impl Node {
                 self.leaving.remove(&op);
                 self.out.push_back(Output::Release(op));
             }
-        } else if let Some(&(at, sender)) = self.ops.get(&op)
-            && let Some(group) = self.groups[at].as_mut()
+        } else if let Some(&Entry {
+            group,
+            stream,
+            base,
+            ..
+        }) = self.ops.get(op)
+            && let Some(group) = self.groups[group].as_mut()
         {
-            match group.receivers.iter_mut().find(|s| s.sender() == sender) {
-                Some(stream) => stream.sent(op, &mut self.out),
-                None => group.sender(&self.config).sent(op, &mut self.out),
+            let (scheme, out) = (&self.config.scheme, &mut self.out);
+            match stream {
+                Stream::Own => group.sender(&self.config).sent(base, out),
+                Stream::At(place) => {
+                    if let Some(mut stream) = group.streams.change(scheme, place) {
+                        stream.sent(base, out);
+                    }
+                }
             }
         }
     }
@@ -157,7 +175,7 @@ impl Node {
 
     /// The members of a group as its sender sees them, this node left out.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = MemberStatus> + '_ {
-        let sender = self.group(group).ok().and_then(|(_, g)| g.sender.as_ref());
+        let sender = self.group(group).ok().and_then(|(_, g)| g.own.get());
         sender.into_iter().flat_map(Sender::status)
     }
 
@@ -171,20 +189,21 @@ impl Node {
     /// The rate at which this node sends to the group, in bytes of UDP payload per second.
     pub fn rate(&self, group: GroupId) -> Option<u64> {
         let (_, group) = self.group(group).ok()?;
-        group.sender.as_ref().map(Sender::rate)
+        group.own.get().map(Sender::rate)
     }
 
     /// Whether no member of the group waits for this node, and this node waits for no member. The
     /// group may then be removed, or the process may end. (For all groups together,
     /// [`Output::Wait`] of `None` says so.)
-    pub fn is_quiet(&self, now: Time, group: GroupId) -> bool {
+    pub fn is_quiet(&self, _now: Time, group: GroupId) -> bool {
         let group = self.group(group);
-        group.is_ok_and(|(_, g)| !g.queued && g.wake(now, &self.config).is_none())
+        group.is_ok_and(|(_, g)| !g.queued && g.wake(&self.config.scheme).is_none())
     }
 
     /// Number of payloads that the driver keeps for broadcasts not posted yet.
     pub fn unexpected(&self) -> usize {
-        let streams = self.groups.iter().flatten().flat_map(|g| &g.receivers);
+        let groups = self.groups.iter().flatten();
+        let streams = groups.flat_map(|g| g.streams.iter());
         streams.map(Receiver::unexpected).sum()
     }
 
@@ -192,15 +211,18 @@ impl Node {
     /// call it.
     pub fn invariants(&self) {
         assert!(self.timers.len() <= timers_max(self.groups.len()));
+        self.ops.invariants();
         for group in self.groups.iter().flatten() {
-            if let Some(sender) = &group.sender {
-                sender.invariants();
-            }
-            for stream in &group.receivers {
+            group.own.invariants(&self.config.scheme);
+            for stream in group.streams.iter() {
                 let sender = stream.sender();
                 assert!(sender != self.config.node && !group.gone.contains(&sender));
-                stream.invariants();
+                let found = group
+                    .begun(sender)
+                    .and_then(|place| group.streams.get(place));
+                assert!(found.is_some_and(|s| s.sender() == sender));
             }
+            group.streams.invariants(&self.config.scheme);
             if let Some(words) = &group.words {
                 words.invariants();
             }

@@ -6,12 +6,10 @@ use super::datagram::{self, Start};
 use super::{Node, timers_max};
 use crate::barrier::{To, Words};
 use crate::border::{Dest, Event, Output, PathState};
-use crate::receiver::Piggyback;
+use crate::path::Transmission;
 use crate::schedule::Reached;
 use crate::time::Time;
 use crate::wire::{self, Header, Query, Reply};
-
-use super::group::Group;
 
 impl Node {
     /// Returns what the driver does next. For [`Output::Transmit`] the node has appended the
@@ -33,7 +31,7 @@ impl Node {
         loop {
             if let Some(output) = self.out.pop_front() {
                 if let Output::Release(op) = output {
-                    self.ops.remove(&op);
+                    self.ops.remove(op);
                 }
                 return output;
             }
@@ -63,7 +61,7 @@ impl Node {
         Some(Reply {
             group: group.id,
             nonce: query.nonce,
-            op: group.sender.as_ref().and_then(|r| r.describes(query.seq)),
+            op: group.own.get().and_then(|r| r.describes(query.seq)),
             at,
             barrier,
             ended,
@@ -92,7 +90,8 @@ impl Node {
             return;
         };
         group.queued = false;
-        match group.wake(now, &self.config) {
+        group.own.record(&self.config.scheme);
+        match group.wake(&self.config.scheme) {
             Some(t) => {
                 debug_assert!(t > now, "a wake-up must lie in the future");
                 let t = t.max(Time(now.0 + 1));
@@ -141,7 +140,7 @@ impl Node {
             };
             return Some(datagram::put_word(to, &word, begin, head));
         }
-        if let Some((to, query)) = group.query(now, &mut self.nonces) {
+        if let Some((to, query)) = group.query(now, &self.config.scheme, &mut self.nonces) {
             return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
         }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
@@ -151,54 +150,49 @@ impl Node {
         self.finish_proof(now, at);
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
-        let sender = group.sender.as_mut();
-        let mut send = sender.and_then(|r| {
-            let send = r.poll(now, &self.config, counters, out);
-            send.or_else(|| r.next_reprobe(&mut self.nonces))
-        });
-        for stream in &mut group.receivers {
-            send = send.or_else(|| stream.relay(now, &self.config, counters, out));
+        if let Some(sender) = group.own.due(now) {
+            if let Some(send) = &sender.poll(now, &self.config, counters, out) {
+                return self.transmit(now, at, send, head);
+            }
+            if let Some(send) = &sender.next_reprobe(&mut self.nonces) {
+                return self.transmit(now, at, send, head);
+            }
         }
-        if let Some(send) = send {
-            let size = group.payload_size as usize + self.config.scheme.data_overhead();
-            let Group {
-                sender, receivers, ..
-            } = group;
-            let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
-                let sender = sender.as_ref();
-                let appended = Piggyback { to, room, sender }.append(
-                    now,
-                    &self.config.scheme,
-                    receivers,
-                    head,
-                );
-                counters.feedback_piggybacked += appended;
-            };
-            return Some(datagram::put(
-                send,
-                (group.id, size),
-                begin,
-                head,
-                piggyback,
-            ));
+        if let Some(send) = &group.streams.relay(now, &self.config, counters, out) {
+            return self.transmit(now, at, send, head);
         }
+        let scheme = &self.config.scheme;
         let start = head.len();
-        let spoke = group.receivers.iter_mut().position(|stream| {
-            let put = |head: &mut Vec<u8>| begin.put(head, 0);
-            stream.poll(now, &self.config.scheme, head, put)
-        })?;
+        let put = |head: &mut Vec<u8>| begin.put(head, 0);
+        let to = Dest::Node(group.streams.poll(now, scheme, head, put)?);
         self.counters.feedback_sent += 1;
-        let to = Dest::Node(group.receivers[spoke].collector());
-        let size = group.payload_size as usize + self.config.scheme.data_overhead();
+        let size = group.payload_size as usize + scheme.data_overhead();
         let room = (start + size).saturating_sub(head.len());
-        let piggyback = Piggyback {
-            to,
-            room,
-            sender: None,
-        };
-        let appended = piggyback.append(now, &self.config.scheme, &mut group.receivers, head);
+        let appended = group.piggyback(now, scheme, (to, room), head);
         self.counters.feedback_piggybacked += appended;
         Some(datagram::control(to))
+    }
+
+    /// Sends a transmission of a stream of group `at`, and feedback that goes the same way.
+    fn transmit(
+        &mut self,
+        now: Time,
+        at: usize,
+        send: &Transmission,
+        head: &mut Vec<u8>,
+    ) -> Option<Output> {
+        let begin = self.start();
+        let group = self.groups[at].as_mut()?;
+        let scheme = &self.config.scheme;
+        let named = (
+            group.id,
+            group.payload_size as usize + scheme.data_overhead(),
+        );
+        let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
+            let appended = group.piggyback(now, scheme, (to, room), head);
+            self.counters.feedback_piggybacked += appended;
+        };
+        Some(datagram::put(send, named, begin, head, piggyback))
     }
 
     /// Ends the proof of a group when the path states of all members are known.
@@ -215,7 +209,7 @@ impl Node {
             if probes > 1 {
                 group.probes.insert(node, probes);
             }
-            if let Some(sender) = &mut group.sender {
+            if let Some(sender) = group.own.get_mut() {
                 sender.proven(node, probes);
             }
             if path_state == PathState::Multicast {

@@ -26,6 +26,19 @@ impl Receiver {
         }
     }
 
+    /// When [`Receiver::query`] has something to do; [`Time::ZERO`]: at once, because the operation
+    /// has ended in spite of the challenge.
+    pub(super) fn query_due(&self) -> Option<Time> {
+        let (id, challenge) = self.challenges.op.as_ref()?;
+        let mut posted = self.posted.queue.iter();
+        let is_posted = posted.any(|op| op.id == *id && !op.failed);
+        Some(if is_posted {
+            challenge.wake()
+        } else {
+            Time::ZERO
+        })
+    }
+
     /// The query that is due to the sender, if any: the packet that it asks about, and its nonce.
     pub fn query(&mut self, now: Time, nonces: &mut Nonces) -> Option<Query> {
         let (id, challenge) = self.challenges.op.as_mut()?;

@@ -108,11 +108,11 @@ impl Receiver {
         }
     }
 
-    /// Notes that the transport no longer reads a payload of `op`, which this node has sent for the
-    /// sender.
-    pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
+    /// Notes that the transport no longer reads a payload of an operation, which this node has sent
+    /// for the sender. The operation's first packet is `base`.
+    pub fn sent(&mut self, base: Seq, out: &mut VecDeque<Output>) {
         if let Children::Served(relay) = &mut self.children {
-            relay.sent(op, out);
+            relay.sent(base, out);
         }
     }
 

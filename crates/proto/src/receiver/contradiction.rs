@@ -14,11 +14,6 @@ pub struct Challenges {
 }
 
 impl Challenges {
-    /// When the challenge needs attention next.
-    pub fn wake(&self) -> Option<Time> {
-        self.op.as_ref().map(|(_, challenge)| challenge.wake())
-    }
-
     /// Ends the challenge.
     pub fn clear(&mut self) {
         self.op = None;

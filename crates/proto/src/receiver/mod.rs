@@ -10,6 +10,7 @@ mod arrivals;
 mod challenges;
 mod children;
 mod contradiction;
+mod deadlines;
 mod feedback;
 mod feedback_timer;
 pub mod gaps;
@@ -22,9 +23,11 @@ mod piggyback;
 mod placed;
 mod posted;
 mod reports;
+mod streams;
 mod unexpected;
 
 pub use piggyback::Piggyback;
+pub use streams::Streams;
 
 use std::collections::VecDeque;
 
@@ -194,6 +197,8 @@ impl Receiver {
 
     /// Posts the next operation: its name, its length in bytes, and its cut.
     ///
+    /// Returns the number of its first packet.
+    ///
     /// Errors: [`Refused::Busy`] if too many operations or packets are posted, and what a co-root's
     /// sender refuses.
     pub fn post(
@@ -202,7 +207,7 @@ impl Receiver {
         scheme: &Scheme,
         (id, len, cut): (OpId, u64, Cut),
         out: &mut VecDeque<Output>,
-    ) -> Result<(), Refused> {
+    ) -> Result<Seq, Refused> {
         let span = self
             .posted
             .queue
@@ -222,6 +227,7 @@ impl Receiver {
             vouched: false,
             failed: false,
         };
+        let base = op.base;
         self.posted.end = op.end();
         let mut contradicted = false;
         while let Some(&h) = self
@@ -271,7 +277,7 @@ impl Receiver {
             }
             self.advertise_window(now);
         }
-        Ok(())
+        Ok(base)
     }
 
     /// Ends the stream because its sender is gone: posted operations fail, and this node repairs
@@ -305,19 +311,20 @@ impl Receiver {
         self.posted.queue.front().is_some_and(|op| op.failed)
     }
 
-    /// When [`Receiver::poll`] has something to do.
-    pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
-        let relay = match &self.children {
-            Children::Served(relay) => relay.wake(now, scheme),
-            Children::Aggregated(reports) => reports.has_questions().then_some(now),
+    /// When [`Receiver::relay`] has something to do; [`Time::ZERO`]: at once.
+    pub(super) fn relay_due(&self, scheme: &Scheme) -> Option<Time> {
+        match &self.children {
+            Children::Served(relay) => relay.wake(scheme),
+            Children::Aggregated(reports) => reports.has_questions().then_some(Time::ZERO),
             Children::None => None,
-        };
+        }
+    }
+
+    /// When [`Receiver::poll`] has something to do.
+    pub(super) fn feedback_due(&self) -> Option<Time> {
         let reorder_timer = self.nack.reorder_timer.map(|r| r.0);
-        let challenges = self.challenges.wake();
-        [self.feedback.due, reorder_timer, relay, challenges]
-            .into_iter()
-            .flatten()
-            .min()
+        let both = [self.feedback.due, reorder_timer].into_iter();
+        both.flatten().min()
     }
 
     /// Writes a feedback frame to `head` if one is due, after `header` has written what comes

@@ -13,35 +13,20 @@ pub struct Piggyback<'a> {
     pub to: Dest,
     /// Bytes that the datagram has room for.
     pub room: usize,
+    /// Place of the only stream whose feedback may go to this destination; `None`: any stream's
+    /// may.
+    pub only: Option<usize>,
     /// This node's own stream to the group, which knows the members that multicast reaches.
     pub sender: Option<&'a Sender>,
 }
 
 impl Piggyback<'_> {
-    /// Appends the waiting feedback of all these streams that fits. Returns the number of frames
-    /// appended.
-    pub fn append(
-        mut self,
-        now: Time,
-        scheme: &Scheme,
-        streams: &mut [Receiver],
-        head: &mut Vec<u8>,
-    ) -> u64 {
-        let mut appended = 0;
-        if scheme.feedback.piggyback.is_zero() {
-            return appended;
+    /// Whether this datagram reaches the node that a stream's feedback is for.
+    pub(super) fn takes(&self, stream: &Receiver) -> bool {
+        match self.to {
+            Dest::Node(node) => node == stream.collector,
+            Dest::Group(_) => self.sender.is_some_and(|r| r.hears(stream.collector)),
         }
-        for stream in streams {
-            let goes = match self.to {
-                Dest::Node(node) => node == stream.collector,
-                Dest::Group(_) => self.sender.is_some_and(|r| r.hears(stream.collector)),
-            };
-            if goes && let Some(len) = stream.piggyback(now, scheme, self.room, head) {
-                self.room -= len;
-                appended += 1;
-            }
-        }
-        appended
     }
 }
 

@@ -6,24 +6,27 @@ use super::{Children, Receiver};
 use crate::border::{Event, Outcome, Output};
 use crate::id::Extent;
 use crate::scheme::Scheme;
+use crate::seq::Seq;
 use crate::time::Time;
 
 impl Receiver {
-    /// Takes the outcome of writing the bytes `extent` of one of this stream's operations.
+    /// Takes the outcome of writing the bytes `extent` of one of this stream's operations, whose
+    /// first packet is `base`.
     pub fn placed(
         &mut self,
         now: Time,
         scheme: &Scheme,
-        extent: Extent,
+        (extent, base): (Extent, Seq),
         outcome: Outcome,
         out: &mut VecDeque<Output>,
     ) {
-        let Some(i) = self.posted.queue.iter().position(|op| op.id == extent.op) else {
+        let Some(i) = self.posted.position(base) else {
             return;
         };
         let op = &self.posted.queue[i];
+        debug_assert_eq!((op.id, op.base), (extent.op, base));
         let payload_size = u64::from(op.cut.payload_size);
-        let (base, len) = (op.base, op.len);
+        let len = op.len;
         if self.posted.queue[i].failed {
             return;
         }

@@ -60,16 +60,21 @@ impl PostedOperations {
     }
 
     /// The posted broadcast that packet `seq` belongs to.
-    pub fn find(&mut self, seq: Seq) -> Option<&mut Posted> {
+    pub fn find(&self, seq: Seq) -> Option<&Posted> {
+        self.queue.get(self.position(seq)?)
+    }
+
+    /// The position of the posted broadcast that packet `seq` belongs to.
+    pub fn position(&self, seq: Seq) -> Option<usize> {
         // As a rule the packet belongs to the first broadcast.
         let first = self.queue.front();
         let i = match first.is_some_and(|op| seq.within(op.base, op.cut.packets)) {
             true => 0,
             false => self.queue.partition_point(|op| !seq.before(op.end())),
         };
-        self.queue
-            .get_mut(i)
-            .filter(|op| seq.within(op.base, op.cut.packets))
+        let op = self.queue.get(i);
+        op.is_some_and(|op| seq.within(op.base, op.cut.packets))
+            .then_some(i)
     }
 
     /// Adds `part` bytes to the placed bytes of a packet that lies across two extents; says whether

@@ -136,7 +136,13 @@ impl Sender {
     /// Whether the first packet may be sent: it waits up to [`GRACE`] for members that have not
     /// been heard.
     pub(super) fn may_start(&self, now: Time) -> bool {
-        self.started.is_none_or(|t| now.since(t) >= GRACE) || self.unheard == 0
+        self.may_start_at().is_none_or(|t| now >= t)
+    }
+
+    /// When the first packet may be sent although not all members have been heard; `None`: the
+    /// sender waits for no member.
+    pub(super) fn may_start_at(&self) -> Option<Time> {
+        self.started.filter(|_| self.unheard > 0).map(|t| t + GRACE)
     }
 
     /// NACK aggregation delay of a path: how long it waits for further members' NACKs of a loss.

@@ -213,16 +213,16 @@ impl Sender {
     }
 
     /// Begins a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion.
+    /// waits for its completion. Returns the number of its first packet.
     pub fn bcast(
         &mut self,
         now: Time,
         (id, len, cut): (OpId, u64, Cut),
         awaited: bool,
         out: &mut VecDeque<Output>,
-    ) -> Result<(), Refused> {
+    ) -> Result<Seq, Refused> {
         let first = self.ops.queue.is_empty();
-        self.ops.push((id, len, cut), awaited)?;
+        let base = self.ops.push((id, len, cut), awaited)?;
         if first {
             // The sender waited for no member while it had no operation.
             let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
@@ -247,7 +247,7 @@ impl Sender {
                 .due
                 .map_or(now + GRACE / 5, |s| s.min(now + GRACE / 5)),
         );
-        Ok(())
+        Ok(base)
     }
 
     /// Removes a member that is gone.
@@ -344,9 +344,11 @@ impl Sender {
         out.map(|op| (op.id, op.out))
     }
 
-    /// The transport does not read a payload of `op` any more.
-    pub fn sent(&mut self, op: OpId, out: &mut VecDeque<Output>) {
-        if let Some(op) = self.ops.queue.iter_mut().find(|o| o.id == op) {
+    /// The transport does not read a payload any more. It belongs to the operation whose first
+    /// packet is `base`.
+    pub fn sent(&mut self, base: Seq, out: &mut VecDeque<Output>) {
+        let at = self.ops.position(base);
+        if let Some(op) = self.ops.queue.get_mut(at).filter(|op| op.base == base) {
             op.out -= 1;
         }
         self.finish(out);

@@ -33,9 +33,14 @@ impl Operations {
     }
 
     /// Adds a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller
-    /// waits for its completion. Refused if there would be too many broadcasts, or so many packets
-    /// under way that their numbers could not be told apart.
-    pub fn push(&mut self, (id, len, cut): (OpId, u64, Cut), awaited: bool) -> Result<(), Refused> {
+    /// waits for its completion. Returns the number of its first packet. Refused if there would be
+    /// too many broadcasts, or so many packets under way that their numbers could not be told
+    /// apart.
+    pub fn push(
+        &mut self,
+        (id, len, cut): (OpId, u64, Cut),
+        awaited: bool,
+    ) -> Result<Seq, Refused> {
         let packets = self.queue.iter().map(|op| u64::from(op.cut.packets));
         let span = packets.sum::<u64>() + u64::from(cut.packets);
         if self.queue.len() >= limits::OPS_MAX || span >= 1 << 31 {
@@ -50,9 +55,9 @@ impl Operations {
             out: 0,
             complete: false,
         };
-        self.end = op.end();
+        let base = core::mem::replace(&mut self.end, op.end());
         self.queue.push_back(op);
-        Ok(())
+        Ok(base)
     }
 
     /// Position of the broadcast to which packet `seq` belongs, if it belongs to one: the first

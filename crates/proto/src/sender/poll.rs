@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use super::GRACE;
 use super::Sender;
 use super::member::GROUP_PATH;
 use crate::border::{Config, Counters, Dest, Output};
@@ -272,14 +271,14 @@ impl Sender {
         self.paths[self.members[i].path].as_ref()
     }
 
-    /// When [`Sender::poll`] has something to do.
-    pub fn wake(&self, now: Time, scheme: &Scheme) -> Option<Time> {
+    /// When [`Sender::poll`] has something to do; [`Time::ZERO`]: at once.
+    pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
         let mut wake = self.probing.due;
         let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
         if !self.probing.queue.is_empty() || !self.probing.reprobes.is_empty() {
-            at(now);
+            at(Time::ZERO);
         }
-        let may_start = self.may_start(now);
+        let may_start = self.may_start_at().unwrap_or(Time::ZERO);
         let total = self.paths.total().map_or(Time::ZERO, Pacer::opens_at);
         for (i, l) in self.paths.iter().enumerate() {
             let Some(l) = l else { continue };
@@ -290,8 +289,7 @@ impl Sender {
                 at(opens.max(t + self.nack_delay(i, scheme)));
             }
             if self.window_is_open(i) {
-                let start = self.started.unwrap_or(now) + GRACE;
-                at(if may_start { opens } else { opens.max(start) });
+                at(opens.max(may_start));
             }
         }
         wake

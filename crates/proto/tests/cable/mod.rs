@@ -19,6 +19,10 @@ use fabricast_proto::{
 /// Payload of a data packet in bytes.
 const PAYLOAD: u32 = 1440;
 const GROUP: GroupId = GroupId(1);
+/// Length of the objects that members broadcast before the measured one, in bytes.
+const SHORT: u64 = 8;
+/// Pause between these broadcasts and the measured one.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that Ethernet, IP and UDP add to a datagram.
 const BELOW: u64 = 42;
 /// Delay from one end to the other, without the queue.
@@ -37,6 +41,9 @@ pub struct Plan {
     pub loss: f64,
     /// Rate of the cable in bytes per second.
     pub rate: u64,
+    /// Members that have each broadcast [`SHORT`] bytes before, and whose streams therefore exist
+    /// at every node.
+    pub streams: u32,
 }
 
 /// A function around each step of a node. It gets the node's number, its counters so far, and the
@@ -44,7 +51,7 @@ pub struct Plan {
 pub type Around<'a> = dyn FnMut(u32, Counters, &mut dyn FnMut()) + 'a;
 
 impl Plan {
-    /// Node `i` in its initial state; node 0 is the sender.
+    /// Node `i` in its initial state, before the short broadcasts; node 0 is the sender.
     pub fn peer(&self, i: u32) -> Peer {
         let config = Config {
             node: NodeId(i),
@@ -56,89 +63,124 @@ impl Plan {
             patience: Duration::from_secs(60),
         };
         let mut node = Node::new(config, 1);
-        let len = u64::from(self.packets) * u64::from(PAYLOAD);
         let add = Command::GroupAdd {
             group: GROUP,
             members: (0..=self.receivers).map(NodeId).collect(),
             payload_size: PAYLOAD,
             start: Seq(0u32.wrapping_sub(self.packets / 2)), // the numbers wrap on the way
         };
-        let work = match i {
-            0 => Command::Bcast {
-                group: GROUP,
-                len,
-                awaited: true,
-            },
-            _ => Command::Post {
-                group: GROUP,
-                sender: NodeId(0),
-                len,
-            },
-        };
-        for command in [add, work] {
-            node.command(Time::ZERO, command).expect("a new node");
-        }
-        Peer {
+        node.command(Time::ZERO, add).expect("a new node");
+        let mut peer = Peer {
             node,
             buffer: vec![0; PAYLOAD as usize + DATA_OVERHEAD],
             head: Vec::with_capacity(BATCH * wire::FEEDBACK_LEN),
             tokens: Vec::with_capacity(BATCH),
-            complete: false,
+            incomplete: 0,
+        };
+        for sender in 0..self.streams {
+            peer.begin(Time::ZERO, i, sender, SHORT);
         }
+        peer
     }
 
-    /// Runs until every node has completed its operation. Calls `around` for every step of a node.
+    /// Has node `i` begin the measured broadcast.
+    fn begin(&self, now: Time, i: u32, peer: &mut Peer) {
+        peer.begin(now, i, 0, u64::from(self.packets) * u64::from(PAYLOAD));
+    }
+
+    /// Runs the short broadcasts until every node waits for ever, then the measured one until every
+    /// node has completed it. Calls `around` for every step of a node in the latter.
     pub fn run(&self, around: &mut Around<'_>) -> Vec<Record> {
-        let mut rng = Rng::new(1);
-        let mut free = Time::ZERO;
-        let mut ends: Vec<End> = (0..=self.receivers)
-            .map(|i| End::new(self.peer(i)))
-            .collect();
-        let mut sent = Batch::roomy();
-        while !ends.iter().all(|e| e.peer.complete) {
-            let next = (0..ends.len()).min_by_key(|&i| ends[i].next());
-            let at = next.expect("there are nodes");
-            let now = ends[at].next();
-            let end = &mut ends[at];
-            assert!(now < Time::NEVER, "everybody waits for ever");
-            let first = end.record.received.list.len();
-            let arrived = end.inbox.iter().take_while(|d| d.0.at <= now).count();
-            for (d, head) in end.inbox.drain(..arrived) {
-                end.record.received.push(d, &head);
+        let peers = (0..=self.receivers).map(|i| self.peer(i));
+        let mut cable = Cable {
+            plan: *self,
+            rng: Rng::new(1),
+            free: Time::ZERO,
+            ends: peers.map(End::new).collect(),
+            sent: Batch::roomy(),
+        };
+        let mut began = Time(1);
+        if self.streams > 0 {
+            let mut last = Time::ZERO;
+            while let Some(now) = cable.step(&mut |_, _, step| step()) {
+                last = now;
             }
-            let told = first..end.record.received.list.len();
-            sent.clear();
-            let (peer, record) = (&mut end.peer, &end.record);
-            let mut wake = None;
-            let counters = peer.node.counters();
-            around(at as u32, counters, &mut || {
-                wake = peer.step(now, record.received.part(told.clone()), &mut sent);
-            });
-            end.wake = wake.unwrap_or(Time::NEVER);
-            end.record.steps.push((now, told));
-            for (d, head) in sent.part(0..sent.list.len()) {
-                let bytes = head.len() as u64 + u64::from(d.payload) + BELOW;
-                let mut left = now;
-                if at == 0 {
-                    free = free.max(now) + Duration::from_nanos(bytes * 1_000_000_000 / self.rate);
-                    left = free;
-                }
-                for (i, other) in ends.iter_mut().enumerate() {
-                    let meant = match d.to {
-                        Dest::Group(_) => i != at,
-                        Dest::Node(n) => i as u32 == n.0,
+            began = last + PAUSE;
+        }
+        for (i, end) in (0..).zip(&mut cable.ends) {
+            assert_eq!(end.peer.incomplete, 0, "node {i} waits for ever");
+            end.record.began = (end.record.steps.len(), began);
+            self.begin(began, i, &mut end.peer);
+            end.wake = began;
+        }
+        while cable.ends.iter().any(|e| e.peer.incomplete > 0) {
+            let stepped = cable.step(around);
+            assert!(stepped.is_some(), "everybody waits for ever");
+        }
+        cable.ends.into_iter().map(End::finish).collect()
+    }
+}
+
+/// A cable and the nodes at it.
+struct Cable {
+    plan: Plan,
+    rng: Rng,
+    /// When the sender's last datagram has left.
+    free: Time,
+    ends: Vec<End>,
+    /// The datagrams of one step.
+    sent: Batch,
+}
+
+impl Cable {
+    /// Has the node step whose turn it is, and returns the time; `None`: all nodes wait for ever.
+    fn step(&mut self, around: &mut Around<'_>) -> Option<Time> {
+        let Cable { ends, sent, .. } = self;
+        let next = (0..ends.len()).min_by_key(|&i| ends[i].next());
+        let at = next.expect("there are nodes");
+        let now = ends[at].next();
+        if now == Time::NEVER {
+            return None;
+        }
+        let end = &mut ends[at];
+        let first = end.record.received.list.len();
+        let arrived = end.inbox.iter().take_while(|d| d.0.at <= now).count();
+        for (d, head) in end.inbox.drain(..arrived) {
+            end.record.received.push(d, &head);
+        }
+        let told = first..end.record.received.list.len();
+        sent.clear();
+        let (peer, record) = (&mut end.peer, &end.record);
+        let mut wake = None;
+        let counters = peer.node.counters();
+        around(at as u32, counters, &mut || {
+            wake = peer.step(now, record.received.part(told.clone()), sent);
+        });
+        end.wake = wake.unwrap_or(Time::NEVER);
+        end.record.steps.push((now, told));
+        for (d, head) in sent.part(0..sent.list.len()) {
+            let bytes = head.len() as u64 + u64::from(d.payload) + BELOW;
+            let mut left = now;
+            if at == 0 {
+                let took = Duration::from_nanos(bytes * 1_000_000_000 / self.plan.rate);
+                self.free = self.free.max(now) + took;
+                left = self.free;
+            }
+            for (i, other) in ends.iter_mut().enumerate() {
+                let meant = match d.to {
+                    Dest::Group(_) => i != at,
+                    Dest::Node(n) => i as u32 == n.0,
+                };
+                if meant && !self.rng.chance(self.plan.loss) {
+                    let d = Datagram {
+                        at: left + DELAY,
+                        ..d
                     };
-                    if meant && !rng.chance(self.loss) {
-                        let d = Datagram {
-                            at: left + DELAY,
-                            ..d
-                        };
-                        other.inbox.push_back((d, head.to_vec()));
-                    }
+                    other.inbox.push_back((d, head.to_vec()));
                 }
             }
         }
-        ends.into_iter().map(End::finish).collect()
+        Some(now)
     }
 }
 
@@ -221,16 +263,32 @@ impl Batch {
 #[derive(Default)]
 pub struct Record {
     steps: Vec<(Time, Range<usize>)>,
+    /// The step before which the measured broadcast began, and when it began.
+    began: (usize, Time),
     received: Batch,
     /// The node's counters at the end.
     pub counters: Counters,
 }
 
 impl Record {
-    /// Feeds the recorded inputs to another node in the same initial state.
+    /// Brings another node `i`, in its initial state, to where the measured broadcast begins.
+    #[allow(dead_code, reason = "only the benchmark does")]
+    pub fn prepare(&self, plan: &Plan, i: u32, peer: &mut Peer, sent: &mut Batch) {
+        let (first, now) = self.began;
+        self.feed(0..first, peer, sent);
+        plan.begin(now, i, peer);
+    }
+
+    /// Feeds the recorded inputs of the measured broadcast to a prepared node. (It is a function of
+    /// its own in the program, so that a profiler can count its instructions.)
+    #[inline(never)]
     #[allow(dead_code, reason = "only the benchmark does")]
     pub fn replay(&self, peer: &mut Peer, sent: &mut Batch) {
-        for (now, told) in &self.steps {
+        self.feed(self.began.0..self.steps.len(), peer, sent);
+    }
+
+    fn feed(&self, steps: Range<usize>, peer: &mut Peer, sent: &mut Batch) {
+        for (now, told) in &self.steps[steps] {
             sent.clear();
             peer.step(*now, self.received.part(told.clone()), sent);
         }
@@ -244,10 +302,29 @@ pub struct Peer {
     buffer: Vec<u8>,
     head: Vec<u8>,
     tokens: Vec<Token>,
-    complete: bool,
+    /// Operations that are not complete.
+    incomplete: u32,
 }
 
 impl Peer {
+    /// Has this node, number `i`, begin its part in a broadcast of `sender`.
+    fn begin(&mut self, now: Time, i: u32, sender: u32, len: u64) {
+        let command = match i == sender {
+            true => Command::Bcast {
+                group: GROUP,
+                len,
+                awaited: true,
+            },
+            false => Command::Post {
+                group: GROUP,
+                sender: NodeId(sender),
+                len,
+            },
+        };
+        self.node.command(now, command).expect("there is room");
+        self.incomplete += 1;
+    }
+
     /// Feeds the arrived datagrams to the node, and polls it until it waits. Returns when it wants
     /// to be polled again. Does not allocate, unless `sent` grows.
     fn step<'a>(
@@ -290,7 +367,7 @@ impl Peer {
                         self.node.placed(now, extent, Outcome::Ok);
                     }
                 }
-                Output::Event(Event::Complete(_)) => self.complete = true,
+                Output::Event(Event::Complete(_)) => self.incomplete -= 1,
                 Output::Wait(wake) => until = Some(wake),
                 _ => {}
             }

@@ -7,3 +7,4 @@ mod mismatch;
 mod paths;
 mod receivers;
 mod repairs;
+mod streams;
