@@ -32,11 +32,11 @@ use std::time::Duration;
 
 use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
-use self::networks::Ended;
 use self::operations::engine::Engine;
 use self::operations::operation::{Op, Started};
 use self::progress::callers::Callers;
 use self::wireup::descriptor::agree_on_unreached;
+use crate::collective::Ended;
 use crate::object::Divisible;
 
 pub use self::error::Error;

@@ -5,12 +5,14 @@
 //! Owns both drivers. Imports nothing from the other rooms of the communicator.
 
 pub(crate) mod buffer;
+pub(crate) mod pieces;
 
 use std::io;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Time};
 
 use self::buffer::BufferView;
+use crate::collective::{Channel, Drivers};
 use crate::driver::{Driver, Step};
 use crate::net::Net;
 use crate::object::Object;
@@ -26,14 +28,6 @@ pub(crate) enum Network {
 
 impl Network {
     pub const BOTH: [Network; 2] = [Network::IntraNode, Network::InterNode];
-}
-
-/// How an operation has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    Complete,
-    Failed,
-    Mismatch,
 }
 
 /// Both networks, as one process has them.
@@ -114,12 +108,6 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.barrier(now, group, by))
     }
 
-    /// Enters the barrier of this host's processes, as the one that holds the others in it until
-    /// `Release`.
-    pub fn hold(&mut self, now: Time, group: GroupId, by: Barrier) -> Result<OpId, Refused> {
-        on!(self, Network::IntraNode, driver => driver.hold(now, group, by))
-    }
-
     /// The part of an operation that is over, once the driver no longer reads it.
     pub fn take(&mut self, (network, op): (Network, OpId)) -> Option<BufferView<O>> {
         on!(self, network, driver => driver.take(op))
@@ -167,5 +155,45 @@ impl<O: Object> Networks<O> {
         let far = far(&mut self.far)?.wake;
         let wake = near.into_iter().chain(far).min();
         Ok(Step { wake })
+    }
+}
+
+impl<O: Object> Drivers for Networks<O> {
+    type Network = Network;
+    type Object = BufferView<O>;
+
+    fn send(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Lend<O> {
+        self.lend(channel.network, now, channel.group, part)
+    }
+
+    fn post(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Lend<O> {
+        Networks::post(
+            self,
+            (channel.network, channel.node),
+            now,
+            channel.group,
+            part,
+        )
+    }
+
+    fn barrier(
+        &mut self,
+        now: Time,
+        channel: &Channel<Network>,
+        by: Barrier,
+        held: bool,
+    ) -> Result<OpId, Refused> {
+        on!(self, channel.network, driver => match held {
+            true => driver.hold(now, channel.group, by),
+            false => driver.barrier(now, channel.group, by),
+        })
+    }
+
+    fn release(&mut self, now: Time, channel: &Channel<Network>) -> Result<(), Refused> {
+        self.command(channel.network, now, Command::Release(channel.group))
+    }
+
+    fn take(&mut self, network: Network, op: OpId) -> Option<BufferView<O>> {
+        Networks::take(self, (network, op))
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 use tracing::{info, warn};
 
-use super::barriers::usual;
 use super::{Engine, State};
+use crate::collective::Ended;
 use crate::communicator::error::Error;
+use crate::communicator::hierarchy::schedule::usual;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::limits::ADDRESSES;
-use crate::communicator::networks::{Ended, Network};
+use crate::communicator::networks::Network;
 use crate::communicator::operations::group::{EVERYBODY, Group, Leaving};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
@@ -162,7 +163,7 @@ impl<O: Divisible> Engine<O> {
         let state = State {
             members,
             topology,
-            copies: 0,
+            operations: 0,
             calls: 0,
             sent: VecDeque::new(),
         };
@@ -236,7 +237,7 @@ impl<O: Divisible> Engine<O> {
                         done.push((group, network));
                         continue;
                     };
-                    if state.copies > 0 || self.pending.values().any(|p| p.group == group) {
+                    if state.operations > 0 {
                         continue;
                     }
                     let members = match network {
@@ -271,6 +272,7 @@ impl<O: Divisible> Engine<O> {
                 .all(|&network| !self.leaving.contains_key(&(group, network)))
             {
                 self.groups.remove(&group);
+                self.executor.end(group);
             }
         }
         (soonest, begun)
@@ -312,19 +314,16 @@ impl<O: Divisible> Engine<O> {
             self.remove_from(network, now, group);
         }
         self.groups.remove(&group);
-        self.held.retain(|_, (g, ..)| *g != group);
-        self.meetings.retain(|_, (g, _)| *g != group);
-        // Composed broadcasts must first come back from the drivers.
-        self.hierarchical.end(group, Ended::Failed);
-        let hit = self.pending.iter().filter(|(_, p)| p.group == group);
-        for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
-            self.ended.entry(op).or_insert(Ended::Failed);
+        // Collectives must first come back from the drivers.
+        self.executor.end(group);
+        let hit = self.operations.iter().filter(|(_, o)| o.group == group);
+        let hit: Vec<Op> = hit.map(|(&op, _)| op).collect();
+        for op in hit {
+            self.passed(op);
+            if matches!(op, Op::Single(..)) {
+                self.ends(op, Ended::Failed, None, None);
+            }
         }
-        let copied = &mut self.copied;
-        self.copies.retain(|_, copy| {
-            *copied -= if copy.group == group { copy.len } else { 0 };
-            copy.group != group
-        });
-        self.on_hierarchical();
+        self.on_news();
     }
 }
