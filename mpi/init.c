@@ -148,7 +148,8 @@ extern char **environ;
 static void tell_unknown(void) {
     static const char *const known[] = {"STATS", "INTERFACE", "INJECT_LOSS",  "SCHEME",
                                         "TUNE",  "CACHE",     "INIT_TIMEOUT", "MPI",
-                                        "LIB",   "LOG",       "CLUSTER" /* the testbed's */};
+                                        "LIB",   "LOG",       "BROADCAST",
+                                        "CLUSTER" /* the testbed's */};
     static const char ours[] = "FABRICAST_";
     for (char **variable = environ; *variable; variable++) {
         if (strncmp(*variable, ours, sizeof ours - 1) != 0)

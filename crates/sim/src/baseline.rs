@@ -1,6 +1,6 @@
 //! Baselines: broadcasts by messages between two hosts, as MPI libraries do without multicast, and
 //! broadcasts to sets of hosts by several groups. Simulated hosts run the same schedules and the
-//! same runner as live ones.
+//! same executor as live ones.
 //!
 //! A scenario with a [`Baseline`] has its groups, one group for each two hosts that send to each
 //! other, and one stream for each host that sends in a group. So the judge sees what it always

@@ -13,6 +13,8 @@
 //! failure detector), `operations` (the engine), `progress` (callers and the progress thread).
 //! `limits`, `options` and `error` are shared.
 
+#[cfg(test)]
+mod algorithm_tests;
 mod error;
 mod hierarchy;
 #[cfg(test)]
@@ -42,7 +44,7 @@ use crate::object::Divisible;
 pub use self::error::Error;
 pub use self::operations::group::Group;
 pub use self::operations::statistics::Statistics;
-pub use self::options::{Bootstrap, BootstrapError, Options};
+pub use self::options::{Bootstrap, BootstrapError, BroadcastAlgorithm, Options, UnknownBroadcast};
 pub use self::progress::callers::Meanwhile;
 pub use self::wireup::descriptor::DESCRIPTOR_LEN;
 
@@ -116,7 +118,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// Makes a group of the processes `members`: ranks of this context, in an order that all
     /// members use. All members give it the same number `id`, and none of them uses the number for
-    /// another group, now or later.
+    /// another group, now or later. With another algorithm of broadcasts than multicast, numbers
+    /// are below 2^31 / (64 + size of the context).
     ///
     /// # Errors
     /// [`Error::RankLost`]: a member is lost. [`Error::GroupMembers`], [`Error::GroupNumber`]: see
@@ -134,6 +137,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         }
         engine.add(self.callers.shared.clock.now(), &group)?;
         Ok(group)
+    }
+
+    /// Names the sets of members, in ranks of this context, that broadcasts of the group go to with
+    /// [`BroadcastAlgorithm::Cover`], at most 64. All members name the same list, before they start
+    /// anything in the group: from it each finds the same cover, which it could not do from the
+    /// groups that exist, because a process knows only those of which it is a member. A set of
+    /// three members or more serves if none of it has the message yet or one has. With another
+    /// algorithm, the sets change nothing.
+    ///
+    /// # Errors
+    /// [`Error::GroupMembers`]: a set has a process that is no member, or one twice, or there are
+    /// more than 64. [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there.
+    pub fn cover(&self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
+        self.callers.shared.lock().cover(group, sets)
     }
 
     /// Leaves the group. This process has received everything that it was to receive. What it has

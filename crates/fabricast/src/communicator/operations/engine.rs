@@ -4,6 +4,7 @@
 mod barriers;
 mod break_off;
 mod broadcasts;
+mod channels;
 mod groups;
 mod records;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 
 use super::coalesce::Coalescer;
-use super::group::{BreakOff, EVERYBODY, Leaving};
+use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
 use super::left::Left;
 use super::operation::{Op, Operation, Stage};
 use super::statistics::Statistics;
@@ -28,6 +29,7 @@ use crate::communicator::limits::{ADDRESSES, COPIES_MAX};
 use crate::communicator::networks::buffer::BufferView;
 use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
+use crate::communicator::options::BroadcastAlgorithm;
 use crate::communicator::wireup::Setting;
 use crate::driver::Step;
 use crate::object::Divisible;
@@ -45,6 +47,8 @@ struct State {
     topology: GroupTopology,
     /// Operations for which a caller or another process still waits.
     operations: u32,
+    /// Channels to other members, and groups of members that broadcasts go to.
+    channels: Channels,
     /// Number of operations that this process has called.
     calls: u64,
     /// The last broadcasts that this process has sent: the index of the call, and the bytes.
@@ -81,6 +85,8 @@ pub(crate) struct Engine<O: Divisible> {
     all: Vec<NodeId>,
     /// The IP multicast groups that the context's groups share.
     addresses: [SocketAddr; ADDRESSES],
+    /// How broadcasts go to a group.
+    algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
     /// Groups that this process is leaving, for each network in which they exist.
     leaving: BTreeMap<(GroupId, Network), Leaving>,
@@ -125,6 +131,7 @@ impl<O: Divisible> Engine<O> {
             size,
             payload_size,
             addresses,
+            broadcast,
             unshared,
         } = setting;
         Engine {
@@ -135,6 +142,7 @@ impl<O: Divisible> Engine<O> {
             payload_size,
             all: (0..size).map(NodeId).collect(),
             addresses,
+            algorithm: broadcast,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
             operations: BTreeMap::new(),

@@ -11,7 +11,7 @@ use crate::communicator::options::Bootstrap;
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
 /// Version of the descriptor format and of the protocol. All processes must have the same.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Largest length of a reason, in bytes of its JSON form.
 const REASON: usize = 400;
 
@@ -34,6 +34,8 @@ pub(crate) struct EndpointDescriptor {
     pub key: u64,
     /// A hash of the scheme's name. All processes must have the same.
     pub scheme: u64,
+    /// A hash of the name of the algorithm of broadcasts. All processes must have the same.
+    pub broadcast: u64,
 }
 
 impl EndpointDescriptor {
@@ -156,6 +158,7 @@ mod tests {
             host: Some((u64::MAX, u64::MAX)),
             key: u64::MAX,
             scheme: u64::MAX,
+            broadcast: u64::MAX,
         };
         for udp in [
             "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",

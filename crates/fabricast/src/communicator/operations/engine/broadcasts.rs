@@ -3,7 +3,8 @@
 use fabricast_proto::{GroupId, NodeId, Refused, Time};
 
 use super::Engine;
-use crate::collective::{Action, Channel, Pace, Part, Peer, Step};
+use super::channels::Ways;
+use crate::collective::{AHEAD, Action, Channel, Pace, Part, Peer, Step};
 use crate::communicator::hierarchy::schedule;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::limits::COPIES_MAX;
@@ -43,16 +44,26 @@ impl<O: Divisible> Engine<O> {
         let payload_size = self.payload_size[Network::InterNode as usize];
         let copied = far.scheme().copies(len, payload_size);
         let copy = sends && copied && self.copied + len <= COPIES_MAX;
-        let has_slots = !state.topology.is_far() || far.has_slots(group, len);
+        let messages = self.messages(group, root, len);
+        let goes_far = state.topology.is_far() && messages.is_none();
+        let has_slots = !goes_far || far.has_slots(group, len);
         if copy && !has_slots && waits {
             return Err((Refused::Busy, object));
         }
         let copy = copy && has_slots;
-        let steps = match state.topology.mixed {
-            true => schedule::broadcast(&self.hosts, &state.topology, (root, self.rank), len),
-            false => vec![whole(&state.topology, (root, sends), len)],
+        let (topology, by_messages) = (&state.topology, messages.is_some());
+        let steps = match messages {
+            Some(steps) => steps,
+            None if topology.mixed => {
+                schedule::broadcast(&self.hosts, topology, (root, self.rank), len)
+            }
+            None => vec![whole(topology, (root, sends), len)],
         };
-        let (op, over) = match self.start_single(now, group, &steps, object, copy) {
+        let single = match by_messages {
+            true => Err((None, object)),
+            false => self.start_single(now, group, &steps, object, copy),
+        };
+        let (op, over) = match single {
             Ok(started) => started,
             Err((Some(refused), object)) if waits || refused != Refused::Busy => {
                 return Err((refused, object));
@@ -65,7 +76,13 @@ impl<O: Divisible> Engine<O> {
                 if self.executor.count(group) >= most {
                     return Err((Refused::Busy, object));
                 }
-                self.start_collective(group, steps, object, (sends, copy))
+                let ways = self.ways(group).filter(|_| by_messages);
+                if let Some(ways) = &ways
+                    && let Err(refused) = self.open_channels(ways, &steps)
+                {
+                    return Err((refused, object));
+                }
+                self.start_collective(group, steps, object, (sends, copy), ways)
             }
         };
         let s = &mut self.statistics;
@@ -140,16 +157,25 @@ impl<O: Divisible> Engine<O> {
         steps: Vec<Step>,
         object: O,
         (sends, copy): (bool, bool),
+        ways: Option<Ways>,
     ) -> (Op, Option<O>) {
         let (buffer, back) = match (sends, copy) {
             (true, true) => (Pieces::copy(&object), Some(object)),
             (true, false) => (Pieces::sent(object), None),
             (false, _) => (Pieces::received(object, &steps), None),
         };
-        let channel = |peer| channel(group, peer);
-        let id = self
-            .executor
-            .add(group, Pace::Channels, steps, buffer, channel);
+        let id = match ways {
+            None => {
+                let channel = |peer| channel(group, peer);
+                self.executor
+                    .add(group, Pace::Channels, steps, buffer, channel)
+            }
+            Some(ways) => {
+                let pace = Pace::Listed { ahead: AHEAD };
+                let channel = |peer| ways.channel(peer);
+                self.executor.add(group, pace, steps, buffer, channel)
+            }
+        };
         (Op::Collective(id), back)
     }
 }

@@ -13,7 +13,7 @@ use crate::communicator::hierarchy::schedule::usual;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::limits::ADDRESSES;
 use crate::communicator::networks::Network;
-use crate::communicator::operations::group::{EVERYBODY, Group, Leaving};
+use crate::communicator::operations::group::{Channels, EVERYBODY, Group, Leaving};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 use crate::transport::Transport;
@@ -111,7 +111,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Adds a group on the network. If multicast does not reach a host in [`EVERYBODY`], it does
     /// not reach the host here either, whichever of the host's processes leads.
-    fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+    pub(super) fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Network::InterNode, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
         let members: Vec<NodeId> = leaders.iter().filter(unreached).copied().collect();
@@ -135,7 +135,7 @@ impl<O: Divisible> Engine<O> {
         if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
             return Err(Error::GroupMembers);
         }
-        if group.id == EVERYBODY {
+        if group.id == EVERYBODY || !self.has_channels(group.id) {
             return Err(Error::GroupNumber(group.id.0));
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
@@ -163,6 +163,7 @@ impl<O: Divisible> Engine<O> {
         let state = State {
             members,
             topology,
+            channels: Channels::default(),
             operations: 0,
             calls: 0,
             sent: VecDeque::new(),
@@ -190,7 +191,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Index of the IP group that serves these leaders: 0 for the leaders of all hosts, another
     /// index for any other set.
-    fn address(&self, members: &[NodeId]) -> usize {
+    pub(super) fn address(&self, members: &[NodeId]) -> usize {
         if members == self.hosts.leaders(&self.all) {
             return 0;
         }
@@ -280,6 +281,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Removes a group from one of the networks.
     fn remove_from(&mut self, network: Network, now: Time, group: GroupId) {
+        if network == Network::InterNode {
+            self.remove_channels(now, group);
+        }
         // The group may be gone already.
         let _ = self
             .networks
