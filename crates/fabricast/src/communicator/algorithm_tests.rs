@@ -1,6 +1,6 @@
 //! Broadcasts by each algorithm over UDP on the loopback, with datagrams lost on purpose.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
@@ -212,4 +212,59 @@ fn names_are_those_of_the_algorithms() {
     }
     let error = "star".parse::<BroadcastAlgorithm>().unwrap_err();
     assert!(error.to_string().contains("'star'"));
+}
+
+/// Receivers come only when the root has started all its broadcasts: more than the drivers take at
+/// once, and more bytes than it copies.
+#[test]
+fn to_start_thousands_of_broadcasts_waits_for_nobody() {
+    const COUNT: usize = 5000;
+    let algorithms = [BroadcastAlgorithm::Multicast, BroadcastAlgorithm::Tree];
+    for (hosts, algorithm) in [[0, 1, 2], [0, 0, 1], [0, 1, 1]]
+        .iter()
+        .flat_map(|hosts| algorithms.map(|algorithm| (hosts, algorithm)))
+    {
+        let (begun, blocked) = (AtomicBool::new(false), AtomicBool::new(false));
+        job_on(hosts, 0.01, |rank, ranks, options| {
+            let options = Options {
+                broadcast: algorithm,
+                ..options.clone()
+            };
+            let context = Here::new(&options, ranks).unwrap();
+            let group = context.group(1, &[0, 1, 2]).unwrap();
+            ranks.allgather(&[]).unwrap();
+            while rank != 0 && !begun.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let message = |i: usize| pattern(if i % 100 == 0 { 20_000 } else { i % 2000 });
+            let mut blocks = || {
+                blocked.store(true, Ordering::SeqCst);
+                begun.store(true, Ordering::SeqCst);
+            };
+            let mut requests = Vec::new();
+            for i in 0..COUNT {
+                let object = match rank {
+                    0 => Memory::new(message(i)),
+                    _ => Memory::room(message(i).len()),
+                };
+                requests.push(context.ibcast(&group, 0, object, &mut blocks).unwrap());
+                if i % 20 == 0 {
+                    requests.push(context.ibarrier(&group, None, &mut blocks).unwrap());
+                }
+            }
+            begun.store(true, Ordering::SeqCst);
+            let mut requests = requests.into_iter();
+            for i in 0..COUNT {
+                let request = requests.next().unwrap();
+                let object = context.wait(request, &mut || ()).unwrap();
+                assert!(object.map(Memory::into_bytes) == Some(message(i)), "{i}");
+                if i % 20 == 0 {
+                    let barrier = requests.next().unwrap();
+                    assert!(context.wait(barrier, &mut || ()).unwrap().is_none());
+                }
+            }
+            end(&context, ranks);
+        });
+        assert!(!blocked.load(Ordering::SeqCst), "{hosts:?}, {algorithm}");
+    }
 }

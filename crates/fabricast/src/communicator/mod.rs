@@ -212,22 +212,24 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// Starts a broadcast like [`Context::bcast`]. [`Context::test`] or [`Context::wait`] gives the
-    /// object back.
+    /// object back. Never blocks, and so never calls `meanwhile`: while many are under way, the
+    /// broadcast waits for its turn.
     ///
     /// # Errors
-    /// As for [`Context::bcast`].
+    /// As for [`Context::bcast`]. [`Error::Refused`] also if 1 048 576 operations of the group wait
+    /// or are under way.
     pub fn ibcast(
         &self,
         group: &Group,
         root: u32,
         object: O,
-        meanwhile: Meanwhile<'_>,
+        _meanwhile: Meanwhile<'_>,
     ) -> Result<Request<O>, Error> {
         let root = member(group, root)?;
         if group.size() == 1 {
             return Ok(Request(State::Over(Some(object))));
         }
-        let started = self.start(group, meanwhile, object, |engine, now, object| {
+        let started = self.start(group, object, |engine, now, object| {
             engine.bcast(now, (group.id, root), object, false)
         });
         started.map(Request::from)
@@ -261,20 +263,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.outcome(ended??).map(|_| ())
     }
 
-    /// Starts a barrier like [`Context::barrier`].
+    /// Starts a barrier like [`Context::barrier`]. Never blocks, like [`Context::ibcast`].
     ///
     /// # Errors
-    /// As for [`Context::barrier`].
+    /// As for [`Context::ibcast`], but for [`Error::NoMember`].
     pub fn ibarrier(
         &self,
         group: &Group,
         by: Option<Barrier>,
-        meanwhile: Meanwhile<'_>,
+        _meanwhile: Meanwhile<'_>,
     ) -> Result<Request<O>, Error> {
         if group.size() == 1 {
             return Ok(Request(State::Over(None)));
         }
-        let started = self.start(group, meanwhile, (), enter(group, by));
+        let started = self.start(group, (), enter(group, by));
         started.map(|op| Request(State::UnderWay(op)))
     }
 
@@ -364,19 +366,18 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.shared.lock().statistics()
     }
 
-    /// Starts an operation as soon as there is room for it.
+    /// Starts an operation, which waits for its turn if there is no room for it now.
     fn start<A, S>(
         &self,
         group: &Group,
-        meanwhile: Meanwhile<'_>,
         given: A,
         start: impl Fn(&mut Engine<O>, Time, A) -> Result<S, (Refused, A)>,
     ) -> Result<S, Error> {
-        // Where many are under way, there is room when one ends.
-        let (mut given, any) = (Some(given), Cell::new(None));
-        self.callers.until(&any, meanwhile, |engine| {
-            self.engage(engine, group, &mut given, &start)
-        })?
+        let mut engine = self.callers.shared.lock();
+        self.callers.heed_lost(&mut engine);
+        let started = self.engage(&mut engine, group, &mut Some(given), start);
+        self.callers.left(engine);
+        started.unwrap_or(Err(Error::Refused(Refused::Busy)))
     }
 
     /// Starts an operation with what is given. `None`: there is no room for it now, and `given` is
