@@ -24,13 +24,15 @@ pub trait Drivers {
     /// The objects that the drivers move.
     type Object;
 
-    /// Sends an object to all other members of the channel's group.
+    /// Sends an object to all other members of the channel's group. Returns it at once if it was
+    /// copied.
+    #[allow(clippy::type_complexity)]
     fn send(
         &mut self,
         now: Time,
         channel: &Channel<Self::Network>,
         object: Self::Object,
-    ) -> Result<OpId, (Refused, Self::Object)>;
+    ) -> Result<(OpId, Option<Self::Object>), (Refused, Self::Object)>;
 
     /// Receives the next object of the channel's node.
     fn post(
@@ -56,11 +58,33 @@ pub trait Drivers {
     fn take(&mut self, network: Self::Network, op: OpId) -> Option<Self::Object>;
 }
 
+/// A step that a driver has refused for good, so that its line stands still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// The group whose collective it is.
+    pub group: GroupId,
+    /// Why the driver refused it.
+    pub refused: Refused,
+}
+
+impl std::fmt::Display for Stuck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a step in group {}: {}", self.group.0, self.refused)
+    }
+}
+
+impl std::error::Error for Stuck {}
+
 impl<T: Transport, O: Object> Drivers for Driver<T, O> {
     type Network = ();
     type Object = O;
 
-    fn send(&mut self, now: Time, channel: &Channel<()>, object: O) -> Result<OpId, (Refused, O)> {
+    fn send(
+        &mut self,
+        now: Time,
+        channel: &Channel<()>,
+        object: O,
+    ) -> Result<(OpId, Option<O>), (Refused, O)> {
         self.bcast(now, channel.group, object)
     }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fabricast_proto::{Event, GroupId, OpId, Refused, Time, limits};
 
 use super::buffer::Buffer;
-use super::drivers::{Channel, Drivers};
+use super::drivers::{Channel, Drivers, Stuck};
 use super::step::{Action, Peer, Step};
 
 /// Default for the number of bytes that one rank has under way in [`Pace::Listed`]: some segments
@@ -133,7 +133,16 @@ struct Task<N> {
     step: Step,
     channel: Channel<N>,
     line: Line<N>,
+    /// A driver sends a copy, and has returned the object.
+    is_copied: bool,
     over: bool,
+}
+
+impl<N> Task<N> {
+    /// Whether a driver holds an object of the step until it is over.
+    fn has_object(&self) -> bool {
+        !self.is_copied && !self.step.action.is_barrier()
+    }
 }
 
 /// One rank's part in one collective.
@@ -233,6 +242,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
                 step,
                 channel,
                 line,
+                is_copied: false,
                 over: false,
             }
         };
@@ -372,7 +382,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
                 let Some(object) = collective.buffer.room(part, peer) else {
                     return Ok(None);
                 };
-                Some(drivers.post(now, channel, object))
+                Some(drivers.post(now, channel, object).map(|op| (op, None)))
             }
             Action::Send => {
                 let Some(object) = collective.buffer.source(part, peer) else {
@@ -380,15 +390,23 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
                 };
                 Some(drivers.send(now, channel, object))
             }
-            Action::Hold(by) => Some(Ok(drivers.barrier(now, channel, by, true)?)),
-            Action::Meet(by) => Some(Ok(drivers.barrier(now, channel, by, false)?)),
+            Action::Hold(by) => Some(Ok((drivers.barrier(now, channel, by, true)?, None))),
+            Action::Meet(by) => Some(Ok((drivers.barrier(now, channel, by, false)?, None))),
             Action::Release => {
                 drivers.release(now, channel)?;
                 None
             }
         };
         let op = match op.transpose() {
-            Ok(op) => op.map(|op| (channel.network, op)),
+            Ok(Some((op, copied))) => {
+                let op = (channel.network, op);
+                if let Some(object) = copied {
+                    collective.buffer.sent(part, object);
+                    collective.tasks[at].is_copied = true;
+                }
+                Some(op)
+            }
+            Ok(None) => None,
             Err((refused, object)) => {
                 collective.buffer.put_back(part, object);
                 return Err(refused);
@@ -446,7 +464,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         let (id, at) = self.under_way.remove(&op)?;
         let collective = self.all.get_mut(&id)?;
         let task = &collective.tasks[at];
-        let is_barrier = task.step.action.is_barrier();
+        let has_object = task.has_object();
         if let Some(queue) = self.lines.get_mut(&task.line) {
             queue.over(collective.pace, task);
             self.ready.insert(task.line);
@@ -454,7 +472,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         if how != Ended::Complete {
             collective.failed.get_or_insert(how);
         }
-        if is_barrier {
+        if !has_object {
             collective.out -= 1;
             if how == Ended::Complete && !collective.tasks[at].over {
                 collective.step_over(at);
@@ -487,9 +505,9 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
             let Some(collective) = all.get_mut(&id).filter(|c| c.of == of) else {
                 return true;
             };
-            match collective.tasks[at].step.action.is_barrier() {
-                true => collective.out -= 1,
-                false => returning.push(Returning {
+            match collective.tasks[at].has_object() {
+                false => collective.out -= 1,
+                true => returning.push(Returning {
                     op,
                     id,
                     step: at,
@@ -579,23 +597,6 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         }
     }
 }
-
-/// A step that a driver has refused for good, so that its line stands still.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stuck {
-    /// The group whose collective it is.
-    pub group: GroupId,
-    /// Why the driver refused it.
-    pub refused: Refused,
-}
-
-impl std::fmt::Display for Stuck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a step in group {}: {}", self.group.0, self.refused)
-    }
-}
-
-impl std::error::Error for Stuck {}
 
 impl<N: Copy + Ord> Line<N> {
     fn new(of: GroupId, action: Action, pace: Pace, channel: &Channel<N>) -> Line<N> {

@@ -29,8 +29,8 @@ mod tests;
 
 pub use buffer::{Buffer, MessageBuffer};
 pub use cover::{Cover, Hop};
-pub use drivers::{Channel, Drivers};
-pub use executor::{AHEAD, Begun, CollectiveId, Ended, Executor, News, Pace, Stuck};
+pub use drivers::{Channel, Drivers, Stuck};
+pub use executor::{AHEAD, Begun, CollectiveId, Ended, Executor, News, Pace};
 pub use schedule::{Algorithm, Schedule, pass_on};
 pub use segments::Segments;
 pub use step::{Action, Part, Peer, Step};

@@ -236,7 +236,13 @@ fn to_start_thousands_of_broadcasts_waits_for_nobody() {
             while rank != 0 && !begun.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            let message = |i: usize| pattern(if i % 100 == 0 { 20_000 } else { i % 2000 });
+            let message = |i: usize| {
+                pattern(if i.is_multiple_of(100) {
+                    20_000
+                } else {
+                    i % 2000
+                })
+            };
             let mut blocks = || {
                 blocked.store(true, Ordering::SeqCst);
                 begun.store(true, Ordering::SeqCst);

@@ -52,6 +52,7 @@ macro_rules! on {
     };
 }
 
+type Sent<O> = Result<(OpId, Option<BufferView<O>>), (Refused, BufferView<O>)>;
 type Lend<O> = Result<OpId, (Refused, BufferView<O>)>;
 
 impl<O: Object> Networks<O> {
@@ -64,14 +65,14 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.command(now, command))
     }
 
-    /// Broadcasts `part`; the driver copies it if it is short.
+    /// Broadcasts `part`; if it is short, the driver copies and returns it.
     pub fn bcast(
         &mut self,
         network: Network,
         now: Time,
         group: GroupId,
         part: BufferView<O>,
-    ) -> Lend<O> {
+    ) -> Sent<O> {
         on!(self, network, driver => driver.bcast(now, group, part))
     }
 
@@ -162,8 +163,9 @@ impl<O: Object> Drivers for Networks<O> {
     type Network = Network;
     type Object = BufferView<O>;
 
-    fn send(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Lend<O> {
+    fn send(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Sent<O> {
         self.lend(channel.network, now, channel.group, part)
+            .map(|op| (op, None))
     }
 
     fn post(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Lend<O> {

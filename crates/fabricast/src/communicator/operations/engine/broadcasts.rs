@@ -135,16 +135,18 @@ impl<O: Divisible> Engine<O> {
         let (network, part) = (channel.network, BufferView::Own(object));
         let started = match action {
             Action::Send if copy => self.networks.bcast(network, now, group, part),
-            Action::Send => self.networks.lend(network, now, group, part),
-            _ => self
-                .networks
-                .post((network, channel.node), now, group, part),
+            Action::Send => {
+                let op = self.networks.lend(network, now, group, part);
+                op.map(|op| (op, None))
+            }
+            _ => {
+                let root = (network, channel.node);
+                let op = self.networks.post(root, now, group, part);
+                op.map(|op| (op, None))
+            }
         };
         match started {
-            Ok(op) => {
-                let back = copy.then(|| self.networks.take((network, op))).flatten();
-                Ok((Op::Single(network, op), back.and_then(BufferView::own)))
-            }
+            Ok((op, back)) => Ok((Op::Single(network, op), back.and_then(BufferView::own))),
             Err((refused, BufferView::Own(object))) => Err((Some(refused), object)),
             Err(_) => unreachable!("it is what was given"),
         }
