@@ -109,6 +109,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .user = &comm,
         .interface = set_by("FABRICAST_INTERFACE"),
         .scheme = set_by("FABRICAST_SCHEME"),
+        .broadcast = set_by("FABRICAST_BROADCAST"),
         .inject_loss = loss_on_purpose(),
         .host = host,
         .work = sockets_work(),

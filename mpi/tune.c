@@ -76,13 +76,13 @@ static void describe(int size, int hosts, int fullest) {
         *colon = ' ';
     }
     fabricast_context_interface(shim.world_set->context, interface, sizeof interface);
-    const char *scheme = getenv("FABRICAST_SCHEME");
+    const char *scheme = getenv("FABRICAST_SCHEME"), *by = getenv("FABRICAST_BROADCAST");
     snprintf(shape, sizeof shape,
              "%.60s, %d ranks on %d hosts, %d on the fullest, %s of MTU %ld and %ld Mbit/s, "
-             "Fabricast %s%s%.40s",
+             "Fabricast %s%s%.40s%s%.20s",
              library, size, hosts, fullest, interface, number_of(interface, "mtu"),
              number_of(interface, "speed"), fabricast_version(), scheme ? ", " : "",
-             scheme ? scheme : "");
+             scheme ? scheme : "", by ? ", " : "", by ? by : "");
 }
 
 /* Decides whether and when to measure, and reads the table. Rank 0 alone calls this. */

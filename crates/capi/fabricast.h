@@ -88,6 +88,12 @@ typedef struct fabricast_options {
   // `progress` at once, and keeps calling it without sleeping until nothing is left to do. Only
   // `progress` makes it unreadable again. The context keeps a duplicate.
   const int *work;
+  // How broadcasts go to a group of three processes or more, the same in all processes:
+  // `multicast`, or by messages between two processes `tree`, `chain`, `scatter-allgather`, or
+  // `cover` (by multicasts to the sets that [`fabricast_group_set_cover`] names); null:
+  // `multicast`. With all others the processes of one host share no memory, and numbers of
+  // groups are below 2^31 / (64 + `size`).
+  const char *broadcast;
   // Longest time, in seconds, after which a datagram is read once it is given to the network,
   // and as long again until its memory is free: for tests. 0: at once.
   double inject_delay;
@@ -251,6 +257,19 @@ int fabricast_group_abandon(struct fabricast_group *group);
 // `group` is valid, no operation is being started in it, and `name` is null or ends with a zero
 // byte.
 int fabricast_group_set_barrier(struct fabricast_group *group, const char *name);
+
+// Names the sets of members that broadcasts of the group go to by multicast with the algorithm
+// `cover`: `count` sets, at most 64. Set i has the next `sizes[i]` of `ranks`, which are ranks of
+// the context. All members name the same sets, before they start anything in the group. Other
+// members get messages. With another algorithm, the sets change nothing.
+//
+// # Safety
+// `group` is valid, and the pointers are valid: `sizes` for `count` numbers, `ranks` for as many
+// as they add up to.
+int fabricast_group_set_cover(struct fabricast_group *group,
+                              const uint32_t *ranks,
+                              const size_t *sizes,
+                              size_t count);
 
 // Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to
 // all other members. They call this with the same root and length, in the same order. At the root,

@@ -361,6 +361,43 @@ pub unsafe extern "C" fn fabricast_group_set_barrier(
     })
 }
 
+/// Names the sets of members that broadcasts of the group go to by multicast with the algorithm
+/// `cover`: `count` sets, at most 64. Set i has the next `sizes[i]` of `ranks`, which are ranks of
+/// the context. All members name the same sets, before they start anything in the group. Other
+/// members get messages. With another algorithm, the sets change nothing.
+///
+/// # Safety
+/// `group` is valid, and the pointers are valid: `sizes` for `count` numbers, `ranks` for as many
+/// as they add up to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_set_cover(
+    group: *mut fabricast_group,
+    ranks: *const u32,
+    sizes: *const usize,
+    count: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let group = unsafe { given(group)? };
+        if count > 0 && (ranks.is_null() || sizes.is_null()) {
+            return Err(wrong("a pointer is null"));
+        }
+        let mut sets = Vec::new();
+        let mut at = 0;
+        for i in 0..count {
+            // SAFETY: neither is null, and the caller's promise.
+            let set = unsafe {
+                let size = *sizes.add(i);
+                slice::from_raw_parts(ranks.add(at), size)
+            };
+            at += set.len();
+            sets.push(set.to_vec());
+        }
+        group.inner.context.cover(&group.group, &sets)?;
+        Ok(())
+    })
+}
+
 /// Broadcasts `bytes` bytes at `buffer` from member `root` (an index into the group's members) to
 /// all other members. They call this with the same root and length, in the same order. At the root,
 /// a short buffer (by default at most 256 KiB) is copied and the call returns at once. Otherwise

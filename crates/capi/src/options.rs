@@ -7,7 +7,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_lib::communicator::{Bootstrap, BootstrapError, Options, Statistics};
+use fabricast_lib::communicator::{
+    Bootstrap, BootstrapError, Options, Statistics, UnknownBroadcast,
+};
 
 use crate::call::{Failure, wrong};
 
@@ -52,6 +54,12 @@ pub struct fabricast_options {
     /// `progress` at once, and keeps calling it without sleeping until nothing is left to do. Only
     /// `progress` makes it unreadable again. The context keeps a duplicate.
     pub work: *const c_int,
+    /// How broadcasts go to a group of three processes or more, the same in all processes:
+    /// `multicast`, or by messages between two processes `tree`, `chain`, `scatter-allgather`, or
+    /// `cover` (by multicasts to the sets that [`fabricast_group_set_cover`] names); null:
+    /// `multicast`. With all others the processes of one host share no memory, and numbers of
+    /// groups are below 2^31 / (64 + `size`).
+    pub broadcast: *const c_char,
     /// Longest time, in seconds, after which a datagram is read once it is given to the network,
     /// and as long again until its memory is free: for tests. 0: at once.
     pub inject_delay: f64,
@@ -98,6 +106,10 @@ impl fabricast_options {
         }
         if let Some(scheme) = text(self.scheme)? {
             chosen.scheme = scheme.into();
+        }
+        if let Some(broadcast) = text(self.broadcast)? {
+            let algorithm = broadcast.parse();
+            chosen.broadcast = algorithm.map_err(|e: UnknownBroadcast| wrong(&e.to_string()))?;
         }
         chosen.host = text(self.host)?.map(String::from);
         // SAFETY: `work` is null, or the caller's promise.

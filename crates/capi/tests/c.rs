@@ -70,6 +70,7 @@ fn a_program_in_c() {
         "mismatch",
         "order",
         "schedules",
+        "algorithms",
         "interface",
         "child",
         "lost",

@@ -113,7 +113,13 @@ fn what_is_read_late_arrives() {
     let source = dir.file("source", 5_000_000);
     let late = ["--inject-delay", "1ms", "--inject-loss", "1"];
     for scheme in ["auto", "coroot(2)+crc32c"] {
-        transfer(&dir, &source, 3, &[&late[..], &["--scheme", scheme]].concat(), &late);
+        transfer(
+            &dir,
+            &source,
+            3,
+            &[&late[..], &["--scheme", scheme]].concat(),
+            &late,
+        );
     }
 }
 

@@ -268,8 +268,12 @@ impl<'a> Part<'a> {
         if self.me == ROOT {
             while self.next_due().is_some_and(|due| due <= now) {
                 let message = Memory::new(message(self.begun, size));
-                let op = self.driver.bcast(now, GROUP, message);
-                self.note(op.map_err(|e| e.0)?);
+                let sent = self.driver.bcast(now, GROUP, message);
+                let (op, copied) = sent.map_err(|e| e.0)?;
+                match copied {
+                    None => self.note(op),
+                    Some(_) => self.begun += 1,
+                }
             }
         } else if under_way <= UNDER_WAY_MAX / 2 {
             let left = self.options.messages - self.begun;

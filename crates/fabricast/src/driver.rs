@@ -218,15 +218,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 
     /// Sends `object` to all other members of `group`. The driver copies an object if the scheme
-    /// says so ([`fabricast_proto::Scheme::copies`]), and the caller can take it back at once
-    /// ([`Driver::take`]). The caller can take any other object back once all members have it.
-    /// Refuses an object ([`Refused::Busy`]) while the window has no slots for its copy.
+    /// says so ([`fabricast_proto::Scheme::copies`]), and returns it at once. The caller can take
+    /// any other object back once all members have it ([`Driver::take`]). Refuses an object
+    /// ([`Refused::Busy`]) while the window has no slots for its copy.
     pub fn bcast(
         &mut self,
         now: Time,
         group: GroupId,
         mut object: O,
-    ) -> Result<OpId, (Refused, O)> {
+    ) -> Result<(OpId, Option<O>), (Refused, O)> {
         let small = self.node.copies(group, object.len());
         if small && !self.node.has_slots(group, object.len()) {
             return Err((Refused::Busy, object));
@@ -236,12 +236,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
         // An empty object counts as awaited: its only packet requests ACKs.
         let awaited = copy.is_none() || object.len() == 0;
         let op = self.lend(now, group, object, awaited)?;
-        if let Some(copy) = copy
-            && let Some(Stored::Lent(object)) = self.objects.insert(op, copy)
-        {
-            self.done.insert(op, object);
+        match copy.and_then(|copy| self.objects.insert(op, copy)) {
+            Some(Stored::Lent(object)) => Ok((op, Some(object))),
+            _ => Ok((op, None)),
         }
-        Ok(op)
     }
 
     /// Like [`Driver::bcast`], but never copies: the driver reads the object where it is until all
@@ -335,9 +333,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.events.pop_front()
     }
 
-    /// The object of an operation that is over and that the node has released, or that was copied.
-    /// The driver returns it once and keeps it until then, so a caller without use for it must take
-    /// it, too.
+    /// The object of an operation that is over and that the node has released. The driver returns
+    /// it once and keeps it until then, so a caller without use for it must take it, too.
     pub fn take(&mut self, op: OpId) -> Option<O> {
         self.done.remove(&op)
     }

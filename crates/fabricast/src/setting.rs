@@ -57,6 +57,9 @@ pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
 /// Name in messages of [`Options::scheme`](crate::communicator::Options::scheme).
 pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
 
+/// Name in messages of [`Options::broadcast`](crate::communicator::Options::broadcast).
+pub const JOB_BROADCAST: &str = "`communicator::Options::broadcast`";
+
 /// All names of a transfer's settings.
 pub const ALL: [&str; 21] = [
     ACCEPT,

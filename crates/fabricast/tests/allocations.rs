@@ -140,7 +140,8 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
     let begun = match me {
         0 => {
             let bytes = (0..len).map(|i| (i % 251) as u8).collect();
-            driver.bcast(Time::ZERO, GROUP, Memory::new(bytes))
+            let sent = driver.bcast(Time::ZERO, GROUP, Memory::new(bytes));
+            sent.map(|(op, _)| op)
         }
         _ => driver.post(Time::ZERO, GROUP, NodeId(0), Memory::room(len)),
     };

@@ -1,10 +1,10 @@
 //! Baselines: broadcasts by messages between two hosts, as MPI libraries do without multicast, and
 //! broadcasts to sets of hosts by several groups. Simulated hosts run the same schedules and the
-//! same runner as live ones.
+//! same executor as live ones.
 //!
 //! A scenario with a [`Baseline`] has its groups, one group for each two hosts that send to each
 //! other, and one stream for each host that sends in a group. So the judge sees what it always
-//! sees, but each host's [`Runner`] decides what is sent when. A host sends on only what it has
+//! sees, but each host's [`Executor`] decides what is sent when. A host sends on only what it has
 //! received.
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fabricast::collective::{
-    AHEAD, Algorithm, Buffer, Cover, Direction, Part, Peer, Runner, Schedule, Step,
+    AHEAD, Action, Algorithm, Buffer, Cover, Executor, Part, Peer, Schedule, Segments, Step,
 };
 use fabricast::proto::Event;
 
@@ -83,8 +83,7 @@ impl Baseline {
                 algorithm: self.algorithm.clone(),
                 nodes: hosts,
                 root: self.root,
-                len,
-                segment: self.segment,
+                segments: Segments::equal(len, self.segment),
             };
             schedule.steps(host)
         })
@@ -99,40 +98,35 @@ pub(crate) fn pair(a: usize, b: usize) -> (usize, usize) {
 /// One host's part in a baseline.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    pub(crate) runner: Runner<PatternBuffer>,
+    pub(crate) executor: Executor<(), PatternBuffer>,
     /// When the host begins.
     pub(crate) enters: u64,
-    /// The host's role that a step belongs to, by peer and direction.
-    pub(crate) roles: BTreeMap<(Peer, Direction), usize>,
+    /// The host's role that a step belongs to, by peer and whether the host sends.
+    pub(crate) roles: BTreeMap<(Peer, bool), usize>,
 }
 
 impl Relay {
+    /// The role that a step belongs to.
+    pub(crate) fn role(&self, step: &Step) -> usize {
+        self.roles[&(step.peer, step.action == Action::Send)]
+    }
+
     pub(crate) fn heed(&mut self, event: Event) {
-        self.runner.heed(event);
+        self.executor.heed((), event);
     }
 
     pub(crate) fn take_back(&mut self, driver: &mut HostDriver) -> bool {
-        self.runner.take_back(driver)
+        self.executor.take_back(driver)
     }
 
-    /// Number of things that are missing at the end: an unfinished runner, and incomplete messages.
+    /// Number of things that are missing at the end: unfinished steps, and incomplete messages.
     pub(crate) fn rest(&self) -> usize {
-        let buffer = self.runner.buffer();
-        let lacks = |m: &&Message| !m.here.covers(0, m.len);
-        usize::from(!self.runner.is_done()) + buffer.messages.iter().filter(lacks).count()
+        let lacks = |b: &&PatternBuffer| !b.here.covers(0, b.len);
+        usize::from(!self.executor.is_done()) + self.executor.buffers().filter(lacks).count()
     }
 }
 
-/// A message at one host.
-#[derive(Debug)]
-struct Message {
-    content: u64,
-    len: u64,
-    /// The bytes of the message that are here.
-    here: Covered,
-}
-
-/// A buffer of messages whose bytes are patterns.
+/// A message at one host, whose bytes are a pattern.
 #[derive(Debug)]
 pub(crate) struct PatternBuffer {
     world: Rc<World>,
@@ -140,51 +134,54 @@ pub(crate) struct PatternBuffer {
     host: usize,
     payload_size: u32,
     disk: Disk,
-    messages: Vec<Message>,
+    /// Number of the message among those of its baseline.
+    message: usize,
+    content: u64,
+    len: u64,
+    /// The bytes of the message that are here.
+    here: Covered,
     /// Progress of the object that was made last.
     pub(crate) made: Rc<Progress>,
 }
 
 impl PatternBuffer {
     /// The messages of a baseline at a host: the root has all of them, the others none.
-    pub(crate) fn new(
+    pub(crate) fn all(
         b: &Baseline,
         seed: u64,
         host: usize,
         disk: Disk,
-        world: Rc<World>,
-        bell: Rc<Cell<u64>>,
-    ) -> PatternBuffer {
-        let message = |(i, &len): (usize, &u64)| Message {
+        (world, bell): (&Rc<World>, &Rc<Cell<u64>>),
+    ) -> Vec<PatternBuffer> {
+        let message = |(i, &len): (usize, &u64)| PatternBuffer {
+            world: Rc::clone(world),
+            bell: Rc::clone(bell),
+            host,
+            payload_size: b.payload_size,
+            disk,
+            message: i,
             content: seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             len,
             here: match host == b.root {
                 true => Covered::from(0, len),
                 false => Covered::default(),
             },
-        };
-        PatternBuffer {
-            world,
-            bell,
-            host,
-            payload_size: b.payload_size,
-            disk,
-            messages: b.lens.iter().enumerate().map(message).collect(),
             made: Rc::default(),
-        }
+        };
+        b.lens.iter().enumerate().map(message).collect()
     }
 
-    fn place(&self, message: usize, peer: Peer) -> Place {
-        let (Peer::Rank(peer) | Peer::Group { root: peer, .. }) = peer;
+    fn place(&self, peer: Peer) -> Place {
+        let (Peer::Rank(peer) | Peer::Group { root: peer, .. } | Peer::Local { root: peer }) = peer;
         Place {
             world: Rc::clone(&self.world),
             bell: Rc::clone(&self.bell),
-            name: (self.host as u32, peer as u32, message as u32),
+            name: (self.host as u32, peer as u32, self.message as u32),
         }
     }
 
-    fn complain(&self, what: &str, message: usize, part: Part) {
-        let (host, Part { offset, len }) = (self.host, part);
+    fn complain(&self, what: &str, part: Part) {
+        let (host, message, Part { offset, len }) = (self.host, self.message, part);
         self.world
             .complain(|| format!("host {host} {what} bytes {offset}+{len} of message {message}"));
     }
@@ -193,32 +190,30 @@ impl PatternBuffer {
 impl Buffer for PatternBuffer {
     type Object = Box<PatternObject>;
 
-    fn source(&mut self, message: usize, part: Part, to: Peer) -> Box<PatternObject> {
-        let place = self.place(message, to);
-        let m = &self.messages[message];
-        if !m.here.covers(part.offset, part.len) {
-            self.complain("sends what it lacks:", message, part);
+    fn source(&mut self, part: Part, to: Peer) -> Option<Box<PatternObject>> {
+        let place = self.place(to);
+        if !self.here.covers(part.offset, part.len) {
+            self.complain("sends what it lacks:", part);
         }
         let object =
-            PatternObject::source(place, m.content, part.len, self.payload_size, self.disk);
-        Box::new(object.at(part.offset))
+            PatternObject::source(place, self.content, part.len, self.payload_size, self.disk);
+        Some(Box::new(object.at(part.offset)))
     }
 
-    fn room(&mut self, message: usize, part: Part, from: Peer) -> Box<PatternObject> {
-        let place = self.place(message, from);
-        let m = &self.messages[message];
+    fn room(&mut self, part: Part, from: Peer) -> Option<Box<PatternObject>> {
+        let place = self.place(from);
         self.made = Rc::default();
-        let (content, made) = (m.content, Rc::clone(&self.made));
+        let (content, made) = (self.content, Rc::clone(&self.made));
         let room =
             PatternObject::room(place, content, part.len, self.payload_size, self.disk, made);
-        Box::new(room.at(part.offset))
+        Some(Box::new(room.at(part.offset)))
     }
 
-    fn received(&mut self, message: usize, part: Part, object: Box<PatternObject>) {
+    fn received(&mut self, part: Part, object: Box<PatternObject>, _copies_max: u64) {
         if !object.whole() {
-            self.complain("has received in part", message, part);
+            self.complain("has received in part", part);
         }
-        self.messages[message].here.add(part.offset, part.len);
+        self.here.add(part.offset, part.len);
     }
 }
 
@@ -270,24 +265,22 @@ mod tests {
 
     #[test]
     fn who_sends_on_what_it_has_not_received_is_noticed() {
-        let message = Message {
-            content: 1,
-            len: 300,
-            here: Covered::from(0, 100),
-        };
         let mut buffer = PatternBuffer {
             world: Rc::default(),
             bell: Rc::new(Cell::new(u64::MAX)),
             host: 1,
             payload_size: 100,
             disk: Disk::default(),
-            messages: vec![message],
+            message: 0,
+            content: 1,
+            len: 300,
+            here: Covered::from(0, 100),
             made: Rc::default(),
         };
         let part = |offset, len| Part { offset, len };
-        buffer.source(0, part(0, 100), Peer::Rank(2));
+        buffer.source(part(0, 100), Peer::Rank(2));
         assert!(!buffer.world.broken.get());
-        buffer.source(0, part(0, 101), Peer::Rank(2));
+        buffer.source(part(0, 101), Peer::Rank(2));
         assert!(buffer.world.broken.get());
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Role {
 pub(crate) struct Op {
     pub(crate) role: usize,
     pub(crate) number: usize,
+    /// The driver has copied the object and returned it.
+    pub(crate) copied: bool,
 }
 
 impl Role {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fabricast::collective::{Direction, Peer};
+use fabricast::collective::{Action, Peer};
 use fabricast::proto::Time;
 
 use crate::baseline::{Baseline, pair};
@@ -36,13 +36,14 @@ impl Scenario {
         for host in 0..hosts {
             let mut streams = BTreeMap::<Peer, Vec<u64>>::new();
             for step in baseline.steps(hosts, host).flatten() {
-                if step.way == Direction::Send {
+                if step.action == Action::Send {
                     streams.entry(step.peer).or_default().push(step.part.len);
                 }
             }
             for (peer, lens) in streams {
                 let group = match peer {
                     Peer::Group { group, .. } => group,
+                    Peer::Local { .. } => unreachable!("baselines know no hosts"),
                     Peer::Rank(peer) => {
                         let (low, high) = pair(host, peer);
                         let new = || add(vec![low, high]);

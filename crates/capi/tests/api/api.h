@@ -61,6 +61,7 @@ unsigned char *filled(size_t len, uint32_t root, int is_root);
 void checked(unsigned char *buffer, size_t len, uint32_t root);
 
 /* The cases. */
+void algorithms(void);
 void alone(void);
 void blocking(void);
 void child(void);

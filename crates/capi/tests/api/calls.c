@@ -187,3 +187,59 @@ void words(void) {
     CHECK(pthread_create(&thread, NULL, in_another_thread, (void *)why) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
 }
+
+/* Broadcasts by every algorithm, with 2 % loss: several lengths and roots, blocking and not. */
+void algorithms(void) {
+    static const char *const names[] = {"tree", "chain", "scatter-allgather", "cover", "multicast"};
+    static const size_t lens[] = {0, 1, 100000, 3000000};
+    static const uint32_t set[] = {2, 0, 3};
+    static const size_t three = 3;
+    enum { NAMES = sizeof names / sizeof *names, LENS = sizeof lens / sizeof *lens };
+    for (int name = 0; name < NAMES; name++) {
+        fabricast_options o = options();
+        o.broadcast = names[name];
+        o.inject_loss = 0.02;
+        fabricast_context *context = context_of(o);
+        fabricast_group *group = group_of(context, 1);
+        OK(fabricast_group_set_cover(group, set, &three, 1));
+        for (uint32_t root = 0; root < PROCESSES; root++)
+            for (int i = 0; i < LENS; i++) {
+                unsigned char *buffer = filled(lens[i], root, rank == (int)root);
+                OK(fabricast_bcast(group, buffer, lens[i], root));
+                checked(buffer, lens[i], root);
+            }
+        fabricast_request *requests[LENS];
+        unsigned char *buffers[LENS];
+        for (int i = 0; i < LENS; i++) {
+            buffers[i] = filled(lens[i], 1, rank == 1);
+            OK(fabricast_ibcast(group, buffers[i], lens[i], 1, &requests[i]));
+        }
+        for (int i = 0; i < LENS; i++) {
+            OK(fabricast_wait(&requests[i]));
+            checked(buffers[i], lens[i], 1);
+        }
+        OK(fabricast_barrier(group));
+        OK(fabricast_flush(context));
+        fabricast_statistics s;
+        memset(&s, 0, sizeof s);
+        s.struct_size = sizeof s;
+        OK(fabricast_context_statistics(context, &s));
+        CHECK(s.dropped_on_purpose > 0 || name == NAMES - 1);
+        if (name == NAMES - 1)
+            CHECK((s.packets_multicast > 0) == (per_host == 1));
+        else if (name == 3) /* process 1 alone is in no set */
+            CHECK((s.packets_multicast > 0) == (rank != 1) && s.packets_shared == 0);
+        else
+            CHECK(s.packets_multicast == 0 && s.packets_shared == 0 && s.packets_unicast > 0);
+        OK(fabricast_group_destroy(group));
+        end(context);
+    }
+    fabricast_options o = options();
+    fabricast_context *context = NULL;
+    o.broadcast = "star";
+    FAILS(FABRICAST_ERR_ARGUMENT, "unknown algorithm of broadcasts 'star'",
+          fabricast_context_create(&o, &context));
+    /* One process chooses another algorithm. */
+    o.broadcast = rank == 1 ? "chain" : "tree";
+    FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_BROADCAST", fabricast_context_create(&o, &context));
+}

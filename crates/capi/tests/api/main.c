@@ -98,6 +98,7 @@ static const struct {
     {"mismatch", mismatch},   {"order", order},
     {"lost", lost},           {"child", child},
     {"alone", alone},         {"words", words},
+    {"algorithms", algorithms},
     {"schedules", schedules}, {"interface", interface},
     {"outsiders", outsiders},
 };

@@ -150,6 +150,7 @@ mod tests {
     use std::ops::RangeInclusive;
 
     use super::super::schedule::{Algorithm, Schedule};
+    use super::super::segments::Segments;
     use super::super::testing::{Done, carry_out};
     use super::*;
 
@@ -182,8 +183,7 @@ mod tests {
             algorithm: Algorithm::Cover(cover.clone()),
             nodes,
             root: cover.root(),
-            len: 3,
-            segment: 2,
+            segments: Segments::equal(3, 2),
         };
         let done = carry_out(&schedule, target, groups);
         assert!(!done.stuck && done.times_max <= 1, "{schedule:?}");
@@ -253,8 +253,7 @@ mod tests {
                 algorithm: Algorithm::Cover(cover),
                 nodes,
                 root: nodes / 2,
-                len: 1,
-                segment: 0,
+                segments: Segments::whole(1),
             };
             let rounds = carry_out(&schedule, &target, &[]).rounds;
             assert_eq!(rounds, nodes.next_power_of_two().ilog2() as usize);

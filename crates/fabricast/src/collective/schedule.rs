@@ -5,7 +5,8 @@
 //! *place* = rank - root, modulo the number of ranks.
 
 use super::cover::Cover;
-use super::step::{Direction, Part, Peer, Step};
+use super::segments::Segments;
+use super::step::{Action, Part, Peer, Step};
 
 /// How a message gets from one rank to all by messages between two, or to some by groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +19,8 @@ pub enum Algorithm {
     Chain,
     /// The root scatters the message in n blocks along a binomial tree, and the blocks go once
     /// round a ring. No rank sends much more than twice the message. A rank is sent a block again
-    /// that it got from the scatter, as in MPI libraries.
+    /// that it got from the scatter, as in MPI libraries. A message without bytes goes along the
+    /// tree.
     ScatterAllgather,
     /// To a set of ranks, by broadcasts to groups and messages (P4.7). Other ranks do nothing.
     Cover(Cover),
@@ -42,10 +44,8 @@ pub struct Schedule {
     pub nodes: usize,
     /// The rank that has the message.
     pub root: usize,
-    /// Length of the message, in bytes.
-    pub len: u64,
-    /// Length of a segment, in bytes, for binomial tree, chain and cover (0: the whole message).
-    pub segment: u64,
+    /// The message, and the segments in which binomial tree, chain and cover pass it on.
+    pub segments: Segments,
 }
 
 impl Schedule {
@@ -58,16 +58,19 @@ impl Schedule {
             list: Vec::new(),
         };
         let at = |place| self.at(place);
+        let along_tree = || {
+            let (parent, children) = self.tree(place);
+            let children: Vec<Peer> = children.into_iter().map(at).collect();
+            pass_on(&self.segments, parent.map(at), &children)
+        };
         match &self.algorithm {
-            Algorithm::Binomial => {
-                let (parent, children) = self.tree(place);
-                let children: Vec<Peer> = children.into_iter().map(at).collect();
-                steps.pass_on(parent.map(at), &children);
-            }
+            Algorithm::Binomial => return along_tree(),
             Algorithm::Chain => {
                 let next = (place + 1 < self.nodes).then_some(place + 1);
-                steps.pass_on(place.checked_sub(1).map(at), next.map(at).as_slice());
+                let parent = place.checked_sub(1).map(at);
+                return pass_on(&self.segments, parent, next.map(at).as_slice());
             }
+            Algorithm::ScatterAllgather if self.segments.total() == 0 => return along_tree(),
             Algorithm::ScatterAllgather => {
                 steps.scatter(place);
                 steps.allgather(place);
@@ -75,7 +78,7 @@ impl Schedule {
             Algorithm::Cover(cover) => {
                 assert_eq!(cover.root(), self.root, "{self:?}");
                 let (parent, children) = cover.peers(rank);
-                steps.pass_on(parent, &children);
+                return pass_on(&self.segments, parent, &children);
             }
         }
         steps.list
@@ -113,28 +116,39 @@ impl Schedule {
 
     /// The part that consists of the blocks of `count` places from `place` on.
     fn blocks(&self, place: usize, count: usize) -> Part {
-        let block = self.len.div_ceil(self.nodes as u64);
-        let start = (block * place as u64).min(self.len);
-        let end = (block * (place + count) as u64).min(self.len);
+        let len = self.segments.total();
+        let block = len.div_ceil(self.nodes as u64);
+        let start = (block * place as u64).min(len);
+        let end = (block * (place + count) as u64).min(len);
         Part {
             offset: start,
             len: end - start,
         }
     }
+}
 
-    /// The message in segments. A message without bytes is one segment.
-    fn segments(&self) -> impl Iterator<Item = Part> + use<> {
-        let Schedule { len, segment, .. } = *self;
-        let segment = match segment {
-            0 => len.max(1),
-            n => n,
-        };
-        (0..len.div_ceil(segment).max(1)).map(move |i| {
-            let offset = i * segment;
-            let len = segment.min(len - offset);
-            Part { offset, len }
-        })
+/// The steps of a rank that passes a message on: each segment comes from the parent (`None`: it is
+/// here) and goes to all children before the next segment does.
+pub fn pass_on(segments: &Segments, parent: Option<Peer>, children: &[Peer]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for part in segments.iter() {
+        let after = parent.map(|peer| {
+            steps.push(Step {
+                action: Action::Receive,
+                peer,
+                part,
+                after: None,
+            });
+            steps.len() - 1
+        });
+        steps.extend(children.iter().map(|&peer| Step {
+            action: Action::Send,
+            peer,
+            part,
+            after,
+        }));
     }
+    steps
 }
 
 /// The list of one rank's steps, while it is built.
@@ -147,29 +161,18 @@ impl Steps<'_> {
     /// Adds a step and returns its index.
     fn add(
         &mut self,
-        way: Direction,
+        action: Action,
         peer: Peer,
         part: Part,
         after: Option<usize>,
     ) -> Option<usize> {
         self.list.push(Step {
-            way,
+            action,
             peer,
             part,
             after,
         });
         Some(self.list.len() - 1)
-    }
-
-    /// Adds the steps that pass the message on. Each segment comes from the parent and goes to all
-    /// children before the next one does.
-    fn pass_on(&mut self, parent: Option<Peer>, children: &[Peer]) {
-        for part in self.schedule.segments() {
-            let came = parent.and_then(|p| self.add(Direction::Receive, p, part, None));
-            for &child in children {
-                self.add(Direction::Send, child, part, came);
-            }
-        }
     }
 
     /// Adds the steps of the scatter: each place gets its own block and those of its sub-tree. A
@@ -180,11 +183,11 @@ impl Steps<'_> {
         let mine = s.blocks(place, s.below(place));
         let came = parent
             .filter(|_| mine.len > 0)
-            .and_then(|p| self.add(Direction::Receive, s.at(p), mine, None));
+            .and_then(|p| self.add(Action::Receive, s.at(p), mine, None));
         for child in children {
             let part = s.blocks(child, s.below(child));
             if part.len > 0 {
-                self.add(Direction::Send, s.at(child), part, came);
+                self.add(Action::Send, s.at(child), part, came);
             }
         }
     }
@@ -197,18 +200,18 @@ impl Steps<'_> {
         let (left, right) = (s.at(place + n - 1), s.at(place + 1));
         // The scatter has brought the rank's own block in its first step, if that block has any
         // bytes.
-        let first = self.list.first().filter(|s| s.way == Direction::Receive);
+        let first = self.list.first().filter(|s| s.action == Action::Receive);
         let mut came = first.map(|_| 0);
         for i in 0..n - 1 {
             let (out, back) = ((place + n - i) % n, (place + n - 1 - i) % n);
             let part = s.blocks(out, 1);
             if part.len > 0 {
-                self.add(Direction::Send, right, part, came);
+                self.add(Action::Send, right, part, came);
             }
             let part = s.blocks(back, 1);
             came = match part.len {
                 0 => None,
-                _ => self.add(Direction::Receive, left, part, None),
+                _ => self.add(Action::Receive, left, part, None),
             };
         }
     }
@@ -230,8 +233,7 @@ mod tests {
                         algorithm: algorithm.clone(),
                         nodes,
                         root,
-                        len,
-                        segment,
+                        segments: Segments::equal(len, segment),
                     };
                     let done = carry_out(&s, &(0..nodes).collect(), &[]);
                     assert!(!done.stuck, "{s:?}");
@@ -242,10 +244,7 @@ mod tests {
     }
 
     fn segments(s: &Schedule) -> usize {
-        match s.segment {
-            0 => 1,
-            n => s.len.div_ceil(n).max(1) as usize,
-        }
+        s.segments.count() as usize
     }
 
     #[test]
@@ -256,7 +255,11 @@ mod tests {
                 assert_eq!(done.rounds, depth, "{s:?}");
             }
             assert_eq!(done.operations, segments(s) * (s.nodes - 1), "{s:?}");
-            assert_eq!(done.sent[s.root], s.len * depth as u64, "{s:?}");
+            assert_eq!(
+                done.sent[s.root],
+                s.segments.total() * depth as u64,
+                "{s:?}"
+            );
             assert!(done.times_max <= 1, "{s:?}");
         });
     }
@@ -268,7 +271,7 @@ mod tests {
             let rounds = if hops == 0 { 0 } else { hops + segments(s) - 1 };
             assert_eq!(done.rounds, rounds, "{s:?}");
             assert_eq!(done.operations, segments(s) * hops, "{s:?}");
-            assert!(done.sent.iter().all(|&b| b <= s.len), "{s:?}");
+            assert!(done.sent.iter().all(|&b| b <= s.segments.total()), "{s:?}");
             assert!(done.times_max <= 1, "{s:?}");
         });
     }
@@ -277,11 +280,11 @@ mod tests {
     fn scatter_and_allgather_cost_nobody_much_more_than_twice_the_message() {
         each(Algorithm::ScatterAllgather, |s, done| {
             let n = s.nodes as u64;
-            let block = s.len.div_ceil(n);
+            let block = s.segments.total().div_ceil(n);
             for rank in 0..s.nodes {
                 // All blocks but one go round the ring; the scatter adds the rank's sub-tree.
                 let place = (rank + s.nodes - s.root) % s.nodes;
-                let others = |place| s.len - s.blocks(place, 1).len;
+                let others = |place| s.segments.total() - s.blocks(place, 1).len;
                 let tree = s.blocks(place, s.below(place)).len;
                 let came = if rank == s.root { 0 } else { tree };
                 assert_eq!(done.received[rank], others(place) + came, "{s:?}");
@@ -289,9 +292,12 @@ mod tests {
                 let right = (place + 1) % s.nodes;
                 assert_eq!(done.sent[rank], others(right) + passed, "{s:?}");
             }
-            assert!(done.sent.iter().all(|&b| b <= 2 * s.len), "{s:?}");
-            if s.len >= n {
-                let blocks = s.len.div_ceil(block) as usize;
+            assert!(
+                done.sent.iter().all(|&b| b <= 2 * s.segments.total()),
+                "{s:?}"
+            );
+            if s.segments.total() >= n {
+                let blocks = s.segments.total().div_ceil(block) as usize;
                 assert_eq!(
                     done.operations,
                     blocks - 1 + blocks * (s.nodes - 1),
@@ -308,8 +314,7 @@ mod tests {
             algorithm: Algorithm::Chain,
             nodes: 3,
             root: 0,
-            len: 1,
-            segment: 0,
+            segments: Segments::whole(1),
         };
         let after = |rank: usize| s.steps(rank).last().and_then(|step| step.after);
         assert_eq!([after(0), after(1)], [None, Some(0)]);

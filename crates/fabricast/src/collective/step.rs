@@ -1,4 +1,6 @@
-//! One message of a schedule, as one of its ends sees it.
+//! One step of a schedule, as one rank sees it.
+
+use fabricast_proto::Barrier;
 
 /// A range of bytes of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,13 +11,40 @@ pub struct Part {
     pub len: u64,
 }
 
-/// The direction in which a part goes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Direction {
-    /// From the peer to this rank.
+impl Part {
+    /// The part of a step that carries no bytes.
+    pub const NONE: Part = Part { offset: 0, len: 0 };
+
+    /// Where the range ends, in bytes.
+    pub fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// What a rank does in a step.
+///
+/// A reduction will be one more action: to combine a part that has arrived with the rank's own
+/// bytes, once the step that received it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// It receives the part from the peer.
     Receive,
-    /// From this rank to the peer.
+    /// It sends the part to the peer.
     Send,
+    /// It enters the peers' barrier and holds them in it (spec 3.4). The step is over when all of
+    /// them have entered.
+    Hold(Barrier),
+    /// It enters the peers' barrier. The step is over when all of them may leave.
+    Meet(Barrier),
+    /// It releases the peers that it holds in the barrier of an earlier step.
+    Release,
+}
+
+impl Action {
+    /// Whether the step is a phase of a barrier.
+    pub fn is_barrier(&self) -> bool {
+        !matches!(self, Action::Receive | Action::Send)
+    }
 }
 
 /// The other end of a step.
@@ -27,21 +56,26 @@ pub enum Peer {
     Group {
         /// The group, as an index into a list that is the same on every rank.
         group: usize,
-        /// The rank that broadcasts.
+        /// The rank that broadcasts; in a barrier the rank that releases the others.
+        root: usize,
+    },
+    /// The ranks of this host, through the memory that they share.
+    Local {
+        /// The rank that broadcasts; in a barrier the rank that releases the others.
         root: usize,
     },
 }
 
-/// One message, as one of its ends sees it.
+/// One step, as one rank sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The direction in which the message goes.
-    pub way: Direction,
+    /// What the rank does.
+    pub action: Action,
     /// The other end.
     pub peer: Peer,
-    /// The bytes that the message carries.
+    /// The bytes that the step carries.
     pub part: Part,
-    /// The step of the same rank that receives what a send carries; the send begins after it.
-    /// `None`: the rank has the bytes from the start.
+    /// The step of the same rank that must be over before this one begins: for a send, the step
+    /// that receives what it carries. `None`: the step waits for no other.
     pub after: Option<usize>,
 }

@@ -18,6 +18,8 @@ use crate::transport::interface::Interface;
 use crate::transport::udp::{Udp, UdpConfig};
 
 const PAYLOAD: u32 = 1200;
+/// Length of a segment, in bytes.
+const SEGMENT: u64 = 16 << 10;
 const START: Seq = Seq(u32::MAX - 3);
 /// Longest wait before a rank checks whether all ranks are done.
 const LOOK: Duration = Duration::from_millis(20);
@@ -82,26 +84,41 @@ fn take_part(
 ) -> Vec<Vec<u8>> {
     let clock = Instant::now();
     let now = || Time(1 + clock.elapsed().as_nanos() as u64);
-    let mut runner = Runner::new(MessageBuffer::new(messages), AHEAD);
     let steps: Vec<Vec<Step>> = schedules.iter().map(|s| s.steps(rank)).collect();
-    steps.iter().for_each(|steps| runner.add(steps));
-    let channel = |peer| match peer {
-        Peer::Rank(peer) => Channel {
-            group: GroupId((1000 + rank.min(peer) * 100 + rank.max(peer)) as u32),
-            node: NodeId(peer as u32),
-        },
-        Peer::Group { group, root } => Channel {
-            group: GroupId(1 + group as u32),
-            node: NodeId(root as u32),
-        },
+    let channel = |peer| {
+        let (group, node) = match peer {
+            Peer::Rank(peer) => (1000 + rank.min(peer) * 100 + rank.max(peer), peer),
+            Peer::Group { group, root } => (1 + group, root),
+            Peer::Local { .. } => unreachable!("a schedule knows no hosts"),
+        };
+        Channel {
+            network: (),
+            group: GroupId(group as u32),
+            node: NodeId(node as u32),
+        }
     };
-    let me = (NodeId(rank as u32), PAYLOAD, START);
-    runner.open(now(), &mut driver, me, channel).unwrap();
+    let peers: BTreeSet<Peer> = steps.iter().flatten().map(|step| step.peer).collect();
+    for peer in peers.into_iter().filter(|p| matches!(p, Peer::Rank(_))) {
+        let Channel { group, node, .. } = channel(peer);
+        let add = Command::GroupAdd {
+            group,
+            members: vec![NodeId(rank as u32), node],
+            payload_size: PAYLOAD,
+            start: START,
+        };
+        driver.command(now(), add).unwrap();
+    }
+    let mut executor = Executor::new(0);
+    for (steps, message) in steps.iter().zip(messages) {
+        let pace = Pace::Listed { ahead: AHEAD };
+        let buffer = MessageBuffer::new(message);
+        executor.add(GroupId(0), pace, steps.clone(), buffer, channel);
+    }
     let ranks = schedules[0].nodes;
     let mut told = false;
     while done.load(Ordering::SeqCst) < ranks {
         let mut busy = false;
-        while runner.next(now(), &mut driver).unwrap().is_some() {
+        while executor.next(now(), &mut driver).unwrap().is_some() {
             busy = true;
         }
         let step = driver.step(now()).unwrap();
@@ -110,11 +127,11 @@ fn take_part(
                 matches!(event, Event::Complete(_)),
                 "rank {rank}: {event:?}"
             );
-            runner.heed(event);
+            executor.heed((), event);
             busy = true;
         }
-        busy |= runner.take_back(&mut driver);
-        if runner.is_done() && !told {
+        busy |= executor.take_back(&mut driver);
+        if executor.is_done() && !told {
             told = true;
             done.fetch_add(1, Ordering::SeqCst);
         }
@@ -124,14 +141,15 @@ fn take_part(
             driver.transport().wait(Some(wake)).unwrap();
         }
     }
-    assert!(runner.has_all() && !runner.has_failed());
+    assert!(executor.is_done() && !executor.has_failed());
     // Only ranks whose schedule broadcasts to a group multicast.
-    let to_group = |s: &Step| s.way == Direction::Send && matches!(s.peer, Peer::Group { .. });
+    let to_group = |s: &Step| s.action == Action::Send && matches!(s.peer, Peer::Group { .. });
     let broadcasts = steps.iter().flatten().any(to_group);
     let counters = driver.node().counters();
     assert_eq!(counters.data > 0, broadcasts);
     assert!(broadcasts || counters.repairs_multicast == 0);
-    runner.buffer().messages().to_vec()
+    let messages = executor.buffers().map(MessageBuffer::message);
+    messages.map(<[u8]>::to_vec).collect()
 }
 
 /// Runs messages of these lengths to the ranks of `target`, one after the other.
@@ -144,7 +162,7 @@ fn run(
 ) {
     let messages: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len)).collect();
     let schedules = lens.iter().map(|&len| Schedule {
-        len: len as u64,
+        segments: Segments::equal(len as u64, SEGMENT),
         ..schedule.clone()
     });
     let schedules: Vec<Schedule> = schedules.collect();
@@ -189,8 +207,7 @@ fn schedule(algorithm: Algorithm, nodes: usize, root: usize) -> Schedule {
         algorithm,
         nodes,
         root,
-        len: 0,
-        segment: 16 << 10,
+        segments: Segments::whole(0),
     }
 }
 

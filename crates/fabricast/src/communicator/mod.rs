@@ -13,6 +13,8 @@
 //! failure detector), `operations` (the engine), `progress` (callers and the progress thread).
 //! `limits`, `options` and `error` are shared.
 
+#[cfg(test)]
+mod algorithm_tests;
 mod error;
 mod hierarchy;
 #[cfg(test)]
@@ -32,17 +34,17 @@ use std::time::Duration;
 
 use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
-use self::networks::Ended;
 use self::operations::engine::Engine;
 use self::operations::operation::{Op, Started};
 use self::progress::callers::Callers;
 use self::wireup::descriptor::agree_on_unreached;
+use crate::collective::Ended;
 use crate::object::Divisible;
 
 pub use self::error::Error;
 pub use self::operations::group::Group;
 pub use self::operations::statistics::Statistics;
-pub use self::options::{Bootstrap, BootstrapError, Options};
+pub use self::options::{Bootstrap, BootstrapError, BroadcastAlgorithm, Options, UnknownBroadcast};
 pub use self::progress::callers::Meanwhile;
 pub use self::wireup::descriptor::DESCRIPTOR_LEN;
 
@@ -116,7 +118,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// Makes a group of the processes `members`: ranks of this context, in an order that all
     /// members use. All members give it the same number `id`, and none of them uses the number for
-    /// another group, now or later.
+    /// another group, now or later. With another algorithm of broadcasts than multicast, numbers
+    /// are below 2^31 / (64 + size of the context).
     ///
     /// # Errors
     /// [`Error::RankLost`]: a member is lost. [`Error::GroupMembers`], [`Error::GroupNumber`]: see
@@ -134,6 +137,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         }
         engine.add(self.callers.shared.clock.now(), &group)?;
         Ok(group)
+    }
+
+    /// Names the sets of members, in ranks of this context, that broadcasts of the group go to with
+    /// [`BroadcastAlgorithm::Cover`], at most 64. All members name the same list, before they start
+    /// anything in the group: from it each finds the same cover, which it could not do from the
+    /// groups that exist, because a process knows only those of which it is a member. A set of
+    /// three members or more serves if none of it has the message yet or one has. With another
+    /// algorithm, the sets change nothing.
+    ///
+    /// # Errors
+    /// [`Error::GroupMembers`]: a set has a process that is no member, or one twice, or there are
+    /// more than 64. [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there.
+    pub fn cover(&self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
+        self.callers.shared.lock().cover(group, sets)
     }
 
     /// Leaves the group. This process has received everything that it was to receive. What it has
@@ -195,22 +212,24 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// Starts a broadcast like [`Context::bcast`]. [`Context::test`] or [`Context::wait`] gives the
-    /// object back.
+    /// object back. Never blocks, and so never calls `meanwhile`: while many are under way, the
+    /// broadcast waits for its turn.
     ///
     /// # Errors
-    /// As for [`Context::bcast`].
+    /// As for [`Context::bcast`]. [`Error::Refused`] also if 1 048 576 operations of the group wait
+    /// or are under way.
     pub fn ibcast(
         &self,
         group: &Group,
         root: u32,
         object: O,
-        meanwhile: Meanwhile<'_>,
+        _meanwhile: Meanwhile<'_>,
     ) -> Result<Request<O>, Error> {
         let root = member(group, root)?;
         if group.size() == 1 {
             return Ok(Request(State::Over(Some(object))));
         }
-        let started = self.start(group, meanwhile, object, |engine, now, object| {
+        let started = self.start(group, object, |engine, now, object| {
             engine.bcast(now, (group.id, root), object, false)
         });
         started.map(Request::from)
@@ -244,20 +263,20 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.outcome(ended??).map(|_| ())
     }
 
-    /// Starts a barrier like [`Context::barrier`].
+    /// Starts a barrier like [`Context::barrier`]. Never blocks, like [`Context::ibcast`].
     ///
     /// # Errors
-    /// As for [`Context::barrier`].
+    /// As for [`Context::ibcast`], but for [`Error::NoMember`].
     pub fn ibarrier(
         &self,
         group: &Group,
         by: Option<Barrier>,
-        meanwhile: Meanwhile<'_>,
+        _meanwhile: Meanwhile<'_>,
     ) -> Result<Request<O>, Error> {
         if group.size() == 1 {
             return Ok(Request(State::Over(None)));
         }
-        let started = self.start(group, meanwhile, (), enter(group, by));
+        let started = self.start(group, (), enter(group, by));
         started.map(|op| Request(State::UnderWay(op)))
     }
 
@@ -347,19 +366,18 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.shared.lock().statistics()
     }
 
-    /// Starts an operation as soon as there is room for it.
+    /// Starts an operation, which waits for its turn if there is no room for it now.
     fn start<A, S>(
         &self,
         group: &Group,
-        meanwhile: Meanwhile<'_>,
         given: A,
         start: impl Fn(&mut Engine<O>, Time, A) -> Result<S, (Refused, A)>,
     ) -> Result<S, Error> {
-        // Where many are under way, there is room when one ends.
-        let (mut given, any) = (Some(given), Cell::new(None));
-        self.callers.until(&any, meanwhile, |engine| {
-            self.engage(engine, group, &mut given, &start)
-        })?
+        let mut engine = self.callers.shared.lock();
+        self.callers.heed_lost(&mut engine);
+        let started = self.engage(&mut engine, group, &mut Some(given), start);
+        self.callers.left(engine);
+        started.unwrap_or(Err(Error::Refused(Refused::Busy)))
     }
 
     /// Starts an operation with what is given. `None`: there is no room for it now, and `given` is

@@ -1,7 +1,9 @@
 //! What a context is made from: its options, and the job's existing connection between its
 //! processes.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::config::NetOptions;
@@ -13,6 +15,8 @@ pub struct Options {
     pub net: NetOptions,
     /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] parses.
     pub scheme: String,
+    /// How broadcasts go to a group, the same at all processes.
+    pub broadcast: BroadcastAlgorithm,
     /// The name of the host on which this process runs. Processes that give the same name share
     /// memory, if they can. The default combines the system's node name, its boot identifier and
     /// the process's network namespace.
@@ -28,11 +32,77 @@ impl Default for Options {
         Options {
             net: NetOptions::default(),
             scheme: "auto".into(),
+            broadcast: BroadcastAlgorithm::Multicast,
             host: None,
             runtime: None,
         }
     }
 }
+
+/// How broadcasts go to the members of a group of three or more. All but the first consist of
+/// messages between two members over UDP, for networks without multicast and for comparison. With
+/// them the processes of one host share no memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum BroadcastAlgorithm {
+    /// `multicast`: one multicast to all hosts, and through memory to the processes of each.
+    #[default]
+    Multicast,
+    /// `tree`: along a binomial tree, segment by segment.
+    Tree,
+    /// `chain`: from each member to the next one, segment by segment.
+    Chain,
+    /// `scatter-allgather`: in one block for each member along a binomial tree, then round a ring.
+    ScatterAllgather,
+    /// `cover`: by multicasts to the sets of members that [`super::Context::cover`] names (P4.7),
+    /// and by messages to other members. Without sets, along a binomial tree.
+    Cover,
+}
+
+impl BroadcastAlgorithm {
+    /// All algorithms.
+    pub const ALL: [BroadcastAlgorithm; 5] = [
+        BroadcastAlgorithm::Multicast,
+        BroadcastAlgorithm::Tree,
+        BroadcastAlgorithm::Chain,
+        BroadcastAlgorithm::ScatterAllgather,
+        BroadcastAlgorithm::Cover,
+    ];
+
+    /// The name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BroadcastAlgorithm::Multicast => "multicast",
+            BroadcastAlgorithm::Tree => "tree",
+            BroadcastAlgorithm::Chain => "chain",
+            BroadcastAlgorithm::ScatterAllgather => "scatter-allgather",
+            BroadcastAlgorithm::Cover => "cover",
+        }
+    }
+}
+
+impl fmt::Display for BroadcastAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for BroadcastAlgorithm {
+    type Err = UnknownBroadcast;
+
+    fn from_str(name: &str) -> Result<BroadcastAlgorithm, UnknownBroadcast> {
+        let mut all = BroadcastAlgorithm::ALL.into_iter();
+        let found = all.find(|algorithm| algorithm.name() == name);
+        found.ok_or_else(|| UnknownBroadcast(name.into()))
+    }
+}
+
+/// No algorithm of broadcasts has this name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "unknown algorithm of broadcasts '{0}'; known: multicast, tree, chain, scatter-allgather, cover"
+)]
+pub struct UnknownBroadcast(String);
 
 /// Why a [`Bootstrap`] failed, in its own words.
 pub type BootstrapError = Box<dyn std::error::Error + Send + Sync>;

@@ -205,7 +205,7 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
         late,
         failed: false,
     };
-    let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+    let (op, _) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
     driver.transport().inbox.push_back(room());
     (driver, op)
 }
@@ -355,9 +355,9 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
             late: 0..0,
             failed: false,
         };
-        let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-        let taken = driver.take(op);
+        let (op, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
         assert_eq!(taken.is_some(), back);
+        assert!(driver.take(op).is_none());
         assert_eq!(driver.object(op).is_some(), !back);
         if let Some(mut chunks) = taken {
             chunks.bytes.fill(0xff);
@@ -375,8 +375,8 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
         late: 0..1,
         failed: false,
     };
-    let op = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-    assert!(driver.take(op).is_none());
+    let (_, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+    assert!(taken.is_none());
 }
 
 /// A root over a network that reads late, with an object that it lends.

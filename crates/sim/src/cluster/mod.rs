@@ -404,7 +404,7 @@ impl<'w> Cluster<'w> {
     fn start(&mut self) {
         let groups = std::mem::take(&mut self.scenario.groups);
         let adds = match &self.scenario.baseline {
-            Some(b) => b.groups.len(), // the runners add the other groups
+            Some(b) => b.groups.len(), // the executors add the other groups
             None => groups.len(),
         };
         for (g, plan) in groups.iter().enumerate().take(adds) {

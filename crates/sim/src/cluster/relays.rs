@@ -1,11 +1,11 @@
 //! Hosts do their parts in a baseline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::collective::{Channel, Direction, Peer, Runner};
-use fabricast::proto::{Seq, Time};
+use fabricast::collective::{Begun, Channel, Executor, Pace, Peer, Step};
+use fabricast::proto::{Command, GroupId, Seq, Time};
 
 use super::{Cluster, group_id};
 use crate::baseline::{PatternBuffer, Relay, pair};
@@ -30,42 +30,50 @@ impl Cluster<'_> {
                     true => Peer::Group { group, root },
                     false => Peer::Rank(members[0] + members[1] - h),
                 };
-                let way = if role.root {
-                    Direction::Send
-                } else {
-                    Direction::Receive
-                };
-                roles.insert((peer, way), r);
+                roles.insert((peer, role.root), r);
             }
             if roles.is_empty() {
                 continue; // the host takes no part
             }
             let (seed, disk) = (self.scenario.seed, self.scenario.disk(h));
-            let (world, bell) = (Rc::clone(&self.world), Rc::clone(&self.hosts[h].bell));
-            let buffer = PatternBuffer::new(&b, seed, h, disk, world, bell);
-            let mut runner = Runner::new(buffer, b.ahead);
-            for steps in b.steps(self.hosts.len(), h) {
-                runner.add(&steps);
-            }
+            let world = (&self.world, &self.hosts[h].bell);
+            let buffers = PatternBuffer::all(&b, seed, h, disk, world);
+            let all: Vec<Vec<Step>> = b.steps(self.hosts.len(), h).collect();
             let numbering = self.numbering;
-            let opened = runner.open(
-                Time::ZERO,
-                &mut self.hosts[h].driver,
-                (numbering.node(h as u32), b.payload_size, Seq(0)),
-                |peer| {
-                    let (group, other) = match peer {
-                        Peer::Group { group, root } => (group, root),
-                        Peer::Rank(peer) => (pairs[&pair(h, peer)], peer),
-                    };
-                    Channel {
-                        group: group_id(group),
-                        node: numbering.node(other as u32),
-                    }
-                },
-            );
-            if let Err(e) = opened {
-                self.world
-                    .complain(|| format!("host {h}: channel refused: {e}"));
+            let channel = |peer| {
+                let (group, other) = match peer {
+                    Peer::Group { group, root } => (group, root),
+                    Peer::Rank(peer) => (pairs[&pair(h, peer)], peer),
+                    Peer::Local { .. } => unreachable!("baselines know no hosts"),
+                };
+                Channel {
+                    network: (),
+                    group: group_id(group),
+                    node: numbering.node(other as u32),
+                }
+            };
+            // In the order of the steps, as a rank meets its peers.
+            let mut known = BTreeSet::new();
+            for step in all.iter().flatten() {
+                let Channel { group, node, .. } = channel(step.peer);
+                if !known.insert(step.peer) || !matches!(step.peer, Peer::Rank(_)) {
+                    continue;
+                }
+                let command = Command::GroupAdd {
+                    group,
+                    members: vec![numbering.node(h as u32), node],
+                    payload_size: b.payload_size,
+                    start: Seq(0),
+                };
+                if let Err(e) = self.hosts[h].driver.command(Time::ZERO, command) {
+                    self.world
+                        .complain(|| format!("host {h}: channel refused: {e}"));
+                }
+            }
+            let mut executor = Executor::new(0);
+            for (steps, buffer) in all.into_iter().zip(buffers) {
+                let pace = Pace::Listed { ahead: b.ahead };
+                executor.add(GroupId(0), pace, steps, buffer, channel);
             }
             let enters = match b.enter.iter().find(|e| e.0 == h) {
                 Some(&(_, at)) => at,
@@ -73,7 +81,7 @@ impl Cluster<'_> {
                 None => Duration::ZERO,
             };
             self.hosts[h].relay = Some(Box::new(Relay {
-                runner,
+                executor,
                 enters: enters.as_nanos() as u64,
                 roles,
             }));
@@ -87,12 +95,14 @@ impl Cluster<'_> {
             return u64::MAX;
         };
         while relay.enters <= now {
-            match relay.runner.next(Time(now), &mut self.hosts[h].driver) {
-                Ok(Some((op, task))) => {
-                    let (_, step) = relay.runner.step(task);
-                    let (role, len) = (relay.roles[&(step.peer, step.way)], step.part.len);
-                    let progress = Rc::clone(&relay.runner.buffer().made);
-                    self.begun(h, role, op, progress, len);
+            match relay.executor.next(Time(now), &mut self.hosts[h].driver) {
+                Ok(Some(Begun { id, step, op })) => {
+                    let step = relay.executor.step(id, step).copied();
+                    let buffer = relay.executor.buffer(id);
+                    if let (Some(step), Some(buffer), Some(((), op))) = (step, buffer, op) {
+                        let progress = Rc::clone(&buffer.made);
+                        self.begun(h, relay.role(&step), op, progress, step.part.len);
+                    }
                 }
                 Ok(None) => break,
                 Err(e) => {

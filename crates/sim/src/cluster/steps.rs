@@ -331,15 +331,17 @@ impl Cluster<'_> {
                 Some(_) => object.in_memory(),
                 None => object,
             };
-            host.driver.bcast(Time(now), group, Box::new(object))
+            let sent = host.driver.bcast(Time(now), group, Box::new(object));
+            sent.map(|(op, copied)| (op, copied.is_some()))
         } else {
             let root = self.numbering.node(plan.root as u32);
             let p = Rc::clone(&progress);
             let object = PatternObject::room(place, content, len, payload_size, disk, p);
-            host.driver.post(Time(now), group, root, Box::new(object))
+            let op = host.driver.post(Time(now), group, root, Box::new(object));
+            op.map(|op| (op, false))
         };
-        let op = match begun {
-            Ok(op) => op,
+        let (op, copied) = match begun {
+            Ok(begun) => begun,
             Err((Refused::Busy, _)) => return false,
             Err((e, _)) => {
                 self.world
@@ -353,6 +355,9 @@ impl Cluster<'_> {
             role.not_before = now + ns(d);
         }
         self.begun(h, r, op, progress, len);
+        if let Some(op) = self.hosts[h].ops.get_mut(&op) {
+            op.copied = copied;
+        }
         true
     }
 
@@ -363,7 +368,15 @@ impl Cluster<'_> {
         let role = &mut host.roles[r];
         let (root, stream, number) = (role.root, role.stream, role.begun);
         role.begun += 1;
-        host.ops.insert(op, Op { role: r, number });
+        let copied = false;
+        host.ops.insert(
+            op,
+            Op {
+                role: r,
+                number,
+                copied,
+            },
+        );
         let numbers = [h as u64, 3 << 32 | stream as u64, number as u64];
         self.trace.note(now, numbers, || {
             let verb = if root { "sends" } else { "posts" };
@@ -401,7 +414,7 @@ impl Cluster<'_> {
                 let found = host.ops.remove(&op);
                 match &mut host.relay {
                     Some(relay) => relay.heed(event),
-                    None if found.is_some() => host.returning.push(op),
+                    None if found.as_ref().is_some_and(|op| !op.copied) => host.returning.push(op),
                     None => {}
                 }
                 found

@@ -1,10 +1,13 @@
-//! Processes that share a host: who they are, the memory that they share, and broadcasts that are
-//! composed of one over the network and one over that memory.
+//! Processes that share a host: who they are, the memory that they share, and the schedules of
+//! broadcasts and barriers that go by the network and by that memory.
 //!
-//! Owns a host's identity, the place of every process, the segments of composed broadcasts, and the
-//! copies from which a process passes them on. Imports from networks alone.
+//! Owns a host's identity and the place of every process. Imports from networks alone.
 
-pub(crate) mod broadcast;
 pub(crate) mod host;
 pub(crate) mod intra_node;
+pub(crate) mod schedule;
 pub(crate) mod topology;
+
+/// The tests of hosts that share memory know the schedule of broadcasts by this name.
+#[cfg(test)]
+pub(crate) use self::schedule as broadcast;

@@ -15,6 +15,8 @@ pub(crate) enum BufferView<O> {
     Shared(Arc<O>, Segment),
     /// A part of a copy that is sent to two groups at once, or in segments.
     Copy(Arc<Memory>, Segment),
+    /// Memory for bytes that are here already and come once more.
+    Scratch(Memory),
 }
 
 /// `len` bytes from `offset`.
@@ -29,7 +31,7 @@ impl<O> BufferView<O> {
     pub fn own(self) -> Option<O> {
         match self {
             BufferView::Own(object) => Some(object),
-            BufferView::Shared(..) | BufferView::Copy(..) => None,
+            BufferView::Shared(..) | BufferView::Copy(..) | BufferView::Scratch(_) => None,
         }
     }
 }
@@ -39,12 +41,13 @@ impl<O: Object> Object for BufferView<O> {
         match self {
             BufferView::Own(o) => o.len(),
             BufferView::Shared(_, segment) | BufferView::Copy(_, segment) => segment.len,
+            BufferView::Scratch(memory) => memory.len(),
         }
     }
     fn fetch(&mut self, offset: u64, len: u32) -> Fetch {
         match self {
             BufferView::Own(o) => o.fetch(offset, len),
-            BufferView::Shared(..) | BufferView::Copy(..) => Fetch::Ready,
+            BufferView::Shared(..) | BufferView::Copy(..) | BufferView::Scratch(_) => Fetch::Ready,
         }
     }
     fn bytes(&self, offset: u64, len: u32) -> &[u8] {
@@ -52,6 +55,7 @@ impl<O: Object> Object for BufferView<O> {
             BufferView::Own(o) => o.bytes(offset, len),
             BufferView::Shared(whole, segment) => whole.bytes(segment.offset + offset, len),
             BufferView::Copy(copy, segment) => copy.bytes(segment.offset + offset, len),
+            BufferView::Scratch(memory) => memory.bytes(offset, len),
         }
     }
     fn is_stable(&self) -> bool {
@@ -59,11 +63,13 @@ impl<O: Object> Object for BufferView<O> {
             BufferView::Own(o) => o.is_stable(),
             BufferView::Shared(whole, _) => whole.is_stable(),
             BufferView::Copy(copy, _) => copy.is_stable(),
+            BufferView::Scratch(scratch) => scratch.is_stable(),
         }
     }
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
         match self {
             BufferView::Own(o) => o.write(offset, bytes),
+            BufferView::Scratch(memory) => memory.write(offset, bytes),
             // Only objects that are sent are shared or copied, and these are never written.
             BufferView::Shared(..) | BufferView::Copy(..) => Written::Failed,
         }

@@ -5,12 +5,14 @@
 //! Owns both drivers. Imports nothing from the other rooms of the communicator.
 
 pub(crate) mod buffer;
+pub(crate) mod pieces;
 
 use std::io;
 
 use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Time};
 
 use self::buffer::BufferView;
+use crate::collective::{Channel, Drivers};
 use crate::driver::{Driver, Step};
 use crate::net::{Net, SharedMemory};
 use crate::object::Object;
@@ -25,14 +27,6 @@ pub(crate) enum Network {
 
 impl Network {
     pub const BOTH: [Network; 2] = [Network::IntraNode, Network::InterNode];
-}
-
-/// How an operation has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    Complete,
-    Failed,
-    Mismatch,
 }
 
 /// Both networks, as one process has them.
@@ -57,6 +51,7 @@ macro_rules! on {
     };
 }
 
+type Sent<O> = Result<(OpId, Option<BufferView<O>>), (Refused, BufferView<O>)>;
 type Lend<O> = Result<OpId, (Refused, BufferView<O>)>;
 
 impl<O: Object> Networks<O> {
@@ -69,14 +64,14 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.command(now, command))
     }
 
-    /// Broadcasts `part`; the driver copies it if it is short.
+    /// Broadcasts `part`; if it is short, the driver copies and returns it.
     pub fn bcast(
         &mut self,
         network: Network,
         now: Time,
         group: GroupId,
         part: BufferView<O>,
-    ) -> Lend<O> {
+    ) -> Sent<O> {
         on!(self, network, driver => driver.bcast(now, group, part))
     }
 
@@ -111,12 +106,6 @@ impl<O: Object> Networks<O> {
         by: Barrier,
     ) -> Result<OpId, Refused> {
         on!(self, network, driver => driver.barrier(now, group, by))
-    }
-
-    /// Enters the barrier of this host's processes, as the one that holds the others in it until
-    /// `Release`.
-    pub fn hold(&mut self, now: Time, group: GroupId, by: Barrier) -> Result<OpId, Refused> {
-        on!(self, Network::IntraNode, driver => driver.hold(now, group, by))
     }
 
     /// The part of an operation that is over, once the driver no longer reads it.
@@ -218,5 +207,46 @@ impl<O: Object> Networks<O> {
         let far = far(&mut self.far)?.wake;
         let wake = near.into_iter().chain(far).min();
         Ok(Step { wake })
+    }
+}
+
+impl<O: Object> Drivers for Networks<O> {
+    type Network = Network;
+    type Object = BufferView<O>;
+
+    fn send(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Sent<O> {
+        self.lend(channel.network, now, channel.group, part)
+            .map(|op| (op, None))
+    }
+
+    fn post(&mut self, now: Time, channel: &Channel<Network>, part: BufferView<O>) -> Lend<O> {
+        Networks::post(
+            self,
+            (channel.network, channel.node),
+            now,
+            channel.group,
+            part,
+        )
+    }
+
+    fn barrier(
+        &mut self,
+        now: Time,
+        channel: &Channel<Network>,
+        by: Barrier,
+        held: bool,
+    ) -> Result<OpId, Refused> {
+        on!(self, channel.network, driver => match held {
+            true => driver.hold(now, channel.group, by),
+            false => driver.barrier(now, channel.group, by),
+        })
+    }
+
+    fn release(&mut self, now: Time, channel: &Channel<Network>) -> Result<(), Refused> {
+        self.command(channel.network, now, Command::Release(channel.group))
+    }
+
+    fn take(&mut self, network: Network, op: OpId) -> Option<BufferView<O>> {
+        Networks::take(self, (network, op))
     }
 }

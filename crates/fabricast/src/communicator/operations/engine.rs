@@ -3,7 +3,10 @@
 
 mod barriers;
 mod break_off;
+mod broadcasts;
+mod channels;
 mod groups;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -11,21 +14,22 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use fabricast_proto::{Barrier, Event, GroupId, NodeId, OpId, PathState, Refused, Time};
-
+use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
 use super::coalesce::Coalescer;
-use super::group::{BreakOff, EVERYBODY, Leaving};
+use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
 use super::left::Left;
-use super::operation::{Op, Started};
+use super::operation::{Op, Operation, Stage};
 use super::statistics::Statistics;
+use crate::collective::{Ended, Executor, News};
 use crate::communicator::error::Error;
-use crate::communicator::hierarchy::broadcast::{HierarchicalBroadcasts, News, Route};
 use crate::communicator::hierarchy::topology::{GroupTopology, Hosts};
 use crate::communicator::limits::{ADDRESSES, COPIES_MAX};
 use crate::communicator::networks::buffer::BufferView;
-use crate::communicator::networks::{Ended, Network, Networks};
+use crate::communicator::networks::pieces::Pieces;
+use crate::communicator::networks::{Network, Networks};
+use crate::communicator::options::BroadcastAlgorithm;
 use crate::communicator::wireup::Setting;
 use crate::driver::Step;
 use crate::object::Divisible;
@@ -41,28 +45,14 @@ const PASSES_MAX: usize = 4;
 struct State {
     members: Vec<NodeId>,
     topology: GroupTopology,
-    /// Copies that others still lack.
-    copies: u32,
+    /// Operations for which a caller or another process still waits.
+    operations: u32,
+    /// Channels to other members, and groups of members that broadcasts go to.
+    channels: Channels,
     /// Number of operations that this process has called.
     calls: u64,
     /// The last broadcasts that this process has sent: the index of the call, and the bytes.
     sent: VecDeque<(u64, u64)>,
-}
-
-/// An operation that this process has called.
-struct Called {
-    group: GroupId,
-    /// Index of the operation among those that this process has called in the group.
-    call: u64,
-    /// Bytes that this process sends or receives; `None` for a barrier.
-    len: Option<u64>,
-}
-
-/// A copy that others still lack.
-struct Lacked {
-    group: GroupId,
-    call: u64,
-    len: u64,
 }
 
 /// A group that breaks off, as this process knows it.
@@ -86,7 +76,7 @@ struct Breaking {
 /// All that is behind a context's lock.
 pub(crate) struct Engine<O: Divisible> {
     networks: Networks<O>,
-    hierarchical: HierarchicalBroadcasts<O>,
+    executor: Executor<Network, Pieces<O>>,
     hosts: Hosts,
     rank: NodeId,
     /// Payload of a data packet in each network, in bytes.
@@ -95,21 +85,15 @@ pub(crate) struct Engine<O: Divisible> {
     all: Vec<NodeId>,
     /// The IP multicast groups that the context's groups share.
     addresses: [GroupAddress; ADDRESSES],
+    /// How broadcasts go to a group.
+    algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
     /// Groups that this process is leaving, for each network in which they exist.
     leaving: BTreeMap<(GroupId, Network), Leaving>,
-    /// Operations under way that a caller waits for.
-    pending: BTreeMap<Op, Called>,
-    ended: BTreeMap<Op, Ended>,
-    /// Objects of composed broadcasts that have ended.
-    back: BTreeMap<u32, O>,
-    /// Barriers in which this process, as leader, holds its local ranks until the leaders have met:
-    /// their group, the algorithm of the leaders' barrier, and the index of the call.
-    held: BTreeMap<OpId, (GroupId, Barrier, u64)>,
-    /// The leaders' barriers that belong to `held`: their group, and the index of the call.
-    meetings: BTreeMap<OpId, (GroupId, u64)>,
-    /// Copies that others still lack and no caller waits for.
-    copies: BTreeMap<Op, Lacked>,
+    /// All operations for which a caller or another process still waits.
+    operations: BTreeMap<Op, Operation<O>>,
+    /// Operations whose copies others still lack, and the bytes of these copies.
+    copies: usize,
     copied: u64,
     gone: BTreeSet<NodeId>,
     /// Groups in which an operation did not match, and of which all processes must still be told.
@@ -147,24 +131,22 @@ impl<O: Divisible> Engine<O> {
             size,
             payload_size,
             addresses,
+            broadcast,
             unshared,
         } = setting;
         Engine {
             networks,
-            hierarchical: HierarchicalBroadcasts::new(),
+            executor: Executor::new(COPIES_MAX),
             hosts,
             rank,
             payload_size,
             all: (0..size).map(NodeId).collect(),
             addresses,
+            algorithm: broadcast,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            back: BTreeMap::new(),
-            held: BTreeMap::new(),
-            meetings: BTreeMap::new(),
-            copies: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            copies: 0,
             copied: 0,
             gone: BTreeSet::new(),
             spoilt: Vec::new(),
@@ -209,97 +191,6 @@ impl<O: Divisible> Engine<O> {
         self.networks.heed(ready);
     }
 
-    /// Starts a broadcast. At the root a short object is copied, so that its caller need not wait.
-    /// While the window has no slots for the copy, a caller that `waits` is refused
-    /// ([`Refused::Busy`]), and the object of any other caller is read where it is.
-    pub fn bcast(
-        &mut self,
-        now: Time,
-        (group, root): (GroupId, NodeId),
-        object: O,
-        waits: bool,
-    ) -> Result<Started<O>, (Refused, O)> {
-        let Some(state) = self.groups.get(&group) else {
-            return Err((Refused::NoGroup, object));
-        };
-        let len = object.len();
-        let sends = root == self.rank;
-        let far = self.networks.far.node();
-        let payload_size = self.payload_size[Network::InterNode as usize];
-        let copied = far.scheme().copies(len, payload_size);
-        let copy = sends && copied && self.copied + len <= COPIES_MAX;
-        let has_slots = !state.topology.is_far() || far.has_slots(group, len);
-        if copy && !has_slots && waits {
-            return Err((Refused::Busy, object));
-        }
-        let copy = copy && has_slots;
-        let (op, over) = if state.topology.mixed {
-            if !self.hierarchical.has_room(group) {
-                return Err((Refused::Busy, object));
-            }
-            let route = Route::new(&self.hosts, &state.topology, root, self.rank);
-            let (broadcast, over) = self.hierarchical.add(group, route, object, copy);
-            (Op::HierarchicalBroadcast(broadcast), over)
-        } else {
-            let network = if state.topology.is_near() {
-                Network::IntraNode
-            } else {
-                Network::InterNode
-            };
-            let part = BufferView::Own(object);
-            let started = match sends {
-                true if copy => self.networks.bcast(network, now, group, part),
-                true => self.networks.lend(network, now, group, part),
-                false => self.networks.post((network, root), now, group, part),
-            };
-            match started {
-                Ok(op) => {
-                    let back = copy.then(|| self.networks.take((network, op))).flatten();
-                    (Op::Single(network, op), back.and_then(BufferView::own))
-                }
-                Err((refused, BufferView::Own(object))) => return Err((refused, object)),
-                Err(_) => unreachable!("it is what was given"),
-            }
-        };
-        let s = &mut self.statistics;
-        let (count, bytes) = match sends {
-            true => (&mut s.sent, &mut s.sent_bytes),
-            false => (&mut s.received, &mut s.received_bytes),
-        };
-        (*count, *bytes) = (*count + 1, *bytes + len);
-        let call = self.counts(group, sends.then_some(len));
-        if let Some(object) = over {
-            self.stream.add(now, len);
-            self.passes(op, Lacked { group, call, len });
-            return Ok(Started::Over(object));
-        }
-        self.stream.broken();
-        let len = Some(len);
-        self.pending.insert(op, Called { group, call, len });
-        Ok(Started::UnderWay(op))
-    }
-
-    /// Records a copy that others still lack.
-    fn passes(&mut self, op: Op, copy: Lacked) {
-        self.copied += copy.len;
-        if let Some(state) = self.groups.get_mut(&copy.group) {
-            state.copies += 1;
-        }
-        self.copies.insert(op, copy);
-    }
-
-    /// Takes note that an operation has ended. Returns false if it was no copy.
-    fn passed(&mut self, op: Op) -> bool {
-        let Some(copy) = self.copies.remove(&op) else {
-            return false;
-        };
-        self.copied -= copy.len;
-        if let Some(state) = self.groups.get_mut(&copy.group) {
-            state.copies -= 1;
-        }
-        true
-    }
-
     /// Receives and sends. Returns when to step again, and whether the network is full: then room
     /// to send is a reason to step, too.
     pub fn step(&mut self, now: Time) -> Result<(Option<Time>, bool), Error> {
@@ -324,15 +215,15 @@ impl<O: Divisible> Engine<O> {
     /// [`UNHEARD_MAX`], so that a caller that only starts operations still sees NACKs and probes.
     pub fn started(&mut self, now: Time) -> Result<(), Error> {
         self.settled = false;
+        self.is_whole()?;
+        self.begin_steps(now);
         if now.since(self.stepped_at) >= UNHEARD_MAX {
             return self.step(now).map(|_| ());
         }
-        self.is_whole()?;
         if self.stream.gathers(now) {
             return Ok(());
         }
         self.stream.sent();
-        self.hierarchical.advance(now, &mut self.networks);
         let step = self.networks.advance(now);
         self.stepped(now, step)?;
         self.settled = true;
@@ -391,8 +282,8 @@ impl<O: Divisible> Engine<O> {
         self.hear_news()?;
         for pass in 0.. {
             let mut begun = self.on_events(now);
-            begun |= self.hierarchical.advance(now, &mut self.networks);
-            self.on_hierarchical();
+            begun |= self.begin_steps(now);
+            self.on_news();
             if !begun {
                 break;
             }
@@ -416,7 +307,20 @@ impl<O: Divisible> Engine<O> {
         Ok((wake, self.networks.is_full()))
     }
 
-    /// Takes what the drivers report. Returns whether it began something in response.
+    /// Begins all steps of collectives that may begin. Returns whether there were any.
+    fn begin_steps(&mut self, now: Time) -> bool {
+        let mut begun = false;
+        loop {
+            match self.executor.next(now, &mut self.networks) {
+                Ok(Some(_)) => begun = true,
+                Ok(None) => return begun,
+                // The driver has the group no more, or will never take the step.
+                Err(stuck) => self.end(now, stuck.group),
+            }
+        }
+    }
+
+    /// Takes what the drivers report. Returns whether something may begin in response.
     fn on_events(&mut self, now: Time) -> bool {
         let mut begun = false;
         while let Some((network, event)) = self.networks.event() {
@@ -424,8 +328,8 @@ impl<O: Divisible> Engine<O> {
                 Event::Complete(op) => (op, Ended::Complete),
                 Event::Failed(op) => (op, Ended::Failed),
                 Event::Mismatch(op) => (op, Ended::Mismatch),
-                Event::Arrived(op) => {
-                    begun |= self.gathered(now, op);
+                Event::Arrived(_) => {
+                    begun |= self.executor.heed(network, event).is_some();
                     continue;
                 }
                 Event::Proven(EVERYBODY) => {
@@ -459,16 +363,10 @@ impl<O: Divisible> Engine<O> {
                 self.mismatch(network, op);
                 continue;
             }
-            if let Some(broadcast) = self.hierarchical.heed((network, op), how) {
+            if let Some(id) = self.executor.heed(network, event) {
                 if how == Ended::Failed {
-                    self.fails(now, Op::HierarchicalBroadcast(broadcast));
+                    self.fails(now, Op::Collective(id));
                 }
-                continue;
-            }
-            if network == Network::InterNode
-                && let Some((group, call)) = self.meetings.remove(&op)
-            {
-                begun |= self.met(now, group, call, how);
                 continue;
             }
             let op = Op::Single(network, op);
@@ -486,12 +384,8 @@ impl<O: Divisible> Engine<O> {
             let leaving = self.leaving.iter_mut().filter(|((_, w), _)| *w == network);
             if let Some(leaving) = leaving.map(|(_, l)| l).find(meets) {
                 *leaving = Leaving::Answering(now);
-            } else if self.pending.contains_key(&op) {
-                match how {
-                    // A complete operation stays complete, even if its group has ended meanwhile.
-                    Ended::Complete => _ = self.ended.insert(op, how),
-                    _ => _ = self.ended.entry(op).or_insert(how),
-                }
+            } else {
+                self.ends(op, how, None, None);
             }
         }
         begun
@@ -501,50 +395,43 @@ impl<O: Divisible> Engine<O> {
     /// one. Its group continues until all members have been told: earlier operations must still
     /// complete, here and at members that receive them from this process.
     fn mismatch(&mut self, network: Network, op: OpId) {
-        let single = Op::Single(network, op);
-        let (group, call) = if let Some(broadcast) = self.hierarchical.mismatch((network, op)) {
-            match self.pending.get(&Op::HierarchicalBroadcast(broadcast)) {
-                Some(called) => (called.group, called.call),
-                None => return,
-            }
-        } else if let Some(called) = self.pending.get(&single) {
-            self.ended.insert(single, Ended::Mismatch);
-            (called.group, called.call)
-        } else if let Some(&meeting) = self.meetings.get(&op)
-            && network == Network::InterNode
-        {
-            meeting
-        } else {
+        let collective = self.executor.heed(network, Event::Mismatch(op));
+        let op = collective.map_or(Op::Single(network, op), Op::Collective);
+        let Some(operation) = self.operations.get(&op).filter(|o| o.is_awaited()) else {
             return;
         };
-        let len = None;
+        let (group, call, len) = (operation.group, operation.call, None);
+        if collective.is_none() {
+            let stage = Stage::Ended {
+                how: Ended::Mismatch,
+                object: None,
+                copied: None,
+            };
+            self.changes(op, Some(stage));
+        }
         self.spoilt.push(BreakOff { group, call, len });
     }
 
-    /// Takes what has become of composed broadcasts.
-    fn on_hierarchical(&mut self) {
-        while let Some(news) = self.hierarchical.news() {
+    /// Takes what has become of collectives.
+    fn on_news(&mut self) {
+        while let Some(news) = self.executor.news() {
             match news {
-                News::Over {
-                    broadcast,
-                    how,
-                    object,
-                    passes,
-                } => {
-                    let op = Op::HierarchicalBroadcast(broadcast);
+                News::Back { id, copied } => {
+                    let op = Op::Collective(id);
                     self.ring(op);
-                    let Some(&Called { group, call, .. }) = self.pending.get(&op) else {
-                        continue;
-                    };
-                    self.ended.entry(op).or_insert(how);
-                    if let Some(len) = passes.filter(|_| self.groups.contains_key(&group)) {
-                        self.passes(op, Lacked { group, call, len });
-                    }
-                    self.back.extend(object.map(|object| (broadcast, object)));
+                    let object = self.executor.buffer(id).and_then(Pieces::whole);
+                    self.ends(op, Ended::Complete, object, Some(copied));
                 }
-                News::Gone(broadcast) => {
-                    self.ring(Op::HierarchicalBroadcast(broadcast));
-                    self.passed(Op::HierarchicalBroadcast(broadcast));
+                News::Over { id, how } => {
+                    let op = Op::Collective(id);
+                    self.ring(op);
+                    let buffer = self.executor.remove(id);
+                    if self.passed(op) {
+                        continue;
+                    }
+                    let complete = buffer.filter(|_| how == Ended::Complete);
+                    let object = complete.and_then(|mut buffer| buffer.whole());
+                    self.ends(op, how, object, None);
                 }
             }
         }
@@ -568,12 +455,18 @@ impl<O: Divisible> Engine<O> {
 
     /// How the operation has ended, and its object. Each end is returned once.
     pub fn ended(&mut self, op: Op) -> Option<(Ended, Option<O>)> {
-        let how = match *self.ended.get(&op)? {
+        let Stage::Ended { how, copied, .. } = self.operations.get(&op)?.stage else {
+            return None;
+        };
+        let how = match how {
             Ended::Complete => Ended::Complete,
             how => self.reason(op, how)?,
         };
         let object = match op {
-            Op::HierarchicalBroadcast(broadcast) => self.back.remove(&broadcast),
+            Op::Collective(_) => match &mut self.operations.get_mut(&op)?.stage {
+                Stage::Ended { object, .. } => object.take(),
+                Stage::UnderWay | Stage::Copied { .. } => None,
+            },
             Op::Single(network, single) => {
                 let part = self.networks.take((network, single));
                 if part.is_none() && self.networks.has((network, single)) {
@@ -582,21 +475,20 @@ impl<O: Divisible> Engine<O> {
                 part.and_then(BufferView::own)
             }
         };
-        self.ended.remove(&op);
-        self.pending.remove(&op);
+        self.changes(op, copied.map(|copied| Stage::Copied { copied }));
         Some((how, object))
     }
 
     /// Whether all receivers have what this process sent or passed on.
     pub fn is_flushed(&self) -> bool {
         let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
-        self.copies.is_empty() && !self.leaving.values().any(waits)
+        self.copies == 0 && !self.leaving.values().any(waits)
     }
 
     /// Takes note that a caller returns. Returns the work that it leaves behind.
     pub fn left(&mut self, now: Time) -> Left {
         self.stream.left(now);
-        let copies = !self.copies.is_empty() || self.stream.since.is_some();
+        let copies = self.copies > 0 || self.stream.since.is_some();
         match self.wake {
             _ if copies => Left::Copies,
             Some(due) => Left::Due(due),

@@ -1,5 +1,7 @@
 //! A group, as its members name it, and the stages of its end.
 
+use std::collections::BTreeSet;
+
 use fabricast_proto::{GroupId, NodeId, OpId, Time};
 
 /// An ordered set of processes, which all of them name by one number.
@@ -14,6 +16,15 @@ impl Group {
     pub fn size(&self) -> u32 {
         self.members.len() as u32
     }
+}
+
+/// The channels between members of one group, and the sets of its cover.
+#[derive(Default)]
+pub(crate) struct Channels {
+    /// The groups of the core that exist for it.
+    pub groups: BTreeSet<GroupId>,
+    /// The sets of the cover, as indices into the group's sorted members.
+    pub sets: Vec<Vec<usize>>,
 }
 
 /// The group of all hosts' leaders on the network, which exists only while multicast is proven. No

@@ -35,6 +35,8 @@ pub(crate) struct EndpointDescriptor {
     pub key: u64,
     /// A hash of the scheme's name. All processes must have the same.
     pub scheme: u64,
+    /// A hash of the name of the algorithm of broadcasts. All processes must have the same.
+    pub broadcast: u64,
 }
 
 impl EndpointDescriptor {
@@ -157,6 +159,7 @@ mod tests {
             host: Some((u64::MAX, u64::MAX)),
             key: u64::MAX,
             scheme: u64::MAX,
+            broadcast: u64::MAX,
         };
         for udp in [
             "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",

@@ -27,12 +27,12 @@ use super::hierarchy::intra_node::{self, LocalRanks};
 use super::hierarchy::topology::Hosts;
 use super::limits::{ADDRESSES, COPY_MAX};
 use super::networks::Networks;
-use super::options::{Bootstrap, Options};
+use super::options::{Bootstrap, BroadcastAlgorithm, Options};
 use crate::communicator::error::Error;
 use crate::driver::Driver;
 use crate::net::{self, FdChannel, Net, SharedMemory, random};
 use crate::object::Divisible;
-use crate::setting::{INTERFACE, JOB_SCHEME};
+use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_SCHEME};
 use crate::transport::interface;
 use crate::transport::{GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
@@ -57,6 +57,7 @@ pub(crate) struct Setting<O: Divisible> {
     /// Payload of a data packet over the network, and through shared memory, in bytes.
     pub payload_size: [u32; 2],
     pub addresses: [GroupAddress; ADDRESSES],
+    pub broadcast: BroadcastAlgorithm,
     /// Why this process shares no memory with others of its host, if there are any.
     pub unshared: Option<String>,
 }
@@ -72,6 +73,16 @@ struct Opened {
     host: u64,
     channel: Option<FdChannel>,
     scheme: Scheme,
+    broadcast: BroadcastAlgorithm,
+}
+
+impl Opened {
+    /// The channel by which it shares memory, if it may. Algorithms of messages between two count
+    /// each process as a host of its own.
+    fn channel(&self) -> Option<&FdChannel> {
+        let channel = self.channel.as_ref();
+        channel.filter(|_| self.broadcast == BroadcastAlgorithm::Multicast)
+    }
 }
 
 /// The scheme of this name, adapted to short objects that a caller waits for.
@@ -108,6 +119,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         // A process without a channel shares no memory.
         channel: FdChannel::hang(random()?).ok(),
         scheme,
+        broadcast: options.broadcast,
     })
 }
 
@@ -127,9 +139,10 @@ pub(crate) fn wire_up<O: Divisible>(
             address: o.net.address(),
             watch: o.listener.as_ref().map(Listener::address),
             datagram: o.net.caps().datagram_max as u32,
-            host: o.channel.as_ref().map(|waker| (o.host, waker.name())),
+            host: o.channel().map(|waker| (o.host, waker.name())),
             key: o.key,
             scheme: host::number(options.scheme.as_bytes()),
+            broadcast: host::number(options.broadcast.name().as_bytes()),
         });
     let descriptors: Vec<EndpointDescriptor> = agree(bootstrap, &mine)?;
     let mut opened = opened?;
@@ -198,6 +211,14 @@ fn join(
         let text = format!("the processes use different schemes ({JOB_SCHEME})");
         return Err(Error::Disagreement(text));
     }
+    if descriptors
+        .iter()
+        .any(|c| c.broadcast != descriptors[0].broadcast)
+    {
+        let text =
+            format!("the processes use different algorithms of broadcasts ({JOB_BROADCAST})");
+        return Err(Error::Disagreement(text));
+    }
     let alike = |d: &EndpointDescriptor| d.address.is_like(&descriptors[0].address);
     if !descriptors.iter().all(alike) {
         let text = format!(
@@ -237,6 +258,7 @@ fn setting<O: Divisible>(
         mut net,
         scheme,
         seed,
+        broadcast,
         ..
     } = opened;
     for (peer, descriptor) in (0..).zip(descriptors).filter(|&(peer, _)| peer != rank) {
@@ -264,6 +286,7 @@ fn setting<O: Divisible>(
         size,
         payload_size: [payload_size, intra_node::PAYLOAD],
         addresses: addresses(session, descriptors[0].address).map(GroupAddress::Ip),
+        broadcast,
         unshared: None,
     }
 }
@@ -365,6 +388,7 @@ mod tests {
             host: Some((u64::from(last), 1)),
             key: 1,
             scheme: 1,
+            broadcast: 1,
         };
         let mut descriptors = [1, 2, 2, 3, 3].map(descriptor);
         let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);

@@ -2,14 +2,15 @@
 //! lengths. Operations that were called before still complete, also at members that call them late.
 //! The group ends once they have.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabricast_proto::{GroupId, Time};
 
 use super::{Breaking, Engine, State};
-use crate::communicator::networks::Ended;
+use crate::collective::Ended;
 use crate::communicator::operations::group::BreakOff;
-use crate::communicator::operations::operation::Op;
+use crate::communicator::operations::operation::{Op, Operation};
 use crate::net::Clock;
 use crate::object::Divisible;
 
@@ -48,12 +49,12 @@ impl<O: Divisible> Engine<O> {
     /// Takes note of where a group breaks off, as a peer says. The first operation that did not
     /// match counts. If this process was its root, it tells the length.
     pub fn break_off(&mut self, now: Time, at: BreakOff) {
-        let pending = || self.pending.values().any(|p| p.group == at.group);
+        let awaits = || awaits(&self.operations, at.group);
         match self.groups.get(&at.group) {
             // The loss of a member is the reason why the group ends.
             Some(state) if state.members.iter().any(|m| self.gone.contains(m)) => {}
             Some(_) => self.breaks_at(now, at, false),
-            None if pending() => self.breaks_at(now, at, false),
+            None if awaits() => self.breaks_at(now, at, false),
             None if self.foretold.len() < FORETOLD_MAX => {
                 let known = self.foretold.entry(at.group).or_insert(at);
                 known.heed(at);
@@ -72,9 +73,8 @@ impl<O: Divisible> Engine<O> {
     /// Takes note that an operation has failed, because another member has ended the group. Where
     /// the group breaks off, or which rank is lost, this process learns from the peers.
     pub(super) fn fails(&mut self, now: Time, op: Op) {
-        let called = self.pending.get(&op).map(|p| (p.group, p.call));
-        let lacked = self.copies.get(&op).map(|copy| (copy.group, copy.call));
-        if let Some((group, call)) = called.or(lacked) {
+        if let Some(operation) = self.operations.get(&op) {
+            let (group, call) = (operation.group, operation.call);
             self.guess(now, group, call);
         }
     }
@@ -112,7 +112,7 @@ impl<O: Divisible> Engine<O> {
     /// How an operation has ended that did not complete: [`Ended::Mismatch`] if its length is not
     /// the root's. `None` while this process waits to be told the root's length.
     pub(super) fn reason(&self, op: Op, how: Ended) -> Option<Ended> {
-        let called = self.pending.get(&op);
+        let called = self.operations.get(&op);
         let breaking = called.and_then(|p| Some((p, self.breaking.get(&p.group)?)));
         let Some((p, b)) = breaking.filter(|(p, b)| p.call == b.at.call && p.len.is_some()) else {
             return Some(how);
@@ -132,21 +132,20 @@ impl<O: Divisible> Engine<O> {
         }
         let now = clock.now();
         let mut done = Vec::new();
-        let (pending, ended, groups) = (&self.pending, &self.ended, &self.groups);
-        let copies = &self.copies;
+        let (operations, groups) = (&self.operations, &self.groups);
         self.breaking.retain(|&group, breaking| {
             breaking.told |= breaking.at.len.is_some() || now >= breaking.told_by;
             let Some(state) = groups.get(&group) else {
                 // Callers still have to learn why their operations have failed.
-                return pending.values().any(|p| p.group == group);
+                return awaits(operations, group);
             };
             let call = breaking.at.call;
-            let before = |g: GroupId, c: u64| g == group && c < call;
-            let open = pending.iter().filter(|(op, _)| !ended.contains_key(op));
+            let before = |o: &&Operation<O>| o.group == group && o.call < call;
+            let earlier = || operations.values().filter(before);
             let left = (
                 (call + 1).saturating_sub(state.calls),
-                open.filter(|(_, p)| before(p.group, p.call)).count(),
-                copies.values().filter(|c| before(c.group, c.call)).count(),
+                earlier().filter(|o| o.is_under_way()).count(),
+                earlier().filter(|o| o.copied().is_some()).count(),
             );
             if breaking.left.replace(left) != Some(left) {
                 breaking.moved = now;
@@ -162,4 +161,10 @@ impl<O: Divisible> Engine<O> {
         });
         done.into_iter().for_each(|group| self.end(now, group));
     }
+}
+
+/// Whether a caller has still to learn how an operation of the group ends.
+fn awaits<O>(operations: &BTreeMap<Op, Operation<O>>, group: GroupId) -> bool {
+    let mut all = operations.values();
+    all.any(|o| o.group == group && o.is_awaited())
 }

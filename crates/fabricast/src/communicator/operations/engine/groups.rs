@@ -6,13 +6,14 @@ use std::time::Duration;
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 use tracing::{info, warn};
 
-use super::barriers::usual;
 use super::{Engine, State};
+use crate::collective::Ended;
 use crate::communicator::error::Error;
+use crate::communicator::hierarchy::schedule::usual;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::limits::ADDRESSES;
-use crate::communicator::networks::{Ended, Network};
-use crate::communicator::operations::group::{EVERYBODY, Group, Leaving};
+use crate::communicator::networks::Network;
+use crate::communicator::operations::group::{Channels, EVERYBODY, Group, Leaving};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 use crate::transport::GroupAddress;
@@ -108,7 +109,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Adds a group on the network. If multicast does not reach a host in [`EVERYBODY`], it does
     /// not reach the host here either, whichever of the host's processes leads.
-    fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+    pub(super) fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Network::InterNode, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
         let members: Vec<NodeId> = leaders.iter().filter(unreached).copied().collect();
@@ -132,7 +133,7 @@ impl<O: Divisible> Engine<O> {
         if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
             return Err(Error::GroupMembers);
         }
-        if group.id == EVERYBODY {
+        if group.id == EVERYBODY || !self.has_channels(group.id) {
             return Err(Error::GroupNumber(group.id.0));
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
@@ -155,7 +156,8 @@ impl<O: Divisible> Engine<O> {
         let state = State {
             members,
             topology,
-            copies: 0,
+            channels: Channels::default(),
+            operations: 0,
             calls: 0,
             sent: VecDeque::new(),
         };
@@ -165,7 +167,7 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Joins the IP group that serves these leaders.
-    fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+    pub(super) fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         let address = self.addresses[self.address(leaders)].clone();
         let joined = self.networks.join(Network::InterNode, group, &address);
         joined.map_err(|e| Error::io(format!("joining {address}"), e))
@@ -189,7 +191,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Index of the IP group that serves these leaders: 0 for the leaders of all hosts, another
     /// index for any other set.
-    fn address(&self, members: &[NodeId]) -> usize {
+    pub(super) fn address(&self, members: &[NodeId]) -> usize {
         if members == self.hosts.leaders(&self.all) {
             return 0;
         }
@@ -236,7 +238,7 @@ impl<O: Divisible> Engine<O> {
                         done.push((group, network));
                         continue;
                     };
-                    if state.copies > 0 || self.pending.values().any(|p| p.group == group) {
+                    if state.operations > 0 {
                         continue;
                     }
                     let members = match network {
@@ -271,6 +273,7 @@ impl<O: Divisible> Engine<O> {
                 .all(|&network| !self.leaving.contains_key(&(group, network)))
             {
                 self.groups.remove(&group);
+                self.executor.end(group);
             }
         }
         (soonest, begun)
@@ -278,6 +281,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Removes a group from one of the networks.
     fn remove_from(&mut self, network: Network, now: Time, group: GroupId) {
+        if network == Network::InterNode {
+            self.remove_channels(now, group);
+        }
         // The group may be gone already.
         let _ = self
             .networks
@@ -309,19 +315,16 @@ impl<O: Divisible> Engine<O> {
             self.remove_from(network, now, group);
         }
         self.groups.remove(&group);
-        self.held.retain(|_, (g, ..)| *g != group);
-        self.meetings.retain(|_, (g, _)| *g != group);
-        // Composed broadcasts must first come back from the drivers.
-        self.hierarchical.end(group, Ended::Failed);
-        let hit = self.pending.iter().filter(|(_, p)| p.group == group);
-        for (&op, _) in hit.filter(|(op, _)| matches!(op, Op::Single(..))) {
-            self.ended.entry(op).or_insert(Ended::Failed);
+        // Collectives must first come back from the drivers.
+        self.executor.end(group);
+        let hit = self.operations.iter().filter(|(_, o)| o.group == group);
+        let hit: Vec<Op> = hit.map(|(&op, _)| op).collect();
+        for op in hit {
+            self.passed(op);
+            if matches!(op, Op::Single(..)) {
+                self.ends(op, Ended::Failed, None, None);
+            }
         }
-        let copied = &mut self.copied;
-        self.copies.retain(|_, copy| {
-            *copied -= if copy.group == group { copy.len } else { 0 };
-            copy.group != group
-        });
-        self.on_hierarchical();
+        self.on_news();
     }
 }

@@ -1,0 +1,232 @@
+//! Broadcasts by messages between two members, and by groups of members that together cover the
+//! group. Each of these ways is a group of the core with a number of its own:
+//!
+//! ```text
+//!   RESERVED + group * stride + (a + b) mod size     the channel of processes a and b
+//!   RESERVED + group * stride + size + k             set k of the group's cover
+//! ```
+//! So both ends of a channel know its number without asking each other, and no process has two
+//! channels of one number: a sum names the other process. Both ends add a channel when they start
+//! the first operation that needs it.
+
+use std::collections::BTreeSet;
+
+use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
+
+use super::Engine;
+use crate::collective::{Algorithm, Channel, Cover, Peer, Schedule, Segments, Step};
+use crate::communicator::error::Error;
+use crate::communicator::networks::Network;
+use crate::communicator::operations::group::Group;
+use crate::communicator::options::BroadcastAlgorithm;
+use crate::object::Divisible;
+
+/// Bytes of a segment.
+const SEGMENT: u64 = 64 << 10;
+/// First number of the channels' groups. No caller's group has a number as high.
+const RESERVED: u32 = 1 << 31;
+/// Largest number of sets in the cover of a group.
+const SETS_MAX: usize = 64;
+
+/// Where the peers of a group's members are.
+#[derive(Clone)]
+pub(super) struct Ways {
+    group: GroupId,
+    me: NodeId,
+    members: Vec<NodeId>,
+    size: u32,
+}
+
+impl Ways {
+    /// The number of a group of the core that belongs to a group.
+    fn number(&self, i: u32) -> GroupId {
+        let stride = self.size + SETS_MAX as u32;
+        GroupId(RESERVED + self.group.0 * stride + i)
+    }
+
+    /// Where a peer is.
+    pub fn channel(&self, peer: Peer) -> Channel<Network> {
+        let (i, root) = match peer {
+            Peer::Rank(rank) | Peer::Local { root: rank } => {
+                let (a, b) = (self.me.0, self.members[rank].0);
+                (
+                    ((u64::from(a) + u64::from(b)) % u64::from(self.size)) as u32,
+                    rank,
+                )
+            }
+            Peer::Group { group, root } => (self.size + group as u32, root),
+        };
+        Channel {
+            network: Network::InterNode,
+            group: self.number(i),
+            node: self.members[root],
+        }
+    }
+}
+
+impl<O: Divisible> Engine<O> {
+    /// Whether the numbers of all channels of this group exist.
+    pub(super) fn has_channels(&self, group: GroupId) -> bool {
+        let stride = self.all.len() as u64 + SETS_MAX as u64;
+        let end = u64::from(RESERVED) + (u64::from(group.0) + 1) * stride;
+        self.algorithm == BroadcastAlgorithm::Multicast || end < u64::from(u32::MAX)
+    }
+
+    /// Where the peers of a group's members are.
+    pub(super) fn ways(&self, group: GroupId) -> Option<Ways> {
+        let members = self.groups.get(&group)?.members.clone();
+        Some(Ways {
+            group,
+            me: self.rank,
+            members,
+            size: self.all.len() as u32,
+        })
+    }
+
+    /// The steps of this process in a broadcast by messages. `None`: it goes by one operation of
+    /// the group itself.
+    pub(super) fn messages(&self, group: GroupId, root: NodeId, len: u64) -> Option<Vec<Step>> {
+        let state = self.groups.get(&group)?;
+        let members = &state.members;
+        // A group of two is a channel itself.
+        if members.len() < 3 {
+            return None;
+        }
+        let (root, me) = (
+            members.binary_search(&root).ok()?,
+            members.binary_search(&self.rank).ok()?,
+        );
+        let algorithm = match self.algorithm {
+            BroadcastAlgorithm::Multicast => return None,
+            BroadcastAlgorithm::Tree => Algorithm::Binomial,
+            BroadcastAlgorithm::Chain => Algorithm::Chain,
+            BroadcastAlgorithm::ScatterAllgather => Algorithm::ScatterAllgather,
+            BroadcastAlgorithm::Cover => {
+                let target = (0..members.len()).collect();
+                Algorithm::Cover(Cover::new(&target, root, &state.channels.sets))
+            }
+        };
+        let schedule = Schedule {
+            algorithm,
+            nodes: members.len(),
+            root,
+            segments: Segments::marked(len, SEGMENT),
+        };
+        Some(schedule.steps(me))
+    }
+
+    /// Adds the channels that the steps need and that do not exist yet.
+    pub(super) fn open_channels(&mut self, ways: &Ways, steps: &[Step]) -> Result<(), Refused> {
+        for step in steps {
+            let Channel { group, node, .. } = ways.channel(step.peer);
+            let Some(state) = self.groups.get_mut(&ways.group) else {
+                return Err(Refused::NoGroup);
+            };
+            if !matches!(step.peer, Peer::Rank(_)) || state.channels.groups.contains(&group) {
+                continue;
+            }
+            let mut members = vec![self.rank, node];
+            members.sort_unstable();
+            let command = Command::GroupAdd {
+                group,
+                members,
+                payload_size: self.payload_size[Network::InterNode as usize],
+                start: Seq(0),
+            };
+            self.networks
+                .command(Network::InterNode, Time::ZERO, command)?;
+            if let Some(state) = self.groups.get_mut(&ways.group) {
+                state.channels.groups.insert(group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the sets that broadcasts of a group go to. Each is a group of its own, whose members
+    /// join the IP group that serves them.
+    pub fn cover(&mut self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
+        if self.algorithm != BroadcastAlgorithm::Cover {
+            return Ok(());
+        }
+        let Some(ways) = self.ways(group.id) else {
+            return Err(Error::GroupEnded);
+        };
+        let index = |rank: &u32| ways.members.binary_search(&NodeId(*rank)).ok();
+        let sorted = |set: &Vec<u32>| {
+            let indices: BTreeSet<usize> = set.iter().filter_map(index).collect();
+            let all: Vec<usize> = indices.into_iter().collect();
+            (all.len() == set.len()).then_some(all)
+        };
+        let indices: Option<Vec<Vec<usize>>> = sets.iter().map(sorted).collect();
+        let Some(indices) = indices.filter(|sets| sets.len() <= SETS_MAX) else {
+            return Err(Error::GroupMembers);
+        };
+        for (k, set) in indices.iter().enumerate() {
+            let nodes: Vec<NodeId> = set.iter().map(|&i| ways.members[i]).collect();
+            if nodes.len() < 2 || !nodes.contains(&self.rank) {
+                continue;
+            }
+            let number = ways.channel(Peer::Group { group: k, root: 0 }).group;
+            self.join_far(number, &nodes)?;
+            self.add_far(number, &nodes)?;
+            if let Some(state) = self.groups.get_mut(&group.id) {
+                state.channels.groups.insert(number);
+            }
+        }
+        if let Some(state) = self.groups.get_mut(&group.id) {
+            state.channels.sets = indices;
+        }
+        Ok(())
+    }
+
+    /// Removes the channels of a group.
+    pub(super) fn remove_channels(&mut self, now: Time, group: GroupId) {
+        let Some(state) = self.groups.get_mut(&group) else {
+            return;
+        };
+        for channel in std::mem::take(&mut state.channels.groups) {
+            // The group may be gone already.
+            let command = Command::GroupRemove(channel);
+            let _ = self.networks.command(Network::InterNode, now, command);
+            self.networks.leave(Network::InterNode, channel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Every process finds its own channels different, and both ends the same number.
+    #[test]
+    fn both_ends_know_a_channels_number_and_no_process_has_it_twice() {
+        let size = 9;
+        let mut seen: BTreeMap<(u32, GroupId), (u32, usize)> = BTreeMap::new();
+        for (group, me) in (0..3).flat_map(|group| (0..size).map(move |me| (group, me))) {
+            // Some members only, so that index and rank differ.
+            let members: Vec<NodeId> = (0..size).filter(|r| r % 4 != 1).map(NodeId).collect();
+            let ways = |me| Ways {
+                group: GroupId(group),
+                me: NodeId(me),
+                members: members.clone(),
+                size,
+            };
+            let Ok(index) = members.binary_search(&NodeId(me)) else {
+                continue;
+            };
+            for other in (0..members.len()).filter(|&other| other != index) {
+                let here = ways(me).channel(Peer::Rank(other));
+                let there = ways(members[other].0).channel(Peer::Rank(index));
+                assert_eq!(here.group, there.group);
+                assert_eq!((here.node, there.node), (members[other], NodeId(me)));
+                assert_eq!(seen.insert((me, here.group), (group, other)), None);
+            }
+            for k in 0..SETS_MAX {
+                let set = ways(me).channel(Peer::Group { group: k, root: 0 });
+                assert_eq!(seen.insert((me, set.group), (group, 100 + k)), None);
+            }
+        }
+    }
+}
