@@ -23,7 +23,6 @@
  * communicators made of it. Once half of all numbers are used, each communicator gets one number
  * only. MPI_COMM_WORLD comes first and has a quarter of all. */
 enum { NUMBERS = 4096, WORLD = 1 };
-static const uint64_t NUMBERS_OF_WORLD = 1u << 30;
 /* A duplicate gets one part in 64 of the numbers that are left, for itself and communicators made
  * of it. */
 enum { DUPLICATES_PART = 64 };
@@ -39,7 +38,7 @@ struct numbers {
 };
 
 static uint64_t numbers_from(uint64_t id) {
-    return id == WORLD ? NUMBERS_OF_WORLD : id < UINT32_MAX / 2 ? NUMBERS : 1;
+    return id == WORLD ? shim.end / 4 : id < shim.end / 2 ? NUMBERS : 1;
 }
 
 /* Divides the numbers: the first is the communicator's, half of the others are for duplicates, half
@@ -105,7 +104,7 @@ static struct numbers claim(MPI_Comm comm, uint64_t next) {
 /* Creates this rank's part of the group. Returns whether that worked. */
 static int make(struct comm_state *state, struct process_set *set, struct numbers all) {
     own(state, all);
-    return all.first < UINT32_MAX &&
+    return all.first < shim.end &&
            fabricast_group_create(set->context, (uint32_t)all.first, state->members,
                                   (size_t)state->size, &state->group) == FABRICAST_OK;
 }

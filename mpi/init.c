@@ -141,6 +141,14 @@ static void agree(int *choice, int count) {
         PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* One more than the largest number that a group may have. */
+static uint64_t numbers_end(void) {
+    uint32_t max = 0;
+    if (shim.world_set)
+        fabricast_context_group_max(shim.world_set->context, &max);
+    return (uint64_t)max + 1;
+}
+
 extern char **environ;
 
 /* Reports variables that begin with FABRICAST_ but mean nothing: the name may be misspelt. Rank 0
@@ -223,6 +231,7 @@ void shim_begin(void) {
     sockets_heed();
     shim.sets = shim.world_set;
     shim.next = 1;
+    shim.end = numbers_end();
     PMPI_Comm_dup(MPI_COMM_WORLD, &shim.world);
     PMPI_Comm_create_keyval(comm_state_copy, comm_state_delete, &shim.keyval, NULL);
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_state_forget_part, &shim.part, NULL);

@@ -71,6 +71,7 @@ struct shim {
     struct process_set *retired; /* sets that no communicator uses, until they can be destroyed */
     struct comm_state *states;
     uint64_t next; /* number of the next group that ranks agree on */
+    uint64_t end;  /* one more than the largest number of a group */
     /* calls left to the MPI library, counted by rank 0 of each communicator */
     uint64_t handed[REASONS];
     fabricast_statistics ended; /* sums of contexts that are destroyed */

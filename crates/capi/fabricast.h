@@ -223,6 +223,13 @@ int fabricast_context_statistics(const struct fabricast_context *context,
 // `context` is valid, and `name` is valid for `room` bytes.
 int fabricast_context_interface(const struct fabricast_context *context, char *name, size_t room);
 
+// Writes the largest `id` that a group of the context may have to `max`: nearly all numbers, or
+// fewer if broadcasts go by messages (`broadcast` in the options).
+//
+// # Safety
+// `context` and `max` are valid.
+int fabricast_context_group_max(const struct fabricast_context *context, uint32_t *max);
+
 // Creates a group of the processes `members`: `count` ranks of the context, in the same order at
 // all members. All members use the same `id`, and none of them uses it for another group, now or
 // later.

@@ -25,6 +25,9 @@ use fabricast_lib::communicator::{Context, Error, Group, Request};
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
 use self::call::{Failure, call, given, shared, wrong};
+
+/// Largest number of sets in a cover.
+const COVER_MAX: usize = 64;
 use self::lent::Lent;
 use self::options::{Job, Meanwhile, text, write_text};
 
@@ -269,6 +272,28 @@ pub unsafe extern "C" fn fabricast_context_interface(
     })
 }
 
+/// Writes the largest `id` that a group of the context may have to `max`: nearly all numbers, or
+/// fewer if broadcasts go by messages (`broadcast` in the options).
+///
+/// # Safety
+/// `context` and `max` are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_group_max(
+    context: *const fabricast_context,
+    max: *mut u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &shared(context)?.inner };
+        if max.is_null() {
+            return Err(wrong("a pointer is null"));
+        }
+        // SAFETY: the pointer is not null, and valid by the caller's promise.
+        unsafe { max.write(inner.context.group_max()) };
+        Ok(())
+    })
+}
+
 /// Creates a group of the processes `members`: `count` ranks of the context, in the same order at
 /// all members. All members use the same `id`, and none of them uses it for another group, now or
 /// later.
@@ -382,15 +407,20 @@ pub unsafe extern "C" fn fabricast_group_set_cover(
         if count > 0 && (ranks.is_null() || sizes.is_null()) {
             return Err(wrong("a pointer is null"));
         }
+        if count > COVER_MAX {
+            return Err(wrong("a cover has at most 64 sets"));
+        }
         let mut sets = Vec::new();
         let mut at = 0;
         for i in 0..count {
-            // SAFETY: neither is null, and the caller's promise.
-            let set = unsafe {
-                let size = *sizes.add(i);
-                slice::from_raw_parts(ranks.add(at), size)
-            };
-            at += set.len();
+            // SAFETY: `sizes` is not null, and the caller's promise.
+            let size = unsafe { *sizes.add(i) };
+            if size > group.group.size() as usize {
+                return Err(wrong("a set has more members than its group"));
+            }
+            // SAFETY: `ranks` is not null, and the caller's promise; `size` is small.
+            let set = unsafe { slice::from_raw_parts(ranks.add(at), size) };
+            at += size;
             sets.push(set.to_vec());
         }
         group.inner.context.cover(&group.group, &sets)?;

@@ -125,8 +125,8 @@ Environment:
   FABRICAST=on|off|verbose      default on; off: as --off; verbose: as --verbose
   FABRICAST_STATS=1             as --stats
   FABRICAST_INTERFACE=IF|ADDR   as --interface
-  FABRICAST_BROADCAST=NAME      how broadcasts go to the ranks: multicast (default), tree, chain,
-                                scatter-allgather or cover
+  FABRICAST_BROADCAST=NAME      how broadcasts go, the same on all ranks: multicast (default), or by
+                                messages: tree, chain, scatter-allgather
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]

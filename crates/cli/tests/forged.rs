@@ -26,6 +26,13 @@ fn what_cannot_be_true_is_refused() {
     Peer::hello(&address, "x", elsewhere).refused("connects from 127.0.0.1");
     Peer::hello(&address, "x", port(0)).refused("below 1024");
     Peer::hello(&address, "x", port(53)).refused("below 1024");
+    // A receiver of another version learns why, although it says its address otherwise.
+    let mut old = Peer::connect(&address);
+    old.say(json!({
+        "say": "hello", "version": 2, "name": "old", "udp_port": 4000, "udp_address": null,
+        "datagram": 1472, "window_bytes": 1 << 24,
+    }));
+    old.refused("version 3");
     // Values that would make all receivers' packets, or the window, small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");

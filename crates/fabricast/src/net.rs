@@ -13,11 +13,11 @@ use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::interface::{self, Family, Interface};
 use crate::transport::link::Link;
-use crate::transport::shm::{self, Shm};
+use crate::transport::shm::Shm;
 use crate::transport::udp::{Udp, UdpConfig};
 use crate::waker::Waker;
 
-pub(crate) use crate::transport::shm::FdChannel;
+pub(crate) use crate::transport::shm::{FdChannel, Meeting};
 
 /// The network between hosts: UDP, delays and faults injected for tests, and the emulated link of
 /// the demo. A datagram that is dropped on purpose has used the link.
@@ -82,7 +82,8 @@ fn delays(options: &NetOptions, seed: u64) -> Option<Delays> {
     Some(Delays { seed, longest })
 }
 
-/// The delay in all tests, for those that say nothing about it: `DELAYED_US` sets it.
+/// The delay in all tests, for those that say nothing about it: `DELAYED_US` sets it (see
+/// CONTRIBUTING.md).
 #[cfg(test)]
 fn in_all_tests() -> Option<Duration> {
     let micros = std::env::var("DELAYED_US").ok()?;
@@ -94,29 +95,20 @@ fn in_all_tests() -> Option<Duration> {
     None
 }
 
-/// How the processes of a host get their shared memory.
-pub(crate) struct Meeting<'a> {
-    /// The names of all channels, in the order of the processes.
-    pub wakers: &'a [u64],
-    /// Index of this process in that order.
-    pub me: usize,
-    /// A number that only these processes know.
-    pub key: u64,
-}
-
 /// Creates the memory that the processes of a host share, or takes it over from the first process.
 pub(crate) fn share_memory(
     options: &NetOptions,
     channel: FdChannel,
     meeting: &Meeting<'_>,
 ) -> std::io::Result<SharedMemory> {
-    let Meeting { wakers, me, key } = *meeting;
-    let meeting = shm::Meeting { wakers, me, key };
-    let shm = match me {
+    let shm = match meeting.me {
         0 => meeting.create(channel),
         _ => meeting.join(channel),
     };
-    Ok(Delayed::new(shm?, delays(options, key ^ me as u64)))
+    Ok(Delayed::new(
+        shm?,
+        delays(options, meeting.key ^ meeting.me as u64),
+    ))
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {

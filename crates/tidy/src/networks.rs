@@ -7,14 +7,8 @@ use crate::tree::{Finding, Tree};
 
 /// Where the networks are.
 const TRANSPORTS: &str = "crates/fabricast/src/transport/";
-/// What may name one: the opening of networks, the options, the commands, and the laboratory's
-/// experiment on bare sockets.
-const OPENERS: [&str; 4] = [
-    "crates/fabricast/src/net.rs",
-    "crates/fabricast/src/config.rs",
-    "crates/cli/src/",
-    "crates/lab/src/live.rs",
-];
+/// What may name one: the opening of networks, and the laboratory's experiment on bare sockets.
+const OPENERS: [&str; 2] = ["crates/fabricast/src/net.rs", "crates/lab/src/live.rs"];
 
 /// Finds the names of transports in sources outside of them. Tests may name one.
 pub fn check(tree: &Tree) -> Vec<Finding> {

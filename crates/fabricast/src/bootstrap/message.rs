@@ -19,6 +19,8 @@
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use crate::text::harmless;
@@ -40,6 +42,11 @@ pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
         .collect())
 }
 
+/// The address of a receiver that does not give one as this version does.
+fn nowhere() -> NodeAddress {
+    (Ipv4Addr::UNSPECIFIED.into(), 0).into()
+}
+
 /// Introduces a receiver to the sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Hello {
@@ -49,7 +56,8 @@ pub struct Hello {
     #[serde(deserialize_with = "text")]
     pub name: String,
     /// Address at which the receiver takes datagrams. The IP address 0.0.0.0 or :: stands for the
-    /// one that the receiver connects from.
+    /// one that the receiver connects from. Version 2 says it otherwise.
+    #[serde(default = "nowhere")]
     pub address: NodeAddress,
     /// Largest datagram that the receiver's interface takes, in bytes.
     pub datagram: u32,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::hierarchy::broadcast::SEGMENT;
+use super::hierarchy::schedule::SEGMENT;
 use super::tests::{Here, bcast, broadcasts, job_on};
 use super::*;
 use crate::object::Memory;

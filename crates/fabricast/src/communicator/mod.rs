@@ -343,6 +343,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         self.callers.peers.lost()
     }
 
+    /// The largest number that a group may have. Broadcasts by messages need some of the numbers
+    /// for themselves ([`BroadcastAlgorithm`]).
+    pub fn group_max(&self) -> u32 {
+        self.callers.shared.lock().group_max()
+    }
+
     /// The name of the network interface in use.
     pub fn interface(&self) -> String {
         self.callers.shared.lock().port().to_owned()

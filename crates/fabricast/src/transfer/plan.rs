@@ -51,7 +51,7 @@ pub fn open(
     let addresses = match scheme.topology {
         FeedbackTopology::Direct => Vec::new(),
         FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => {
-            members.iter().map(|m| m.datagrams()).collect()
+            members.iter().map(|m| m.datagrams().for_others()).collect()
         }
     };
     let bytes = members.iter().map(|m| m.hello.window_bytes).min();

@@ -12,7 +12,9 @@ const RESERVE: u64 = 64;
 /// Why there is no seat for this receiver beside these members, if there is none. `per_host`: seats
 /// of one host. `seats`: seats in all.
 pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) -> Option<String> {
-    if members.iter().any(|m| m.datagrams() == new.datagrams()) {
+    // The scope of an IPv6 address is this host's number of a link, which datagrams do not carry.
+    let place = |m: &Member| m.datagrams().for_others();
+    if members.iter().any(|m| place(m) == place(new)) {
         return Some("another receiver has its address and port for datagrams already".into());
     }
     let address = new.address;

@@ -2,7 +2,7 @@
 //! come from and where other receivers are, and may lie.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Scheme, limits};
@@ -18,6 +18,7 @@ use crate::text::escaped;
 /// Checks the start message of the sender at this address of the control connection.
 pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result<(), Error> {
     check_root(start, sender)?;
+    check_group(start)?;
     check_window(start)?;
     check_scheme(start, options)?;
     check_addresses(start)
@@ -50,6 +51,28 @@ fn check_root(start: &Start, sender: SocketAddr) -> Result<(), Error> {
          at the sender",
         start.root
     )))
+}
+
+/// Checks the group's address. A sender could otherwise have its receivers join, and write to, what
+/// serves the hosts of a link themselves.
+fn check_group(start: &Start) -> Result<(), Error> {
+    let Some(group) = &start.group else {
+        return Ok(());
+    };
+    let may = |at: SocketAddr| {
+        let local = match at.ip() {
+            IpAddr::V4(ip) => ip.octets()[..3] == [224, 0, 0],
+            IpAddr::V6(ip) => matches!(ip.segments()[0], 0xff01 | 0xff02 | 0xff11),
+        };
+        let is_like_root = start.root.ip().is_some_and(|r| r.is_ipv4() == at.is_ipv4());
+        at.ip().is_multicast() && !local && at.port() >= PORT_MIN && is_like_root
+    };
+    match group.ip().is_some_and(may) {
+        true => Ok(()),
+        false => Err(Error::PeerLost(
+            "the sender's group is no multicast address that a transfer may use".into(),
+        )),
+    }
 }
 
 /// Checks the other receivers' addresses: receivers ask each other whether they are where the
@@ -112,6 +135,7 @@ pub fn is_shared(scheme: &Scheme) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::GroupAddress;
 
     #[test]
     fn receivers_send_to_each_other_only_for_a_sender_or_a_scheme_that_was_named() {
@@ -147,5 +171,58 @@ mod tests {
         assert!(asked("coroot(2)+crc32c", None, Some("coroot(2)")));
         assert!(!asked("tree(2)", None, Some("coroot(2)")));
         assert!(!asked("coroot(24)", Some("head"), Some("coroot(2")));
+    }
+
+    #[test]
+    fn a_group_of_the_link_or_of_another_kind_is_refused() {
+        let checked = |group: GroupAddress, root: &str| {
+            let root: SocketAddr = root.parse().unwrap();
+            let start = Start {
+                group: Some(group),
+                root: root.into(),
+                payload_size: 1000,
+                window: 64,
+                members: vec![0, 1],
+                scheme: "auto".into(),
+                addresses: Vec::new(),
+            };
+            check_group(&start).is_ok()
+        };
+        let ip = |text: &str| GroupAddress::Ip(text.parse().unwrap());
+        let (four, six) = ("10.0.0.1:4000", "[fd00::1]:4000");
+        assert!(checked(ip("239.255.1.2:7641"), four) && checked(ip("[ff15::1]:7641"), six));
+        for (group, root) in [
+            (ip("224.0.0.251:5353"), four),
+            (ip("[ff02::1]:5353"), six),
+            (ip("239.255.1.2:53"), four),
+            (ip("239.255.1.2:7641"), six),
+            (ip("10.0.0.7:7641"), four),
+            (GroupAddress::Number(7), four),
+            (GroupAddress::Members(vec![1; 1000]), four),
+        ] {
+            assert!(!checked(group, root));
+        }
+    }
+
+    #[test]
+    fn a_window_is_a_power_of_two_that_the_receiver_can_hold() {
+        let checked = |window, payload_size| {
+            let root: SocketAddr = ([127, 0, 0, 1], 9).into();
+            let start = Start {
+                group: None,
+                root: root.into(),
+                payload_size,
+                window,
+                members: vec![0, 1],
+                scheme: "auto".into(),
+                addresses: Vec::new(),
+            };
+            check_window(&start).is_ok()
+        };
+        assert!(checked(64, 1440) && checked(limits::WINDOW_MIN, 1440));
+        for window in [0, 1, 63, 65, 2 * limits::WINDOW_MAX, u32::MAX] {
+            assert!(!checked(window, 1440), "{window}");
+        }
+        assert!(!checked(limits::WINDOW_MAX, limits::PAYLOAD_MAX));
     }
 }

@@ -130,7 +130,7 @@ impl fmt::Display for GroupAddress {
         match self {
             GroupAddress::Ip(address) => address.fmt(f),
             GroupAddress::Number(number) => number.fmt(f),
-            GroupAddress::Members(members) => write!(f, "{members:?}"),
+            GroupAddress::Members(members) => write!(f, "{} members", members.len()),
         }
     }
 }

@@ -168,8 +168,9 @@ impl<T: Transport> Transport for Delayed<T> {
         let Some(late) = &mut self.late else {
             return self.inner.send(now, batch);
         };
-        batch.iter().for_each(|datagram| late.post(now, datagram));
+        // An error of earlier datagrams comes first: then nothing of this batch is taken.
         late.read(now, &mut self.inner)?;
+        batch.iter().for_each(|datagram| late.post(now, datagram));
         Ok(batch.len())
     }
 
@@ -177,7 +178,7 @@ impl<T: Transport> Transport for Delayed<T> {
         let Some(late) = &mut self.late else {
             return self.inner.completions(now, done);
         };
-        // An error comes again when the next datagram is sent.
+        // An error comes again when the next datagram is sent or received.
         let _ = late.read(now, &mut self.inner);
         let slots = self.inner.slots();
         late.read.retain(|&(at, id)| {
@@ -307,6 +308,20 @@ mod tests {
         assert_eq!(done(&mut net, Time::ZERO), [id]);
         assert!(done(&mut net, Time::NEVER).is_empty());
         assert!(net.inner.queue.is_empty() && net.due().is_none());
+    }
+
+    #[test]
+    fn after_an_error_nothing_of_the_batch_is_taken() {
+        let mut net = delayed();
+        let first = post(&mut net, Time::ZERO, b"1", b"");
+        net.inner.fails = true;
+        let slots = net.slots();
+        let second = slots.take().unwrap();
+        let datagram = slots.outgoing(second, Dest::Node(NodeId(1)), b"");
+        let later = Time::ZERO + LONGEST;
+        assert!(net.send(later, &[datagram]).is_err());
+        net.cancel();
+        assert_eq!(done(&mut net, later), [first]);
     }
 
     #[test]

@@ -196,8 +196,8 @@ pub trait Transport {
     fn slots(&mut self) -> &mut Slots;
 
     /// Posts as many datagrams of `batch`, from its front, as the network takes now. Returns how
-    /// many. Fewer is back-pressure, not an error. A datagram for an unknown node or group counts
-    /// as sent and is dropped.
+    /// many. Fewer is back-pressure, not an error. After an error nothing of the batch is posted. A
+    /// datagram for an unknown node or group counts as sent and is dropped.
     ///
     /// The caller neither moves nor changes the slot and the payload of a posted datagram until
     /// [`Transport::completions`] has named it.
@@ -208,7 +208,8 @@ pub trait Transport {
     fn completions(&mut self, now: Time, done: &mut dyn FnMut(DatagramId));
 
     /// Gives up all posted datagrams. When it returns, the transport reads none of them any more,
-    /// and the next [`Transport::completions`] names them.
+    /// and the next [`Transport::completions`] names them. A transport with [`Caps::zero_copy`]
+    /// must do something here; any other one has read all bytes already.
     fn cancel(&mut self) {}
 
     /// Hands up to some dozens of waiting datagrams to `sink`, each with its source and the time at

@@ -13,6 +13,8 @@ pub struct Echo {
     /// Number of datagrams that were taken.
     pub taken: u64,
     pub waited: Option<Duration>,
+    /// Sending fails.
+    pub fails: bool,
     slots: Slots,
     done: Vec<DatagramId>,
 }
@@ -25,6 +27,7 @@ impl Echo {
             queue: VecDeque::new(),
             taken: 0,
             waited: None,
+            fails: false,
             slots: Slots::new(),
             done: Vec::new(),
         }
@@ -49,6 +52,9 @@ impl Transport for Echo {
         &mut self.slots
     }
     fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+        if self.fails {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
         let taken = batch.len().min(self.room);
         for datagram in &batch[..taken] {
             self.queue.push_back(self.slots.pieces(datagram).concat());

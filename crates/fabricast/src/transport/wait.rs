@@ -15,13 +15,13 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::interface::because;
-use super::udp::exact_timers;
+use super::udp::set_timer_slack;
 use crate::waker::Waker;
 
 /// Largest number of descriptors that one sleep reports. The next sleep reports further ones.
 const READY_MAX: usize = 16;
 /// Epoll data of a sleeper's waker. The data of any other descriptor that is read is its number.
-const BELL: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX;
 /// Epoll data of a descriptor by which a transport sends.
 const SENDER: u64 = u64::MAX - 1;
 /// Epoll data of the runtime's descriptor.
@@ -83,7 +83,7 @@ impl Sleeper {
             .map_err(|e| because(e.into(), "cannot make an epoll descriptor"))?;
         let waker = Waker::new()?;
         let epoll = Arc::new(epoll);
-        add(&epoll, waker.as_fd(), BELL, EventFlags::IN)?;
+        add(&epoll, waker.as_fd(), WAKER, EventFlags::IN)?;
         Ok(Sleeper { epoll, waker })
     }
 
@@ -133,7 +133,7 @@ impl Sleeper {
         let mut ready = Ready::default();
         for event in events {
             match event.data.u64() {
-                BELL => {
+                WAKER => {
                     self.waker.hush();
                     ready.rung = true;
                 }
@@ -210,6 +210,6 @@ fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, name: u64, flags: EventFlags) -> io:
 pub(super) fn sharpen_timers() {
     thread_local!(static SHARP: Cell<bool> = const { Cell::new(false) });
     if !SHARP.replace(true) {
-        exact_timers();
+        set_timer_slack();
     }
 }

@@ -196,9 +196,27 @@ impl Group {
         if from != sender && config.scheme.topology == FeedbackTopology::Direct && !anybody {
             return None;
         }
-        let place = self.stream(config, sender)?;
-        let collector = self.streams.get(place)?.collector();
-        (anybody || from == sender || from == collector).then_some(place)
+        // Nobody else can make this node begin a stream.
+        let may = match self.begun(sender).and_then(|place| self.streams.get(place)) {
+            Some(stream) => from == stream.collector(),
+            None => Some(from) == self.collector(config, sender),
+        };
+        if !(may || anybody || from == sender) {
+            return None;
+        }
+        self.stream(config, sender)
+    }
+
+    /// The collector of this node in the stream of another member that has not begun.
+    fn collector(&self, config: &Config, sender: NodeId) -> Option<NodeId> {
+        let (at, me) = (self.rank(sender)?, self.rank(config.node)?);
+        if at == me {
+            return None;
+        }
+        let receivers = self.members.len() as u32 - 1;
+        let hierarchy = Hierarchy::new(config.scheme.topology, receivers);
+        let turn = hierarchy.collector((me - usize::from(me > at)) as u32)? as usize;
+        Some(self.members[turn + usize::from(turn >= at)])
     }
 
     /// The place of a stream that has begun.

@@ -140,8 +140,10 @@ impl Streams {
 
     /// Divides the node's buffers among the streams.
     fn divide(&mut self, scheme: &Scheme) {
-        let count = self.count;
-        self.change_all(scheme, |stream| stream.divide(count));
+        if scheme.credits {
+            let count = self.count;
+            self.change_all(scheme, |stream| stream.divide(count));
+        }
     }
 
     /// The stream at a place, for a change. `None`: the stream's sender is gone.

@@ -7,7 +7,3 @@ pub(crate) mod host;
 pub(crate) mod intra_node;
 pub(crate) mod schedule;
 pub(crate) mod topology;
-
-/// The tests of hosts that share memory know the schedule of broadcasts by this name.
-#[cfg(test)]
-pub(crate) use self::schedule as broadcast;

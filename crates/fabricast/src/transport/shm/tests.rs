@@ -86,6 +86,24 @@ fn everybody_takes_what_is_for_it() {
     assert_eq!(got(&mut ends[2]), Vec::<Vec<u8>>::new());
 }
 
+/// A datagram of three pieces arrives as one, whatever their lengths.
+#[test]
+fn a_trailer_follows_the_payload() {
+    let mut ends = host(2);
+    for (head, payload, trailer) in [(7, 21, 16), (8, 0, 3), (1, 8, 8), (0, 5, 2)] {
+        let bytes: Vec<u8> = (0..head + payload + trailer).map(|i| i as u8).collect();
+        let (front, last) = bytes.split_at(head + payload);
+        let slots = ends[0].slots();
+        let id = slots.take().unwrap();
+        slots.head(id).extend_from_slice(&front[..head]);
+        slots.trailer(id).extend_from_slice(last);
+        let datagram = slots.outgoing(id, Dest::Node(NodeId(11)), &front[head..]);
+        assert_eq!(datagram.len(), bytes.len());
+        assert_eq!(ends[0].send(Time::ZERO, &[datagram]).unwrap(), 1);
+        assert_eq!(got(&mut ends[1]), [bytes]);
+    }
+}
+
 #[test]
 fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     let mut ends = host(2);

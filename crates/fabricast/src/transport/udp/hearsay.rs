@@ -45,6 +45,8 @@ enum State {
 #[derive(Default)]
 pub(super) struct Hearsay {
     candidates: BTreeMap<NodeId, Candidate>,
+    /// The candidates by their addresses. The first node that is said to be at an address counts.
+    places: BTreeMap<(IpAddr, u16), NodeId>,
     /// Number of candidates of each IP address that have been asked.
     asked: BTreeMap<IpAddr, usize>,
     outbox: Vec<(SocketAddr, [u8; LEN])>,
@@ -57,10 +59,21 @@ impl Hearsay {
         self.forget(node);
         let state = State::Unused;
         self.candidates.insert(node, Candidate { address, state });
+        self.places.entry(plain(address)).or_insert(node);
+    }
+
+    /// Removes a candidate.
+    fn remove(&mut self, node: NodeId) -> Option<Candidate> {
+        let candidate = self.candidates.remove(&node)?;
+        let place = plain(candidate.address);
+        if self.places.get(&place) == Some(&node) {
+            self.places.remove(&place);
+        }
+        Some(candidate)
     }
 
     pub fn forget(&mut self, node: NodeId) {
-        if let Some(candidate) = self.candidates.remove(&node) {
+        if let Some(candidate) = self.remove(node) {
             self.no_longer_asked(candidate);
         }
     }
@@ -123,9 +136,7 @@ impl Hearsay {
 
     /// The first node that is said to be at the address `from`.
     pub fn source(&self, from: SocketAddr) -> Option<NodeId> {
-        let mut all = self.candidates.iter();
-        let found = all.find(|(_, c)| plain(c.address) == plain(from));
-        found.map(|(node, _)| *node)
+        self.places.get(&plain(from)).copied()
     }
 
     /// Takes a datagram if it is a question or an answer. Only a node that is `known`, or known
@@ -137,18 +148,18 @@ impl Hearsay {
         let Ok(token): Result<[u8; TOKEN], _> = token.try_into() else {
             return false;
         };
-        let mut here = self.candidates.iter();
+        let here = self.source(from);
         match kind {
-            QUESTION if known || here.any(|(_, c)| plain(c.address) == plain(from)) => {
+            QUESTION if known || here.is_some() => {
                 put(&mut self.outbox, from, ANSWER, &token);
             }
             ANSWER => {
-                let right = |c: &Candidate| {
-                    plain(c.address) == plain(from) && c.state == State::Asked(token)
+                let asked = |node: &NodeId| {
+                    let candidate = self.candidates.get(node);
+                    candidate.is_some_and(|c| c.state == State::Asked(token))
                 };
-                let node = here.find(|(_, c)| right(c)).map(|(node, _)| *node);
-                if let Some(node) = node
-                    && let Some(candidate) = self.candidates.remove(&node)
+                if let Some(node) = here.filter(asked)
+                    && let Some(candidate) = self.remove(node)
                 {
                     self.answered.push((node, candidate.address));
                     self.no_longer_asked(candidate);

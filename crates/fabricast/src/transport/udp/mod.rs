@@ -37,7 +37,7 @@ use socket2::{SockAddr, Socket};
 
 pub use self::config::UdpConfig;
 pub use self::notice::Notice;
-pub(super) use self::sys::sharpen_timers as exact_timers;
+pub(super) use self::sys::set_timer_slack;
 
 use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
 use self::stamps::Days;

@@ -451,7 +451,7 @@ pub(super) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
 }
 
 /// Makes this thread wake when its time-outs pass, and not up to 50 µs later.
-pub(in crate::transport) fn sharpen_timers() {
+pub(in crate::transport) fn set_timer_slack() {
     // SAFETY: the option takes one number and touches no memory. Failure leaves things as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }

@@ -17,7 +17,7 @@ use super::Engine;
 use crate::collective::{Algorithm, Channel, Cover, Peer, Schedule, Segments, Step};
 use crate::communicator::error::Error;
 use crate::communicator::networks::Network;
-use crate::communicator::operations::group::Group;
+use crate::communicator::operations::group::{EVERYBODY, Group};
 use crate::communicator::options::BroadcastAlgorithm;
 use crate::object::Divisible;
 
@@ -65,11 +65,13 @@ impl Ways {
 }
 
 impl<O: Divisible> Engine<O> {
-    /// Whether the numbers of all channels of this group exist.
-    pub(super) fn has_channels(&self, group: GroupId) -> bool {
-        let stride = self.all.len() as u64 + SETS_MAX as u64;
-        let end = u64::from(RESERVED) + (u64::from(group.0) + 1) * stride;
-        self.algorithm == BroadcastAlgorithm::Multicast || end < u64::from(u32::MAX)
+    /// The largest number that a group may have, so that the numbers of all its channels exist.
+    pub fn group_max(&self) -> u32 {
+        let stride = self.all.len() as u32 + SETS_MAX as u32;
+        match self.algorithm {
+            BroadcastAlgorithm::Multicast => EVERYBODY.0 - 1,
+            _ => (EVERYBODY.0 - RESERVED) / stride - 1,
+        }
     }
 
     /// Where the peers of a group's members are.

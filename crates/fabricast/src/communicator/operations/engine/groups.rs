@@ -133,7 +133,7 @@ impl<O: Divisible> Engine<O> {
         if members.len() != group.members.len() || !known || !members.contains(&self.rank) {
             return Err(Error::GroupMembers);
         }
-        if group.id == EVERYBODY || !self.has_channels(group.id) {
+        if group.id.0 > self.group_max() {
             return Err(Error::GroupNumber(group.id.0));
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);

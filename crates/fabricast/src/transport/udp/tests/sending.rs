@@ -116,6 +116,43 @@ fn batches_arrive_whole_without_offload() {
     mixed(&plain, &v4(), |_| ());
 }
 
+/// Datagrams of three pieces arrive whole, in runs that the kernel cuts and alone.
+#[test]
+fn a_trailer_follows_the_payload() {
+    let plain = UdpConfig {
+        offload: false,
+        ..v4()
+    };
+    for config in [v4(), plain] {
+        let (mut root, mut end) = (open_one(&config), open_one(&config));
+        root.peer(NodeId(1), &end.local_addr().into());
+        let lens = [
+            (30, 100, 16),
+            (30, 100, 16),
+            (30, 116, 0),
+            (20, 110, 16),
+            (5, 0, 9),
+        ];
+        let whole: Vec<Vec<u8>> = (0u8..)
+            .zip(lens)
+            .map(|(n, (a, b, c))| (0..a + b + c).map(|i| n ^ i as u8).collect())
+            .collect();
+        let slots = root.slots();
+        let mut batch = Vec::new();
+        for (bytes, (head, payload, _)) in whole.iter().zip(lens) {
+            let id = slots.take().unwrap();
+            slots.head(id).extend_from_slice(&bytes[..head]);
+            slots
+                .trailer(id)
+                .extend_from_slice(&bytes[head + payload..]);
+            let payload = &bytes[head..head + payload];
+            batch.push(slots.outgoing(id, Dest::Node(NodeId(1)), payload));
+        }
+        assert_eq!(root.send(NOW, &batch).unwrap(), batch.len());
+        assert_eq!(receive(&mut end, whole.len()), whole);
+    }
+}
+
 #[test]
 fn batches_arrive_whole_when_the_kernel_will_not_cut() {
     for errno in [libc::EIO, libc::EINVAL, libc::EMSGSIZE] {
