@@ -272,6 +272,11 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         id
     }
 
+    /// Whether there is no collective.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Number of collectives of a group that are not over.
     pub fn count(&self, of: GroupId) -> usize {
         self.counts.get(&of).copied().unwrap_or(0)

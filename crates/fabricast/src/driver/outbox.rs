@@ -103,6 +103,8 @@ pub(super) struct Outbox {
     refused: bool,
     /// The datagrams that were posted and not completed, each at the index of its slot.
     posted: [Option<Posted>; SLOTS],
+    /// Number of these.
+    waiting: usize,
     /// Datagrams that were just completed; empty between calls.
     done: Vec<DatagramId>,
     /// Operations with a failure that was reported.
@@ -117,6 +119,7 @@ impl Outbox {
             late: 0,
             refused: false,
             posted: [None; SLOTS],
+            waiting: 0,
             done: Vec::with_capacity(SLOTS),
             failed: BTreeSet::new(),
         }
@@ -308,13 +311,14 @@ impl Outbox {
     /// Takes the first `sent` datagrams that could go for posted, and drops those that are lost.
     /// Calls `gone` for each payload that is dropped.
     pub fn clear_out(&mut self, mut sent: usize, slots: &mut Slots, gone: &mut dyn FnMut(Token)) {
-        let posted = &mut self.posted;
+        let (posted, waiting) = (&mut self.posted, &mut self.waiting);
         self.queue.retain(|q| {
             let token = q.transmit.payload.map(|_| q.transmit.token);
             match q.state {
                 State::Ready if sent > 0 => {
                     sent -= 1;
                     posted[q.id.index()] = Some(Posted { token });
+                    *waiting += 1;
                     false
                 }
                 State::Ready | State::Late(_) => true,
@@ -335,12 +339,16 @@ impl Outbox {
         transport: &mut T,
         gone: &mut dyn FnMut(Token),
     ) {
+        if self.waiting == 0 {
+            return;
+        }
         let done = &mut self.done;
         transport.completions(now, &mut |id| done.push(id));
         let slots = transport.slots();
         for id in done.drain(..) {
             let posted = self.posted[id.index()].take();
             debug_assert!(posted.is_some(), "{id:?} was not posted");
+            self.waiting -= usize::from(posted.is_some());
             slots.release(id);
             posted
                 .and_then(|p| p.token)

@@ -309,6 +309,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Begins all steps of collectives that may begin. Returns whether there were any.
     fn begin_steps(&mut self, now: Time) -> bool {
+        if self.executor.is_empty() {
+            return false;
+        }
         let mut begun = false;
         loop {
             match self.executor.next(now, &mut self.networks) {

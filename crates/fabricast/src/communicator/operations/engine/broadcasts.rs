@@ -52,16 +52,10 @@ impl<O: Divisible> Engine<O> {
         }
         let copy = copy && has_slots;
         let (topology, by_messages) = (&state.topology, messages.is_some());
-        let steps = match messages {
-            Some(steps) => steps,
-            None if topology.mixed => {
-                schedule::broadcast(&self.hosts, topology, (root, self.rank), len)
-            }
-            None => vec![whole(topology, (root, sends), len)],
-        };
-        let single = match by_messages {
-            true => Err((None, object)),
-            false => self.start_single(now, group, &steps, object, copy),
+        let one = (!by_messages && !topology.mixed).then(|| whole(topology, (root, sends), len));
+        let single = match &one {
+            None => Err((None, object)),
+            Some(step) => self.start_single(now, group, step, object, copy),
         };
         let (op, over) = match single {
             Ok(started) => started,
@@ -76,6 +70,16 @@ impl<O: Divisible> Engine<O> {
                 if self.executor.count(group) >= most {
                     return Err((Refused::Busy, object));
                 }
+                let Some(state) = self.groups.get(&group) else {
+                    return Err((Refused::NoGroup, object));
+                };
+                let steps = match (messages, one) {
+                    (Some(steps), _) => steps,
+                    (None, Some(step)) => vec![step],
+                    (None, None) => {
+                        schedule::broadcast(&self.hosts, &state.topology, (root, self.rank), len)
+                    }
+                };
                 let ways = self.ways(group).filter(|_| by_messages);
                 if let Some(ways) = &ways
                     && let Err(refused) = self.open_channels(ways, &steps)
@@ -121,13 +125,11 @@ impl<O: Divisible> Engine<O> {
         &mut self,
         now: Time,
         group: GroupId,
-        steps: &[Step],
+        step: &Step,
         object: O,
         copy: bool,
     ) -> Result<(Op, Option<O>), Unstarted<O>> {
-        let &[Step { action, peer, .. }] = steps else {
-            return Err((None, object));
-        };
+        let Step { action, peer, .. } = *step;
         let channel = channel(group, peer);
         if !self.executor.is_clear(group, action, &channel) {
             return Err((None, object));

@@ -88,6 +88,9 @@ impl<O: Divisible> Engine<O> {
     /// The steps of this process in a broadcast by messages. `None`: it goes by one operation of
     /// the group itself.
     pub(super) fn messages(&self, group: GroupId, root: NodeId, len: u64) -> Option<Vec<Step>> {
+        if self.algorithm == BroadcastAlgorithm::Multicast {
+            return None;
+        }
         let state = self.groups.get(&group)?;
         let members = &state.members;
         // A group of two is a channel itself.

@@ -17,6 +17,9 @@ impl<O: Divisible> Engine<O> {
 
     /// Takes note of an operation's copies.
     fn copies_change(&mut self, before: Option<u64>, after: Option<u64>) {
+        if before == after {
+            return;
+        }
         self.copies += usize::from(after.is_some());
         self.copies -= usize::from(before.is_some());
         self.copied += after.unwrap_or(0);
@@ -25,24 +28,26 @@ impl<O: Divisible> Engine<O> {
 
     /// Changes how far an operation is. `None`: nobody waits for it any more.
     pub(super) fn changes(&mut self, op: Op, stage: Option<Stage<O>>) {
-        let Some(operation) = self.operations.get_mut(&op) else {
+        let Some(stage) = stage else {
+            return self.is_over(op);
+        };
+        if let Some(operation) = self.operations.get_mut(&op) {
+            let before = operation.copied();
+            operation.stage = stage;
+            let after = operation.copied();
+            self.copies_change(before, after);
+        }
+    }
+
+    /// Forgets an operation for which nobody waits any more.
+    fn is_over(&mut self, op: Op) {
+        let Some(operation) = self.operations.remove(&op) else {
             return;
         };
-        let (group, before) = (operation.group, operation.copied());
-        let after = match stage {
-            Some(stage) => {
-                operation.stage = stage;
-                operation.copied()
-            }
-            None => {
-                self.operations.remove(&op);
-                if let Some(state) = self.groups.get_mut(&group) {
-                    state.operations -= 1;
-                }
-                None
-            }
-        };
-        self.copies_change(before, after);
+        if let Some(state) = self.groups.get_mut(&operation.group) {
+            state.operations -= 1;
+        }
+        self.copies_change(operation.copied(), None);
     }
 
     /// Takes note that others lack an operation's copies no more. Returns false if it has none.
@@ -71,7 +76,7 @@ impl<O: Divisible> Engine<O> {
     /// complete, even if its group has ended meanwhile, and an end of another kind changes nothing
     /// in what has ended.
     pub(super) fn ends(&mut self, op: Op, how: Ended, object: Option<O>, copied: Option<u64>) {
-        let Some(operation) = self.operations.get(&op) else {
+        let Some(operation) = self.operations.get_mut(&op) else {
             return;
         };
         let may = match operation.stage {
@@ -85,7 +90,9 @@ impl<O: Divisible> Engine<O> {
                 object,
                 copied,
             };
-            self.changes(op, Some(stage));
+            let before = operation.copied();
+            operation.stage = stage;
+            self.copies_change(before, copied);
         }
     }
 }
