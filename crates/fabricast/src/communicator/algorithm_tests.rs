@@ -1,12 +1,15 @@
 //! Broadcasts by each algorithm over UDP on the loopback, with datagrams lost on purpose.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
 use crate::object::Memory;
 use crate::object::testing::pattern;
 
+/// Longest time for which a test waits for what must come soon.
+const SOON: Duration = Duration::from_secs(8);
 const SIZE: u32 = 5;
 const HOSTS: [u32; SIZE as usize] = [0, 1, 2, 2, 3];
 
@@ -202,6 +205,100 @@ fn groups_with_channels_come_and_go() {
             context.leave(group);
         }
         end(&context, ranks);
+    });
+}
+
+/// Each process is a host of its own, so all have the group and its channels on the network, and
+/// remove them with the group there.
+#[test]
+fn all_of_one_host_lead_and_their_channels_go_with_the_group() {
+    let messages = BroadcastAlgorithm::ALL.into_iter();
+    for algorithm in messages.filter(|&a| a != BroadcastAlgorithm::Multicast) {
+        job_on(&[0, 0, 0], 0.02, |rank, ranks, options| {
+            let options = Options {
+                broadcast: algorithm,
+                ..options.clone()
+            };
+            let context = Here::new(&options, ranks).unwrap();
+            let group = context.group(1, &[0, 1, 2]).unwrap();
+            context.cover(&group, &[vec![0, 1, 2]]).unwrap();
+            (0..3).for_each(|root| bcast(&context, &group, root, rank, &pattern(500)).unwrap());
+            let engine = || context.callers.shared.lock();
+            let (leads, channels) = engine().seen(group.id).unwrap();
+            let own = group.id;
+            let exist = || engine().in_core(own) || channels.iter().any(|&c| engine().in_core(c));
+            assert!(leads && !engine().has_local_ranks(), "{algorithm}");
+            assert!(!channels.is_empty() && channels.iter().all(|&c| engine().in_core(c)));
+            context.leave(group);
+            context.flush(&mut || ()).unwrap();
+            let until = Instant::now() + SOON;
+            while exist() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(!exist(), "{algorithm}, rank {rank}");
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}
+
+/// Rank 2 passes parts on, and dies when it has some of them.
+#[test]
+fn a_lost_rank_that_passes_parts_on_is_named_to_all_others() {
+    let messages = BroadcastAlgorithm::ALL.into_iter();
+    for algorithm in messages.filter(|&a| a != BroadcastAlgorithm::Multicast) {
+        for len in [1000, 3_000_000] {
+            a_rank_is_lost(algorithm, len);
+        }
+    }
+}
+
+fn a_rank_is_lost(algorithm: BroadcastAlgorithm, len: usize) {
+    by(algorithm, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        let sets = [vec![0, 1, 2], vec![2, 3, 4]];
+        context.cover(&group, &sets).unwrap();
+        let left = (rank != 2).then(|| context.group(2, &[0, 1, 3, 4]).unwrap());
+        (0..5).for_each(|root| bcast(&context, &group, root, rank, &pattern(9)).unwrap());
+        ranks.allgather(&[]).unwrap();
+        let start = |root| {
+            let object = match root == rank {
+                true => Memory::new(pattern(len)),
+                false => Memory::room(len),
+            };
+            context.ibcast(&group, root, object, &mut || ())
+        };
+        if rank == 2 {
+            let received = || context.statistics().node.received;
+            let before = received();
+            let mut requests = [0, 4, 0].map(|root| start(root).unwrap());
+            while received() == before {
+                _ = context.test(&mut requests[2]).unwrap();
+            }
+            context.callers.peers.abandon();
+            drop(context);
+            ranks.allgather(&[]).unwrap();
+            return;
+        }
+        let left = left.unwrap();
+        let begun = Instant::now();
+        let lost =
+            |error: Error| assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
+        // A part of them completes, if it does not come by way of rank 2.
+        let requests = [0, 4, 0, 2, 3].map(start);
+        let barrier = context.barrier(&group, None, &mut || ());
+        lost(barrier.unwrap_err());
+        for request in requests {
+            let ended = request.and_then(|request| context.wait(request, &mut || ()));
+            ended.err().into_iter().for_each(lost);
+        }
+        lost(bcast(&context, &group, 0, rank, &pattern(len)).unwrap_err());
+        assert!(begun.elapsed() < SOON, "{algorithm}: {:?}", begun.elapsed());
+        let me = [0, 1, 3, 4].iter().position(|&m| m == rank).unwrap() as u32;
+        (0..4).for_each(|root| bcast(&context, &left, root, me, &pattern(len)).unwrap());
+        context.leave(group);
+        context.leave(left);
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
     });
 }
 

@@ -194,6 +194,21 @@ impl<O: Divisible> Engine<O> {
 }
 
 #[cfg(test)]
+impl<O: Divisible> Engine<O> {
+    /// Whether this process leads in the group, and the groups of the core that exist for it.
+    pub fn seen(&self, group: GroupId) -> Option<(bool, BTreeSet<GroupId>)> {
+        let state = self.groups.get(&group)?;
+        Some((state.topology.is_far(), state.channels.groups.clone()))
+    }
+
+    /// Whether the core has this group on the network between hosts.
+    pub fn in_core(&self, group: GroupId) -> bool {
+        // A broadcast of no bytes is copied in any group that the core has.
+        self.networks.far.node().copies(group, 0)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
