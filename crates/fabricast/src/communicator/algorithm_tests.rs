@@ -134,18 +134,55 @@ fn a_cover_goes_by_the_sets_that_all_members_name() {
 }
 
 #[test]
-fn a_set_has_members_only() {
+fn sets_have_members_only_and_are_named_once_before_all_else() {
     by(BroadcastAlgorithm::Cover, |rank, ranks, context| {
         let group = (rank < 4).then(|| context.group(1, &[0, 1, 2, 3]).unwrap());
         if let Some(group) = &group {
-            for sets in [vec![vec![0, 1, 4]], vec![vec![0, 1, 1]], vec![vec![]; 65]] {
-                let error = context.cover(group, &sets).unwrap_err();
-                assert!(matches!(error, Error::GroupMembers), "{error}");
-            }
+            let refused = |sets: &[Vec<u32>]| {
+                let error = context.cover(group, sets).unwrap_err();
+                assert!(matches!(error, Error::CoverSets), "{error}");
+            };
+            refused(&[vec![0, 1, 4]]);
+            refused(&[vec![0, 1, 1]]);
+            refused(&vec![vec![]; 65]);
+            let sets = [vec![0, 1, 2], vec![1, 2, 3]];
+            context.cover(group, &sets).unwrap();
+            refused(&sets);
             bcast(&context, group, 0, rank, &pattern(1000)).unwrap();
+            refused(&sets);
+            let next = context.group(2, &[0, 1, 2, 3]).unwrap();
+            bcast(&context, &next, 0, rank, &pattern(1000)).unwrap();
+            let error = context.cover(&next, &sets).unwrap_err();
+            assert!(matches!(error, Error::CoverSets), "{error}");
         }
         let error = context.group(1 << 28, &[0, 1, 2, 3, 4]).unwrap_err();
         assert!(matches!(error, Error::GroupNumber(_)), "{error}");
+        end(&context, ranks);
+    });
+}
+
+/// The core refuses the second of two sets, so the first one goes, too, and both can be named
+/// again.
+#[test]
+fn a_cover_that_is_refused_in_the_middle_leaves_nothing() {
+    by(BroadcastAlgorithm::Cover, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        let sets = [vec![0, 1, 2, 3, 4], vec![2, 3, 4]];
+        if rank == 2 {
+            let engine = || context.callers.shared.lock();
+            let [first, second] = [0, 1].map(|set| engine().set(group.id, set));
+            engine().occupies(second);
+            let error = context.cover(&group, &sets).unwrap_err();
+            assert!(
+                matches!(error, Error::Refused(Refused::GroupExists)),
+                "{error}"
+            );
+            assert!(!engine().in_core(first) && !engine().in_core(second));
+            assert!(engine().seen(group.id).unwrap().1.is_empty());
+        }
+        context.cover(&group, &sets).unwrap();
+        (0..5).for_each(|root| bcast(&context, &group, root, rank, &pattern(5000)).unwrap());
+        context.leave(group);
         end(&context, ranks);
     });
 }

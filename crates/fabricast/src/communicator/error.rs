@@ -55,6 +55,13 @@ pub enum Error {
     /// No group may have this number.
     #[error("{0} is no number for a group")]
     GroupNumber(u32),
+    /// [`super::Context::cover`] gets at most 64 sets, each of different members of its group, and
+    /// is called once for a group, before anything is started there. Nothing has changed.
+    #[error(
+        "a cover has at most 64 sets, each of different members of its group, and is named once, \
+         before anything is started in the group"
+    )]
+    CoverSets,
     /// A broadcast's root is an index into the members of its group.
     #[error("{root} is no member of a group of {size}")]
     NoMember {
