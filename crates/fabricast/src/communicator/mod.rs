@@ -118,8 +118,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// Makes a group of the processes `members`: ranks of this context, in an order that all
     /// members use. All members give it the same number `id`, and none of them uses the number for
-    /// another group, now or later. With another algorithm of broadcasts than multicast, numbers
-    /// are below 2^31 / (64 + size of the context).
+    /// another group, now or later. Numbers are below 2^32 - 1, and with another algorithm of
+    /// broadcasts than multicast below 2^31 / (64 + size of the context).
     ///
     /// # Errors
     /// [`Error::RankLost`]: a member is lost. [`Error::GroupMembers`], [`Error::GroupNumber`]: see
