@@ -278,6 +278,31 @@ fn all_of_one_host_lead_and_their_channels_go_with_the_group() {
     }
 }
 
+#[test]
+fn a_group_that_was_left_waits_for_its_channels() {
+    by(BroadcastAlgorithm::Tree, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        bcast(&context, &group, 0, rank, &pattern(9)).unwrap();
+        let engine = || context.callers.shared.lock();
+        let now = context.callers.shared.clock.now();
+        let long = Duration::from_secs(2);
+        let channel = (rank == 2).then(|| engine().waits_on_channel(now, group.id, long));
+        context.leave(group);
+        context.flush(&mut || ()).unwrap();
+        let Some(channel) = channel else {
+            return end(&context, ranks);
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(engine().in_core(channel));
+        let until = Instant::now() + SOON;
+        while engine().in_core(channel) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!engine().in_core(channel));
+        end(&context, ranks)
+    });
+}
+
 /// Rank 2 passes parts on, and dies when it has some of them.
 #[test]
 fn a_lost_rank_that_passes_parts_on_is_named_to_all_others() {

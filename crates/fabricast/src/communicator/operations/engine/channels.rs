@@ -10,6 +10,8 @@
 //! the first operation that needs it.
 
 use std::collections::BTreeSet;
+#[cfg(test)]
+use std::time::Duration;
 
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 
@@ -227,6 +229,24 @@ impl<O: Divisible> Engine<O> {
     pub fn occupies(&mut self, group: GroupId) {
         let all = self.all.clone();
         self.add_far(group, &all).unwrap();
+    }
+
+    /// Adds a channel on which this process waits as long for answers, because no other has it.
+    /// Returns its number.
+    pub fn waits_on_channel(&mut self, now: Time, group: GroupId, long: Duration) -> GroupId {
+        let number = self.set(group, SETS_MAX - 1);
+        self.occupies(number);
+        let state = self.groups.get_mut(&group).unwrap();
+        state.channels.groups.insert(number);
+        let command = Command::Prove {
+            group: number,
+            multicast: long / 2,
+            unicast: long / 2,
+        };
+        self.networks
+            .command(Network::InterNode, now, command)
+            .unwrap();
+        number
     }
 
     /// Whether the core has this group on the network between hosts.
