@@ -89,6 +89,7 @@ fn status(failure: &Failure) -> c_int {
         | Error::Scheme(_)
         | Error::GroupMembers
         | Error::GroupNumber(_)
+        | Error::CoverSets
         | Error::NoMember { .. }
         | Error::Refused(_)
         | Error::LengthMismatch

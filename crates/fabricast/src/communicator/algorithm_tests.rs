@@ -1,12 +1,15 @@
 //! Broadcasts by each algorithm over UDP on the loopback, with datagrams lost on purpose.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
 use crate::object::Memory;
 use crate::object::testing::pattern;
 
+/// Longest time for which a test waits for what must come soon.
+const SOON: Duration = Duration::from_secs(8);
 const SIZE: u32 = 5;
 const HOSTS: [u32; SIZE as usize] = [0, 1, 2, 2, 3];
 
@@ -131,18 +134,55 @@ fn a_cover_goes_by_the_sets_that_all_members_name() {
 }
 
 #[test]
-fn a_set_has_members_only() {
+fn sets_have_members_only_and_are_named_once_before_all_else() {
     by(BroadcastAlgorithm::Cover, |rank, ranks, context| {
         let group = (rank < 4).then(|| context.group(1, &[0, 1, 2, 3]).unwrap());
         if let Some(group) = &group {
-            for sets in [vec![vec![0, 1, 4]], vec![vec![0, 1, 1]], vec![vec![]; 65]] {
-                let error = context.cover(group, &sets).unwrap_err();
-                assert!(matches!(error, Error::GroupMembers), "{error}");
-            }
+            let refused = |sets: &[Vec<u32>]| {
+                let error = context.cover(group, sets).unwrap_err();
+                assert!(matches!(error, Error::CoverSets), "{error}");
+            };
+            refused(&[vec![0, 1, 4]]);
+            refused(&[vec![0, 1, 1]]);
+            refused(&vec![vec![]; 65]);
+            let sets = [vec![0, 1, 2], vec![1, 2, 3]];
+            context.cover(group, &sets).unwrap();
+            refused(&sets);
             bcast(&context, group, 0, rank, &pattern(1000)).unwrap();
+            refused(&sets);
+            let next = context.group(2, &[0, 1, 2, 3]).unwrap();
+            bcast(&context, &next, 0, rank, &pattern(1000)).unwrap();
+            let error = context.cover(&next, &sets).unwrap_err();
+            assert!(matches!(error, Error::CoverSets), "{error}");
         }
         let error = context.group(1 << 28, &[0, 1, 2, 3, 4]).unwrap_err();
         assert!(matches!(error, Error::GroupNumber(_)), "{error}");
+        end(&context, ranks);
+    });
+}
+
+/// The core refuses the second of two sets, so the first one goes, too, and both can be named
+/// again.
+#[test]
+fn a_cover_that_is_refused_in_the_middle_leaves_nothing() {
+    by(BroadcastAlgorithm::Cover, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        let sets = [vec![0, 1, 2, 3, 4], vec![2, 3, 4]];
+        if rank == 2 {
+            let engine = || context.callers.shared.lock();
+            let [first, second] = [0, 1].map(|set| engine().set(group.id, set));
+            engine().occupies(second);
+            let error = context.cover(&group, &sets).unwrap_err();
+            assert!(
+                matches!(error, Error::Refused(Refused::GroupExists)),
+                "{error}"
+            );
+            assert!(!engine().in_core(first) && !engine().in_core(second));
+            assert!(engine().seen(group.id).unwrap().1.is_empty());
+        }
+        context.cover(&group, &sets).unwrap();
+        (0..5).for_each(|root| bcast(&context, &group, root, rank, &pattern(5000)).unwrap());
+        context.leave(group);
         end(&context, ranks);
     });
 }
@@ -202,6 +242,125 @@ fn groups_with_channels_come_and_go() {
             context.leave(group);
         }
         end(&context, ranks);
+    });
+}
+
+/// Each process is a host of its own, so all have the group and its channels on the network, and
+/// remove them with the group there.
+#[test]
+fn all_of_one_host_lead_and_their_channels_go_with_the_group() {
+    let messages = BroadcastAlgorithm::ALL.into_iter();
+    for algorithm in messages.filter(|&a| a != BroadcastAlgorithm::Multicast) {
+        job_on(&[0, 0, 0], 0.02, |rank, ranks, options| {
+            let options = Options {
+                broadcast: algorithm,
+                ..options.clone()
+            };
+            let context = Here::new(&options, ranks).unwrap();
+            let group = context.group(1, &[0, 1, 2]).unwrap();
+            context.cover(&group, &[vec![0, 1, 2]]).unwrap();
+            (0..3).for_each(|root| bcast(&context, &group, root, rank, &pattern(500)).unwrap());
+            let engine = || context.callers.shared.lock();
+            let (leads, channels) = engine().seen(group.id).unwrap();
+            let own = group.id;
+            let exist = || engine().in_core(own) || channels.iter().any(|&c| engine().in_core(c));
+            assert!(leads && !engine().has_local_ranks(), "{algorithm}");
+            assert!(!channels.is_empty() && channels.iter().all(|&c| engine().in_core(c)));
+            context.leave(group);
+            context.flush(&mut || ()).unwrap();
+            let until = Instant::now() + SOON;
+            while exist() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(!exist(), "{algorithm}, rank {rank}");
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_group_that_was_left_waits_for_its_channels() {
+    by(BroadcastAlgorithm::Tree, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        bcast(&context, &group, 0, rank, &pattern(9)).unwrap();
+        let engine = || context.callers.shared.lock();
+        let now = context.callers.shared.clock.now();
+        let long = Duration::from_secs(2);
+        let channel = (rank == 2).then(|| engine().waits_on_channel(now, group.id, long));
+        context.leave(group);
+        context.flush(&mut || ()).unwrap();
+        let Some(channel) = channel else {
+            return end(&context, ranks);
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(engine().in_core(channel));
+        let until = Instant::now() + SOON;
+        while engine().in_core(channel) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!engine().in_core(channel));
+        end(&context, ranks)
+    });
+}
+
+/// Rank 2 passes parts on, and dies when it has some of them.
+#[test]
+fn a_lost_rank_that_passes_parts_on_is_named_to_all_others() {
+    let messages = BroadcastAlgorithm::ALL.into_iter();
+    for algorithm in messages.filter(|&a| a != BroadcastAlgorithm::Multicast) {
+        for len in [1000, 3_000_000] {
+            a_rank_is_lost(algorithm, len);
+        }
+    }
+}
+
+fn a_rank_is_lost(algorithm: BroadcastAlgorithm, len: usize) {
+    by(algorithm, |rank, ranks, context| {
+        let group = context.group(1, &[0, 1, 2, 3, 4]).unwrap();
+        let sets = [vec![0, 1, 2], vec![2, 3, 4]];
+        context.cover(&group, &sets).unwrap();
+        let left = (rank != 2).then(|| context.group(2, &[0, 1, 3, 4]).unwrap());
+        (0..5).for_each(|root| bcast(&context, &group, root, rank, &pattern(9)).unwrap());
+        ranks.allgather(&[]).unwrap();
+        let start = |root| {
+            let object = match root == rank {
+                true => Memory::new(pattern(len)),
+                false => Memory::room(len),
+            };
+            context.ibcast(&group, root, object, &mut || ())
+        };
+        if rank == 2 {
+            let received = || context.statistics().node.received;
+            let before = received();
+            let mut requests = [0, 4, 0].map(|root| start(root).unwrap());
+            while received() == before {
+                _ = context.test(&mut requests[2]).unwrap();
+            }
+            context.callers.peers.abandon();
+            drop(context);
+            ranks.allgather(&[]).unwrap();
+            return;
+        }
+        let left = left.unwrap();
+        let begun = Instant::now();
+        let lost =
+            |error: Error| assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
+        // A part of them completes, if it does not come by way of rank 2.
+        let requests = [0, 4, 0, 2, 3].map(start);
+        let barrier = context.barrier(&group, None, &mut || ());
+        lost(barrier.unwrap_err());
+        for request in requests {
+            let ended = request.and_then(|request| context.wait(request, &mut || ()));
+            ended.err().into_iter().for_each(lost);
+        }
+        lost(bcast(&context, &group, 0, rank, &pattern(len)).unwrap_err());
+        assert!(begun.elapsed() < SOON, "{algorithm}: {:?}", begun.elapsed());
+        let me = [0, 1, 3, 4].iter().position(|&m| m == rank).unwrap() as u32;
+        (0..4).for_each(|root| bcast(&context, &left, root, me, &pattern(len)).unwrap());
+        context.leave(group);
+        context.leave(left);
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
     });
 }
 

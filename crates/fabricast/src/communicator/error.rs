@@ -52,9 +52,19 @@ pub enum Error {
     /// A group needs different processes of its context, the caller's process among them.
     #[error("a group has different processes of its context, this one among them")]
     GroupMembers,
-    /// No group may have this number.
-    #[error("{0} is no number for a group")]
+    /// The number of a group is too high. [`super::Context::group`] says how high it may be.
+    #[error(
+        "group number {0} is too high: use smaller numbers, the more so where broadcasts go by \
+         messages"
+    )]
     GroupNumber(u32),
+    /// [`super::Context::cover`] gets at most 64 sets, each of different members of its group, and
+    /// is called once for a group, before anything is started there. Nothing has changed.
+    #[error(
+        "a cover has at most 64 sets, each of different members of its group, and is named once, \
+         before anything is started in the group"
+    )]
+    CoverSets,
     /// A broadcast's root is an index into the members of its group.
     #[error("{root} is no member of a group of {size}")]
     NoMember {

@@ -118,8 +118,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
 
     /// Makes a group of the processes `members`: ranks of this context, in an order that all
     /// members use. All members give it the same number `id`, and none of them uses the number for
-    /// another group, now or later. With another algorithm of broadcasts than multicast, numbers
-    /// are below 2^31 / (64 + size of the context).
+    /// another group, now or later. Numbers are below 2^32 - 1, and with another algorithm of
+    /// broadcasts than multicast below 2^31 / (64 + size of the context).
     ///
     /// # Errors
     /// [`Error::RankLost`]: a member is lost. [`Error::GroupMembers`], [`Error::GroupNumber`]: see
@@ -147,10 +147,13 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// algorithm, the sets change nothing.
     ///
     /// # Errors
-    /// [`Error::GroupMembers`]: a set has a process that is no member, or one twice, or there are
-    /// more than 64. [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there.
+    /// [`Error::CoverSets`]: a set has a process that is no member, or one twice, there are more
+    /// than 64, the sets were named already, or something was started in the group.
+    /// [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there. After an error the
+    /// group has the sets that it had before.
     pub fn cover(&self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
-        self.callers.shared.lock().cover(group, sets)
+        let now = self.callers.shared.clock.now();
+        self.callers.shared.lock().cover(now, group, sets)
     }
 
     /// Leaves the group. This process has received everything that it was to receive. What it has

@@ -25,6 +25,8 @@ pub(crate) struct Channels {
     pub groups: BTreeSet<GroupId>,
     /// The sets of the cover, as indices into the group's sorted members.
     pub sets: Vec<Vec<usize>>,
+    /// The cover was named.
+    pub named: bool,
 }
 
 /// The group of all hosts' leaders on the network, which exists only while multicast is proven. No

@@ -10,6 +10,8 @@
 //! the first operation that needs it.
 
 use std::collections::BTreeSet;
+#[cfg(test)]
+use std::time::Duration;
 
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 
@@ -148,14 +150,15 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Names the sets that broadcasts of a group go to. Each is a group of its own, whose members
-    /// join the IP group that serves them.
-    pub fn cover(&mut self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
+    /// join the IP group that serves them. After an error none of these groups exists.
+    pub fn cover(&mut self, now: Time, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {
         if self.algorithm != BroadcastAlgorithm::Cover {
             return Ok(());
         }
-        let Some(ways) = self.ways(group.id) else {
+        let (Some(ways), Some(state)) = (self.ways(group.id), self.groups.get(&group.id)) else {
             return Err(Error::GroupEnded);
         };
+        let is_first = !state.channels.named && state.calls == 0;
         let index = |rank: &u32| ways.members.binary_search(&NodeId(*rank)).ok();
         let sorted = |set: &Vec<u32>| {
             let indices: BTreeSet<usize> = set.iter().filter_map(index).collect();
@@ -163,23 +166,35 @@ impl<O: Divisible> Engine<O> {
             (all.len() == set.len()).then_some(all)
         };
         let indices: Option<Vec<Vec<usize>>> = sets.iter().map(sorted).collect();
-        let Some(indices) = indices.filter(|sets| sets.len() <= SETS_MAX) else {
-            return Err(Error::GroupMembers);
+        let Some(indices) = indices.filter(|sets| is_first && sets.len() <= SETS_MAX) else {
+            return Err(Error::CoverSets);
         };
+        let added = self.add_sets(&ways, &indices);
+        if added.is_err() {
+            // Nothing was started, so the group has no other channels.
+            self.remove_channels(now, group.id);
+            return added;
+        }
+        if let Some(state) = self.groups.get_mut(&group.id) {
+            (state.channels.sets, state.channels.named) = (indices, true);
+        }
+        Ok(())
+    }
+
+    /// Adds a group for each set of which this process is a member.
+    fn add_sets(&mut self, ways: &Ways, indices: &[Vec<usize>]) -> Result<(), Error> {
         for (k, set) in indices.iter().enumerate() {
             let nodes: Vec<NodeId> = set.iter().map(|&i| ways.members[i]).collect();
             if nodes.len() < 2 || !nodes.contains(&self.rank) {
                 continue;
             }
             let number = ways.channel(Peer::Group { group: k, root: 0 }).group;
-            self.join_far(number, &nodes)?;
-            self.add_far(number, &nodes)?;
-            if let Some(state) = self.groups.get_mut(&group.id) {
+            if let Some(state) = self.groups.get_mut(&ways.group) {
+                // Also if it is added only in part.
                 state.channels.groups.insert(number);
             }
-        }
-        if let Some(state) = self.groups.get_mut(&group.id) {
-            state.channels.sets = indices;
+            self.join_far(number, &nodes)?;
+            self.add_far(number, &nodes)?;
         }
         Ok(())
     }
@@ -195,6 +210,54 @@ impl<O: Divisible> Engine<O> {
             let _ = self.networks.command(Network::InterNode, now, command);
             self.networks.leave(Network::InterNode, channel);
         }
+    }
+}
+
+#[cfg(test)]
+impl<O: Divisible> Engine<O> {
+    /// Whether this process leads in the group, and the groups of the core that exist for it.
+    pub fn seen(&self, group: GroupId) -> Option<(bool, BTreeSet<GroupId>)> {
+        let state = self.groups.get(&group)?;
+        Some((state.topology.is_far(), state.channels.groups.clone()))
+    }
+
+    /// The number of a set of the group's cover.
+    pub fn set(&self, group: GroupId, set: usize) -> GroupId {
+        let peer = Peer::Group {
+            group: set,
+            root: 0,
+        };
+        self.ways(group).unwrap().channel(peer).group
+    }
+
+    /// Adds a group to the core, so that no other of its number can be added.
+    pub fn occupies(&mut self, group: GroupId) {
+        let all = self.all.clone();
+        self.add_far(group, &all).unwrap();
+    }
+
+    /// Adds a channel on which this process waits as long for answers, because no other has it.
+    /// Returns its number.
+    pub fn waits_on_channel(&mut self, now: Time, group: GroupId, long: Duration) -> GroupId {
+        let number = self.set(group, SETS_MAX - 1);
+        self.occupies(number);
+        let state = self.groups.get_mut(&group).unwrap();
+        state.channels.groups.insert(number);
+        let command = Command::Prove {
+            group: number,
+            multicast: long / 2,
+            unicast: long / 2,
+        };
+        self.networks
+            .command(Network::InterNode, now, command)
+            .unwrap();
+        number
+    }
+
+    /// Whether the core has this group on the network between hosts.
+    pub fn in_core(&self, group: GroupId) -> bool {
+        // A broadcast of no bytes is copied in any group that the core has.
+        self.networks.far.node().copies(group, 0)
     }
 }
 

@@ -20,7 +20,8 @@ use crate::transport::GroupAddress;
 
 /// How long a group stays after its last barrier, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
-/// How long a group stays at most after its last barrier, while a member still owes it an answer.
+/// How long a group stays at most after its last barrier, while a member still owes it an answer,
+/// in the group itself or on a channel.
 const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// How long a process probes by multicast, and then as long again by unicast. A host that multicast
@@ -256,7 +257,12 @@ impl<O: Divisible> Engine<O> {
                 }
                 Leaving::Meeting(_) => {}
                 Leaving::Answering(since) => {
-                    let quiet = self.networks.is_quiet(network, now, group);
+                    let state = self.groups.get(&group);
+                    // The channels go with the group on the network between hosts.
+                    let channels = state.filter(|_| network == Network::InterNode);
+                    let mut all = channels.into_iter().flat_map(|s| &s.channels.groups);
+                    let quiet = self.networks.is_quiet(network, now, group)
+                        && all.all(|&channel| self.networks.is_quiet(network, now, channel));
                     let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
                     match now >= end {
                         true => done.push((group, network)),
