@@ -13,7 +13,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use fabricast_proto::wire::{self, Frame};
@@ -21,6 +21,7 @@ use fabricast_proto::{
     Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
     Packets, Placement, Refused, Time, Token, XorExtents,
 };
+use rustc_hash::FxHashMap;
 
 use self::code::Code;
 use self::log::Log;
@@ -83,11 +84,13 @@ pub struct Counters {
 pub struct Driver<T: Transport, O: Object> {
     node: Node,
     transport: T,
-    objects: BTreeMap<OpId, Stored<O>>,
-    done: BTreeMap<OpId, O>,
+    // A small broadcast changes each of these tables once. Their keys are numbers that this node
+    // has given away, so nobody can choose numbers that collide.
+    objects: FxHashMap<OpId, Stored<O>>,
+    done: FxHashMap<OpId, O>,
+    held: FxHashMap<Token, Kept>,
     /// Operations whose objects have put bytes off. Only these have progress to report.
     later: BTreeSet<OpId>,
-    held: BTreeMap<Token, Kept>,
     events: VecDeque<Event>,
     /// What the transport has told, for the owner.
     news: VecDeque<News>,
@@ -117,10 +120,10 @@ impl<T: Transport, O: Object> Driver<T, O> {
         Driver {
             node,
             transport,
-            objects: BTreeMap::new(),
-            done: BTreeMap::new(),
+            objects: FxHashMap::default(),
+            done: FxHashMap::default(),
             later: BTreeSet::new(),
-            held: BTreeMap::new(),
+            held: FxHashMap::default(),
             events: VecDeque::new(),
             news: VecDeque::new(),
             outbox: Outbox::new(),
@@ -597,7 +600,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
 /// Decodes into `sum` what is left of an XOR repair packet without `others`. Returns false if the
 /// bytes of `others` are not here.
 fn solve<O: Object>(
-    objects: &mut BTreeMap<OpId, O>,
+    objects: &mut FxHashMap<OpId, O>,
     others: &XorExtents,
     payload: &[u8],
     sum: &mut Vec<u8>,
@@ -613,7 +616,7 @@ fn solve<O: Object>(
 /// Copies bytes into an object. An outcome that is known at once is added to `placed`, joined to
 /// the last extent there if it follows it.
 fn write<O: Object>(
-    objects: &mut BTreeMap<OpId, O>,
+    objects: &mut FxHashMap<OpId, O>,
     extent: Extent,
     bytes: &[u8],
     later: &mut BTreeSet<OpId>,

@@ -9,13 +9,14 @@
 //! hold the others back for at most [`GRACE`]. Then the newest late datagrams of that operation
 //! count as lost, and the protocol repairs them when the bytes are available again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use fabricast_proto::scheme::Checksum;
 use fabricast_proto::{OpId, Payload, Time, Token, Transmit, XorExtents};
+use rustc_hash::FxHashMap;
 
 use super::check;
 use super::code::Code;
@@ -77,7 +78,7 @@ impl Queued {
     }
 
     /// The payload that is read from the object, which must be ready.
-    fn payload<'a, O: Object>(&self, objects: &'a BTreeMap<OpId, O>) -> &'a [u8] {
+    fn payload<'a, O: Object>(&self, objects: &'a FxHashMap<OpId, O>) -> &'a [u8] {
         match self.transmit.payload {
             Some(Payload::Extent(e)) if !self.inside => objects
                 .get(&e.op)
@@ -183,7 +184,7 @@ impl Outbox {
     pub fn look<O: Object>(
         &mut self,
         now: Time,
-        objects: &mut BTreeMap<OpId, O>,
+        objects: &mut FxHashMap<OpId, O>,
         code: &mut Code,
         (slots, zero_copy): (&mut Slots, bool),
         failed: &mut dyn FnMut(OpId),
@@ -261,7 +262,7 @@ impl Outbox {
     pub fn seal<O: Object>(
         &mut self,
         checksum: Checksum,
-        objects: &BTreeMap<OpId, O>,
+        objects: &FxHashMap<OpId, O>,
         slots: &mut Slots,
     ) {
         if checksum == Checksum::None {
@@ -283,7 +284,7 @@ impl Outbox {
     pub fn send<O: Object, T: Transport>(
         &mut self,
         now: Time,
-        objects: &BTreeMap<OpId, O>,
+        objects: &FxHashMap<OpId, O>,
         transport: &mut T,
     ) -> io::Result<usize> {
         let slots = transport.slots();
