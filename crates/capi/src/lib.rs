@@ -21,13 +21,10 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-use fabricast_lib::communicator::{Context, Error, Group, Request};
+use fabricast_lib::communicator::{COVER_SETS_MAX, Context, Error, Group, Request};
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
 use self::call::{Failure, call, given, shared, wrong};
-
-/// Largest number of sets in a cover.
-const COVER_MAX: usize = 64;
 use self::lent::Lent;
 use self::options::{Job, Meanwhile, text, write_text};
 
@@ -407,8 +404,8 @@ pub unsafe extern "C" fn fabricast_group_set_cover(
         if count > 0 && (ranks.is_null() || sizes.is_null()) {
             return Err(wrong("a pointer is null"));
         }
-        if count > COVER_MAX {
-            return Err(wrong("a cover has at most 64 sets"));
+        if count > COVER_SETS_MAX {
+            return Err(wrong(&format!("a cover has at most {COVER_SETS_MAX} sets")));
         }
         let mut sets = Vec::new();
         let mut at = 0;

@@ -19,8 +19,9 @@ use super::buffer::Buffer;
 use super::drivers::{Channel, Drivers, Stuck};
 use super::step::{Action, Peer, Step};
 
-/// Default for the number of bytes that one rank has under way in [`Pace::Listed`]: some segments
-/// of a usual size, so that the next ones leave while the first is being acknowledged or repaired.
+/// Default for the number of bytes that one rank has under way in [`Pace::Listed`]. These are some
+/// segments of a usual size: the rank sends the next ones while it waits for the acknowledgements
+/// of the first, or repairs it.
 pub const AHEAD: u64 = 512 << 10;
 /// Bytes under way up to which a message may follow another one to the same peer in
 /// [`Pace::Listed`]. Messages in one channel keep their order anyway, so a channel stays full, with
@@ -459,7 +460,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         collective.held = Some(op);
         if !collective.tasks[at].over {
             collective.step_over(at);
-            self.ready.extend(collective.lines.iter().map(|(l, _)| *l));
+            self.ready.extend(collective.lines());
         }
         Some(id)
     }
@@ -482,7 +483,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
             if how == Ended::Complete && !collective.tasks[at].over {
                 collective.step_over(at);
             }
-            self.ready.extend(collective.lines.iter().map(|(l, _)| *l));
+            self.ready.extend(collective.lines());
             self.settle(id);
         } else {
             let step = at;
@@ -570,7 +571,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
             _ => collective.buffer.put_back(part, object),
         }
         if self.lines.contains_key(&collective.tasks[at].line) {
-            self.ready.extend(collective.lines.iter().map(|(l, _)| *l));
+            self.ready.extend(collective.lines());
         }
         self.settle(id);
     }
@@ -665,6 +666,11 @@ impl<N: Copy + Ord> Queue<N> {
 }
 
 impl<N: Copy + Ord, B> Collective<N, B> {
+    /// The lines in which it has steps.
+    fn lines(&self) -> impl Iterator<Item = Line<N>> {
+        self.lines.iter().map(|(line, _)| *line)
+    }
+
     /// The next step in a line.
     fn cursor(&self, line: Line<N>) -> Option<usize> {
         let of = self.lines.iter().find(|(l, _)| *l == line);

@@ -5,8 +5,8 @@ use super::step::Part;
 /// Step by which the lengths of marked first segments differ, in bytes.
 const MARK: u64 = 8;
 
-/// The segments of a message: a first one, and others of equal length of which the last may be
-/// shorter. A message without bytes is one segment.
+/// The segments of a message. All but the first and the last have equal lengths, and the last may
+/// be shorter. A message without bytes is one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segments {
     len: u64,
@@ -30,10 +30,10 @@ impl Segments {
         Segments::equal(len, 0)
     }
 
-    /// Segments of `segment` bytes each, of which the first is shorter if there are several. Its
+    /// Segments of `segment` bytes each. If there are several, the first one is shorter. Its
     /// length, at least half of `segment`, depends on their number. Otherwise ranks that pass
-    /// different lengths would agree on all segments that both have, and none would notice. It
-    /// works for differences of up to `segment` / 16 segments.
+    /// different lengths would agree on all segments that both have, and none would notice. Ranks
+    /// notice differences of up to `segment` / 16 segments.
     pub fn marked(len: u64, segment: u64) -> Segments {
         let least = segment / 2;
         let marks = (segment - least) / MARK;

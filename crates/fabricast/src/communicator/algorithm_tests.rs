@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(8);
 const SIZE: u32 = 5;
 const HOSTS: [u32; SIZE as usize] = [0, 1, 2, 2, 3];
 
-/// Runs `each` as five ranks, of which two share a host, with 2 % loss.
+/// Runs `each` as five ranks on four hosts, with 2 % loss.
 fn by<R: Send>(
     algorithm: BroadcastAlgorithm,
     each: impl Fn(u32, &mut Ranks, Here) -> R + Sync,

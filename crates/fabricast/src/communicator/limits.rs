@@ -8,5 +8,8 @@ pub(crate) const COPY_MAX: u32 = 256 << 10;
 /// callers wait themselves.
 pub(crate) const COPIES_MAX: u64 = 4 << 20;
 
+/// Largest number of sets in the cover of a group.
+pub const COVER_SETS_MAX: usize = 64;
+
 /// Number of IP multicast groups that a context uses.
 pub(crate) const ADDRESSES: usize = 8;

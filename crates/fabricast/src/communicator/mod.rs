@@ -42,6 +42,7 @@ use crate::collective::Ended;
 use crate::object::Divisible;
 
 pub use self::error::Error;
+pub use self::limits::COVER_SETS_MAX;
 pub use self::operations::group::Group;
 pub use self::operations::statistics::Statistics;
 pub use self::options::{Bootstrap, BootstrapError, BroadcastAlgorithm, Options, UnknownBroadcast};
@@ -140,15 +141,15 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// Names the sets of members, in ranks of this context, that broadcasts of the group go to with
-    /// [`BroadcastAlgorithm::Cover`], at most 64. All members name the same list, before they start
-    /// anything in the group: from it each finds the same cover, which it could not do from the
-    /// groups that exist, because a process knows only those of which it is a member. A set of
+    /// [`BroadcastAlgorithm::Cover`], at most [`COVER_SETS_MAX`]. All members name the same list,
+    /// before they start anything in the group. From this list each member finds the same cover. It
+    /// could not find it from the groups that exist, because it knows only its own groups. A set of
     /// three members or more serves if none of it has the message yet or one has. With another
     /// algorithm, the sets change nothing.
     ///
     /// # Errors
-    /// [`Error::CoverSets`]: a set has a process that is no member, or one twice, there are more
-    /// than 64, the sets were named already, or something was started in the group.
+    /// [`Error::CoverSets`]: a set has a process that is no member, or one twice, there are too
+    /// many, the sets were named already, or something was started in the group.
     /// [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there. After an error the
     /// group has the sets that it had before.
     pub fn cover(&self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {

@@ -12,8 +12,8 @@ use super::*;
 use crate::object::{Fetch, Memory};
 use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::interface::Interface;
+use crate::transport::testing::Wire;
 use crate::transport::udp::{Udp, UdpConfig};
-use crate::transport::{Arrival, Caps, DatagramId, NodeAddress, Outgoing, Sleeper, Slots, Watch};
 
 const G: GroupId = GroupId(1);
 const SESSION: Session = Session(7);
@@ -67,17 +67,17 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
     said(source, |bytes| wire::put_probe(bytes, &probe, 100))
 }
 
-/// A datagram in which node 2 has posted what node 1 sends, has placed nothing, and has room for
-/// 1000 packets.
-fn room() -> Vec<u8> {
+/// A datagram in which node 2 has posted what node 1 sends, has placed everything before packet
+/// `end`, and has room for packets up to number 1000.
+fn report(end: u32) -> Vec<u8> {
     let feedback = Feedback {
         group: G,
         sender: NodeId(1),
-        cum: Seq(0),
-        cum_subtree: Seq(0),
+        cum: Seq(end),
+        cum_subtree: Seq(end),
         limit: Seq(1000),
-        high: Seq(0),
-        received: 0,
+        high: Seq(end),
+        received: end,
         arrived_us: 0,
         held_us: 0,
         burst: 0,
@@ -87,15 +87,6 @@ fn room() -> Vec<u8> {
     said(2, |bytes| {
         wire::put_feedback(bytes, &feedback, [].into_iter())
     })
-}
-
-/// The datagrams that were sent to node 2 or to the group.
-#[derive(Default)]
-struct Wire {
-    inbox: VecDeque<Vec<u8>>,
-    sent: Vec<Vec<u8>>,
-    slots: Slots,
-    done: Vec<DatagramId>,
 }
 
 impl Wire {
@@ -115,49 +106,6 @@ impl Wire {
             }
         }
         (data, answers)
-    }
-}
-
-impl Transport for Wire {
-    fn caps(&self) -> Caps {
-        Caps::datagrams(9000)
-    }
-    fn backlog(&self, _: u32) -> u32 {
-        100
-    }
-    fn address(&self) -> NodeAddress {
-        NodeAddress::Number(1)
-    }
-    fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
-    fn forget(&mut self, _: NodeId) {}
-    fn join(&mut self, _: GroupId, _: &GroupAddress, _: bool) {}
-    fn leave(&mut self, _: GroupId) {}
-    fn slots(&mut self) -> &mut Slots {
-        &mut self.slots
-    }
-    fn send(&mut self, _: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
-        for datagram in batch {
-            self.sent.push(self.slots.pieces(datagram).concat());
-            self.done.push(datagram.id);
-        }
-        Ok(batch.len())
-    }
-    fn completions(&mut self, _: Time, done: &mut dyn FnMut(DatagramId)) {
-        self.done.drain(..).for_each(done);
-    }
-    fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
-        let count = self.inbox.len();
-        for mut datagram in self.inbox.drain(..) {
-            let from = wire::source(&datagram);
-            sink(&mut Arrival::lent(from, now, &mut datagram));
-        }
-        Ok(count)
-    }
-    fn attach(&mut self, _: &Sleeper) -> io::Result<Box<dyn Watch>> {
-        unreachable!("no thread sleeps")
-    }
-    fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -193,7 +141,7 @@ const START: Time = Time(1);
 
 /// A root that sends `count` payloads to node 2, which has room for them.
 fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
-    let mut driver = Driver::new(node(1, &[2, 3]), Wire::default());
+    let mut driver = Driver::new(node(1, &[2, 3]), Wire::new());
     driver
         .command(START, Command::PeerRemove(NodeId(3)))
         .unwrap();
@@ -206,7 +154,7 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
         failed: false,
     };
     let (op, _) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-    driver.transport().inbox.push_back(room());
+    driver.transport().inbox.push_back(report(0));
     (driver, op)
 }
 
@@ -349,7 +297,7 @@ fn nobody_is_idle_while_datagrams_wait() {
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     for (bytes, back) in [(20 * PAYLOAD, true), (20 * PAYLOAD - 1, false)] {
         let scheme = Scheme::auto().copied(bytes);
-        let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
+        let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
         let chunks = Chunks {
             bytes: (0..20).flat_map(|n| [n as u8; PAYLOAD as usize]).collect(),
             late: 0..0,
@@ -362,14 +310,14 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
         if let Some(mut chunks) = taken {
             chunks.bytes.fill(0xff);
         }
-        driver.transport().inbox.push_back(room());
+        driver.transport().inbox.push_back(report(0));
         run(&mut driver, START, START + 5 * MS);
         let want: Vec<u32> = (0..20).collect();
         assert_eq!(driver.transport().taken().0, want);
     }
     // Bytes that are not available yet cannot be copied: the driver reads them where they are.
     let scheme = Scheme::auto().copied(u32::MAX);
-    let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::default());
+    let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
     let chunks = Chunks {
         bytes: vec![0; 2 * PAYLOAD as usize],
         late: 0..1,
@@ -385,34 +333,13 @@ fn late_root(len: u32) -> (Driver<Delayed<Wire>, Memory>, OpId) {
         seed: 3,
         longest: Duration::from_secs(1),
     };
-    let wire = Delayed::new(Wire::default(), Some(delays));
+    let wire = Delayed::new(Wire::new(), Some(delays));
     let mut driver = Driver::new(node(1, &[2]), wire);
     let bytes = (0..len).map(|i| (i / PAYLOAD) as u8).collect();
     let begun = driver.lend(START, G, Memory::new(bytes), true);
     let op = begun.map_err(|e| e.0).unwrap();
-    driver.transport().inner_mut().inbox.push_back(room());
+    driver.transport().inner_mut().inbox.push_back(report(0));
     (driver, op)
-}
-
-/// A datagram in which node 2 says that it has everything before this packet.
-fn has_all(end: u32) -> Vec<u8> {
-    let feedback = Feedback {
-        group: G,
-        sender: NodeId(1),
-        cum: Seq(end),
-        cum_subtree: Seq(end),
-        limit: Seq(1000),
-        high: Seq(end),
-        received: end,
-        arrived_us: 0,
-        held_us: 0,
-        burst: 0,
-        flags: 0,
-        missing: Ranges::NONE,
-    };
-    said(2, |bytes| {
-        wire::put_feedback(bytes, &feedback, [].into_iter())
-    })
 }
 
 #[test]
@@ -426,7 +353,7 @@ fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
         assert!(now < START + 50 * MS, "not all packets are posted");
     }
     // The receiver has everything, by whatever way, before the network has read anything.
-    let has = has_all(20);
+    let has = report(20);
     driver.transport().inner_mut().inbox.push_back(has);
     let (mut complete, mut early) = (false, 0);
     let object = loop {

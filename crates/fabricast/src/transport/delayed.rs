@@ -232,21 +232,21 @@ impl<T: Transport> Transport for Delayed<T> {
 mod tests {
     use fabricast_proto::NodeId;
 
-    use super::super::testing::Echo;
+    use super::super::testing::Wire;
     use super::*;
 
     const LONGEST: Duration = Duration::from_millis(1);
 
-    fn delayed() -> Delayed<Echo> {
+    fn delayed() -> Delayed<Wire> {
         let delays = Delays {
             seed: 7,
             longest: LONGEST,
         };
-        Delayed::new(Echo::new(BATCH, BATCH), Some(delays))
+        Delayed::new(Wire::echo(BATCH, BATCH), Some(delays))
     }
 
     /// Posts a datagram with this head and this payload.
-    fn post(net: &mut Delayed<Echo>, now: Time, head: &[u8], payload: &[u8]) -> DatagramId {
+    fn post(net: &mut Delayed<Wire>, now: Time, head: &[u8], payload: &[u8]) -> DatagramId {
         let slots = net.slots();
         let id = slots.take().unwrap();
         slots.head(id).extend_from_slice(head);
@@ -256,7 +256,7 @@ mod tests {
         id
     }
 
-    fn done(net: &mut Delayed<Echo>, now: Time) -> Vec<DatagramId> {
+    fn done(net: &mut Delayed<Wire>, now: Time) -> Vec<DatagramId> {
         let mut done = Vec::new();
         net.completions(now, &mut |id| done.push(id));
         done
@@ -268,7 +268,7 @@ mod tests {
         let posted: Vec<_> = (0..40)
             .map(|n| post(&mut net, Time::ZERO, &[n], b"payload"))
             .collect();
-        assert!(net.inner.queue.is_empty() && done(&mut net, Time::ZERO).is_empty());
+        assert!(net.inner.inbox.is_empty() && done(&mut net, Time::ZERO).is_empty());
         let (mut now, mut completed) = (Time::ZERO, Vec::new());
         while completed.len() < posted.len() {
             let due = net.due().expect("something is late");
@@ -287,7 +287,7 @@ mod tests {
         let mut sorted = posted.clone();
         sorted.sort();
         assert_eq!(completed, sorted, "each once");
-        let heads: Vec<u8> = net.inner.queue.iter().map(|d| d[0]).collect();
+        let heads: Vec<u8> = net.inner.inbox.iter().map(|d| d[0]).collect();
         assert_eq!(heads, (0..40).collect::<Vec<u8>>(), "sent in order");
     }
 
@@ -297,7 +297,7 @@ mod tests {
         let id = post(&mut net, Time::ZERO, b"head", b"");
         net.slots().head(id).fill(b'x');
         assert!(done(&mut net, Time::ZERO + LONGEST).is_empty());
-        assert_eq!(net.inner.queue, [b"xxxx!"]);
+        assert_eq!(net.inner.inbox, [b"xxxx!"]);
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
         net.cancel();
         assert_eq!(done(&mut net, Time::ZERO), [id]);
         assert!(done(&mut net, Time::NEVER).is_empty());
-        assert!(net.inner.queue.is_empty() && net.due().is_none());
+        assert!(net.inner.inbox.is_empty() && net.due().is_none());
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn without_delays_it_is_not_there() {
-        let mut net = Delayed::new(Echo::new(BATCH, BATCH), None);
+        let mut net = Delayed::new(Wire::echo(BATCH, BATCH), None);
         let id = post(&mut net, Time::ZERO, b"head", b"payload");
         assert_eq!(done(&mut net, Time::ZERO), [id]);
         assert_eq!(net.slots().head(id)[..], *b"head");

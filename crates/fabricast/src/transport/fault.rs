@@ -332,7 +332,7 @@ fn emptied<'b>(mut datagrams: Vec<Outgoing<'_>>) -> Vec<Outgoing<'b>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Echo;
+    use super::super::testing::Wire;
     use super::super::{SLOTS, send_plain};
     use super::*;
     use fabricast_proto::Dest;
@@ -340,7 +340,7 @@ mod tests {
     /// Sends `0 .. count` in batches of 32 through `faults`; each call to the network below takes
     /// at most `room`. Returns what arrives.
     fn pass(faults: Faults, count: u32, room: usize) -> (Vec<u32>, FaultCounters) {
-        let mut fault = Fault::new(Echo::new(room, 16), faults);
+        let mut fault = Fault::new(Wire::echo(room, 16), faults);
         let heads: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
         let to = Dest::Node(NodeId(1));
         let batch: Vec<(Dest, &[u8], &[u8])> =
@@ -359,7 +359,7 @@ mod tests {
             .unwrap()
             > 0
         {}
-        assert!(fault.inner().queue.is_empty() && fault.receive.held.is_empty());
+        assert!(fault.inner().inbox.is_empty() && fault.receive.held.is_empty());
         (arrived, fault.fault_counters())
     }
 
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn waits_for_nobody_while_it_holds_something() {
         let mut fault = Fault::new(
-            Echo::new(1, 1),
+            Wire::echo(1, 1),
             Faults {
                 reorder: 1.0,
                 ..Faults::loss(5, 0.0)

@@ -142,7 +142,7 @@ mod tests {
     use fabricast_proto::Dest;
 
     use super::super::send_plain;
-    use super::super::testing::Echo;
+    use super::super::testing::Wire;
     use super::*;
 
     const RATE: u64 = 50_000_000;
@@ -151,26 +151,26 @@ mod tests {
 
     type Plain = (Dest, &'static [u8], &'static [u8]);
 
-    fn send(link: &mut Link<Echo>, now: Time, batch: &[Plain]) -> usize {
+    fn send(link: &mut Link<Wire>, now: Time, batch: &[Plain]) -> usize {
         send_plain(link, now, batch).unwrap()
     }
 
-    fn link(rate: Option<u64>, room: usize) -> Link<Echo> {
-        Link::new(Echo::new(room, 0), rate, OVERHEAD)
+    fn link(rate: Option<u64>, room: usize) -> Link<Wire> {
+        Link::new(Wire::echo(room, 0), rate, OVERHEAD)
     }
 
     /// Sends for `time` as much as the link takes, to this destination, and waits as the link says.
-    fn flood(link: &mut Link<Echo>, to: Dest, time: Duration) -> u64 {
+    fn flood(link: &mut Link<Wire>, to: Dest, time: Duration) -> u64 {
         let datagram: Plain = (to, &[0; 8], &[0; LEN - 8]);
         let mut now = Time::ZERO;
-        let (end, before) = (now + time, link.under.taken);
+        let (end, before) = (now + time, link.under.count);
         while now < end {
             if send(link, now, &[datagram; 64]) < 64 {
                 link.wait(None).unwrap();
                 now = now + link.under.waited.unwrap_or(Duration::from_micros(1));
             }
         }
-        link.under.taken - before
+        link.under.count - before
     }
 
     #[test]

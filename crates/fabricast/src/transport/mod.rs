@@ -92,7 +92,7 @@ mod counters;
 mod news;
 mod slots;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod wait;
 
 pub use address::{GroupAddress, NodeAddress};

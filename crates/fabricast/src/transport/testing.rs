@@ -1,17 +1,23 @@
-//! A network for the tests of what wraps a transport.
+//! A network for the tests of what drives or wraps a transport.
 
 use std::collections::VecDeque;
 
+use fabricast_proto::wire;
+
 use super::*;
 
-/// Hands what was sent back to its sender, `burst` datagrams in each call. Takes at most `room`
-/// datagrams in each call, and records how long its caller waits.
-pub struct Echo {
+/// Keeps what is sent, and hands up what a test puts into its inbox, `burst` datagrams in each
+/// call. Takes at most `room` datagrams in each call, and records how long its caller waits.
+pub struct Wire {
     pub room: usize,
     pub burst: usize,
-    pub queue: VecDeque<Vec<u8>>,
+    /// What is sent comes back to its sender.
+    pub echoes: bool,
+    pub inbox: VecDeque<Vec<u8>>,
+    /// Datagrams that were taken and do not come back.
+    pub sent: Vec<Vec<u8>>,
     /// Number of datagrams that were taken.
-    pub taken: u64,
+    pub count: u64,
     pub waited: Option<Duration>,
     /// Sending fails.
     pub fails: bool,
@@ -19,30 +25,43 @@ pub struct Echo {
     done: Vec<DatagramId>,
 }
 
-impl Echo {
-    pub fn new(room: usize, burst: usize) -> Echo {
-        Echo {
-            room,
-            burst,
-            queue: VecDeque::new(),
-            taken: 0,
+impl Wire {
+    /// A network that takes everything and hands up everything.
+    pub fn new() -> Wire {
+        Wire {
+            room: usize::MAX,
+            burst: usize::MAX,
+            echoes: false,
+            inbox: VecDeque::new(),
+            sent: Vec::new(),
+            count: 0,
             waited: None,
             fails: false,
             slots: Slots::new(),
             done: Vec::new(),
         }
     }
+
+    /// A network that returns what is sent.
+    pub fn echo(room: usize, burst: usize) -> Wire {
+        Wire {
+            room,
+            burst,
+            echoes: true,
+            ..Wire::new()
+        }
+    }
 }
 
-impl Transport for Echo {
+impl Transport for Wire {
     fn caps(&self) -> Caps {
         Caps::datagrams(9000)
     }
     fn backlog(&self, _: u32) -> u32 {
-        0
+        100
     }
     fn address(&self) -> NodeAddress {
-        NodeAddress::Number(0)
+        NodeAddress::Number(1)
     }
     fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
     fn forget(&mut self, _: NodeId) {}
@@ -57,19 +76,24 @@ impl Transport for Echo {
         }
         let taken = batch.len().min(self.room);
         for datagram in &batch[..taken] {
-            self.queue.push_back(self.slots.pieces(datagram).concat());
+            let bytes = self.slots.pieces(datagram).concat();
+            match self.echoes {
+                true => self.inbox.push_back(bytes),
+                false => self.sent.push(bytes),
+            }
             self.done.push(datagram.id);
         }
-        self.taken += taken as u64;
+        self.count += taken as u64;
         Ok(taken)
     }
     fn completions(&mut self, _: Time, done: &mut dyn FnMut(DatagramId)) {
         self.done.drain(..).for_each(done);
     }
     fn recv(&mut self, now: Time, sink: &mut dyn FnMut(&mut Arrival<'_>)) -> io::Result<usize> {
-        let count = self.queue.len().min(self.burst);
-        for mut datagram in self.queue.drain(..count) {
-            sink(&mut Arrival::lent(None, now, &mut datagram));
+        let count = self.inbox.len().min(self.burst);
+        for mut datagram in self.inbox.drain(..count) {
+            let from = wire::source(&datagram);
+            sink(&mut Arrival::lent(from, now, &mut datagram));
         }
         Ok(count)
     }

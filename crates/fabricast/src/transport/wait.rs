@@ -18,7 +18,7 @@ use super::interface::because;
 use super::udp::set_timer_slack;
 use crate::waker::Waker;
 
-/// Largest number of descriptors that one sleep reports. The next sleep reports further ones.
+/// Largest number of descriptors that one sleep reports. The next sleep reports the others.
 const READY_MAX: usize = 16;
 /// Epoll data of a sleeper's waker. The data of any other descriptor that is read is its number.
 const WAKER: u64 = u64::MAX;

@@ -1,4 +1,4 @@
-//! What a process does in a broadcast or a barrier of a group of which some members share a host
+//! What a process does in a broadcast or a barrier of a group if some of its members share a host
 //! and others do not (P4.9). Of the peers, `Peer::Group` is the group of all hosts' leaders on the
 //! network, and `Peer::Local` the group of the members on this host in its memory. Ranks are those
 //! of the context.
@@ -28,7 +28,7 @@ fn segments(len: u64) -> Segments {
     }
 }
 
-/// The leaders, of which `root` broadcasts.
+/// The leaders, to whom `root`, one of them, broadcasts.
 fn leaders(root: NodeId) -> Peer {
     Peer::Group {
         group: 0,
@@ -36,7 +36,7 @@ fn leaders(root: NodeId) -> Peer {
     }
 }
 
-/// The members on this host, of which `root` broadcasts.
+/// The members on this host, to whom `root`, one of them, broadcasts.
 fn local(root: NodeId) -> Peer {
     Peer::Local {
         root: root.0 as usize,

@@ -44,7 +44,7 @@ impl<O: Divisible> Engine<O> {
         let payload_size = self.payload_size[Network::InterNode as usize];
         let copied = far.scheme().copies(len, payload_size);
         let copy = sends && copied && self.copied + len <= COPIES_MAX;
-        let messages = self.messages(group, root, len);
+        let messages = self.messages(state, root, len);
         let goes_far = state.topology.is_far() && messages.is_none();
         let has_slots = !goes_far || far.has_slots(group, len);
         if copy && !has_slots && waits {

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 
-use super::Engine;
+use super::{Engine, State};
 use crate::collective::{Algorithm, Channel, Cover, Peer, Schedule, Segments, Step};
 use crate::communicator::error::Error;
+use crate::communicator::limits::COVER_SETS_MAX;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::{EVERYBODY, Group};
 use crate::communicator::options::BroadcastAlgorithm;
@@ -27,8 +28,6 @@ use crate::object::Divisible;
 const SEGMENT: u64 = 64 << 10;
 /// First number of the channels' groups. No caller's group has a number as high.
 const RESERVED: u32 = 1 << 31;
-/// Largest number of sets in the cover of a group.
-const SETS_MAX: usize = 64;
 
 /// Where the peers of a group's members are.
 #[derive(Clone)]
@@ -42,7 +41,7 @@ pub(super) struct Ways {
 impl Ways {
     /// The number of a group of the core that belongs to a group.
     fn number(&self, i: u32) -> GroupId {
-        let stride = self.size + SETS_MAX as u32;
+        let stride = self.size + COVER_SETS_MAX as u32;
         GroupId(RESERVED + self.group.0 * stride + i)
     }
 
@@ -69,7 +68,7 @@ impl Ways {
 impl<O: Divisible> Engine<O> {
     /// The largest number that a group may have, so that the numbers of all its channels exist.
     pub fn group_max(&self) -> u32 {
-        let stride = self.all.len() as u32 + SETS_MAX as u32;
+        let stride = self.all.len() as u32 + COVER_SETS_MAX as u32;
         match self.algorithm {
             BroadcastAlgorithm::Multicast => EVERYBODY.0 - 1,
             _ => (EVERYBODY.0 - RESERVED) / stride - 1,
@@ -89,20 +88,13 @@ impl<O: Divisible> Engine<O> {
 
     /// The steps of this process in a broadcast by messages. `None`: it goes by one operation of
     /// the group itself.
-    pub(super) fn messages(&self, group: GroupId, root: NodeId, len: u64) -> Option<Vec<Step>> {
-        if self.algorithm == BroadcastAlgorithm::Multicast {
-            return None;
-        }
-        let state = self.groups.get(&group)?;
-        let members = &state.members;
+    pub(super) fn messages(&self, group: &State, root: NodeId, len: u64) -> Option<Vec<Step>> {
+        let members = &group.members;
         // A group of two is a channel itself.
         if members.len() < 3 {
             return None;
         }
-        let (root, me) = (
-            members.binary_search(&root).ok()?,
-            members.binary_search(&self.rank).ok()?,
-        );
+        let rank = |node: NodeId| members.binary_search(&node).ok();
         let algorithm = match self.algorithm {
             BroadcastAlgorithm::Multicast => return None,
             BroadcastAlgorithm::Tree => Algorithm::Binomial,
@@ -110,26 +102,24 @@ impl<O: Divisible> Engine<O> {
             BroadcastAlgorithm::ScatterAllgather => Algorithm::ScatterAllgather,
             BroadcastAlgorithm::Cover => {
                 let target = (0..members.len()).collect();
-                Algorithm::Cover(Cover::new(&target, root, &state.channels.sets))
+                Algorithm::Cover(Cover::new(&target, rank(root)?, &group.channels.sets))
             }
         };
         let schedule = Schedule {
             algorithm,
             nodes: members.len(),
-            root,
+            root: rank(root)?,
             segments: Segments::marked(len, SEGMENT),
         };
-        Some(schedule.steps(me))
+        Some(schedule.steps(rank(self.rank)?))
     }
 
     /// Adds the channels that the steps need and that do not exist yet.
     pub(super) fn open_channels(&mut self, ways: &Ways, steps: &[Step]) -> Result<(), Refused> {
-        for step in steps {
-            let Channel { group, node, .. } = ways.channel(step.peer);
-            let Some(state) = self.groups.get_mut(&ways.group) else {
-                return Err(Refused::NoGroup);
-            };
-            if !matches!(step.peer, Peer::Rank(_)) || state.channels.groups.contains(&group) {
+        let state = self.groups.get_mut(&ways.group).ok_or(Refused::NoGroup)?;
+        let to_ranks = steps.iter().filter(|s| matches!(s.peer, Peer::Rank(_)));
+        for Channel { group, node, .. } in to_ranks.map(|step| ways.channel(step.peer)) {
+            if state.channels.groups.contains(&group) {
                 continue;
             }
             let mut members = vec![self.rank, node];
@@ -142,9 +132,7 @@ impl<O: Divisible> Engine<O> {
             };
             self.networks
                 .command(Network::InterNode, Time::ZERO, command)?;
-            if let Some(state) = self.groups.get_mut(&ways.group) {
-                state.channels.groups.insert(group);
-            }
+            state.channels.groups.insert(group);
         }
         Ok(())
     }
@@ -166,7 +154,7 @@ impl<O: Divisible> Engine<O> {
             (all.len() == set.len()).then_some(all)
         };
         let indices: Option<Vec<Vec<usize>>> = sets.iter().map(sorted).collect();
-        let Some(indices) = indices.filter(|sets| is_first && sets.len() <= SETS_MAX) else {
+        let Some(indices) = indices.filter(|sets| is_first && sets.len() <= COVER_SETS_MAX) else {
             return Err(Error::CoverSets);
         };
         let added = self.add_sets(&ways, &indices);
@@ -181,7 +169,7 @@ impl<O: Divisible> Engine<O> {
         Ok(())
     }
 
-    /// Adds a group for each set of which this process is a member.
+    /// Adds a group for each set that has this process.
     fn add_sets(&mut self, ways: &Ways, indices: &[Vec<usize>]) -> Result<(), Error> {
         for (k, set) in indices.iter().enumerate() {
             let nodes: Vec<NodeId> = set.iter().map(|&i| ways.members[i]).collect();
@@ -239,7 +227,7 @@ impl<O: Divisible> Engine<O> {
     /// Adds a channel on which this process waits as long for answers, because no other has it.
     /// Returns its number.
     pub fn waits_on_channel(&mut self, now: Time, group: GroupId, long: Duration) -> GroupId {
-        let number = self.set(group, SETS_MAX - 1);
+        let number = self.set(group, COVER_SETS_MAX - 1);
         self.occupies(number);
         let state = self.groups.get_mut(&group).unwrap();
         state.channels.groups.insert(number);
@@ -291,7 +279,7 @@ mod tests {
                 assert_eq!((here.node, there.node), (members[other], NodeId(me)));
                 assert_eq!(seen.insert((me, here.group), (group, other)), None);
             }
-            for k in 0..SETS_MAX {
+            for k in 0..COVER_SETS_MAX {
                 let set = ways(me).channel(Peer::Group { group: k, root: 0 });
                 assert_eq!(seen.insert((me, set.group), (group, 100 + k)), None);
             }

@@ -192,7 +192,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Index of the IP group that serves these leaders: 0 for the leaders of all hosts, another
     /// index for any other set.
-    pub(super) fn address(&self, members: &[NodeId]) -> usize {
+    fn address(&self, members: &[NodeId]) -> usize {
         if members == self.hosts.leaders(&self.all) {
             return 0;
         }
