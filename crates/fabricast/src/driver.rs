@@ -188,17 +188,24 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Takes the transport's news. An error means that the transport can no longer be used.
     fn hear_news(&mut self) -> io::Result<()> {
         while let Some(news) = self.transport.news() {
-            if let Some(failure) = news.failure() {
-                return Err(failure);
-            }
-            if matches!(news, News::Joined(_)) {
-                continue;
-            }
-            if self.news.len() == NEWS_MAX {
-                self.news.pop_front();
-            }
-            self.news.push_back(news);
+            self.hear(news)?;
         }
+        Ok(())
+    }
+
+    /// Keeps news for the owner.
+    #[cold]
+    fn hear(&mut self, news: News) -> io::Result<()> {
+        if let Some(failure) = news.failure() {
+            return Err(failure);
+        }
+        if matches!(news, News::Joined(_)) {
+            return Ok(());
+        }
+        if self.news.len() == NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(news);
         Ok(())
     }
 
@@ -389,6 +396,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
     /// Tells the node which payloads the transport reads no more. Returns whether there were any.
     fn complete(&mut self, now: Time) -> bool {
+        if !self.outbox.is_awaiting() {
+            return false;
+        }
         let (node, mut freed) = (&mut self.node, false);
         self.outbox
             .complete(now, &mut self.transport, &mut |token| {

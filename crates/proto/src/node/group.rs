@@ -323,6 +323,11 @@ impl Group {
         let prover = self.prover.as_ref().map(Prover::wake);
         let words = self.words.as_ref().and_then(Words::wake);
         let all = [self.own.wake(scheme), prover, self.streams.wake(), words];
-        all.into_iter().flatten().min()
+        // A loop, since this is on every packet's way and the iterators of options are slow.
+        let mut first = None;
+        for at in all.into_iter().flatten() {
+            first = Some(first.map_or(at, |first: Time| first.min(at)));
+        }
+        first
     }
 }
