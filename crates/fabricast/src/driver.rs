@@ -18,8 +18,8 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
-    Packets, Placement, Refused, Time, Token, XorExtents,
+    AddressId, Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome,
+    Output, Packets, Placement, Refused, Time, Token, XorExtents,
 };
 use rustc_hash::FxHashMap;
 
@@ -156,18 +156,13 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.counters
     }
 
-    /// Begins to send to a group's address, and with `receive` to receive what is sent there
+    /// Begins to send to a multicast address, and with `receive` to receive what is sent there
     /// ([`Transport::join`]). Returns an error if the transport has refused at once. A later
     /// failure is news ([`Driver::news`]).
-    pub fn join(
-        &mut self,
-        group: GroupId,
-        address: &GroupAddress,
-        receive: bool,
-    ) -> io::Result<()> {
-        self.transport.join(group, address, receive);
+    pub fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) -> io::Result<()> {
+        self.transport.join(id, address, receive);
         self.hear_news()?;
-        let failed = |news: &News| matches!(news, News::JoinFailed(g, _) if *g == group);
+        let failed = |news: &News| matches!(news, News::JoinFailed(a, _) if *a == id);
         match self
             .news
             .iter()
