@@ -8,6 +8,11 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u32);
 
+/// A multicast address of the network, by a number of its own. Groups use addresses, and several
+/// groups may share one. Number 0 is the context's own address; unique within a session, reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct AddressId(pub u32);
+
 /// An operation of this node (a broadcast that it sends or has posted). It leads the node to its
 /// group and its stream in one look-up, and so does whatever names it ([`Extent`], [`Token`]).
 /// Local: it is never on the wire, where an operation is named by the sequence number of its first

@@ -116,6 +116,7 @@
 mod barrier;
 mod border;
 mod challenge;
+pub mod group;
 mod histogram;
 pub mod id;
 pub mod limits;
@@ -138,7 +139,7 @@ pub use border::{
     Refused, Transmit,
 };
 pub use histogram::Histogram;
-pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
+pub use id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
 pub use node::Node;
 pub use receiver::gaps;
 pub use repair::{CodeBlock, Packets, Parity, Payload, XorExtents, XorSources, positions};
