@@ -254,11 +254,15 @@ impl Coordinator {
     }
 
     /// A set has no address any more.
-    pub(super) fn set_without_address(&mut self, hosts: &HostSet) {
+    pub(super) fn set_without_address(&mut self, hosts: &HostSet, why: Refusal) {
         let Some(set) = self.sets.get_mut(hosts) else {
             return;
         };
         set.address = None;
+        self.tell_no_address(hosts, why);
+        let Some(set) = self.sets.get(hosts) else {
+            return;
+        };
         if set.users.is_empty() {
             self.sets.remove(hosts);
         } else if self.live.includes(hosts) {
@@ -267,7 +271,7 @@ impl Coordinator {
     }
 
     /// Tells the hosts that want to know it that the groups of a set have no address.
-    pub(super) fn tell_no_address(&mut self, hosts: &HostSet, why: Refusal) {
+    fn tell_no_address(&mut self, hosts: &HostSet, why: Refusal) {
         let Some(set) = self.sets.get(hosts) else {
             return;
         };

@@ -58,6 +58,8 @@ pub(super) struct Entry {
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
+    /// When all of `proven` had answered.
+    pub(super) answered: Time,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
     /// When the next proof may begin.
@@ -85,6 +87,7 @@ impl Entry {
             proven: HostSet::new(),
             awaited: HostSet::new(),
             proof: None,
+            answered: now,
             tries: 0,
             due: now,
             refused: false,

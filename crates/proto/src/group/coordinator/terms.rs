@@ -113,9 +113,10 @@ impl Coordinator {
         for host in entry.awaited.iter() {
             self.orders.push_back((host, Message::Withdraw(address)));
         }
-        let (owner, hosts) = (entry.owner, entry.hosts.clone());
+        let (owner, hosts, why) = (entry.owner, entry.hosts.clone(), entry.abandoned);
         if owner == Owner::Set {
-            self.set_without_address(&hosts);
+            let why = why.unwrap_or(self.capacity.reason());
+            self.set_without_address(&hosts, why);
         }
         self.advance(now, address);
     }
@@ -129,7 +130,6 @@ impl Coordinator {
             return;
         }
         entry.abandoned = Some(why);
-        let (owner, hosts) = (entry.owner, entry.hosts.clone());
         match why {
             Refusal::Denied => self.ban(now, address),
             // The network of some managers never says that it has no more addresses: it just does
@@ -140,9 +140,6 @@ impl Coordinator {
             }
         }
         self.withdraw(now, address);
-        if owner == Owner::Set {
-            self.tell_no_address(&hosts, why);
-        }
     }
 
     /// A host says that it is a member.
@@ -230,6 +227,7 @@ impl Coordinator {
             entry.proven.remove(host);
         }
         if silent.is_empty() {
+            entry.answered = now;
             entry.tries = 0;
             entry.due = match entry.phase {
                 Phase::Proven => now + VERIFY,
@@ -348,7 +346,8 @@ impl Coordinator {
         };
         entry.phase = Phase::Proven;
         entry.tries = 0;
-        entry.due = now + VERIFY;
+        // The proof may be that of an earlier term.
+        entry.due = (entry.answered + VERIFY).max(now + DOUBT);
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }

@@ -50,6 +50,8 @@ pub(in crate::group) struct Holder {
     groups: BTreeMap<GroupId, Group>,
     /// Addresses that this host may give to groups.
     share: VecDeque<Grant>,
+    /// Addresses of the share that were taken for a group which has not been created yet.
+    taken: BTreeSet<Grant>,
     /// Addresses for which probes are under way, with the hosts that are to be probed after that.
     proving: BTreeMap<AddressId, Option<HostSet>>,
     gone: HostSet,
@@ -72,6 +74,7 @@ impl Holder {
             held: BTreeMap::new(),
             groups: BTreeMap::new(),
             share: VecDeque::new(),
+            taken: BTreeSet::new(),
             proving: BTreeMap::new(),
             gone: HostSet::new(),
             closed: false,
@@ -111,6 +114,7 @@ impl Holder {
             })
         })?;
         let grant = self.share.remove(at)?;
+        self.taken.insert(grant);
         if let Some(held) = self.held.get_mut(&grant.address) {
             held.hosts = Some(hosts.clone());
         }
@@ -119,9 +123,8 @@ impl Holder {
 
     /// Returns an address that no group uses after all.
     pub(in crate::group) fn put_back(&mut self, now: Time, grant: Grant) {
-        let used = (self.groups.values()).any(|group| group.grant == Some(grant));
-        let held = self.held.get(&grant.address);
-        if used || held.is_none_or(|held| held.term != Some(grant.term)) {
+        // It stays if it was not taken from the share, or if another group of the hosts has it.
+        if !self.taken.remove(&grant) {
             return;
         }
         self.empty(now, grant.address);
@@ -149,6 +152,7 @@ impl Holder {
             return false;
         }
         if let Some(grant) = grant {
+            self.taken.remove(&grant);
             self.accept(now, grant, &hosts);
         }
         let wants = self.wants_address(&hosts);
@@ -508,6 +512,7 @@ impl Holder {
 
     fn withdraw(&mut self, now: Time, address: AddressId) {
         self.share.retain(|grant| grant.address != address);
+        self.taken.retain(|grant| grant.address != address);
         match self.held.get_mut(&address) {
             Some(held) => {
                 held.term = None;
