@@ -14,10 +14,14 @@ impl World {
     }
 
     /// Most messages that the coordinator may send in the whole run.
-    pub fn messages_most(&self) -> u64 {
+    fn messages_most(&self) -> u64 {
         let hosts = u64::from(self.scenario.hosts);
         let groups = u64::from(self.created);
-        hosts * (groups + self.forgotten + 10)
+        // Where addresses are refused, one more is tried every minute at most, by all hosts.
+        let manager = &self.scenario.manager;
+        let limited = manager.limit < u32::MAX || manager.denied.is_some() || manager.lost > 0.0;
+        let tries = if limited { 30 } else { 0 };
+        hosts * (8 * groups + 8 * self.forgotten + 12 * tries + 60)
     }
 
     fn members(&self, address: AddressId) -> HostSet {
@@ -57,7 +61,19 @@ impl World {
                 return Err(format!("{address:?} of {:?} has {members:?}", group.hosts));
             }
         }
-        let whole = self.scenario.crashes == 0 && self.scenario.losses == 0;
+        if let (Some(coordinator), 0) = (&self.hosts[0], self.scenario.crashes) {
+            let alive = self.judge.groups.values();
+            let alive = alive.filter(|group| group.hosts.len() >= 3).count();
+            let snapshot = coordinator.snapshot();
+            if snapshot.alive as usize != alive {
+                return Err(format!("{alive} groups are alive: {snapshot:?}"));
+            }
+            if snapshot.taken > self.scenario.addresses + 1 {
+                return Err(format!("too many addresses: {snapshot:?}"));
+            }
+        }
+        let faults = self.scenario.crashes + self.scenario.losses;
+        let whole = faults == 0 && self.scenario.groups < 100;
         let able = self.scenario.addresses >= 40 && self.scenario.manager.limit == u32::MAX;
         let quiet = self.scenario.manager.lost == 0.0 && self.scenario.manager.denied.is_none();
         if whole && able && quiet {
@@ -104,6 +120,9 @@ impl World {
         };
         if snapshot.spare > pool {
             return Err(format!("the pool is too large: {snapshot:?}"));
+        }
+        if self.messages > self.messages_most() {
+            return Err(format!("the coordinator sent {} messages", self.messages));
         }
         let (mut whole, mut partly) = (0, 0);
         for &address in self.manager.members.keys() {
