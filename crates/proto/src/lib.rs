@@ -117,6 +117,7 @@
 mod barrier;
 mod border;
 mod challenge;
+pub mod group;
 mod histogram;
 pub mod id;
 pub mod limits;
