@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 use crate::communicator::operations::group::BreakOff;
+use crate::communicator::wireup::mail::Mail;
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -43,6 +44,12 @@ const BYE: u8 = b'B';
 const LOST: u8 = b'L';
 /// Kind of a word that names a group instead of a process.
 const BREAK_OFF: u8 = b'E';
+/// Kind of a word that a message follows; it names the message's length.
+const MESSAGE: u8 = b'M';
+/// Largest length of a message, in bytes.
+const MESSAGE_MAX: u32 = 16 << 10;
+/// How long the thread tries to say farewell to a peer that does not read.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Length that says that the root's length is not known.
 const UNTOLD: u64 = u64::MAX;
 /// Largest number of words on groups that break off. A peer that sends more talks nonsense.
@@ -55,6 +62,10 @@ struct Record {
     all: Mutex<Vec<(u32, String)>>,
     /// Groups whose members did not call the same operation.
     broken_off: Mutex<BrokenOff>,
+    /// What the thread is to tell of them.
+    untold: Mutex<Vec<BreakOff>>,
+    /// The thread is to end.
+    closing: AtomicBool,
     /// [`BrokenOff::news`] is not empty: callers read this without the lock.
     any_broken_off: AtomicBool,
     #[cfg(test)]
@@ -85,6 +96,10 @@ impl Record {
         self.broken_off.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn untold(&self) -> MutexGuard<'_, Vec<BreakOff>> {
+        self.untold.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Records where a group breaks off. Returns whether that was new: an earlier call, or the
     /// root's length in the same call.
     fn break_off(&self, at: BreakOff) -> bool {
@@ -113,6 +128,7 @@ pub(crate) struct Peers {
     /// numbers.
     streams: Vec<Arc<TcpStream>>,
     waker: Arc<OwnedFd>,
+    mail: Arc<Mail>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -123,6 +139,10 @@ struct Line {
     /// The word that is arriving; `len` bytes of it are here.
     word: [u8; WORD_LEN],
     len: usize,
+    /// The message that follows the word, as far as it is here; empty if none follows.
+    message: Vec<u8>,
+    /// What is still to be written.
+    unsaid: VecDeque<u8>,
     /// Number of the peer's words on groups that break off.
     break_offs: u32,
 }
@@ -284,13 +304,15 @@ impl Peers {
         let waker = Arc::new(waker.map_err(|e| fails(e.into()))?);
         let record = Arc::new(Record::default());
         let streams = lines.iter().map(|l| l.stream.clone()).collect();
-        let (known, rung) = (record.clone(), waker.clone());
+        let mail = Arc::new(Mail::new(waker.clone()));
+        let (known, rung, carried) = (record.clone(), waker.clone(), mail.clone());
         let thread = thread::Builder::new()
             .name("fabricast-peers".into())
             .spawn(move || {
                 Watch {
                     lines,
                     record: known,
+                    mail: carried,
                 }
                 .run(&rung)
             })
@@ -299,6 +321,7 @@ impl Peers {
             record,
             streams,
             waker,
+            mail,
             thread: Some(thread),
         })
     }
@@ -319,12 +342,19 @@ impl Peers {
     /// Tells all processes, by way of rank 0, where a group breaks off.
     pub fn break_off(&self, at: BreakOff) {
         if self.record.break_off(at) {
-            // So few bytes are written as a whole. The thread notices a peer that accepts no more.
-            let word = word_of(at);
-            for stream in &self.streams {
-                let _ = (&**stream).write_all(&word);
-            }
+            self.record.untold().push(at);
+            self.ring();
         }
+    }
+
+    /// The messages between processes.
+    pub fn mail(&self) -> &Arc<Mail> {
+        &self.mail
+    }
+
+    /// Wakes the thread.
+    fn ring(&self) {
+        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
     }
 
     /// Where groups break off, as far as that was not returned before. Cheap if there is nothing.
@@ -352,7 +382,8 @@ impl Peers {
 
     /// Says farewell and stops the thread.
     pub fn close(&mut self) {
-        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
+        self.record.closing.store(true, Ordering::Release);
+        self.ring();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has already been reported.
             let _ = thread.join();
@@ -364,6 +395,7 @@ impl Peers {
 struct Watch {
     lines: Vec<Line>,
     record: Arc<Record>,
+    mail: Arc<Mail>,
 }
 
 /// What has arrived on a connection.
@@ -372,6 +404,7 @@ enum Said {
     Bye,
     Lost(u32),
     BreaksOff(BreakOff),
+    Message(Vec<u8>),
     /// The connection is closed, for this reason.
     Closed(String),
 }
@@ -380,8 +413,7 @@ impl Watch {
     fn run(mut self, waker: &OwnedFd) {
         loop {
             let mut set = vec![PollFd::new(waker, PollFlags::IN)];
-            let lines = self.lines.iter();
-            set.extend(lines.map(|l| PollFd::new(&*l.stream, PollFlags::IN)));
+            set.extend(self.lines.iter().map(Line::poll_fd));
             let polled = poll(&mut set, None);
             if polled.is_err_and(|e| e != rustix::io::Errno::INTR) {
                 return;
@@ -389,11 +421,25 @@ impl Watch {
             let ready: Vec<bool> = set.iter().map(|p| !p.revents().is_empty()).collect();
             drop(set);
             if ready[0] {
-                return self.farewell();
+                let _ = rustix::io::read(waker, &mut [0; 8]);
+                let untold = mem::take(&mut *self.record.untold());
+                for at in untold {
+                    self.tell(&word_of(at));
+                }
+                for (rank, bytes) in self.mail.collect() {
+                    if let Some(line) = self.lines.iter_mut().find(|l| l.rank == rank) {
+                        line.say(&word(MESSAGE, bytes.len() as u32));
+                        line.say(&bytes);
+                    }
+                }
+                if self.record.closing.load(Ordering::Acquire) {
+                    return self.farewell();
+                }
             }
             let ready = ready[1..].iter().enumerate().rev();
             for at in ready.filter(|(_, r)| **r).map(|(at, _)| at) {
                 let rank = self.lines[at].rank;
+                self.lines[at].say(&[]);
                 match self.lines[at].hear() {
                     Said::Nothing => {}
                     Said::Bye => _ = self.lines.swap_remove(at),
@@ -403,6 +449,7 @@ impl Watch {
                             self.tell(&word_of(at));
                         }
                     }
+                    Said::Message(bytes) => self.mail.deliver(rank, bytes),
                     Said::Closed(how) => {
                         self.lines.swap_remove(at);
                         self.record.add(rank, how);
@@ -413,12 +460,17 @@ impl Watch {
         }
     }
 
-    fn farewell(self) {
+    fn farewell(mut self) {
         #[cfg(test)]
         if self.record.killed.load(Ordering::Acquire) {
             return;
         }
         self.tell(&word(BYE, 0));
+        let until = Instant::now() + FAREWELL;
+        while self.lines.iter().any(|l| !l.unsaid.is_empty()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+            self.tell(&[]);
+        }
         for line in &self.lines {
             let _ = line.stream.shutdown(Shutdown::Write);
         }
@@ -426,10 +478,8 @@ impl Watch {
 
     /// Writes a word to all connections. A peer that does not take it is noticed when its
     /// connection closes.
-    fn tell(&self, word: &[u8; WORD_LEN]) {
-        for line in &self.lines {
-            let _ = (&*line.stream).write_all(word);
-        }
+    fn tell(&mut self, word: &[u8]) {
+        self.lines.iter_mut().for_each(|line| line.say(word));
     }
 }
 
@@ -454,12 +504,41 @@ impl Line {
             stream: Arc::new(stream),
             word: [0; WORD_LEN],
             len: 0,
+            message: Vec::new(),
+            unsaid: VecDeque::new(),
             break_offs: 0,
         }
     }
 
-    /// Reads what has arrived of one word.
+    /// For which events on the connection the thread waits.
+    fn poll_fd(&self) -> PollFd<'_> {
+        let flags = match self.unsaid.is_empty() {
+            true => PollFlags::IN,
+            false => PollFlags::IN | PollFlags::OUT,
+        };
+        PollFd::new(&*self.stream, flags)
+    }
+
+    /// Writes what was to be written, then `bytes`, as far as the connection takes them; the rest
+    /// later.
+    fn say(&mut self, bytes: &[u8]) {
+        self.unsaid.extend(bytes);
+        while !self.unsaid.is_empty() {
+            match (&*self.stream).write(self.unsaid.as_slices().0) {
+                Ok(some) => drop(self.unsaid.drain(..some)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // Reading tells why.
+                Err(_) => return self.unsaid.clear(),
+            }
+        }
+    }
+
+    /// Reads what has arrived of one word, or of the message that follows it.
     fn hear(&mut self) -> Said {
+        if !self.message.is_empty() {
+            return self.hear_message();
+        }
         match (&*self.stream).read(&mut self.word[self.len..]) {
             Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
             Ok(some) if self.len + some < WORD_LEN => {
@@ -485,16 +564,41 @@ impl Line {
                             len: Some(both as u64).filter(|&len| len != UNTOLD),
                         })
                     }
+                    MESSAGE if (1..=MESSAGE_MAX).contains(&whom) => {
+                        self.message = vec![0; whom as usize];
+                        Said::Nothing
+                    }
                     _ => Said::Closed("it talks nonsense".into()),
                 }
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Said::Nothing,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Said::Nothing,
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                Said::Closed("its host does not answer: the host or its link is down".into())
-            }
-            Err(e) => Said::Closed(e.to_string()),
+            Err(e) => unread(&e),
         }
+    }
+
+    fn hear_message(&mut self) -> Said {
+        match (&*self.stream).read(&mut self.message[self.len..]) {
+            Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
+            Ok(some) => {
+                self.len += some;
+                if self.len < self.message.len() {
+                    return Said::Nothing;
+                }
+                self.len = 0;
+                Said::Message(mem::take(&mut self.message))
+            }
+            Err(e) => unread(&e),
+        }
+    }
+}
+
+/// What an error in reading says.
+fn unread(e: &io::Error) -> Said {
+    match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Said::Nothing,
+        io::ErrorKind::TimedOut => {
+            Said::Closed("its host does not answer: the host or its link is down".into())
+        }
+        _ => Said::Closed(e.to_string()),
     }
 }
 
