@@ -5,7 +5,7 @@
 
 use fabricast_proto::group::{Refusal, Strategy};
 
-use crate::world::{Scenario, World};
+use crate::world::{Scenario, World, variable};
 
 /// Worlds of one run.
 const SEEDS: u64 = 4000;
@@ -54,10 +54,7 @@ fn thousands_of_groups_share_64_addresses() {
 
 #[test]
 fn one_seed_again() {
-    let Some(seed) = std::env::var("GROUP_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-    else {
+    let Some(seed) = variable("GROUP_SEED").and_then(|seed| seed.parse().ok()) else {
         return;
     };
     let scenario = Scenario::random(seed);

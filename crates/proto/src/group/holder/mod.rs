@@ -531,9 +531,8 @@ impl Holder {
             return;
         };
         let (next, _) = held.state.next(input);
-        if next != held.state && held.users > 0 && !next.may_send() {
-            self.empty(now, address);
-        } else if held.term.is_none() || input == Input::Join {
+        let ends = next != held.state && !next.may_send();
+        if ends || held.term.is_none() || input == Input::Join {
             self.empty(now, address);
         }
         let Some(held) = self.held.get_mut(&address) else {

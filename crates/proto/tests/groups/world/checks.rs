@@ -77,7 +77,7 @@ impl World {
         let able = self.scenario.addresses >= 40 && self.scenario.manager.limit == u32::MAX;
         let quiet = self.scenario.manager.lost == 0.0 && self.scenario.manager.denied.is_none();
         if whole && able && quiet {
-            for (&(host, id), _) in &self.judge.by {
+            for &(host, id) in self.judge.by.keys() {
                 let machine = self.hosts[host.0 as usize].as_ref().expect("a host");
                 let status = machine.status(id).expect("a group");
                 let many = self.judge.groups[&id].hosts.len();
