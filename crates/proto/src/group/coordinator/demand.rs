@@ -40,7 +40,8 @@ impl Coordinator {
         let Some(group) = self.group(id, lowest) else {
             // The context has too many groups; this one uses what it finds.
             let none = Message::NoAddress(id, Refusal::NoAddresses);
-            return self.orders.push_back((from, none));
+            self.orders.push_back((from, none));
+            return grant.map_or((), |grant| self.put_back(now, from, grant));
         };
         group.told.insert(from);
         let first = group.hosts.is_none();
@@ -70,6 +71,10 @@ impl Coordinator {
                 let none = Message::NoAddress(id, self.capacity.reason());
                 self.orders.push_back((from, none));
             }
+        }
+        // An address that the lowest host gave to a group which is to have none is free again.
+        if let Some(grant) = grant {
+            self.put_back(now, from, grant);
         }
         self.finish(now, id);
     }

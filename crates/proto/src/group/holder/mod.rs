@@ -106,6 +106,10 @@ impl Holder {
             // All hosts of the set know this address, or have a grant of it.
             return Some(Grant { address, term });
         }
+        if hosts.len() == self.hosts {
+            // An address of its own is the context's.
+            return None;
+        }
         let held = &self.held;
         let at = self.share.iter().position(|grant| {
             let held = held.get(&grant.address);

@@ -121,6 +121,19 @@ impl World {
         if snapshot.spare > pool {
             return Err(format!("the pool is too large: {snapshot:?}"));
         }
+        let able = self.scenario.manager.limit == u32::MAX
+            && self.scenario.manager.denied.is_none()
+            && self.scenario.manager.lost == 0.0
+            && self.live().len() >= 3;
+        let shares = self
+            .hosts
+            .iter()
+            .flatten()
+            .map(|host| host.snapshot().share);
+        let undealt = snapshot.spare - shares.sum::<u32>();
+        if able && undealt > snapshot.target / 4 {
+            return Err(format!("no host has {undealt} of the pool: {snapshot:?}"));
+        }
         if self.messages > self.messages_most() {
             return Err(format!("the coordinator sent {} messages", self.messages));
         }

@@ -496,8 +496,15 @@ impl World {
             ready: HostSet::new(),
         };
         self.judge.groups.insert(id, group);
+        // Some creations take long: the address may have gone to other groups in the meantime.
+        let slow = self.rng.chance(0.1);
         for host in hosts.iter() {
-            let wait = self.within(self.scenario.delay_us);
+            let most = if slow {
+                3_000_000
+            } else {
+                self.scenario.delay_us
+            };
+            let wait = self.within(most);
             self.after(wait, Event::Create(host, id, grant));
         }
         // A third live until the end of the run.
