@@ -54,7 +54,9 @@ impl World {
             if group.hosts.len() < 3 && by.is_some() {
                 return Err(format!("{host:?}: {id:?} has one receiver, and an address"));
             }
-            if let (Some(address), true, false) = (by, status.own, alone)
+            // A host that is left alone has no other to probe, and none to send to.
+            let several = group.hosts.common(&self.live()).len() > 1;
+            if let (Some(address), true, false, true) = (by, status.own, alone, several)
                 && self.members(address) != group.hosts.without(&self.judge.crashed)
             {
                 let members = self.members(address);
