@@ -4,12 +4,11 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(pub u32);
 
-/// A set of nodes that receive the same multicasts; unique within a session, never reused.
+/// A set of nodes that broadcast to each other; unique within a session, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u32);
 
-/// A multicast address of the network, by a number of its own. Groups use addresses, and several
-/// groups may share one. Number 0 is the context's own address; unique within a session, reused.
+/// A multicast address; unique within a session. Several groups may send by one address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct AddressId(pub u32);
 

@@ -50,6 +50,7 @@
 //!     let mut node = Node::new(config, u64::from(id));
 //!     let add = Command::GroupAdd {
 //!         group: GroupId(1),
+//!         address: None,
 //!         members: vec![NodeId(0), NodeId(1)],
 //!         payload_size: 1000,
 //!         start: Seq(0),
