@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 /// How long the agent waits at its end for the manager.
 const END: Duration = Duration::from_secs(20);
 
-/// Runs until the end of standard input, and then until everything is returned.
-pub fn run() -> io::Result<()> {
+/// Joins groups of a partition until the end of standard input, and then returns everything.
+pub fn run(p_key: u16) -> io::Result<()> {
     let start = Instant::now();
     let now = || Time(start.elapsed().as_nanos() as u64);
     let sleeper = Sleeper::new()?;
-    let mut agent = Agent::open(&sleeper)?;
+    let mut agent = Agent::open(p_key, &sleeper)?;
     let lines = lines(&sleeper);
     let mut end = None;
     loop {
@@ -88,8 +88,11 @@ struct Agent {
 }
 
 impl Agent {
-    fn open(sleeper: &Sleeper) -> io::Result<Agent> {
-        let mut subnet = OpenSm::open(Config::default())?;
+    fn open(p_key: u16, sleeper: &Sleeper) -> io::Result<Agent> {
+        let mut subnet = OpenSm::open(Config {
+            p_key,
+            ..Config::default()
+        })?;
         subnet.attach(sleeper)?;
         let port = subnet.port();
         print(&json!({

@@ -131,9 +131,19 @@ pub struct Subnet {
 pub enum SubnetCommand {
     /// Read requests from standard input, one a line, and print news as JSON, one a line
     #[command(long_about = AGENT_LONG, after_help = AGENT_EXAMPLE)]
-    Agent,
+    Agent {
+        /// Partition of the groups, with the bit of full members (0x8000)
+        #[arg(long, value_name = "KEY", default_value = "0xffff", value_parser = p_key)]
+        p_key: u16,
+    },
     /// Print the hosts and switches of the fabric, and the switches' multicast tables
     Tables,
+}
+
+/// Parses the key of a partition, in hex.
+fn p_key(s: &str) -> Result<u16, String> {
+    let digits = s.trim_start_matches("0x");
+    u16::from_str_radix(digits, 16).map_err(|_| "needs up to four hex digits, e.g. 0x8001".into())
 }
 
 #[derive(clap::Args, Debug)]

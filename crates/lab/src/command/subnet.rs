@@ -17,7 +17,7 @@ const MLIDS: u16 = 1024;
 /// Runs the command.
 pub fn run(args: &Subnet) -> u8 {
     let result = match args.command {
-        SubnetCommand::Agent => agent::run().map(|()| String::new()),
+        SubnetCommand::Agent { p_key } => agent::run(p_key).map(|()| String::new()),
         SubnetCommand::Tables => tables(),
     };
     match result {

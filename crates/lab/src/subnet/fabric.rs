@@ -87,10 +87,10 @@ impl Fabric {
                 }
                 let node = describe(smi, &info, &route)?;
                 // This host sends by its own port alone; other hosts do not forward.
-                let exits = match (info.is_switch, from) {
-                    (true, _) => 1..=info.ports,
-                    (false, None) => info.entrance..=info.entrance,
-                    (false, Some(_)) => 1..=0,
+                let exits: Vec<u8> = match (info.is_switch, from) {
+                    (true, _) => (1..=info.ports).collect(),
+                    (false, None) => vec![info.entrance],
+                    (false, Some(_)) => Vec::new(),
                 };
                 for port in exits {
                     if has_link(smi, &route, port)? {

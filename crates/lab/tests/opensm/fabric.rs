@@ -24,21 +24,21 @@ pub struct Fabric {
 
 impl Fabric {
     /// `None`, with a printed reason, where no fabric can run.
-    pub fn up(hosts: usize, name: &str) -> Option<Fabric> {
+    pub fn up(hosts: usize, options: &[&str]) -> Option<Fabric> {
         let check = tool(&["check"]);
         if !check.status.success() {
             let reason = String::from_utf8_lossy(&check.stdout);
             println!("skipped: no fabric can run here: {}", reason.trim());
             return None;
         }
-        let name = format!("{name}{}", std::process::id());
+        let name = format!("t{}", std::process::id());
         let mut keeper = Command::new("setsid");
         let script = r#"cat; exec "$0" --name "$1" down"#;
         keeper.args(["sh", "-c", script, TOOL, &name]);
         keeper.stdin(Stdio::piped());
         let keeper = keeper.spawn().unwrap();
         let fabric = Fabric { name, keeper };
-        fabric.run(&["up", &hosts.to_string()]);
+        fabric.run(&[&["up", &hosts.to_string()], options].concat());
         Some(fabric)
     }
 
@@ -89,10 +89,10 @@ impl Agents {
     }
 
     /// Starts an agent on a host. Its first line is the event "port".
-    pub fn start(&mut self, fabric: &Fabric, host: usize) {
+    pub fn start(&mut self, fabric: &Fabric, host: usize, options: &[&str]) {
         let program = env!("CARGO_BIN_EXE_fabricast-lab");
         let mut command = fabric.exec(&format!("h{host}"), program);
-        command.args(["subnet", "agent"]);
+        command.args(["subnet", "agent"]).args(options);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let requests = child.stdin.take().unwrap();

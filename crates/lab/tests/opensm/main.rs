@@ -25,6 +25,8 @@ const READER: usize = 1;
 const STEPS: usize = 200;
 /// Addresses of the random steps: 239.0.0.1 and so on.
 const ADDRESSES: u64 = 12;
+/// A group that the manager's configuration names, as an IP address and as it is there.
+const PERMANENT: (&str, &str) = ("239.0.8.1", "ff12:401b:ffff::f00:801");
 /// How long an answer may take, and the tables after it. The lag is milliseconds on a quiet
 /// machine.
 const BOUND: Duration = Duration::from_secs(5);
@@ -48,6 +50,8 @@ struct World {
     wanted: BTreeMap<Member, u32>,
     /// Multicast LIDs, as the agents told them last.
     mlids: BTreeMap<Member, u16>,
+    /// The members of each multicast LID when the tables matched last, and those told since.
+    told: BTreeSet<(u16, String)>,
     /// Hosts whose link is down.
     cut: BTreeSet<usize>,
     nodes: found::Fabric,
@@ -74,19 +78,20 @@ fn gid_of(guid: u64) -> String {
 
 impl World {
     fn up() -> Option<World> {
-        let fabric = Fabric::up(HOSTS, "t")?;
+        let fabric = Fabric::up(HOSTS, &["--permanent", PERMANENT.1])?;
         let mut world = World {
             fabric,
             agents: Agents::new(),
             gids: BTreeMap::new(),
             wanted: BTreeMap::new(),
             mlids: BTreeMap::new(),
+            told: BTreeSet::new(),
             cut: BTreeSet::new(),
             nodes: found::Fabric::default(),
             lag_max: Duration::ZERO,
         };
         for host in AGENTS {
-            world.agents.start(&world.fabric, host);
+            world.agents.start(&world.fabric, host, &[]);
             world.event("port", |_, _| true);
         }
         world.look();
@@ -131,6 +136,7 @@ impl World {
         let member = (*host.expect("a port of a host").0, address.to_owned());
         match (event["event"].as_str(), event["mlid"].as_u64()) {
             (Some("joined"), Some(mlid)) => {
+                self.told.insert((mlid as u16, format!("h{}", member.0)));
                 self.mlids.insert(member, mlid as u16);
             }
             (Some("lost"), _) => {
@@ -183,6 +189,10 @@ impl World {
     }
 
     fn exists(&self, address: &str) -> bool {
+        address == PERMANENT.0 || self.has_members(address)
+    }
+
+    fn has_members(&self, address: &str) -> bool {
         self.wanted.keys().any(|(_, other)| other == address)
     }
 
@@ -219,11 +229,13 @@ impl World {
         serde_json::from_value(event["tables"].clone()).unwrap()
     }
 
-    /// Reads the tables until they are as they should be. In the meantime only `before` and the
-    /// members of now may be reached.
+    /// Reads the tables until they are as they should be, and looks for what they should not have
+    /// been before: no table leads to a host that has not been told since the tables matched last,
+    /// or then, that it is a member.
     #[track_caller]
-    fn settle(&mut self, last: &str, bound: Duration, before: Option<&Groups>) -> Duration {
+    fn settle(&mut self, last: &str, bound: Duration) -> Duration {
         let begun = Instant::now();
+        let mut reached = BTreeSet::new();
         loop {
             let tables = self.tables(last);
             let groups = self.groups();
@@ -232,42 +244,49 @@ impl World {
                 .map_err(Clone::clone)
                 .and_then(|groups| judge(&self.nodes, &tables, groups));
             let took = begun.elapsed();
-            let Err(wrong) = verdict else {
+            reached.extend(self.reached(&tables));
+            if let (Ok(()), Ok(groups)) = (&verdict, groups) {
+                let outsiders: Vec<_> = reached.difference(&self.told).collect();
+                assert!(outsiders.is_empty(), "never were members: {outsiders:x?}");
+                let pairs = |(mlid, hosts): (u16, BTreeSet<String>)| {
+                    hosts.into_iter().map(move |host| (mlid, host))
+                };
+                self.told = groups.into_iter().flat_map(pairs).collect();
                 self.lag_max = self.lag_max.max(took);
                 return took;
-            };
-            assert!(took < bound, "after {took:?}: {wrong}");
-            if let (Some(before), Ok(groups)) = (before, groups) {
-                self.no_outsider(&tables, before, &groups);
             }
+            assert!(took < bound, "after {took:?}: {verdict:?}");
         }
     }
 
-    /// No table leads to a host that neither was a member before nor is one now.
-    #[track_caller]
-    fn no_outsider(&self, tables: &Tables, before: &Groups, now: &Groups) {
+    /// The hosts that the tables lead to, each with a multicast LID.
+    fn reached(&self, tables: &Tables) -> Vec<(u16, String)> {
+        let mut reached = Vec::new();
         for (switch, table) in tables {
             let links = &self.nodes.nodes[*switch].links;
             for (mlid, ports) in table {
-                let reached = ports.iter().filter_map(|port| links.get(port));
-                for node in reached.map(|(node, _)| &self.nodes.nodes[*node]) {
-                    let of =
-                        |groups: &Groups| groups.get(mlid).is_some_and(|g| g.contains(&node.name));
-                    let may = node.is_switch || of(before) || of(now);
-                    assert!(may, "{mlid:#06x} reaches {}, never a member", node.name);
-                }
+                let nodes = ports.iter().filter_map(|port| links.get(port));
+                let nodes = nodes.map(|(node, _)| &self.nodes.nodes[*node]);
+                let hosts = nodes.filter(|node| !node.is_switch);
+                reached.extend(hosts.map(|host| (*mlid, host.name.clone())));
             }
         }
+        reached
     }
 
     /// One random create, join or leave.
     fn step(&mut self, rng: &mut Rng) {
-        let address = address(rng.below(ADDRESSES));
+        let address = match rng.below(ADDRESSES + 1) {
+            ADDRESSES => PERMANENT.0.into(),
+            n => address(n),
+        };
         let host = 1 + rng.below(HOSTS as u64) as usize;
-        let before = self.groups().unwrap();
         let of_address = self.wanted.keys().filter(|(_, a)| *a == address);
         let members: Vec<usize> = of_address.map(|(host, _)| *host).collect();
-        let verb = ["create", "join"][rng.below(2) as usize];
+        let verb = match address == PERMANENT.0 {
+            true => "join",
+            false => ["create", "join"][rng.below(2) as usize],
+        };
         match rng.below(5) {
             0..=1 if !members.is_empty() => {
                 let member = members[rng.below(members.len() as u64) as usize];
@@ -280,7 +299,7 @@ impl World {
             }
             _ => self.join(verb, host, &address),
         }
-        self.settle(SOME, BOUND, Some(&before));
+        self.settle(SOME, BOUND);
     }
 
     /// The manager dies and comes back, having forgotten everything.
@@ -297,12 +316,12 @@ impl World {
         self.ask("leave", leaver, &left_address);
         self.unwant(leaver, &left_address);
         self.fabric.run(&["start-manager"]);
-        let took = self.settle(SOME, BACK, None);
+        let took = self.settle(SOME, BACK);
         println!("memberships were there again {took:?} after the manager");
         for host in [5, 26] {
             self.leave(host, "239.0.9.1");
         }
-        self.settle(SOME, BOUND, None);
+        self.settle(SOME, BOUND);
     }
 
     /// The links of two hosts go down and come up again: one with an agent, one without.
@@ -312,7 +331,7 @@ impl World {
             self.join("create", host, "239.0.9.2");
         }
         self.join("create", 3, "239.0.9.2");
-        self.settle(SOME, BOUND, None);
+        self.settle(SOME, BOUND);
         let begun = Instant::now();
         for host in hosts {
             self.fabric
@@ -320,7 +339,7 @@ impl World {
             self.cut.insert(host);
         }
         self.look();
-        self.settle(SOME, BACK, None);
+        self.settle(SOME, BACK);
         let took = begun.elapsed();
         println!("two hosts were out of the tables {took:?} after their links went down");
         let begun = Instant::now();
@@ -331,23 +350,46 @@ impl World {
             self.mlids.retain(|(other, _), _| *other != host);
         }
         self.look();
-        self.settle(SOME, BACK, None);
+        self.settle(SOME, BACK);
         let took = begun.elapsed();
         println!("they were back {took:?} after their links came up");
         for host in hosts.into_iter().chain([3]) {
             self.leave(host, "239.0.9.2");
         }
-        self.settle(SOME, BOUND, None);
+        self.settle(SOME, BOUND);
+    }
+
+    /// A group of a partition that does not exist is refused, and addresses of IPv6 are granted.
+    fn partitions(&mut self) {
+        // One program more, for a port that another agent speaks for.
+        let host = 4;
+        self.agents
+            .start(&self.fabric, host, &["--p-key", "0x8123"]);
+        self.event("port", |agent, _| agent == host);
+        self.agents.say(host, "create 239.0.9.3");
+        let refused = self.event("refused", |agent, _| agent == host);
+        let reason = refused["reason"].as_str().unwrap();
+        assert!(reason.ends_with("status 0x0200"), "{reason}");
+        self.agents.finish(host);
+        for host in [3, 25] {
+            self.join("create", host, "ff15::7:1");
+        }
+        self.settle(SOME, BOUND);
+        for host in [3, 25] {
+            self.leave(host, "ff15::7:1");
+        }
+        self.settle(SOME, BOUND);
     }
 
     /// One host creates addresses until there are no more, and returns them. The host `other`
     /// joins one of them.
     fn exhaust(&mut self, other: usize) {
         let host = 2;
-        let groups = self.groups().unwrap().len();
+        let permanent = usize::from(!self.has_members(PERMANENT.0));
+        let groups = self.groups().unwrap().len() + permanent;
         let room = MLIDS - 1 - groups;
         let over = 20;
-        let many: Vec<String> = (1000..).map(address).take(room + over).collect();
+        let many: Vec<String> = (4000..).map(address).take(room + over).collect();
         for address in &many {
             self.ask("create", host, address);
         }
@@ -378,7 +420,7 @@ impl World {
             .max_by_key(|a| self.mlids[&(host, (*a).clone())]);
         let last = last.unwrap().clone();
         self.join("join", other, &last);
-        let took = self.settle(ALL, BOUND, None);
+        let took = self.settle(ALL, BOUND);
         println!(
             "{room} addresses more were joined, {over} refused; tables matched after {took:?}"
         );
@@ -393,7 +435,7 @@ impl World {
         for _ in &joined {
             self.event("left", |_, event| event["port"] == *gid);
         }
-        self.settle(ALL, BOUND, None);
+        self.settle(ALL, BOUND);
     }
 
     /// Everybody leaves everything. Then all addresses can be had again.
@@ -413,7 +455,7 @@ impl World {
                 }
             }
         }
-        self.settle(ALL, BOUND, None);
+        self.settle(ALL, BOUND);
         // Its agent is the reader.
         self.exhaust(4);
         let tables = self.tables(ALL);
@@ -441,5 +483,6 @@ fn memberships_and_tables_match_at_a_real_opensm() {
     world.restart();
     world.cut_links();
     world.exhaust(30);
+    world.partitions();
     world.end();
 }

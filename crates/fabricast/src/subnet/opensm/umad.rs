@@ -48,22 +48,50 @@ struct PortRecord {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<PortRecord>() == 112 + 128);
 
-/// The functions of the library that are used.
-struct Functions {
-    init: unsafe extern "C" fn() -> c_int,
-    port: unsafe extern "C" fn(*const c_char, c_int, *mut PortRecord) -> c_int,
-    release_port: unsafe extern "C" fn(*mut PortRecord) -> c_int,
-    open_port: unsafe extern "C" fn(*const c_char, c_int) -> c_int,
-    close_port: unsafe extern "C" fn(c_int) -> c_int,
-    register: unsafe extern "C" fn(c_int, c_int, c_int, u8, *mut c_long) -> c_int,
-    size: unsafe extern "C" fn() -> usize,
-    mad: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-    status: unsafe extern "C" fn(*mut c_void) -> c_int,
-    set_address: unsafe extern "C" fn(*mut c_void, c_int, c_int, c_int, c_int) -> c_int,
-    send: unsafe extern "C" fn(c_int, c_int, *mut c_void, c_int, c_int, c_int) -> c_int,
-    receive: unsafe extern "C" fn(c_int, *mut c_void, *mut c_int, c_int) -> c_int,
-    poll: unsafe extern "C" fn(c_int, c_int) -> c_int,
-    descriptor: unsafe extern "C" fn(c_int) -> c_int,
+macro_rules! functions {
+    ($($field:ident = $name:literal: fn($($argument:ty),*) -> $answer:ty;)*) => {
+        /// The functions of the library that are used.
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> $answer,)*
+        }
+
+        impl Functions {
+            /// Looks the functions up by `symbol`.
+            fn find(
+                symbol: impl Fn(&CStr) -> Result<*mut c_void, String>,
+            ) -> Result<Functions, String> {
+                $(
+                    let found = symbol($name)?;
+                    // SAFETY: the function of this name has the type of its field, by the library's
+                    // header, and the ABI's version is in the library's name.
+                    let $field = unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($argument),*) -> $answer,
+                        >(found)
+                    };
+                )*
+                Ok(Functions { $($field,)* })
+            }
+        }
+    };
+}
+
+functions! {
+    init = c"umad_init": fn() -> c_int;
+    port = c"umad_get_port": fn(*const c_char, c_int, *mut PortRecord) -> c_int;
+    release_port = c"umad_release_port": fn(*mut PortRecord) -> c_int;
+    open_port = c"umad_open_port": fn(*const c_char, c_int) -> c_int;
+    close_port = c"umad_close_port": fn(c_int) -> c_int;
+    register = c"umad_register": fn(c_int, c_int, c_int, u8, *mut c_long) -> c_int;
+    size = c"umad_size": fn() -> usize;
+    mad = c"umad_get_mad": fn(*mut c_void) -> *mut c_void;
+    status = c"umad_status": fn(*mut c_void) -> c_int;
+    set_address = c"umad_set_addr": fn(*mut c_void, c_int, c_int, c_int, c_int) -> c_int;
+    send = c"umad_send": fn(c_int, c_int, *mut c_void, c_int, c_int, c_int) -> c_int;
+    receive = c"umad_recv": fn(c_int, *mut c_void, *mut c_int, c_int) -> c_int;
+    poll = c"umad_poll": fn(c_int, c_int) -> c_int;
+    descriptor = c"umad_get_fd": fn(c_int) -> c_int;
 }
 
 /// Opens the library once for the process, and initialises it.
@@ -90,29 +118,7 @@ fn load() -> Result<Functions, String> {
             false => Ok(found),
         }
     };
-    macro_rules! function {
-        ($name:literal) => {
-            // SAFETY: the function of this name has the type of its field, by the library's
-            // header; the ABI version is in the library's name.
-            unsafe { std::mem::transmute::<*mut c_void, _>(symbol($name)?) }
-        };
-    }
-    let functions = Functions {
-        init: function!(c"umad_init"),
-        port: function!(c"umad_get_port"),
-        release_port: function!(c"umad_release_port"),
-        open_port: function!(c"umad_open_port"),
-        close_port: function!(c"umad_close_port"),
-        register: function!(c"umad_register"),
-        size: function!(c"umad_size"),
-        mad: function!(c"umad_get_mad"),
-        status: function!(c"umad_status"),
-        set_address: function!(c"umad_set_addr"),
-        send: function!(c"umad_send"),
-        receive: function!(c"umad_recv"),
-        poll: function!(c"umad_poll"),
-        descriptor: function!(c"umad_get_fd"),
-    };
+    let functions = Functions::find(symbol)?;
     // SAFETY: takes nothing, and is called once.
     if unsafe { (functions.init)() } < 0 {
         return Err(format!("umad_init: {}", io::Error::last_os_error()));
