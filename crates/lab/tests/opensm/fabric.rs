@@ -59,6 +59,15 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
+        if thread::panicking() {
+            for what in ["log", "simulator-log"] {
+                let output = tool(&["--name", &self.name, what]);
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                let lines: Vec<_> = text.lines().rev().take(30).collect();
+                println!("-- {what}, the last lines:");
+                lines.iter().rev().for_each(|line| println!("{line}"));
+            }
+        }
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }

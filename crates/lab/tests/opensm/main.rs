@@ -27,9 +27,9 @@ const STEPS: usize = 200;
 const ADDRESSES: u64 = 12;
 /// A group that the manager's configuration names, as an IP address and as it is there.
 const PERMANENT: (&str, &str) = ("239.0.8.1", "ff12:401b:ffff::f00:801");
-/// How long an answer may take, and the tables after it. The lag is milliseconds on a quiet
-/// machine.
-const BOUND: Duration = Duration::from_secs(5);
+/// How long an answer may take, and the tables after it. It is milliseconds on a quiet machine, and
+/// seconds where the simulator gets no processor.
+const BOUND: Duration = Duration::from_secs(20);
 /// Within this time of its start the manager must know all memberships again.
 const BACK: Duration = Duration::from_secs(10);
 /// Groups that the switches' tables have room for, and the manager's own.
@@ -124,7 +124,7 @@ impl World {
             }
             assert_ne!(event["event"], "error", "{event}");
         }
-        panic!("no event {kind} within {BOUND:?}");
+        panic!("no event {kind} within {BOUND:?}; this test needs some of a processor");
     }
 
     fn note(&mut self, event: &Value) {

@@ -30,8 +30,8 @@ const MEMBERSHIPS_MAX: usize = 16 << 10;
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
 /// Longest wait for an answer.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// How often a join is sent before it is refused.
-const TRIES_MAX: u32 = 6;
+/// How often a join is sent before it is refused, after nine seconds.
+const TRIES_MAX: u32 = 10;
 /// How often one membership of each port is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
