@@ -19,8 +19,8 @@ const DATA_AT: usize = 64;
 const ROUTE_AT: usize = 128;
 /// LID that stands for the route.
 const PERMISSIVE: u16 = 0xffff;
-/// How long a packet waits for its answer. On a machine that is busy a simulated fabric stands still
-/// for more than a second.
+/// How long a packet waits for its answer. On a busy machine a simulated fabric may stand still for
+/// more than a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a packet is sent at most.
 const TRIES: u32 = 5;

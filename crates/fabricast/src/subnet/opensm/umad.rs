@@ -2,7 +2,7 @@
 //!
 //! The library is opened at run time, so that hosts without InfiniBand need not have it. All unsafe
 //! code of the subnet is here. Buffers are laid out by the library's own functions; only
-//! [`PortRecord`] repeats a layout of its header, which is part of the library's ABI.
+//! `PortRecord` repeats a layout of its header, which is part of the library's ABI.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
