@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
-use fabricast_proto::{
+use fabricast_proto::{AddressId, 
     Barrier, Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output, Placement,
     Scheme, Seq, Session, Time,
 };
@@ -93,6 +93,7 @@ fn busy() -> Node {
     let group = GroupId(7);
     let add = Command::GroupAdd {
         group,
+        address: Some(AddressId(group.0)),
         members: vec![NodeId(0), NodeId(1), NodeId(3)],
         payload_size: 64,
         start: Seq(START),

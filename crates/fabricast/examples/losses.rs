@@ -21,8 +21,8 @@ use fabricast::driver::Driver;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{
-    Command, Config, Counters, Event, GroupId, Histogram, Node, NodeId, OpId, Refused, Scheme, Seq,
-    Session, Time,
+    AddressId, Command, Config, Counters, Event, GroupId, Histogram, Node, NodeId, OpId, Refused,
+    Scheme, Seq, Session, Time,
 };
 use fabricast::transport::fault::{Fault, Faults};
 use fabricast::transport::interface::Interface;
@@ -133,7 +133,7 @@ fn run(options: &Options) -> Result<Vec<End>, Failure> {
     // The port is the root's own, so no other run has it.
     let group = SocketAddr::new(Ipv4Addr::new(239, 255, 78, 1).into(), peers[0].port());
     for (i, net) in (0..).map(NodeId).zip(&mut nets) {
-        net.join(GROUP, &group.into(), i != ROOT);
+        net.join(AddressId(GROUP.0), &group.into(), i != ROOT);
         if let Some(News::JoinFailed(_, error)) = net.news() {
             return Err(error.into());
         }
@@ -198,6 +198,7 @@ impl<'a> Part<'a> {
         let mut driver = Driver::new(node(options, me, &net), net);
         let add = Command::GroupAdd {
             group: GROUP,
+            address: Some(AddressId(GROUP.0)),
             members: (0..options.nodes).map(NodeId).collect(),
             payload_size: PAYLOAD,
             start: Seq(0),

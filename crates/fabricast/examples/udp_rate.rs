@@ -9,12 +9,12 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fabricast::proto::{Dest, GroupId, Time};
+use fabricast::proto::{AddressId, Dest, Time};
 use fabricast::transport::interface::Interface;
 use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast::transport::{News, Transport, send_plain};
 
-const GROUP: GroupId = GroupId(0);
+const GROUP: AddressId = AddressId(0);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,7 +59,7 @@ fn send(mut udp: Udp, length: Duration, rate: Option<f64>) -> Result<(), Box<dyn
     let max = udp.caps().datagram_max;
     let head = [0; 36];
     let body = vec![0; max - head.len()];
-    let batch = [(Dest::Group(GROUP), &head[..], &body[..]); 64];
+    let batch = [(Dest::Address(GROUP), &head[..], &body[..]); 64];
     let start = Instant::now();
     let mut sent = 0;
     while start.elapsed() < length {

@@ -18,8 +18,8 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
-    Packets, Placement, Refused, Time, Token, XorExtents,
+    AddressId, Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome,
+    Output, Packets, Placement, Refused, Time, Token, XorExtents,
 };
 use rustc_hash::FxHashMap;
 
@@ -156,18 +156,13 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.counters
     }
 
-    /// Begins to send to a group's address, and with `receive` to receive what is sent there
+    /// Begins to send to a multicast address, and with `receive` to receive what is sent there
     /// ([`Transport::join`]). Returns an error if the transport has refused at once. A later
     /// failure is news ([`Driver::news`]).
-    pub fn join(
-        &mut self,
-        group: GroupId,
-        address: &GroupAddress,
-        receive: bool,
-    ) -> io::Result<()> {
-        self.transport.join(group, address, receive);
+    pub fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) -> io::Result<()> {
+        self.transport.join(id, address, receive);
         self.hear_news()?;
-        let failed = |news: &News| matches!(news, News::JoinFailed(g, _) if *g == group);
+        let failed = |news: &News| matches!(news, News::JoinFailed(a, _) if *a == id);
         match self
             .news
             .iter()
@@ -188,17 +183,24 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Takes the transport's news. An error means that the transport can no longer be used.
     fn hear_news(&mut self) -> io::Result<()> {
         while let Some(news) = self.transport.news() {
-            if let Some(failure) = news.failure() {
-                return Err(failure);
-            }
-            if matches!(news, News::Joined(_)) {
-                continue;
-            }
-            if self.news.len() == NEWS_MAX {
-                self.news.pop_front();
-            }
-            self.news.push_back(news);
+            self.hear(news)?;
         }
+        Ok(())
+    }
+
+    /// Keeps news for the owner.
+    #[cold]
+    fn hear(&mut self, news: News) -> io::Result<()> {
+        if let Some(failure) = news.failure() {
+            return Err(failure);
+        }
+        if matches!(news, News::Joined(_)) {
+            return Ok(());
+        }
+        if self.news.len() == NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(news);
         Ok(())
     }
 
@@ -389,6 +391,9 @@ impl<T: Transport, O: Object> Driver<T, O> {
 
     /// Tells the node which payloads the transport reads no more. Returns whether there were any.
     fn complete(&mut self, now: Time) -> bool {
+        if !self.outbox.is_awaiting() {
+            return false;
+        }
         let (node, mut freed) = (&mut self.node, false);
         self.outbox
             .complete(now, &mut self.transport, &mut |token| {

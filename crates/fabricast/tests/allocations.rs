@@ -10,7 +10,9 @@ use std::time::Duration;
 use fabricast::driver::Driver;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{Command, Config, Dest, Event, GroupId, Node, NodeId, Seq, Session, Time};
+use fabricast::proto::{
+    AddressId, Command, Config, Dest, Event, GroupId, Node, NodeId, Seq, Session, Time,
+};
 use fabricast::transport::{
     Arrival, Caps, DatagramId, GroupAddress, NodeAddress, Outgoing, SLOTS, Sleeper, Slots,
     Transport, Watch,
@@ -55,8 +57,8 @@ impl Transport for Port {
     }
     fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
     fn forget(&mut self, _: NodeId) {}
-    fn join(&mut self, _: GroupId, _: &GroupAddress, _: bool) {}
-    fn leave(&mut self, _: GroupId) {}
+    fn join(&mut self, _: AddressId, _: &GroupAddress, _: bool) {}
+    fn leave(&mut self, _: AddressId) {}
     fn slots(&mut self) -> &mut Slots {
         &mut self.slots
     }
@@ -65,7 +67,7 @@ impl Transport for Port {
         for d in batch {
             for (i, inbox) in (0u32..).zip(self.inboxes.borrow_mut().iter_mut()) {
                 let meant = match d.to {
-                    Dest::Group(_) => i != self.me,
+                    Dest::Address(_) => i != self.me,
                     Dest::Node(n) => i == n.0,
                 };
                 if !meant || self.rng.chance(LOSS) {
@@ -131,6 +133,7 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
     let mut driver = Driver::new(Node::new(config, 1), port);
     let add = Command::GroupAdd {
         group: GROUP,
+        address: Some(AddressId(GROUP.0)),
         members: (0..=RECEIVERS).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),

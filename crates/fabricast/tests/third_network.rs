@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use fabricast::driver::Driver;
 use fabricast::object::{FileObject, FileReader, FileWriter, Memory, PartialFile, SourceFile};
 use fabricast::proto::{
-    Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session, Time,
+    AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
+    Time,
 };
 use fabricast::transport::{GroupAddress, NodeAddress, Transport};
 use fabricast::waker::Waker;
@@ -20,6 +21,7 @@ use pipe::{Hub, Pipe};
 const NODES: u32 = 5;
 const ROOT: NodeId = NodeId(0);
 const ALL: GroupId = GroupId(1);
+const ADDRESS: AddressId = AddressId(9);
 const PAYLOAD: u32 = 1400;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -51,9 +53,12 @@ impl End {
             let address = NodeAddress::Number(other);
             driver.transport().peer(NodeId(other), &address);
         }
-        driver.join(ALL, &GroupAddress::Number(9), true).unwrap();
+        driver
+            .join(ADDRESS, &GroupAddress::Number(9), true)
+            .unwrap();
         let add = Command::GroupAdd {
             group: ALL,
+            address: Some(ADDRESS),
             members: (0..NODES).map(NodeId).collect(),
             payload_size: PAYLOAD,
             start: Seq(0),

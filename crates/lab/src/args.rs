@@ -180,6 +180,9 @@ pub enum SimCommand {
         /// Over a network that reads datagrams late and gives their memory back out of order
         #[arg(long)]
         delayed: bool,
+        /// With hosts that begin to send by other multicast addresses again and again
+        #[arg(long, conflicts_with = "delayed")]
+        readdressed: bool,
     },
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
@@ -205,6 +208,9 @@ pub enum SimCommand {
         /// Over a network that reads datagrams late and gives their memory back out of order
         #[arg(long)]
         delayed: bool,
+        /// With hosts that begin to send by other multicast addresses again and again
+        #[arg(long, conflicts_with = "delayed")]
+        readdressed: bool,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
     #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]

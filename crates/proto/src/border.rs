@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::histogram::Histogram;
-use crate::id::{Extent, GroupId, NodeId, OpId, Session, Token};
+use crate::id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::repair::{CodeBlock, Packets, Parity};
 use crate::repair::{Payload, XorExtents};
 use crate::schedule::Barrier;
@@ -40,17 +40,28 @@ pub enum Command {
     /// order; a member's position is its turn to give feedback. The driver tells the transport the
     /// members' addresses.
     ///
-    /// A group of two is a reliable message channel in both directions. Nothing is sent to its
-    /// group address, which the transport need not know.
+    /// A group of two is a reliable message channel in both directions. It needs no address.
     GroupAdd {
         /// The group's number, the same on every node.
         group: GroupId,
+        /// The multicast address by which this node sends to the group ([`Command::SendBy`]).
+        address: Option<AddressId>,
         /// All members, this node included.
         members: Vec<NodeId>,
         /// Payload of a data packet in bytes, the same on every node.
         payload_size: u32,
         /// Number of the first packet of every stream in the group, the same on every node.
         start: Seq,
+    },
+    /// From now on, this node sends to a group by this multicast address, which all other members
+    /// must have joined. Several groups may share an address, and members may send by different
+    /// ones: frames name their group. Only the destination changes: nothing under way is lost or
+    /// repeated. `None`: each datagram for the group goes to every member by unicast.
+    SendBy {
+        /// The group.
+        group: GroupId,
+        /// The address.
+        address: Option<AddressId>,
     },
     /// Removes a group: this node sends nothing more to it and expects nothing more from it.
     GroupRemove(GroupId),
@@ -183,8 +194,8 @@ pub enum Outcome {
 /// Where a datagram goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dest {
-    /// To all nodes that have joined the group's address.
-    Group(GroupId),
+    /// To all nodes that have joined a multicast address.
+    Address(AddressId),
     /// To one node.
     Node(NodeId),
 }

@@ -4,9 +4,13 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(pub u32);
 
-/// A set of nodes that receive the same multicasts; unique within a session, never reused.
+/// A set of nodes that broadcast to each other; unique within a session, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u32);
+
+/// A multicast address; unique within a session. Several groups may send by one address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct AddressId(pub u32);
 
 /// An operation of this node (a broadcast that it sends or has posted). It leads the node to its
 /// group and its stream in one look-up, and so does whatever names it ([`Extent`], [`Token`]).

@@ -50,6 +50,7 @@
 //!     let mut node = Node::new(config, u64::from(id));
 //!     let add = Command::GroupAdd {
 //!         group: GroupId(1),
+//!         address: None,
 //!         members: vec![NodeId(0), NodeId(1)],
 //!         payload_size: 1000,
 //!         start: Seq(0),
@@ -116,6 +117,7 @@
 mod barrier;
 mod border;
 mod challenge;
+pub mod group;
 mod histogram;
 pub mod id;
 pub mod limits;
@@ -138,7 +140,7 @@ pub use border::{
     Refused, Transmit,
 };
 pub use histogram::Histogram;
-pub use id::{Extent, GroupId, NodeId, OpId, Session, Token};
+pub use id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
 pub use node::Node;
 pub use receiver::gaps;
 pub use repair::{CodeBlock, Packets, Parity, Payload, XorExtents, XorSources, positions};

@@ -2,7 +2,8 @@
 //!
 //! With the feature `mutants` a test switches a defect on for its thread. Without the feature
 //! [`active`] is constantly false, and the compiler removes all of this. The simulator's checkers
-//! must catch every defect (see `crates/sim/tests/mutants.rs`).
+//! (`crates/sim/tests/mutants.rs`) or random worlds (`tests/group_mutants.rs`) must catch every
+//! defect.
 
 /// A defect, named by what goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,10 +56,18 @@ pub enum Mutant {
     ReleasesBeforeSent,
     /// A node does not record when a stream that has changed has something to do.
     ChangesUnnoticed,
+    /// A group sends by an address that its hosts have joined, before probes have proven it.
+    UsedBeforeProof,
+    /// A host leaves an address as soon as it is told to send there no more; others still send.
+    LeftTooEarly,
+    /// The coordinator takes the manager's answers for a proof.
+    AnswerBelieved,
+    /// The coordinator keeps the address of groups that have ended.
+    AddressLeaked,
 }
 
 impl Mutant {
-    /// All mutants.
+    /// Mutants of a node, which the simulator's checkers catch.
     pub const ALL: [Mutant; 23] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
@@ -83,6 +92,14 @@ impl Mutant {
         Mutant::AnybodySpeaks,
         Mutant::ReleasesBeforeSent,
         Mutant::ChangesUnnoticed,
+    ];
+    /// Mutants of the addresses of groups, which the random worlds in `tests/group_mutants.rs`
+    /// catch.
+    pub const GROUP: [Mutant; 4] = [
+        Mutant::UsedBeforeProof,
+        Mutant::LeftTooEarly,
+        Mutant::AnswerBelieved,
+        Mutant::AddressLeaked,
     ];
 }
 

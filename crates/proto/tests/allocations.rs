@@ -8,8 +8,8 @@ use std::time::Duration;
 use cable::Plan;
 use fabricast_proto::wire::{Frame, Header, Word};
 use fabricast_proto::{
-    Barrier, Command, Config, Event, GroupId, Node, NodeId, Output, Reached, Scheme, Seq, Session,
-    Time,
+    AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, Output, Reached, Scheme,
+    Seq, Session, Time,
 };
 
 /// Data packets that the sender sends before the test counts allocations.
@@ -68,6 +68,7 @@ fn nothing_is_allocated_for_a_barrier() {
     let mut node = Node::new(config, 1);
     let add = Command::GroupAdd {
         group,
+        address: Some(AddressId(group.0)),
         members: (0..3).map(NodeId).collect(),
         payload_size: 64,
         start: Seq(0),

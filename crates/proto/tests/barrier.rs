@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, Header, Word, flag};
 use fabricast_proto::{
-    Barrier, Command, Config, Dest, Event, GroupId, Node, NodeId, OpId, Output, Reached, Refused,
-    Scheme, Seq, Session, Time, limits,
+    AddressId, Barrier, Command, Config, Dest, Event, GroupId, Node, NodeId, OpId, Output, Reached,
+    Refused, Scheme, Seq, Session, Time, limits,
 };
 
 const GROUP: GroupId = GroupId(5);
@@ -53,6 +53,7 @@ impl Net {
             let mut node = Node::new(config, 1);
             let add = Command::GroupAdd {
                 group: GROUP,
+                address: Some(AddressId(GROUP.0)),
                 members: (0..size).map(|i| NodeId(10 * i)).collect(),
                 payload_size: 64,
                 start: START,
@@ -120,7 +121,7 @@ impl Net {
         let all = 0..self.nodes.len();
         for i in all.filter(|&i| i != from) {
             let meant = match to {
-                Dest::Group(_) => true,
+                Dest::Address(_) => true,
                 Dest::Node(n) => n == NodeId(10 * i as u32),
             };
             if meant && !word.is_some_and(|word| (self.lose)(to, i, &word)) {
@@ -288,7 +289,7 @@ fn who_enters_late_is_waited_for_with_ever_more_patience() {
 fn who_hears_no_multicast_is_told_by_unicast() {
     for number in [1, 2] {
         let mut net = Net::new(5);
-        net.lose = Box::new(|dest, to, _| matches!(dest, Dest::Group(_)) && to == 3);
+        net.lose = Box::new(|dest, to, _| matches!(dest, Dest::Address(_)) && to == 3);
         for _ in 0..number {
             (0..5).for_each(|i| _ = net.enter(i, Barrier::Release { fanout: 4 }));
             net.silence();
@@ -300,7 +301,7 @@ fn who_hears_no_multicast_is_told_by_unicast() {
 #[test]
 fn of_two_nobody_multicasts() {
     let mut net = Net::new(2);
-    net.lose = Box::new(|dest, _, _| matches!(dest, Dest::Group(_)));
+    net.lose = Box::new(|dest, _, _| matches!(dest, Dest::Address(_)));
     (0..2).for_each(|i| _ = net.enter(i, Barrier::Release { fanout: 2 }));
     net.run(ms(1));
     assert_eq!(net.completed(), [1; 2]);

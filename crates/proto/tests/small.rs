@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    CodeBlock, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
-    Packets, PathState, Payload, Placement, Scheme, Seq, Session, Time, Token,
+    AddressId, CodeBlock, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId,
+    Outcome, Output, Packets, PathState, Payload, Placement, Scheme, Seq, Session, Time, Token,
 };
 
 const GROUP: GroupId = GroupId(9);
@@ -53,6 +53,7 @@ impl Net {
             let mut n = Node::new(config, 1);
             let add = Command::GroupAdd {
                 group: GROUP,
+                address: Some(AddressId(GROUP.0)),
                 members: members.clone(),
                 payload_size: PAYLOAD,
                 start,
@@ -151,7 +152,7 @@ impl Net {
                     self.nodes[at].sent(self.now, t.token);
                     let to: Vec<usize> = match t.to {
                         Dest::Node(n) => vec![n.0 as usize],
-                        Dest::Group(_) => {
+                        Dest::Address(_) => {
                             assert!(self.nodes.len() > 2, "a group of two has no address");
                             (0..self.nodes.len()).filter(|&n| n != at).collect()
                         }

@@ -110,7 +110,7 @@ impl FirstWords {
             return false;
         };
         let dest = match dest {
-            Dest::Group(g) => (true, g.0),
+            Dest::Address(g) => (true, g.0),
             Dest::Node(n) => (false, n.0),
         };
         datagram.frames().any(|frame| match frame {

@@ -14,7 +14,7 @@ use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRep
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
 
 use crate::object::{Progress, World, content_of, packets_of, shift, window};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, SendsBy};
 use crate::transport::Numbering;
 
 /// A receiver of a stream.
@@ -97,6 +97,8 @@ pub(crate) struct Judge {
     of_group: Vec<Vec<usize>>,
     /// Per group: whether it has just two members.
     pairs: Vec<bool>,
+    /// Nodes may send what is for a group to each member, ready or not.
+    copies: bool,
     /// Per host: peers that it was told are gone, and datagrams sent to each since.
     removed: Vec<Vec<(NodeId, u32)>>,
     /// One of the receivers makes up its feedback.
@@ -171,6 +173,10 @@ impl Judge {
                 .iter()
                 .map(|g| g.members.len() == 2)
                 .collect(),
+            copies: scenario
+                .readdressed
+                .iter()
+                .any(|r| r.by == SendsBy::Nothing),
             removed: vec![Vec::new(); scenario.hosts],
             lied_to: false,
         }
@@ -263,8 +269,8 @@ impl Judge {
             }
             return;
         }
-        if let Dest::Group(g) = dest
-            && self.pairs[g.0 as usize - GROUP_FIRST]
+        if let Dest::Address(g) = dest
+            && self.pairs.get(g.0 as usize - GROUP_FIRST) == Some(&true)
         {
             self.wrong(host, || "multicasts in a group of two".into());
         }
@@ -374,7 +380,8 @@ impl Judge {
         let begins = (first - s.starts[op]).is_multiple_of(u64::from(BLOCK_PACKETS));
         let ends = packets == u64::from(BLOCK_PACKETS) || last + 1 == s.starts[op + 1];
         let fits = begins && ends && p.payload.len() as u32 == s.payload_sizes[op];
-        if op >= s.begun || op != s.op_of(last) || !fits || dest != Dest::Group(p.group) {
+        let to_all = self.copies || matches!(dest, Dest::Address(_));
+        if op >= s.begun || op != s.op_of(last) || !fits || !to_all {
             return self.wrong(host, || format!("impossible parity of {first} to {last}"));
         }
         self.packet(host, dest, i, first, true);
@@ -393,13 +400,13 @@ impl Judge {
                 let place = to.and_then(|h| s.place[h as usize]);
                 match place.map(|p| &s.receivers[p as usize]) {
                     None => self.wrong(host, || format!("data for n{}, no receiver", n.0)),
-                    Some(r) if !open(r) && !self.trees => self.wrong(host, || {
+                    Some(r) if !open(r) && !self.trees && !self.copies => self.wrong(host, || {
                         format!("packet {index} for n{}, whose window is closed", n.0)
                     }),
                     Some(_) => {}
                 }
             }
-            Dest::Group(_) if repair => {
+            Dest::Address(_) if repair => {
                 if !s.receivers.iter().any(|r| !r.excused && open(r)) {
                     // A batch may have been on its way when the last such receiver was removed.
                     let s = &mut self.streams[i];
@@ -409,7 +416,7 @@ impl Judge {
                     }
                 }
             }
-            Dest::Group(_) => {}
+            Dest::Address(_) => {}
         }
     }
 
@@ -418,7 +425,7 @@ impl Judge {
     fn repaired(&mut self, host: u32, dest: Dest, i: usize, index: u64) {
         let to = match dest {
             Dest::Node(n) => Some(n),
-            Dest::Group(_) => None,
+            Dest::Address(_) => None,
         };
         let now = self.world.now_ns.get();
         let s = &mut self.streams[i];

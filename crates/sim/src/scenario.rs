@@ -24,6 +24,37 @@ pub enum SlowRule {
     Drop,
 }
 
+/// How late networks read in all scenarios that do not say it: far less than a round trip,
+/// so that tests which compare times hold.
+const IN_ALL_TESTS: Option<Duration> = match cfg!(feature = "delayed") {
+    true => Some(Duration::from_micros(5)),
+    false => None,
+};
+
+/// From a time on, a host sends to a group by another address.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Readdress {
+    /// When.
+    pub at: Duration,
+    /// Which host.
+    pub host: usize,
+    /// The group's number in the scenario.
+    pub group: usize,
+    /// By what.
+    pub by: SendsBy,
+}
+
+/// By what a host sends to a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendsBy {
+    /// The group's own address.
+    Own,
+    /// One of the addresses that all hosts have joined.
+    Shared(usize),
+    /// Unicast to each member.
+    Nothing,
+}
+
 /// A complete description of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
@@ -76,6 +107,10 @@ pub struct Scenario {
     /// Longest time after which a datagram is read once it is given to the network, and as long
     /// again until the driver has its memory back; `None`: at once.
     pub delay: Option<Duration>,
+    /// Multicast addresses that all hosts join, beside one for each group.
+    pub shared_addresses: usize,
+    /// When hosts begin to send by other addresses.
+    pub readdressed: Vec<Readdress>,
     /// Time after everything has healed within which all operations must complete.
     pub complete_within: Duration,
     /// Time after completion from which on there must be silence.
@@ -113,6 +148,8 @@ impl Scenario {
             slow: SlowRule::Wait,
             faults: Faults::none(),
             delay: None,
+            shared_addresses: 0,
+            readdressed: Vec::new(),
             complete_within: Duration::from_secs(60),
             silent_after: Duration::from_secs(10),
             events_max: 50_000_000,
@@ -179,7 +216,7 @@ impl Scenario {
     /// How late the network reads a host's datagrams.
     pub fn delays(&self, host: u32) -> Option<Delays> {
         let seed = self.seed ^ u64::from(host) << 32 ^ 0xde1a;
-        let longest = self.delay?;
+        let longest = self.delay.or(IN_ALL_TESTS)?;
         Some(Delays { seed, longest })
     }
 
@@ -198,6 +235,39 @@ impl Scenario {
             rng: Rng::new(seed ^ 0x5ce7_a210),
         }
         .scenario(seed)
+    }
+
+    /// The scenario that a seed stands for, in which hosts begin to send by other addresses again
+    /// and again.
+    pub fn readdressed(seed: u64) -> Scenario {
+        let mut draw = Draw {
+            rng: Rng::new(seed ^ 0x0add_4e55),
+        };
+        let mut s = Scenario::from_seed(seed);
+        s.shared_addresses = 2;
+        let until = s.faults.heal_at.as_micros() as u64;
+        for group in 0..s.groups.len() {
+            // Nothing is sent to the address of a group of two.
+            if s.groups[group].members.len() == 2 || s.baseline.is_some() {
+                continue;
+            }
+            for host in s.groups[group].members.clone() {
+                for _ in 0..draw.rng.below(6) {
+                    s.readdressed.push(Readdress {
+                        at: us(1 + draw.rng.below(until)),
+                        host,
+                        group,
+                        by: draw.one(&[
+                            SendsBy::Own,
+                            SendsBy::Shared(0),
+                            SendsBy::Shared(1),
+                            SendsBy::Nothing,
+                        ]),
+                    });
+                }
+            }
+        }
+        s
     }
 
     /// The scenario that a seed stands for, over a network that reads datagrams late and gives

@@ -18,6 +18,9 @@ pub enum Network {
     Prompt,
     /// Late, as devices do that read memory by themselves ([`Scenario::delayed`]).
     Delayed,
+    /// At once; hosts begin to send by other addresses again and again
+    /// ([`Scenario::readdressed`]).
+    Readdressed,
 }
 
 impl Network {
@@ -25,6 +28,7 @@ impl Network {
         match self {
             Network::Prompt => Scenario::from_seed(seed),
             Network::Delayed => Scenario::delayed(seed),
+            Network::Readdressed => Scenario::readdressed(seed),
         }
     }
 }
@@ -47,11 +51,12 @@ pub struct Verdict {
 impl Verdict {
     /// The command that repeats the run.
     pub fn repeat(&self) -> String {
-        let delayed = match self.network {
+        let network = match self.network {
             Network::Prompt => "",
             Network::Delayed => " --delayed",
+            Network::Readdressed => " --readdressed",
         };
-        format!("fabricast-lab sim run {}{delayed}", self.seed)
+        format!("fabricast-lab sim run {}{network}", self.seed)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fabricast::driver::Driver;
 use fabricast::proto::wire;
-use fabricast::proto::{Dest, GroupId, NodeId, Time};
+use fabricast::proto::{AddressId, Dest, NodeId, Time};
 use fabricast::transport::delayed::Delayed;
 use fabricast::transport::{
     Arrival, Caps, DatagramId, GroupAddress, NodeAddress, Outgoing, Sleeper, Slots, Transport,
@@ -80,7 +80,7 @@ pub struct SimTransport {
     host: u32,
     /// Nodes whose address differs from the numbering; `None`: the node has been forgotten.
     peers: Vec<(NodeId, Option<u32>)>,
-    groups: Vec<(GroupId, u32, bool)>,
+    addresses: Vec<(AddressId, u32, bool)>,
     memberships: Vec<Membership>,
 }
 
@@ -138,7 +138,7 @@ impl SimTransport {
             numbering,
             host,
             peers: Vec::new(),
-            groups: Vec::new(),
+            addresses: Vec::new(),
             memberships: Vec::new(),
         }
     }
@@ -188,10 +188,10 @@ impl SimTransport {
 
     fn target(&self, dest: Dest) -> Option<Target> {
         match dest {
-            Dest::Group(g) => self
-                .groups
+            Dest::Address(id) => self
+                .addresses
                 .iter()
-                .find(|(id, _, _)| *id == g)
+                .find(|(known, _, _)| *known == id)
                 .map(|&(_, address, _)| Target::Group(address)),
             Dest::Node(n) => match self.peers.iter().find(|(id, _)| *id == n) {
                 Some(&(_, host)) => host.map(Target::Host),
@@ -228,20 +228,20 @@ impl Transport for SimTransport {
         self.peers.push((node, None));
     }
 
-    /// The address of a group is its number in the fabric.
-    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
-        self.leave(group);
+    /// A multicast address is a number in the fabric.
+    fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) {
+        self.leave(id);
         if let GroupAddress::Number(g) = *address {
-            self.groups.push((group, g, receive));
+            self.addresses.push((id, g, receive));
             if receive {
                 self.memberships.push(Membership::Join(g));
             }
         }
     }
 
-    fn leave(&mut self, group: GroupId) {
-        if let Some(i) = self.groups.iter().position(|(id, _, _)| *id == group) {
-            let (_, g, receives) = self.groups.remove(i);
+    fn leave(&mut self, id: AddressId) {
+        if let Some(i) = self.addresses.iter().position(|(known, _, _)| *known == id) {
+            let (_, g, receives) = self.addresses.remove(i);
             if receives {
                 self.memberships.push(Membership::Leave(g));
             }
@@ -270,7 +270,7 @@ impl Transport for SimTransport {
             let bytes = self.slots.pieces(d).concat();
             let to = self.target(d.to);
             let kind = match d.to {
-                Dest::Group(_) => Kind::Group,
+                Dest::Address(_) => Kind::Group,
                 Dest::Node(_) if d.payload_len() == 0 => Kind::Word,
                 Dest::Node(_) if d.payload_len() as u64 >= self.costs.long_from => Kind::Long,
                 Dest::Node(_) => Kind::Message,

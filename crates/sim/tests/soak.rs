@@ -23,6 +23,15 @@ fn seeds_are_good_when_the_network_reads_late() {
     assert!(report.is_clean(), "{report}");
 }
 
+/// A host may send to a group by another address, or by unicast, from any time on: nothing is lost
+/// or repeated.
+#[test]
+fn seeds_are_good_when_hosts_send_by_other_addresses() {
+    let report = soak(Network::Readdressed, 0, 300, 4, &mut |_, _| true);
+    assert_eq!(report.seeds, 300);
+    assert!(report.is_clean(), "{report}");
+}
+
 /// Seeds that have found a defect, each with a sentence about that defect.
 #[test]
 fn seeds_of_defects_that_are_mended() {

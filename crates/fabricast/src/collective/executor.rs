@@ -226,7 +226,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
         &mut self,
         of: GroupId,
         pace: Pace,
-        steps: Vec<Step>,
+        steps: impl IntoIterator<Item = Step>,
         buffer: B,
         channel: impl Fn(Peer) -> Channel<N>,
     ) -> CollectiveId {

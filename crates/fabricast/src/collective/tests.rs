@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Config, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time};
+use fabricast_proto::{
+    AddressId, Command, Config, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time,
+};
 
 use super::*;
 use crate::driver::Driver;
@@ -62,9 +64,12 @@ fn join(driver: &mut Driver<Net, Memory>, rank: usize, groups: &[Vec<usize>], po
         if members.contains(&rank) {
             let group = GroupId(i.into());
             let address = SocketAddr::from((Ipv4Addr::new(239, 255, 78, i), port));
-            driver.join(group, &address.into(), true).unwrap();
+            driver
+                .join(AddressId(group.0), &address.into(), true)
+                .unwrap();
             let add = Command::GroupAdd {
                 group,
+                address: Some(AddressId(group.0)),
                 members: members.iter().map(|&m| NodeId(m as u32)).collect(),
                 payload_size: PAYLOAD,
                 start: START,
@@ -102,6 +107,7 @@ fn take_part(
         let Channel { group, node, .. } = channel(peer);
         let add = Command::GroupAdd {
             group,
+            address: Some(AddressId(group.0)),
             members: vec![NodeId(rank as u32), node],
             payload_size: PAYLOAD,
             start: START,

@@ -332,6 +332,11 @@ impl Outbox {
         });
     }
 
+    /// Whether datagrams are posted that the transport has not completed.
+    pub fn is_awaiting(&self) -> bool {
+        self.waiting > 0
+    }
+
     /// Frees the slots of the datagrams that the transport reads no more. Calls `gone` for each of
     /// their payloads.
     pub fn complete<T: Transport>(
@@ -340,9 +345,6 @@ impl Outbox {
         transport: &mut T,
         gone: &mut dyn FnMut(Token),
     ) {
-        if self.waiting == 0 {
-            return;
-        }
         let done = &mut self.done;
         transport.completions(now, &mut |id| done.push(id));
         let slots = transport.slots();

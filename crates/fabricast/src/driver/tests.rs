@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fabricast_proto::wire::{Feedback, Header, Probe, Ranges};
-use fabricast_proto::{Config, Scheme, Seq, Session};
+use fabricast_proto::{AddressId, Config, Scheme, Seq, Session};
 
 use super::outbox::{GRACE, LATE_MAX};
 use super::*;
@@ -36,6 +36,7 @@ fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
     let mut node = Node::new(config, 1);
     let add = Command::GroupAdd {
         group: G,
+        address: Some(AddressId(G.0)),
         members: others.iter().copied().chain([me]).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),

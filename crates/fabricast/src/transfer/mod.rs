@@ -40,7 +40,7 @@ pub use sender::send;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -52,6 +52,8 @@ use crate::transport::Transport;
 const ROOT: NodeId = NodeId(0);
 /// The group of all nodes of the transfer.
 const ALL: GroupId = GroupId(0);
+/// The number of its multicast address, if it has one.
+const ADDRESS: AddressId = AddressId(0);
 /// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
 

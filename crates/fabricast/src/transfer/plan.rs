@@ -6,7 +6,7 @@ use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
-use super::{ALL, FileDriver, ROOT};
+use super::{ADDRESS, ALL, FileDriver, ROOT};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
@@ -82,7 +82,7 @@ pub fn open(
     };
     let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
     if let Some(group) = &start.group {
-        let joined = driver.join(ALL, group, false);
+        let joined = driver.join(ADDRESS, group, false);
         joined.map_err(|e| Error::io(format!("sending to {group}"), e))?;
     }
     for member in members {
@@ -91,6 +91,7 @@ pub fn open(
     }
     let command = Command::GroupAdd {
         group: ALL,
+        address: start.group.is_some().then_some(ADDRESS),
         members: start.members.iter().copied().map(NodeId).collect(),
         payload_size,
         start: Seq(session as u32),

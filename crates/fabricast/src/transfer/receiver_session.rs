@@ -12,7 +12,7 @@ use super::block_repair::BlockRepair;
 use super::events::{RecvEvent, RecvReport};
 use super::receiver_errors::{copy, strange, surprise};
 use super::start_check::{is_shared, scheme_of};
-use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
+use super::{ADDRESS, ALL, FileDriver, ROOT, TICK, check, notices, rest};
 use crate::bootstrap::message::{ReceiverStatistics, Start, ToReceiver, ToSender, Welcome};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
@@ -134,7 +134,7 @@ impl<'a> ReceiverSession<'a> {
         let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
         driver.transport().peer(ROOT, &start.root);
         if let Some(group) = &start.group
-            && let Err(e) = driver.join(ALL, group, true)
+            && let Err(e) = driver.join(ADDRESS, group, true)
         {
             // This is no error: the sender will find out and use unicast.
             let text = format!("no multicast here ({e})");
@@ -151,6 +151,7 @@ impl<'a> ReceiverSession<'a> {
         let refused = |r| Error::PeerLost(format!("the sender's plan makes no sense: {r}"));
         let group_add = Command::GroupAdd {
             group: ALL,
+            address: start.group.is_some().then_some(ADDRESS),
             members: start.members.into_iter().map(NodeId).collect(),
             payload_size,
             start: Seq(session as u32),

@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use fabricast_proto::rng::Rng;
-use fabricast_proto::{Dest, GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, Dest, NodeId, Time};
 
 use super::{
     Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,

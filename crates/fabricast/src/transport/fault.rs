@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use fabricast_proto::rng::Rng;
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, NodeId, Time};
 
 use super::{
     Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,

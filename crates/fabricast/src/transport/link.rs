@@ -8,7 +8,7 @@
 use std::io;
 use std::time::Duration;
 
-use fabricast_proto::{GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, NodeId, Time};
 
 use super::fault::{Fault, FaultCounters};
 use super::{
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_copy_to_each_costs_each_and_a_copy_to_all_costs_one() {
-        for to in [Dest::Node(NodeId(1)), Dest::Group(GroupId(0))] {
+        for to in [Dest::Node(NodeId(1)), Dest::Address(AddressId(0))] {
             for room in [64, 5] {
                 let sent = flood(&mut link(Some(RATE), room), to, Duration::from_secs(1));
                 let bytes = sent * (LEN as u64 + OVERHEAD);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_full_link_is_waited_for_and_then_takes_many() {
         let mut link = link(Some(RATE), 64);
-        let datagram: Plain = (Dest::Group(GroupId(0)), &[0; LEN], &[]);
+        let datagram: Plain = (Dest::Address(AddressId(0)), &[0; LEN], &[]);
         // 4 ms are 200 datagrams of 1000 bytes with their overhead, and one that begins in time.
         let mut taken = 0;
         while let n @ 1.. = send(&mut link, Time::ZERO, &[datagram; 64]) {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn back_pressure_from_below_is_charged_for_what_was_taken() {
         let mut link = link(Some(RATE), 2);
-        let datagram: Plain = (Dest::Group(GroupId(0)), &[0; LEN], &[]);
+        let datagram: Plain = (Dest::Address(AddressId(0)), &[0; LEN], &[]);
         assert_eq!(send(&mut link, Time::ZERO, &[datagram; 64]), 2);
         let bucket = link.bucket.as_ref().unwrap();
         assert_eq!(bucket.done, Time::ZERO + Duration::from_micros(40));

@@ -35,10 +35,10 @@ macro_rules! forward {
         }
         fn unanswered(&self) -> Vec<NodeId> { self.$inner.unanswered() }
         fn ask_again(&mut self, node: NodeId) { self.$inner.ask_again(node); }
-        fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
-            self.$inner.join(group, address, receive);
+        fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) {
+            self.$inner.join(id, address, receive);
         }
-        fn leave(&mut self, group: GroupId) { self.$inner.leave(group); }
+        fn leave(&mut self, id: AddressId) { self.$inner.leave(id); }
         fn loop_back(&mut self, on: bool) { self.$inner.loop_back(on); }
         fn news(&mut self) -> Option<News> { self.$inner.news() }
     };
@@ -105,7 +105,7 @@ pub use wait::{Descriptors, Ready, Sleeper, Watch};
 use std::io;
 use std::time::Duration;
 
-use fabricast_proto::{Dest, GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, Dest, NodeId, Time};
 
 /// Capabilities of a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,15 +178,15 @@ pub trait Transport {
         let _ = node;
     }
 
-    /// Begins to send datagrams for `group` to `address`, and with `receive` also to receive those
-    /// that are sent there. [`Transport::news`] says how that has ended. Until then datagrams for
-    /// the group may be lost.
-    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool);
+    /// Begins to send datagrams for [`Dest::Address`] of `id` to `address`, and with `receive` also
+    /// to receive those that are sent there. [`Transport::news`] says how that has ended. Until
+    /// then such datagrams may be lost.
+    fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool);
 
     /// Undoes [`Transport::join`].
-    fn leave(&mut self, group: GroupId);
+    fn leave(&mut self, id: AddressId);
 
-    /// Sets whether datagrams for a group also reach other nodes at this port. Networks where that
+    /// Sets whether multicasts also reach other nodes at this port. Networks where that
     /// costs nothing always deliver them.
     fn loop_back(&mut self, on: bool) {
         let _ = on;
@@ -197,7 +197,7 @@ pub trait Transport {
 
     /// Posts as many datagrams of `batch`, from its front, as the network takes now. Returns how
     /// many. Fewer is back-pressure, not an error. After an error nothing of the batch is posted. A
-    /// datagram for an unknown node or group counts as sent and is dropped.
+    /// datagram for an unknown node or address counts as sent and is dropped.
     ///
     /// The caller neither moves nor changes the slot and the payload of a posted datagram until
     /// [`Transport::completions`] has named it.

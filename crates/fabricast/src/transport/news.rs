@@ -3,19 +3,19 @@
 use std::fmt;
 use std::io;
 
-use fabricast_proto::GroupId;
+use fabricast_proto::AddressId;
 
 /// Something that has happened to a transport.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum News {
-    /// This node receives what is sent to the group, or may send to it: [`Transport::join`] has
+    /// This node receives what is sent to the address, or may send there: [`Transport::join`] has
     /// ended well. Switches may learn of it later.
     ///
     /// [`Transport::join`]: super::Transport::join
-    Joined(GroupId),
-    /// The node could not join the group.
-    JoinFailed(GroupId, io::Error),
+    Joined(AddressId),
+    /// The node could not join the address.
+    JoinFailed(AddressId, io::Error),
     /// The port (interface, adapter) carries nothing any more.
     PortDown {
         /// The port's name.
@@ -57,8 +57,8 @@ impl News {
 impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            News::Joined(group) => write!(f, "joined group {}", group.0),
-            News::JoinFailed(group, error) => write!(f, "cannot join group {}: {error}", group.0),
+            News::Joined(id) => write!(f, "joined address {}", id.0),
+            News::JoinFailed(id, error) => write!(f, "cannot join address {}: {error}", id.0),
             News::PortDown { port } => write!(f, "port {port} is down"),
             News::PortUp { port } => write!(f, "port {port} is up"),
             News::QueueFailed { port, error } => {

@@ -65,8 +65,8 @@ impl Transport for Wire {
     }
     fn peer(&mut self, _: NodeId, _: &NodeAddress) {}
     fn forget(&mut self, _: NodeId) {}
-    fn join(&mut self, _: GroupId, _: &GroupAddress, _: bool) {}
-    fn leave(&mut self, _: GroupId) {}
+    fn join(&mut self, _: AddressId, _: &GroupAddress, _: bool) {}
+    fn leave(&mut self, _: AddressId) {}
     fn slots(&mut self) -> &mut Slots {
         &mut self.slots
     }

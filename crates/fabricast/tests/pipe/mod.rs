@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{Dest, GroupId, NodeId, Time};
+use fabricast::proto::{AddressId, Dest, NodeId, Time};
 use fabricast::transport::{
     Arrival, Caps, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Sleeper, Slots,
     Transport, Watch,
@@ -64,9 +64,9 @@ pub struct Pipe {
     me: u32,
     nodes: BTreeMap<NodeId, u32>,
     sources: BTreeMap<u32, NodeId>,
-    groups: BTreeMap<GroupId, u32>,
+    groups: BTreeMap<AddressId, u32>,
     /// Groups that the node is joining, and when it will have joined.
-    joining: Vec<(Time, GroupId, u32)>,
+    joining: Vec<(Time, AddressId, u32)>,
     news: VecDeque<News>,
     slots: Slots,
     /// Datagrams that the network still reads, and that it has read.
@@ -155,19 +155,19 @@ impl Transport for Pipe {
         }
     }
 
-    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
+    fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) {
         let GroupAddress::Number(number) = *address else {
             let error = io::Error::from(io::ErrorKind::InvalidInput);
-            return self.news.push_back(News::JoinFailed(group, error));
+            return self.news.push_back(News::JoinFailed(id, error));
         };
-        self.groups.insert(group, number);
+        self.groups.insert(id, number);
         if receive {
-            self.joining.push((self.now + JOINING, group, number));
+            self.joining.push((self.now + JOINING, id, number));
         }
     }
 
-    fn leave(&mut self, group: GroupId) {
-        self.groups.remove(&group);
+    fn leave(&mut self, id: AddressId) {
+        self.groups.remove(&id);
     }
 
     fn slots(&mut self) -> &mut Slots {
@@ -178,7 +178,7 @@ impl Transport for Pipe {
         for datagram in batch {
             self.posted.push(datagram.id);
             let to = match datagram.to {
-                Dest::Group(group) => self.groups.get(&group).map(|&g| self.hub.members(g)),
+                Dest::Address(group) => self.groups.get(&group).map(|&g| self.hub.members(g)),
                 Dest::Node(node) => self.nodes.get(&node).map(|&n| vec![n]),
             };
             for node in to.into_iter().flatten().filter(|&node| node != self.me) {

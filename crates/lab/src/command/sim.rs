@@ -16,9 +16,13 @@ use crate::args::{Sim, SimCommand};
 pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     match args.command {
         SimCommand::Compare(ref args) => compare::run(args, interrupt),
-        SimCommand::Run { seed, delayed } => {
+        SimCommand::Run {
+            seed,
+            delayed,
+            readdressed,
+        } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            let verdict = run_seed(seed, network(delayed), &mut out);
+            let verdict = run_seed(seed, network(delayed, readdressed), &mut out);
             // If a write has failed, the rest is still in the buffer, and `flush` fails again.
             written(out.flush(), code(verdict.result.is_ok()))
         }
@@ -34,6 +38,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             from,
             threads,
             delayed,
+            readdressed,
         } => {
             let threads = at_once(threads).min(usize::try_from(seeds).unwrap_or(usize::MAX));
             let began = Instant::now();
@@ -43,7 +48,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
                 false => Duration::from_secs(30),
             };
             let report = soak(
-                network(delayed),
+                network(delayed, readdressed),
                 from,
                 seeds,
                 threads,
@@ -75,10 +80,11 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     }
 }
 
-fn network(delayed: bool) -> Network {
-    match delayed {
-        true => Network::Delayed,
-        false => Network::Prompt,
+fn network(delayed: bool, readdressed: bool) -> Network {
+    match (delayed, readdressed) {
+        (true, _) => Network::Delayed,
+        (_, true) => Network::Readdressed,
+        _ => Network::Prompt,
     }
 }
 

@@ -9,7 +9,7 @@ use super::own_stream::OwnStream;
 use super::{Node, timers_max};
 use crate::barrier::Ended;
 use crate::border::{Command, Event, Output, PathState, Refused};
-use crate::id::{Cut, GroupId, NodeId, OpId};
+use crate::id::{AddressId, Cut, GroupId, NodeId, OpId};
 use crate::limits;
 use crate::path::Prover;
 use crate::receiver::Streams;
@@ -24,12 +24,14 @@ impl Node {
         match command {
             Command::GroupAdd {
                 group,
+                address,
                 members,
                 payload_size,
                 start,
             } => self
-                .group_add(group, members, payload_size, start)
+                .group_add((group, address), members, payload_size, start)
                 .map(|()| None),
+            Command::SendBy { group, address } => self.send_by(group, address).map(|()| None),
             Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
             Command::PeerRemove(node) => {
                 self.peer_remove(now, node);
@@ -64,7 +66,7 @@ impl Node {
 
     pub(super) fn group_add(
         &mut self,
-        group: GroupId,
+        (group, address): (GroupId, Option<AddressId>),
         mut members: Vec<NodeId>,
         payload_size: u32,
         start: Seq,
@@ -94,6 +96,7 @@ impl Node {
         let gone: BTreeSet<_> = gone.filter(|m| members.binary_search(m).is_ok()).collect();
         self.groups[at] = Some(Group {
             id: group,
+            address,
             members,
             payload_size,
             start,
@@ -111,6 +114,14 @@ impl Node {
         self.index.insert(group, at);
         self.timers
             .reserve(timers_max(self.groups.len()) + 1 - self.timers.len());
+        Ok(())
+    }
+
+    fn send_by(&mut self, group: GroupId, address: Option<AddressId>) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        if let Some(group) = self.groups[at].as_mut() {
+            group.send_by(address);
+        }
         Ok(())
     }
 
@@ -185,8 +196,8 @@ impl Node {
         let node = self.config.node;
         let gone = |m: &NodeId| group.path_state.get(m) == Some(&PathState::Nothing);
         let members = group.members.iter().filter(|m| **m != node && !gone(m));
-        let pair = group.members.len() == 2;
-        let prover = Prover::new(now, group.id, nonces, members.copied(), patience, pair);
+        let alone = group.members.len() == 2 || group.address.is_none();
+        let prover = Prover::new(now, group.id, nonces, members.copied(), patience, alone);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
         }

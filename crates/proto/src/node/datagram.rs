@@ -2,10 +2,19 @@
 
 use crate::border::{Dest, Output, Transmit};
 use crate::id::{GroupId, Token};
-use crate::path::Transmission;
+use crate::path::{Target, Transmission};
 use crate::repair::Payload;
 use crate::scheme::Checksum;
 use crate::wire::{self, Header, Probe, Query, Word};
+
+/// What a node sends, beside the head that it has written.
+#[derive(Clone, Copy)]
+pub struct Datagram {
+    /// Where it goes.
+    pub to: Target,
+    /// The payload that follows the head.
+    pub payload: Option<Payload>,
+}
 
 /// The beginning of every datagram of a node.
 #[derive(Clone, Copy)]
@@ -29,7 +38,13 @@ impl Start {
 }
 
 /// Appends a probe of `size` bytes.
-pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut Vec<u8>) -> Output {
+pub fn put_probe(
+    to: Target,
+    probe: &Probe,
+    size: usize,
+    start: Start,
+    head: &mut Vec<u8>,
+) -> Datagram {
     let end = head.len() + size;
     start.put(head, 0);
     wire::put_probe(head, probe, end);
@@ -37,14 +52,14 @@ pub fn put_probe(to: Dest, probe: &Probe, size: usize, start: Start, head: &mut 
 }
 
 /// Appends a word of a barrier.
-pub fn put_word(to: Dest, word: &Word, start: Start, head: &mut Vec<u8>) -> Output {
+pub fn put_word(to: Target, word: &Word, start: Start, head: &mut Vec<u8>) -> Datagram {
     start.put(head, 0);
     wire::put_word(head, word);
     control(to)
 }
 
 /// Appends a query.
-pub fn put_query(to: Dest, query: &Query, start: Start, head: &mut Vec<u8>) -> Output {
+pub fn put_query(to: Target, query: &Query, start: Start, head: &mut Vec<u8>) -> Datagram {
     start.put(head, 0);
     wire::put_query(head, query);
     control(to)
@@ -57,8 +72,8 @@ pub fn put(
     (group, size): (GroupId, usize),
     start: Start,
     head: &mut Vec<u8>,
-    piggyback: impl FnOnce(&mut Vec<u8>, Dest, usize),
-) -> Output {
+    piggyback: impl FnOnce(&mut Vec<u8>, Target, usize),
+) -> Datagram {
     let from = head.len();
     let (to, burst, len) = match send {
         Transmission::Data {
@@ -70,7 +85,7 @@ pub fn put(
         } => (*to, *burst, parity.block.payload_size),
         Transmission::Sync { to, .. } => (*to, 0, 0),
         Transmission::Probe(probe) => {
-            return put_probe(Dest::Group(group), probe, size, start, head);
+            return put_probe(Target::All, probe, size, start, head);
         }
     };
     start.put(head, burst);
@@ -122,21 +137,24 @@ pub fn put(
     }
 }
 
-/// The output that sends a datagram with a payload.
-fn data(to: Dest, payload: Payload) -> Output {
-    Output::Transmit(Transmit {
-        to,
-        payload: Some(payload),
-        token: Token(u64::from(payload.op().0)),
-    })
+/// A datagram with a payload.
+fn data(to: Target, payload: Payload) -> Datagram {
+    let payload = Some(payload);
+    Datagram { to, payload }
 }
 
-/// The output that sends a datagram without a payload.
-pub fn control(to: Dest) -> Output {
+/// A datagram without a payload.
+pub fn control(to: Target) -> Datagram {
+    Datagram { to, payload: None }
+}
+
+/// The output that sends a datagram.
+pub fn transmit(to: Dest, payload: Option<Payload>) -> Output {
+    let token = payload.map_or(0, |payload| u64::from(payload.op().0));
     Output::Transmit(Transmit {
         to,
-        payload: None,
-        token: Token(0),
+        payload,
+        token: Token(token),
     })
 }
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::own_stream::OwnStream;
 use crate::barrier::Words;
-use crate::border::{Config, Dest, Output, PathState};
-use crate::id::{GroupId, NodeId};
+use crate::border::{Config, Output, PathState};
+use crate::id::{AddressId, GroupId, NodeId};
 use crate::mutant::{self, Mutant};
 use crate::nonce::Nonces;
-use crate::path::Prover;
+use crate::path::{Prover, Target};
 use crate::receiver::{Piggyback, Place, Receiver, Streams};
 use crate::scheme::{FeedbackTopology, Hierarchy, Scheme};
 use crate::sender::{MemberConfig, Sender};
@@ -36,6 +36,8 @@ const ANSWERS_AT_ONCE: u32 = 64;
 /// A group that this node is a member of.
 pub struct Group {
     pub id: GroupId,
+    /// The multicast address by which this node sends.
+    pub address: Option<AddressId>,
     /// The members, sorted by number.
     pub members: Vec<NodeId>,
     pub payload_size: u32,
@@ -107,8 +109,26 @@ impl Group {
         self.own.get().map_or(0, Sender::packets_under_way)
     }
 
+    /// From now on, this node sends to the group by this address.
+    pub fn send_by(&mut self, address: Option<AddressId>) {
+        self.address = address;
+        let copies = self.copies();
+        if let Some(sender) = self.own.get_mut() {
+            sender.set_copies(copies);
+        }
+    }
+
+    /// Datagrams that leave for one to the group.
+    fn copies(&self) -> u32 {
+        match self.address {
+            Some(_) => 1,
+            None => self.members.len() as u32 - 1,
+        }
+    }
+
     /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
+        let copies = self.copies();
         self.own.begin(|| {
             let others = self.members.iter().filter(|&&m| m != config.node);
             let receivers: Vec<NodeId> = others.copied().collect();
@@ -137,6 +157,7 @@ impl Group {
             for (&node, &probes) in &self.probes {
                 sender.proven(node, probes);
             }
+            sender.set_copies(copies);
             sender
         })
     }
@@ -230,12 +251,12 @@ impl Group {
         &mut self,
         now: Time,
         scheme: &Scheme,
-        (to, room): (Dest, usize),
+        (to, room): (Target, usize),
         head: &mut Vec<u8>,
     ) -> u64 {
         let only = match (to, scheme.topology) {
             // Each receiver sends its feedback to the stream's sender.
-            (Dest::Node(node), FeedbackTopology::Direct) => match self.begun(node) {
+            (Target::Node(node), FeedbackTopology::Direct) => match self.begun(node) {
                 Some(place) => Some(place),
                 None => return 0,
             },
@@ -323,6 +344,11 @@ impl Group {
         let prover = self.prover.as_ref().map(Prover::wake);
         let words = self.words.as_ref().and_then(Words::wake);
         let all = [self.own.wake(scheme), prover, self.streams.wake(), words];
-        all.into_iter().flatten().min()
+        // A loop, since this is on every packet's way and the iterators of options are slow.
+        let mut first = None;
+        for at in all.into_iter().flatten() {
+            first = Some(first.map_or(at, |first: Time| first.min(at)));
+        }
+        first
     }
 }

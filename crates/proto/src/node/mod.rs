@@ -4,6 +4,7 @@
 //! after each of them drains [`Node::poll`] until it says [`Output::Wait`].
 
 mod commands;
+mod copies;
 mod datagram;
 mod group;
 mod incoming;
@@ -23,6 +24,7 @@ use crate::scheme::{Copied, Scheme};
 use crate::sender::Sender;
 use crate::time::Time;
 use crate::wire::{Probe, Query};
+use copies::Copies;
 use group::Group;
 use op_table::{Entry, OpTable, Stream};
 
@@ -45,6 +47,8 @@ pub struct Node {
     acks: VecDeque<(NodeId, Probe)>,
     /// Queries that wait for their replies, at most [`ACKS_MAX`].
     queries: VecDeque<(NodeId, Query)>,
+    /// The rest of a datagram for a group without an address.
+    copies: Copies,
     /// Groups that may have something to do now.
     ready: VecDeque<usize>,
     /// When other groups will have something to do. An entry that differs from its group's `timer`
@@ -72,6 +76,7 @@ impl Node {
             out: VecDeque::new(),
             acks: VecDeque::new(),
             queries: VecDeque::new(),
+            copies: Copies::default(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),

@@ -2,11 +2,13 @@
 
 use core::cmp::Reverse;
 
-use super::datagram::{self, Start};
+use super::datagram::{self, Datagram, Start};
+use super::op_table::{Entry, Stream};
 use super::{Node, timers_max};
 use crate::barrier::{To, Words};
 use crate::border::{Dest, Event, Output, PathState};
-use crate::path::Transmission;
+use crate::id::OpId;
+use crate::path::{Target, Transmission};
 use crate::schedule::Reached;
 use crate::time::Time;
 use crate::wire::{self, Header, Query, Reply};
@@ -15,16 +17,19 @@ impl Node {
     /// Returns what the driver does next. For [`Output::Transmit`] the node has appended the
     /// datagram's head to `head`. The driver calls this until it returns [`Output::Wait`].
     pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
+        if let Some(output) = self.copies.poll(head) {
+            return output;
+        }
         if let Some((to, probe)) = self.acks.pop_front() {
             self.start().put(head, 0);
             wire::put_probe_ack(head, &probe);
-            return datagram::control(Dest::Node(to));
+            return datagram::transmit(Dest::Node(to), None);
         }
         while let Some((to, query)) = self.queries.pop_front() {
             if let Some(reply) = self.reply(&query) {
                 self.start().put(head, 0);
                 wire::put_reply(head, &reply);
-                return datagram::control(Dest::Node(to));
+                return datagram::transmit(Dest::Node(to), None);
             }
         }
         self.ring(now);
@@ -40,8 +45,9 @@ impl Node {
                 self.ring(now);
                 return Output::Wait(self.timers.peek().map(|t| t.0.0));
             };
-            if let Some(output) = self.poll_group(now, at, head) {
-                return output;
+            let start = head.len();
+            if let Some(datagram) = self.poll_group(now, at, head) {
+                return self.send(at, datagram, &head[start..]);
             }
             if self.out.is_empty() {
                 self.ready.pop_front();
@@ -127,7 +133,7 @@ impl Node {
         now: Time,
         at: usize,
         head: &mut Vec<u8>,
-    ) -> Option<Output> {
+    ) -> Option<Datagram> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
         // Words go first: in a barrier all ranks wait for the slowest.
@@ -135,13 +141,13 @@ impl Node {
             && let Some((to, word)) = words.poll(now, &mut self.counters, &mut self.out)
         {
             let to = match to {
-                To::All => Dest::Group(group.id),
-                To::Rank(rank) => Dest::Node(group.members[rank as usize]),
+                To::All => Target::All,
+                To::Rank(rank) => Target::Node(group.members[rank as usize]),
             };
             return Some(datagram::put_word(to, &word, begin, head));
         }
         if let Some((to, query)) = group.query(now, &self.config.scheme, &mut self.nonces) {
-            return Some(datagram::put_query(Dest::Node(to), &query, begin, head));
+            return Some(datagram::put_query(Target::Node(to), &query, begin, head));
         }
         if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
             let size = group.payload_size as usize + self.config.scheme.data_overhead();
@@ -164,7 +170,7 @@ impl Node {
         let scheme = &self.config.scheme;
         let start = head.len();
         let put = |head: &mut Vec<u8>| begin.put(head, 0);
-        let to = Dest::Node(group.streams.poll(now, scheme, head, put)?);
+        let to = Target::Node(group.streams.poll(now, scheme, head, put)?);
         self.counters.feedback_sent += 1;
         let size = group.payload_size as usize + scheme.data_overhead();
         let room = (start + size).saturating_sub(head.len());
@@ -180,7 +186,7 @@ impl Node {
         at: usize,
         send: &Transmission,
         head: &mut Vec<u8>,
-    ) -> Option<Output> {
+    ) -> Option<Datagram> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
         let scheme = &self.config.scheme;
@@ -188,11 +194,50 @@ impl Node {
             group.id,
             group.payload_size as usize + scheme.data_overhead(),
         );
-        let piggyback = |head: &mut Vec<u8>, to: Dest, room: usize| {
+        let piggyback = |head: &mut Vec<u8>, to: Target, room: usize| {
             let appended = group.piggyback(now, scheme, (to, room), head);
             self.counters.feedback_piggybacked += appended;
         };
         Some(datagram::put(send, named, begin, head, piggyback))
+    }
+
+    /// Sends a datagram of group `at`, whose head was written. If the group has no address, copies
+    /// for the other members follow.
+    fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
+        let Datagram { to, payload } = datagram;
+        let to = match (to, &self.groups[at]) {
+            (Target::Node(node), _) => Dest::Node(node),
+            (Target::All, Some(group)) => match group.address {
+                Some(address) => Dest::Address(address),
+                None => Dest::Node(self.copies.begin(self.config.node, group, (head, payload))),
+            },
+            (Target::All, None) => unreachable!("a group that sends exists"),
+        };
+        if let Some(payload) = payload.filter(|_| !self.copies.is_empty()) {
+            self.sends_again(payload.op(), self.copies.len());
+        }
+        datagram::transmit(to, payload)
+    }
+
+    /// Records that the payload that is sent now is sent again, this many times.
+    fn sends_again(&mut self, op: OpId, times: u32) {
+        if let Some(&Entry {
+            group,
+            stream,
+            base,
+            ..
+        }) = self.ops.get(op)
+            && let Some(group) = self.groups[group].as_mut()
+        {
+            match stream {
+                Stream::Own => group.sender(&self.config).sends_again(base, times),
+                Stream::At(place) => {
+                    if let Some(mut stream) = group.streams.change(&self.config.scheme, place) {
+                        stream.sends_again(base, times);
+                    }
+                }
+            }
+        }
     }
 
     /// Ends the proof of a group when the path states of all members are known.

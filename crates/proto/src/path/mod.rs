@@ -16,13 +16,21 @@ pub use pacer::Pacer;
 pub use prover::Prover;
 pub use rtt::RttEstimator;
 
-use crate::border::Dest;
 use crate::id::{Cut, Extent, NodeId, OpId};
 use crate::repair::Parity;
 use crate::repair::{XorExtents, XorSources};
 use crate::seq::Seq;
 use crate::wire::{Origin, Probe};
 use window::Window;
+
+/// Where a datagram of a group goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// To all members: by the group's multicast address, or to each by unicast if it has none.
+    All,
+    /// To one member.
+    Node(NodeId),
+}
 
 /// A broadcast under way.
 #[derive(Clone, Debug)]
@@ -61,7 +69,7 @@ pub struct Path {
     /// Its number among all paths that this sender has had.
     pub number: u32,
     /// The group or the receiver that it leads to.
-    pub dest: Dest,
+    pub to: Target,
     /// The packets that have been sent and may have to be sent again.
     pub window: Window,
     /// Decides how fast the path sends.
@@ -87,7 +95,7 @@ pub enum Transmission {
     /// A data packet.
     Data {
         /// Its destination.
-        to: Dest,
+        to: Target,
         /// The burst that it belongs to.
         burst: u16,
         /// The stream that the packet belongs to.
@@ -102,7 +110,7 @@ pub enum Transmission {
     /// An XOR repair packet.
     Xor {
         /// Its destination.
-        to: Dest,
+        to: Target,
         /// The burst that it belongs to.
         burst: u16,
         /// The packets that it combines.
@@ -115,7 +123,7 @@ pub enum Transmission {
     /// A parity packet.
     Parity {
         /// Its destination.
-        to: Dest,
+        to: Target,
         /// The burst that it belongs to.
         burst: u16,
         /// Number of its code block's first packet.
@@ -128,7 +136,7 @@ pub enum Transmission {
     /// A sync frame.
     Sync {
         /// Its destination.
-        to: Dest,
+        to: Target,
         /// The node that sends the stream.
         sender: NodeId,
         /// Everything before this has been sent.

@@ -6,7 +6,8 @@
 
 use core::time::Duration;
 
-use crate::border::{Dest, PathState};
+use super::Target;
+use crate::border::PathState;
 use crate::id::NodeId;
 use crate::time::Time;
 use crate::wire::{Probe, flag};
@@ -55,17 +56,17 @@ pub struct Prover {
 
 impl Prover {
     /// Starts probing `members`, sorted by node: for the time `multicast` by multicast, then for
-    /// the time `unicast` by unicast. If `multicast` is zero, or this is a group of two (`pair`),
-    /// it tries unicast alone.
+    /// the time `unicast` by unicast. If `multicast` is zero, or no datagram goes to all of them at
+    /// once (`alone`), it tries unicast alone.
     pub fn new(
         now: Time,
         group: GroupId,
         nonces: [u32; 2],
         members: impl Iterator<Item = NodeId>,
         [multicast, unicast]: [Duration; 2],
-        pair: bool,
+        alone: bool,
     ) -> Prover {
-        let alone = pair || multicast.is_zero();
+        let alone = alone || multicast.is_zero();
         let prover = Prover {
             group,
             nonces,
@@ -160,7 +161,7 @@ impl Prover {
     }
 
     /// The next probe, if one is due.
-    pub fn poll(&mut self, now: Time) -> Option<(Dest, Probe)> {
+    pub fn poll(&mut self, now: Time) -> Option<(Target, Probe)> {
         if !self.unicast && self.is_tried(now) {
             self.unicast = true;
             self.until = now + self.unicast_for;
@@ -182,14 +183,14 @@ impl Prover {
             match rest.iter().position(|r| r.1.is_none()) {
                 Some(i) => {
                     self.cursor += i + 1;
-                    return Some((Dest::Node(rest[i].0), probe));
+                    return Some((Target::Node(rest[i].0), probe));
                 }
                 None => self.cursor = 0,
             }
             None
         } else {
             probe.flags = flag::MULTICAST;
-            Some((Dest::Group(self.group), probe))
+            Some((Target::All, probe))
         };
         self.probes += 1;
         self.next_at = now + self.interval;

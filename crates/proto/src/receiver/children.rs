@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::{Children, Receiver, Shared};
-use crate::border::{Config, Counters, Dest, Output};
+use crate::border::{Config, Counters, Output};
 use crate::id::{NodeId, OpId};
 use crate::mutant::{self, Mutant};
-use crate::path::Transmission;
+use crate::path::{Target, Transmission};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -100,11 +100,18 @@ impl Receiver {
         match &mut self.children {
             Children::Served(relay) => relay.poll(now, config, counters, out),
             Children::Aggregated(reports) => reports.question().map(|node| Transmission::Sync {
-                to: Dest::Node(node),
+                to: Target::Node(node),
                 sender: self.sender,
                 next: self.gaps.high(),
             }),
             Children::None => None,
+        }
+    }
+
+    /// Notes that a payload that this node sends for the sender is sent again, this many times.
+    pub fn sends_again(&mut self, base: Seq, times: u32) {
+        if let Children::Served(relay) = &mut self.children {
+            relay.sends_again(base, times);
         }
     }
 

@@ -1,7 +1,7 @@
 //! ACKs and NACKs on datagrams that go the same way anyhow (P1.6 "piggyback").
 
 use super::Receiver;
-use crate::border::Dest;
+use crate::path::Target;
 use crate::scheme::Scheme;
 use crate::sender::Sender;
 use crate::time::Time;
@@ -10,7 +10,7 @@ use crate::wire::{self, flag};
 /// A datagram that feedback frames may be piggybacked on.
 pub struct Piggyback<'a> {
     /// Where it goes.
-    pub to: Dest,
+    pub to: Target,
     /// Bytes that the datagram has room for.
     pub room: usize,
     /// Place of the only stream whose feedback may go to this destination; `None`: any stream's
@@ -24,8 +24,8 @@ impl Piggyback<'_> {
     /// Whether this datagram reaches the node that a stream's feedback is for.
     pub(super) fn takes(&self, stream: &Receiver) -> bool {
         match self.to {
-            Dest::Node(node) => node == stream.collector,
-            Dest::Group(_) => self.sender.is_some_and(|r| r.hears(stream.collector)),
+            Target::Node(node) => node == stream.collector,
+            Target::All => self.sender.is_some_and(|r| r.hears(stream.collector)),
         }
     }
 }

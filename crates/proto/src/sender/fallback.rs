@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use super::Sender;
 use super::member::{GROUP_PATH, Member};
 use super::reachability::{REPROBE_MAX, REPROBE_MIN};
-use crate::border::{Dest, Event, Output, PathState};
+use crate::border::{Event, Output, PathState};
 use crate::id::NodeId;
 use crate::nonce::Nonces;
-use crate::path::{Losses, Transmission};
+use crate::path::{Losses, Target, Transmission};
 use crate::time::Time;
 use crate::wire::{Feedback, Probe, flag};
 
@@ -23,7 +23,7 @@ impl Sender {
             true => 0..self.members.len() as u32,
             false => i as u32..i as u32 + 1,
         };
-        let mut path = self.paths.create(Dest::Node(node), cum, Some(members));
+        let mut path = self.paths.create(Target::Node(node), cum, Some(members));
         if let Some(sent) = sent {
             path.window.skip_to(sent.max(cum));
         }

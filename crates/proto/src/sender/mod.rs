@@ -30,10 +30,10 @@ mod reachability;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::border::{Config, Dest, Event, MemberStatus, Output, PathState, Refused};
+use crate::border::{Config, Event, MemberStatus, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::mutant::{self, Mutant};
-use crate::path::{Bursts, Op, RttEstimator};
+use crate::path::{Bursts, Op, RttEstimator, Target};
 use crate::repair::ParityRequests;
 use crate::scheme::FeedbackTopology;
 use crate::seq::Seq;
@@ -51,6 +51,8 @@ const GRACE: Duration = Duration::from_millis(50);
 /// The sending side of a stream.
 pub struct Sender {
     group: GroupId,
+    /// Datagrams that leave for one to the group.
+    copies: u32,
     /// The stream that this node repairs; `None` unless it is a co-root.
     relay: Option<Relay>,
     topology: FeedbackTopology,
@@ -88,7 +90,7 @@ struct Relay {
 #[derive(Clone, Debug, Default)]
 struct Probing {
     /// Destinations of the probes that are due.
-    queue: VecDeque<Dest>,
+    queue: VecDeque<Target>,
     /// Members on unicast that the sender is to probe by multicast.
     reprobes: VecDeque<NodeId>,
     /// Index of the member whose turn it is to be probed alone.
@@ -116,6 +118,7 @@ impl Sender {
             relay.is_none() && Sender::codes_blocks(&config.scheme, members.len(), payload_size);
         let mut sender = Sender {
             group,
+            copies: 1,
             relay: relay.map(|sender| Relay {
                 sender,
                 have: start,
@@ -151,14 +154,14 @@ impl Sender {
         sender.unheard = sender.members.iter().filter(|m| m.is_mine()).count();
         // A group of two needs no multicast: each member sends to the other alone.
         let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
-        let dest = match pair {
-            true => Dest::Node(members[0].node),
-            false => Dest::Group(group),
+        let to = match pair {
+            true => Target::Node(members[0].node),
+            false => Target::All,
         };
         // With repair by code blocks, `parity_requests` counts losses: the window need not know
         // which member lacks what.
         let known = (!blocks).then_some(0..members.len() as u32);
-        let mut path = sender.paths.create(dest, start, known);
+        let mut path = sender.paths.create(to, start, known);
         path.window.prepare();
         sender.paths.add(path);
         for (i, m) in members.iter().enumerate() {
@@ -342,6 +345,20 @@ impl Sender {
     pub fn unfinished(&self) -> impl Iterator<Item = (OpId, u32)> + '_ {
         let out = self.ops.queue.iter().filter(|op| op.out > 0);
         out.map(|op| (op.id, op.out))
+    }
+
+    /// A payload of the operation whose first packet is `base` is sent again, this many times.
+    pub fn sends_again(&mut self, base: Seq, times: u32) {
+        let at = self.ops.position(base);
+        if let Some(op) = self.ops.queue.get_mut(at).filter(|op| op.base == base) {
+            op.out += times;
+        }
+    }
+
+    /// Sets how many datagrams leave for one to the group: one by multicast, else one for each
+    /// member. The pacer counts them all.
+    pub fn set_copies(&mut self, copies: u32) {
+        self.copies = copies;
     }
 
     /// The transport does not read a payload any more. It belongs to the operation whose first

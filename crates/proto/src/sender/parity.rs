@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use super::Sender;
 use super::member::GROUP_PATH;
-use crate::border::{Counters, Dest};
+use crate::border::Counters;
 use crate::limits::XOR_RECEIVERS_MAX;
-use crate::path::Transmission;
+use crate::path::{Target, Transmission};
 use crate::repair::{CodeBlock, Parity, ParityNeed, Who, positions};
 use crate::scheme::{FeedbackTopology, How, Scheme};
 use crate::seq::Seq;
@@ -83,7 +83,7 @@ impl Sender {
         counters.repairs_coded += 1;
         self.arm_probe_timer(now, scheme);
         Some(Transmission::Parity {
-            to: Dest::Group(self.group),
+            to: Target::All,
             burst: burst as u16,
             first,
             parity: Parity { block, index },

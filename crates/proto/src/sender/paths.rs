@@ -2,9 +2,8 @@
 
 use core::ops::{Index, IndexMut, Range};
 
-use crate::border::Dest;
 use crate::path::window::Window;
-use crate::path::{Pacer, Path};
+use crate::path::{Pacer, Path, Target};
 use crate::seq::Seq;
 
 /// Packets that a path sends before it is the next path's turn: enough for a batch of datagrams.
@@ -44,11 +43,11 @@ impl Paths {
 
     /// Creates a path, which has no place yet. `members` are those for which its window records
     /// what each lacks; see [`Window::new`].
-    pub fn create(&mut self, dest: Dest, start: Seq, members: Option<Range<u32>>) -> Path {
+    pub fn create(&mut self, to: Target, start: Seq, members: Option<Range<u32>>) -> Path {
         self.number = self.number.wrapping_add(1);
         Path {
             number: self.number,
-            dest,
+            to,
             window: Window::new(start, self.window, members),
             pacer: Pacer::new(self.rate),
             fresh: 0,

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use super::Sender;
 use super::member::GROUP_PATH;
-use crate::border::{Config, Counters, Dest, Output};
+use crate::border::{Config, Counters, Output};
 use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
 use crate::path::window::Lacking;
-use crate::path::{Burst, Pacer, Path, Transmission};
+use crate::path::{Burst, Pacer, Path, Target, Transmission};
 use crate::repair::{ParityRequests, XorExtents, XorSources};
 use crate::scheme::{How, Scheme};
 use crate::seq::Seq;
@@ -45,9 +45,9 @@ impl Sender {
             let next = self.paths[GROUP_PATH].as_ref()?.window.next();
             let sender = self.relay.map_or(config.node, |r| r.sender);
             let next = match to {
-                Dest::Group(_) => next,
+                Target::All => next,
                 // The sync to a member with a path of its own says what that path has sent.
-                Dest::Node(n) => self.path_of(n).map_or(next, |l| l.window.next()),
+                Target::Node(n) => self.path_of(n).map_or(next, |l| l.window.next()),
             };
             return Some(Transmission::Sync { to, sender, next });
         }
@@ -147,7 +147,7 @@ impl Sender {
         let at_op = self.ops.position(seq);
         let op = self.ops.queue.get(at_op)?;
         let l = self.paths[at].as_mut()?;
-        let dest = l.dest;
+        let path_to = l.to;
         let sources = match (repair, how) {
             (Some(Lacking::One(_) | Lacking::Several(_)), How::Coded | How::Xor)
                 if at == GROUP_PATH && l.lossy == 0 =>
@@ -158,8 +158,8 @@ impl Sender {
         };
         let combined = sources.count() > 1;
         let to = match only.filter(|_| !combined) {
-            Some(i) => Dest::Node(self.members[i as usize].node),
-            None => dest,
+            Some(i) => Target::Node(self.members[i as usize].node),
+            None => path_to,
         };
         let extent = op.extent(seq);
         // An XOR repair packet is as long as its first source, which is a full packet.
@@ -180,10 +180,10 @@ impl Sender {
             self.ops.sent = self.ops.sent.max(l.window.next());
         }
         *match (repair, to) {
-            (Some(_), Dest::Group(_)) => &mut counters.repairs_multicast,
-            (Some(_), Dest::Node(_)) => &mut counters.repairs_unicast,
-            (None, Dest::Group(_)) => &mut counters.data,
-            (None, Dest::Node(_)) => &mut counters.data_unicast,
+            (Some(_), Target::All) => &mut counters.repairs_multicast,
+            (Some(_), Target::Node(_)) => &mut counters.repairs_unicast,
+            (None, Target::All) => &mut counters.data,
+            (None, Target::Node(_)) => &mut counters.data_unicast,
         } += 1;
         let set = |is: bool, flag: u8| if is { flag } else { 0 };
         let last = sources.last() + 1;
@@ -260,7 +260,11 @@ impl Sender {
             fresh: l.fresh,
             bytes: l.pacer.bytes(),
         });
-        let bytes = len + scheme.data_overhead() as u32;
+        let copies = match l.to {
+            Target::All => self.copies,
+            Target::Node(_) => 1,
+        };
+        let bytes = (len + scheme.data_overhead() as u32).saturating_mul(copies);
         l.pacer.sent(now, bytes);
         self.paths.count(now, bytes);
         Some(burst)

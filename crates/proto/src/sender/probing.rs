@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 use super::Sender;
 use super::member::{GROUP_PATH, Member};
-use crate::border::{Config, Dest, Event, Output};
+use crate::border::{Config, Event, Output};
 use crate::mutant::{self, Mutant};
+use crate::path::Target;
 use crate::scheme::{Detect, Scheme};
 use crate::time::Time;
 
@@ -94,7 +95,7 @@ impl Sender {
                 together = true;
             } else if singly < PROBE_SINGLY {
                 singly += 1;
-                self.probing.queue.push_back(Dest::Node(m.node));
+                self.probing.queue.push_back(Target::Node(m.node));
                 self.probing.next = i + 1;
                 if m.losses.tries() > 1 && m.is_ready() {
                     again[count_again] = i;
@@ -107,7 +108,7 @@ impl Sender {
             m.unanswered += 1;
         }
         if together {
-            self.probing.queue.push_back(Dest::Group(self.group));
+            self.probing.queue.push_back(Target::All);
         }
         // If much is lost on the way to a member, the packet that the probe is about goes along
         // with the probe.

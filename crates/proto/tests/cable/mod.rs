@@ -12,8 +12,8 @@ use std::time::Duration;
 use fabricast_proto::rng::Rng;
 use fabricast_proto::wire::{self, DATA_OVERHEAD};
 use fabricast_proto::{
-    Command, Config, Counters, Dest, Event, GroupId, Node, NodeId, Outcome, Output, Placement,
-    Scheme, Seq, Session, Time, Token,
+    AddressId, Command, Config, Counters, Dest, Event, GroupId, Node, NodeId, Outcome, Output,
+    Placement, Scheme, Seq, Session, Time, Token,
 };
 
 /// Payload of a data packet in bytes.
@@ -65,6 +65,7 @@ impl Plan {
         let mut node = Node::new(config, 1);
         let add = Command::GroupAdd {
             group: GROUP,
+            address: Some(AddressId(GROUP.0)),
             members: (0..=self.receivers).map(NodeId).collect(),
             payload_size: PAYLOAD,
             start: Seq(0u32.wrapping_sub(self.packets / 2)), // the numbers wrap on the way
@@ -168,7 +169,7 @@ impl Cable {
             }
             for (i, other) in ends.iter_mut().enumerate() {
                 let meant = match d.to {
-                    Dest::Group(_) => i != at,
+                    Dest::Address(_) => i != at,
                     Dest::Node(n) => i as u32 == n.0,
                 };
                 if meant && !self.rng.chance(self.plan.loss) {

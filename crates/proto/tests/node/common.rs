@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, Header};
 use fabricast_proto::{
-    Command, Config, Dest, GroupId, Node, NodeId, OpId, Output, Placement, Refused, Scheme, Seq,
-    Session, Time,
+    AddressId, Command, Config, Dest, GroupId, Node, NodeId, OpId, Output, Placement, Refused,
+    Scheme, Seq, Session, Time,
 };
 
 pub const PAYLOAD: u32 = 64;
@@ -31,6 +31,7 @@ pub fn config(id: u32, unexpected_max: u32, scheme: Scheme) -> Config {
 pub fn add(node: &mut Node, group: u32) {
     let add = Command::GroupAdd {
         group: GroupId(group),
+        address: Some(AddressId(group)),
         members: (0..3).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    Command, Event, Extent, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme, Seq, Time,
+    AddressId, Command, Event, Extent, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme,
+    Seq, Time,
 };
 
 use crate::common::{
@@ -211,6 +212,7 @@ fn the_first_long_packets_are_reported_soon() {
     let mut n = node(1, 0, Scheme::auto());
     let add = Command::GroupAdd {
         group: GroupId(1),
+        address: Some(AddressId(1)),
         members: (0..3).map(NodeId).collect(),
         payload_size: LONG,
         start: Seq(0),
@@ -242,6 +244,7 @@ fn receivers_whose_acknowledgements_are_skewed_take_turns() {
         let mut n = node(turn + 1, 0, Scheme::acknowledged().skewed(EVERY));
         let add = Command::GroupAdd {
             group: GroupId(1),
+            address: Some(AddressId(1)),
             members: (0..=EVERY).map(NodeId).collect(),
             payload_size: PAYLOAD,
             start: Seq(0),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    Command, Dest, Event, GroupId, Node, NodeId, OpId, Output, Placement, Reached, Scheme, Seq,
-    Time,
+    AddressId, Command, Dest, Event, GroupId, Node, NodeId, OpId, Output, Placement, Reached,
+    Scheme, Seq, Time,
 };
 
 use crate::common::{
@@ -181,6 +181,7 @@ fn nobody_else_speaks_for_the_sender() {
             let mut n = node(3, 0, scheme.clone());
             let group = Command::GroupAdd {
                 group: GroupId(1),
+                address: Some(AddressId(1)),
                 members: (0..4).map(NodeId).collect(),
                 payload_size: PAYLOAD,
                 start: Seq(0),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    Barrier, Command, Dest, Event, GroupId, Node, NodeId, Output, PathState, Reached, Refused,
-    Scheme, Seq, Time,
+    AddressId, Barrier, Command, Dest, Event, GroupId, Node, NodeId, Output, PathState, Reached,
+    Refused, Scheme, Seq, Time,
 };
 
 use crate::common::{PAYLOAD, add, answer, bcast, drain, drain_paced, header, node, ready, tell};
@@ -16,6 +16,7 @@ fn a_member_may_go_while_paths_are_proven() {
     let mut n = node(0, 0, Scheme::auto());
     let add = Command::GroupAdd {
         group: GroupId(1),
+        address: Some(AddressId(1)),
         members: (0..65).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),
@@ -68,7 +69,7 @@ fn a_process_that_was_stopped_is_not_taken_for_unreachable() {
             };
             match t.to {
                 Dest::Node(_) => alone.push(head),
-                Dest::Group(_) => together.push(head),
+                Dest::Address(_) => together.push(head),
             }
         }
     }
@@ -106,7 +107,7 @@ fn a_sender_that_was_stopped_tries_multicast_all_the_same() {
     for ms in 0..200 {
         for (output, _) in drain(&mut n, late + Duration::from_millis(ms)) {
             if let Output::Transmit(t) = output {
-                assert_eq!(t.to, Dest::Group(GroupId(1)));
+                assert_eq!(t.to, Dest::Address(AddressId(1)));
             }
         }
     }
@@ -138,13 +139,13 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     // The sender still reaches the other member by multicast.
     let first = sent(&mut n, 1);
     assert_eq!(first.len(), 2, "{first:?}");
-    assert!(first.contains(&Dest::Group(GroupId(1))) && first.contains(&Dest::Node(NodeId(1))));
+    assert!(first.contains(&Dest::Address(AddressId(1))) && first.contains(&Dest::Node(NodeId(1))));
     // The sender learns that multicast does not reach the last member when a stream exists already.
     assert_eq!(n.command(Time(2), unreached(&[2])), Ok(None));
     bcast(&mut n, 1, 1);
     let second: Vec<_> = (2..60).flat_map(|ms| sent(&mut n, ms)).collect();
     assert!(second.contains(&Dest::Node(NodeId(2))), "{second:?}");
-    assert!(!second.contains(&Dest::Group(GroupId(1))), "{second:?}");
+    assert!(!second.contains(&Dest::Address(AddressId(1))), "{second:?}");
     assert!(
         n.members(GroupId(1))
             .all(|m| m.path_state == PathState::Unicast)
@@ -194,7 +195,7 @@ fn released_to(regained: bool) -> Vec<Dest> {
             let Output::Transmit(t) = output else {
                 continue;
             };
-            if !answered && t.to == Dest::Group(group) && t.payload.is_none() {
+            if !answered && t.to == Dest::Address(AddressId(group.0)) && t.payload.is_none() {
                 answer(&mut n, 1, at(ms), &head);
                 answered = n
                     .members(group)
@@ -240,7 +241,7 @@ fn released_to(regained: bool) -> Vec<Dest> {
 
 #[test]
 fn barriers_use_multicast_again_for_whom_it_reaches_again() {
-    let (all, one) = (Dest::Group(GroupId(1)), Dest::Node(NodeId(1)));
+    let (all, one) = (Dest::Address(AddressId(1)), Dest::Node(NodeId(1)));
     assert_eq!(released_to(false), [all, one]);
     assert_eq!(released_to(true), [all]);
 }
@@ -296,6 +297,7 @@ fn the_path_between_two_is_proven_by_unicast() {
     let mut n = node(0, 0, Scheme::auto());
     let add = Command::GroupAdd {
         group: GroupId(1),
+        address: Some(AddressId(1)),
         members: (0..2).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),
@@ -406,4 +408,55 @@ fn probes_are_answered_so_often_a_second_and_no_more() {
     }
     // A node answers 1600 probes of three members together in a second, and 64 of each at once.
     assert!((590..=605).contains(&answers), "{answers}");
+}
+
+/// Sends a broadcast of two packets to nodes 1 and 2, from this millisecond on. Returns where each
+/// packet went.
+fn destinations(n: &mut Node, from: u64) -> Vec<(Dest, Seq)> {
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let op = bcast(n, 1, 2 * u64::from(PAYLOAD));
+    for receiver in [1, 2] {
+        ready(n, receiver, at(from));
+    }
+    let mut packets = Vec::new();
+    let outputs = (from..from + 10).flat_map(|ms| drain(n, at(ms)));
+    for (output, head) in outputs.collect::<Vec<_>>() {
+        let Output::Transmit(t) = output else {
+            continue;
+        };
+        let bytes = [
+            &head[..],
+            &vec![0; t.payload.map_or(0, |_| PAYLOAD as usize)],
+        ]
+        .concat();
+        for frame in wire::decode(&bytes).unwrap().frames() {
+            if let Frame::Data(d) = frame {
+                assert_eq!(t.payload.map(|p| p.op()), Some(op));
+                packets.push((t.to, d.seq));
+            }
+        }
+    }
+    packets
+}
+
+#[test]
+fn the_address_is_a_command_and_without_one_every_member_gets_a_copy() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    let by = |n: &mut Node, address| {
+        let group = GroupId(1);
+        n.command(Time(1), Command::SendBy { group, address })
+    };
+    assert_eq!(by(&mut n, Some(AddressId(7))), Ok(None));
+    let seven = Dest::Address(AddressId(7));
+    assert_eq!(destinations(&mut n, 1), [(seven, Seq(0)), (seven, Seq(1))]);
+    assert_eq!(by(&mut n, None), Ok(None));
+    let [one, two] = [1, 2].map(|m| Dest::Node(NodeId(m)));
+    let copies = [(one, Seq(2)), (two, Seq(2)), (one, Seq(3)), (two, Seq(3))];
+    assert_eq!(destinations(&mut n, 20), copies);
+    let unknown = Command::SendBy {
+        group: GroupId(9),
+        address: None,
+    };
+    assert_eq!(n.command(Time(1), unknown), Err(Refused::NoGroup));
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
-use fabricast_proto::{Command, Dest, Event, GroupId, Node, NodeId, Output, Scheme, Seq, Time};
+use fabricast_proto::{
+    AddressId, Command, Dest, Event, GroupId, Node, NodeId, Output, Scheme, Seq, Time,
+};
 
 use crate::common::{PAYLOAD, add, bcast, config, drain, drain_paced, node, ready, say};
 
@@ -13,6 +15,7 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
     let members = 40;
     let add = Command::GroupAdd {
         group: GroupId(1),
+        address: Some(AddressId(1)),
         members: (0..members).map(NodeId).collect(),
         payload_size: PAYLOAD,
         start: Seq(0),
@@ -45,7 +48,7 @@ fn one_silent_member_of_a_large_group_is_asked_alone() {
         "{asked:?}"
     );
     assert!(
-        !asked.contains(&Dest::Group(GroupId(1))),
+        !asked.contains(&Dest::Address(AddressId(1))),
         "everybody was asked: {asked:?}"
     );
 }
@@ -115,7 +118,7 @@ fn who_has_all_that_was_sent_is_not_the_slow_one() {
         for (output, _) in drain(&mut n, at(ms)) {
             match output {
                 Output::Transmit(t) => {
-                    sent += u32::from(t.payload.is_some() && matches!(t.to, Dest::Group(_)));
+                    sent += u32::from(t.payload.is_some() && matches!(t.to, Dest::Address(_)));
                     n.sent(at(ms), t.token);
                 }
                 Output::Event(Event::Slow { node, .. }) => slow.push((ms, node)),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fabricast_proto::rng::Rng;
 use fabricast_proto::wire;
 use fabricast_proto::{
-    Command, Counters, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
-    Placement, Seq, Time, Token,
+    AddressId, Command, Counters, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome,
+    Output, Placement, Seq, Time, Token,
 };
 
 use crate::common::{PAYLOAD, config};
@@ -59,6 +59,7 @@ impl World {
             let mut node = Node::new(config(i * 3, 8, scheme), u64::from(i));
             let add = Command::GroupAdd {
                 group: GROUP,
+                address: Some(AddressId(GROUP.0)),
                 // The numbers have holes, so that ranks have to be looked up.
                 members: (0..members).map(|i| NodeId(i * 3)).collect(),
                 payload_size: PAYLOAD,
@@ -212,7 +213,7 @@ impl World {
                     }
                     for to in 0..self.ends.len() {
                         let meant = match t.to {
-                            Dest::Group(_) => to != at,
+                            Dest::Address(_) => to != at,
                             Dest::Node(n) => n.0 == to as u32 * 3,
                         };
                         if meant && !self.rng.chance(self.loss) {

@@ -1,6 +1,7 @@
 //! Hosts with drivers on a fabric, and the loop that hands them what happens and has everything
 //! judged. `steps` holds what a single host does; `barriers` and `relays` hold its parts in those.
 
+mod addresses;
 mod barriers;
 mod relays;
 mod steps;
@@ -43,6 +44,7 @@ enum Act {
     Heal,
     Pause(usize),
     Crash(usize),
+    Readdress(usize),
     Notice(usize),
     Block(usize, bool),
     Rate(usize),
@@ -184,7 +186,7 @@ impl<'w> Cluster<'w> {
             scenario.overhead,
             rng.bits(),
         );
-        for _ in &scenario.groups {
+        for _ in 0..scenario.groups.len() + scenario.shared_addresses {
             fabric.group();
         }
         let caps = Caps::datagrams(scenario.datagram_max());
@@ -415,10 +417,11 @@ impl<'w> Cluster<'w> {
                 let address = GroupAddress::Number(g as u32);
                 let joined = match plan.members.len() {
                     2 => Ok(()), // a group of two has no multicast address
-                    _ => driver.join(group_id(g), &address, true),
+                    _ => driver.join(Self::address(g), &address, true),
                 };
                 let command = Command::GroupAdd {
                     group: group_id(g),
+                    address: Some(Self::address(g)),
                     members: members.clone(),
                     payload_size: plan.payload_size,
                     start: Seq(plan.start),
@@ -430,6 +433,7 @@ impl<'w> Cluster<'w> {
                 }
             }
         }
+        self.join_shared(groups.len());
         for (s, plan) in self.scenario.streams.iter().enumerate() {
             for &m in &groups[plan.group].members {
                 let root = m == plan.root;
@@ -508,6 +512,9 @@ impl<'w> Cluster<'w> {
             script.push((c.at, Act::Crash(i)));
             script.push((c.at + c.noticed_after, Act::Notice(i)));
         }
+        for (i, r) in self.scenario.readdressed.iter().enumerate() {
+            script.push((r.at, Act::Readdress(i)));
+        }
         for (i, b) in f.blocks.iter().enumerate() {
             script.push((b.at, Act::Block(i, true)));
             if let Some(until) = b.until {
@@ -567,6 +574,7 @@ impl<'w> Cluster<'w> {
                     self.admit_last(stream);
                 }
             }
+            Act::Readdress(i) => self.readdress(i),
             Act::Notice(i) => {
                 let gone = f.crashes[i].host;
                 for h in 0..self.hosts.len() {

@@ -61,6 +61,7 @@ impl Cluster<'_> {
                 }
                 let command = Command::GroupAdd {
                     group,
+                    address: None,
                     members: vec![numbering.node(h as u32), node],
                     payload_size: b.payload_size,
                     start: Seq(0),

@@ -197,13 +197,13 @@ impl Cluster<'_> {
             let cost = costs.of(d.kind);
             cpu += cost.send_ns(d.bytes.len() as u64);
             let to = match d.dest {
-                Dest::Group(g) => u64::from(g.0) << 1 | 1,
+                Dest::Address(g) => u64::from(g.0) << 1 | 1,
                 Dest::Node(n) => u64::from(n.0) << 1,
             };
             self.trace
                 .note(now, [h as u64 | 1 << 32, to, digest(&d.bytes)], || {
                     let to = match d.dest {
-                        Dest::Group(g) => format!("g{}", g.0 as usize - GROUP_FIRST),
+                        Dest::Address(g) => format!("g{}", g.0 as usize - GROUP_FIRST),
                         Dest::Node(n) => format!("n{}", n.0),
                     };
                     format!("h{h} -> {to} {}", words::datagram(&d.bytes))

@@ -11,6 +11,7 @@
 //! long object is cut into segments, so that the network, the memory and the copies work at the
 //! same time. In a barrier each leader holds its local ranks until the leaders have met.
 
+use arrayvec::ArrayVec;
 use fabricast_proto::{Barrier, NodeId};
 
 use super::topology::{GroupTopology, Hosts};
@@ -68,7 +69,7 @@ pub(crate) fn broadcast(
 
 /// The steps of a process in a barrier. `by` is the algorithm of the leaders' barrier, or of the
 /// only one; `None`: the one that suits the number of members.
-pub(crate) fn barrier(topology: &GroupTopology, by: Option<Barrier>) -> Vec<Step> {
+pub(crate) fn barrier(topology: &GroupTopology, by: Option<Barrier>) -> ArrayVec<Step, 3> {
     let (near, far) = (topology.local_ranks.len(), topology.leaders.len());
     let root = |members: &[NodeId]| members.first().copied().unwrap_or(NodeId(0));
     let step = |action, peer, after| Step {
@@ -79,22 +80,23 @@ pub(crate) fn barrier(topology: &GroupTopology, by: Option<Barrier>) -> Vec<Step
     };
     let leaders = leaders(root(&topology.leaders));
     let local = local(root(&topology.local_ranks));
+    let only = |step| ArrayVec::from_iter([step]);
     let meet_far = Action::Meet(by.unwrap_or(usual(far)));
     match (topology.is_near(), topology.is_far()) {
-        (true, true) => vec![
+        (true, true) => ArrayVec::from([
             step(Action::Hold(release(near)), local, None),
             step(meet_far, leaders, Some(0)),
             step(Action::Release, local, Some(1)),
-        ],
+        ]),
         (true, false) => {
             let by = match far {
                 1 => by.unwrap_or(usual(near)),
                 // The leader holds them with the same barrier.
                 _ => release(near),
             };
-            vec![step(Action::Meet(by), local, None)]
+            only(step(Action::Meet(by), local, None))
         }
-        (false, _) => vec![step(meet_far, leaders, None)],
+        (false, _) => only(step(meet_far, leaders, None)),
     }
 }
 
@@ -205,7 +207,7 @@ mod tests {
 
     /// Carries out the barriers of the ranks that enter. Returns those that may leave.
     fn leave(topologies: &[GroupTopology], entering: &BTreeSet<usize>) -> Vec<usize> {
-        let steps = |t| barrier(t, None);
+        let steps = |t| barrier(t, None).to_vec();
         let all: Vec<Vec<Step>> = topologies.iter().map(steps).collect();
         // The groups that a rank has entered, by their members and the network; those in which it
         // holds the others.

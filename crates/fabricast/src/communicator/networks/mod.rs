@@ -9,7 +9,7 @@ pub(crate) mod pieces;
 
 use std::io;
 
-use fabricast_proto::{Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Time};
+use fabricast_proto::{AddressId, Barrier, Command, Event, GroupId, NodeId, OpId, Refused, Time};
 
 use self::buffer::BufferView;
 use crate::collective::{Channel, Drivers};
@@ -128,19 +128,19 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.node().is_quiet(now, group))
     }
 
-    /// Begins to send to a group's address, and to receive what is sent there.
+    /// Begins to send to a multicast address, and to receive what is sent there.
     pub fn join(
         &mut self,
         network: Network,
-        group: GroupId,
+        id: AddressId,
         address: &GroupAddress,
     ) -> io::Result<()> {
-        on!(self, network, driver => driver.join(group, address, true))
+        on!(self, network, driver => driver.join(id, address, true))
     }
 
-    /// Neither sends to a group's address any more nor receives what is sent there.
-    pub fn leave(&mut self, network: Network, group: GroupId) {
-        on!(self, network, driver => driver.transport().leave(group));
+    /// Neither sends to a multicast address any more nor receives what is sent there.
+    pub fn leave(&mut self, network: Network, id: AddressId) {
+        on!(self, network, driver => driver.transport().leave(id));
     }
 
     /// What the networks have told, beside datagrams.

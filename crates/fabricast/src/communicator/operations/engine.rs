@@ -1,6 +1,7 @@
 //! What the lock protects: the drivers, the operations that have ended, and the copies that others
 //! still lack.
 
+mod addresses;
 mod barriers;
 mod break_off;
 mod broadcasts;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
+use self::addresses::Addresses;
 use super::coalesce::Coalescer;
 use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
 use super::left::Left;
@@ -25,7 +27,7 @@ use super::statistics::Statistics;
 use crate::collective::{Ended, Executor, News};
 use crate::communicator::error::Error;
 use crate::communicator::hierarchy::topology::{GroupTopology, Hosts};
-use crate::communicator::limits::{ADDRESSES, COPIES_MAX};
+use crate::communicator::limits::COPIES_MAX;
 use crate::communicator::networks::buffer::BufferView;
 use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
@@ -33,7 +35,7 @@ use crate::communicator::options::BroadcastAlgorithm;
 use crate::communicator::wireup::Setting;
 use crate::driver::Step;
 use crate::object::Divisible;
-use crate::transport::{self, GroupAddress, Ready, Sleeper, Transport, Watch};
+use crate::transport::{self, Ready, Sleeper, Transport, Watch};
 use crate::waker::Waker;
 
 /// Longest time for which a caller that only starts operations does not receive.
@@ -83,8 +85,8 @@ pub(crate) struct Engine<O: Divisible> {
     payload_size: [u32; 2],
     /// All processes, sorted.
     all: Vec<NodeId>,
-    /// The IP multicast groups that the context's groups share.
-    addresses: [GroupAddress; ADDRESSES],
+    /// The multicast addresses that the context's groups share.
+    addresses: Addresses,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -141,7 +143,7 @@ impl<O: Divisible> Engine<O> {
             rank,
             payload_size,
             all: (0..size).map(NodeId).collect(),
-            addresses,
+            addresses: Addresses::new(addresses),
             algorithm: broadcast,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),

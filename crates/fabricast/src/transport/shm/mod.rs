@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fabricast_proto::limits::HEAD_MAX;
-use fabricast_proto::{Dest, GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, Dest, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::fd_channel::{Sleepers, Wakers, wants_ring};
@@ -83,7 +83,7 @@ pub struct Shm {
     nodes: BTreeMap<NodeId, usize>,
     /// The node of each process.
     sources: Vec<Option<NodeId>>,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<AddressId, Group>,
     slots: Slots,
     /// Datagrams that were written and not named as completed.
     sent: Vec<DatagramId>,
@@ -234,24 +234,24 @@ impl Transport for Shm {
     }
 
     /// The address of a group is the list of its members.
-    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
+    fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) {
         let news = match address {
             GroupAddress::Members(members) => {
                 let processes = members.iter().map(|&member| member as usize).collect();
-                self.groups.insert(group, Group { processes, receive });
-                News::Joined(group)
+                self.groups.insert(id, Group { processes, receive });
+                News::Joined(id)
             }
             _ => {
                 let text = format!("{address} is no list of processes");
                 let error = io::Error::new(io::ErrorKind::InvalidInput, text);
-                News::JoinFailed(group, error)
+                News::JoinFailed(id, error)
             }
         };
         self.news.push_back(news);
     }
 
-    fn leave(&mut self, group: GroupId) {
-        self.groups.remove(&group);
+    fn leave(&mut self, id: AddressId) {
+        self.groups.remove(&id);
     }
 
     fn slots(&mut self) -> &mut Slots {
@@ -263,7 +263,7 @@ impl Transport for Shm {
         for datagram in batch {
             let one;
             let to = match datagram.to {
-                Dest::Group(group) => match self.groups.get(&group) {
+                Dest::Address(id) => match self.groups.get(&id) {
                     Some(group) => &group.processes[..],
                     None => continue,
                 },
@@ -304,7 +304,7 @@ impl Transport for Shm {
         place.sleepers.look(place.state());
         let (groups, nodes) = (&self.groups, &self.nodes);
         let wanted = |to| match to {
-            Dest::Group(group) => groups.get(&group).is_some_and(|g| g.receive),
+            Dest::Address(id) => groups.get(&id).is_some_and(|g| g.receive),
             Dest::Node(node) => nodes.get(&node) == Some(&place.me),
         };
         let processes = self.readers.len();

@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use fabricast_proto::{Dest, GroupId, NodeId};
+use fabricast_proto::{AddressId, Dest, NodeId};
 
 use crate::transport::Pieces;
 
@@ -79,7 +79,7 @@ impl Writer {
         // `claimed`, or a later one.
         fence(Ordering::Release);
         let (kind, id) = match to {
-            Dest::Group(GroupId(id)) => (GROUP, id),
+            Dest::Address(AddressId(id)) => (GROUP, id),
             Dest::Node(NodeId(id)) => (0, id),
         };
         let mut at = self.at;
@@ -203,7 +203,7 @@ impl Reader {
         let words = HEADER + len.div_ceil(WORD) as u64;
         let to = match second & GROUP {
             0 => Dest::Node(NodeId(id)),
-            _ => Dest::Group(GroupId(id)),
+            _ => Dest::Address(AddressId(id)),
         };
         (words <= published && pad < WORD && pad <= len).then_some((to, pad, len))
     }
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    const ALL: Dest = Dest::Group(GroupId(7));
+    const ALL: Dest = Dest::Address(AddressId(7));
     const ME: Dest = Dest::Node(NodeId(u32::MAX));
 
     /// A datagram of `len` bytes. Its bytes depend on its number, so that a mix of two is noticed.

@@ -33,12 +33,12 @@ fn host(processes: usize) -> Vec<Shm> {
 }
 
 /// Joins a group of these processes, which succeeds.
-fn joins(end: &mut Shm, group: GroupId, processes: &[u32], receive: bool) {
+fn joins(end: &mut Shm, group: AddressId, processes: &[u32], receive: bool) {
     end.join(group, &GroupAddress::Members(processes.to_vec()), receive);
     assert!(matches!(end.news(), Some(News::Joined(g)) if g == group));
 }
 
-const ALL: Dest = Dest::Group(GroupId(1));
+const ALL: Dest = Dest::Address(AddressId(1));
 
 fn put(end: &mut Shm, to: Dest, bytes: &[u8]) {
     let (head, body) = bytes.split_at(bytes.len() / 3);
@@ -60,27 +60,27 @@ fn got(end: &mut Shm) -> Vec<Vec<u8>> {
 fn everybody_takes_what_is_for_it() {
     let mut ends = host(3);
     for end in &mut ends {
-        joins(end, GroupId(1), &[0, 1, 2], true);
+        joins(end, AddressId(1), &[0, 1, 2], true);
     }
-    joins(&mut ends[2], GroupId(2), &[1, 2], true);
+    joins(&mut ends[2], AddressId(2), &[1, 2], true);
     put(&mut ends[0], ALL, b"to all");
     put(&mut ends[0], Dest::Node(NodeId(12)), b"to one");
     put(&mut ends[0], Dest::Node(NodeId(99)), b"to nobody");
     put(
         &mut ends[1],
-        Dest::Group(GroupId(2)),
+        Dest::Address(AddressId(2)),
         b"to no group of mine",
     );
     assert_eq!(ends[1].counters().datagrams_sent, 0);
-    joins(&mut ends[1], GroupId(2), &[1, 2], false);
-    put(&mut ends[1], Dest::Group(GroupId(2)), b"to a group");
+    joins(&mut ends[1], AddressId(2), &[1, 2], false);
+    put(&mut ends[1], Dest::Address(AddressId(2)), b"to a group");
     assert_eq!(got(&mut ends[0]), Vec::<Vec<u8>>::new());
     assert_eq!(got(&mut ends[1]), [b"to all"]);
     assert_eq!(
         got(&mut ends[2]),
         [&b"to all"[..], b"to one", b"to a group"]
     );
-    ends[2].leave(GroupId(1));
+    ends[2].leave(AddressId(1));
     put(&mut ends[0], ALL, &[7; 10_000]);
     assert_eq!(got(&mut ends[1]), [[7; 10_000]]);
     assert_eq!(got(&mut ends[2]), Vec::<Vec<u8>>::new());
@@ -108,7 +108,7 @@ fn a_trailer_follows_the_payload() {
 fn the_largest_datagram_passes_and_who_falls_behind_has_lost() {
     let mut ends = host(2);
     for end in &mut ends {
-        joins(end, GroupId(1), &[0, 1], true);
+        joins(end, AddressId(1), &[0, 1], true);
     }
     let largest = vec![1; ends[0].caps().datagram_max];
     for _ in 0..3 {

@@ -1,10 +1,10 @@
-//! The groups to which a node sends and which it receives.
+//! The multicast addresses to which a node sends and which it receives.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-use fabricast_proto::GroupId;
+use fabricast_proto::AddressId;
 use socket2::InterfaceIndexOrAddress;
 
 use super::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
@@ -66,10 +66,10 @@ impl Udp {
         })
     }
 
-    /// Joins a group at once.
+    /// Joins an address at once.
     pub(super) fn try_join(
         &mut self,
-        group: GroupId,
+        id: AddressId,
         address: &GroupAddress,
         receive: bool,
     ) -> io::Result<()> {
@@ -98,7 +98,7 @@ impl Udp {
                 "group {address} is not {family}, but interface {name} is used by {local}"
             ));
         }
-        self.leave_group(group);
+        self.leave_address(id);
         if receive {
             let known = self.inputs.iter().position(|i| i.address == address);
             let at = match known {
@@ -114,13 +114,13 @@ impl Udp {
             self.inputs[at].users += 1;
         }
         let to = Destination::new(address);
-        self.groups.insert(group, Group { to, receive });
+        self.groups.insert(id, Group { to, receive });
         Ok(())
     }
 
-    /// Leaves a group, and closes its socket if no other group shares it.
-    pub(super) fn leave_group(&mut self, group: GroupId) {
-        let Some(gone) = self.groups.remove(&group) else {
+    /// Leaves an address, and closes its socket if no other one shares it.
+    pub(super) fn leave_address(&mut self, id: AddressId) {
+        let Some(gone) = self.groups.remove(&id) else {
             return;
         };
         let address = gone.to.address.as_socket();

@@ -32,7 +32,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use fabricast_proto::{GroupId, NodeId, Time, limits, wire};
+use fabricast_proto::{AddressId, NodeId, Time, limits, wire};
 use socket2::{SockAddr, Socket};
 
 pub use self::config::UdpConfig;
@@ -105,7 +105,7 @@ struct Group {
 struct Input {
     socket: Socket,
     address: SocketAddr,
-    /// Number of this node's groups that share the address. The socket closes with the last.
+    /// Number of joins that share the socket. It closes with the last.
     users: usize,
 }
 
@@ -122,7 +122,7 @@ pub struct Udp {
     /// The nodes by their addresses.
     sources: BTreeMap<(IpAddr, u16), NodeId>,
     hearsay: hearsay::Hearsay,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<AddressId, Group>,
     caps: Caps,
     /// Size of the receive buffers to ask for, in bytes.
     receive_buffer: usize,
@@ -422,16 +422,16 @@ impl Transport for Udp {
         self.speak();
     }
 
-    fn join(&mut self, group: GroupId, address: &GroupAddress, receive: bool) {
-        let news = match self.try_join(group, address, receive) {
-            Ok(()) => News::Joined(group),
-            Err(e) => News::JoinFailed(group, e),
+    fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) {
+        let news = match self.try_join(id, address, receive) {
+            Ok(()) => News::Joined(id),
+            Err(e) => News::JoinFailed(id, e),
         };
         self.joins.push_back(news);
     }
 
-    fn leave(&mut self, group: GroupId) {
-        self.leave_group(group);
+    fn leave(&mut self, id: AddressId) {
+        self.leave_address(id);
     }
 
     fn loop_back(&mut self, on: bool) {

@@ -265,14 +265,14 @@ impl Udp {
     fn destination(&self, to: Dest) -> Option<&Destination> {
         match to {
             Dest::Node(node) => self.nodes.get(&node),
-            Dest::Group(group) => self.groups.get(&group).map(|g| &g.to),
+            Dest::Address(id) => self.groups.get(&id).map(|g| &g.to),
         }
     }
 
     fn destination_mut(&mut self, to: Dest) -> Option<&mut Destination> {
         match to {
             Dest::Node(node) => self.nodes.get_mut(&node),
-            Dest::Group(group) => self.groups.get_mut(&group).map(|g| &mut g.to),
+            Dest::Address(id) => self.groups.get_mut(&id).map(|g| &mut g.to),
         }
     }
 }

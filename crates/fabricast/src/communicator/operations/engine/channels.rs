@@ -126,6 +126,7 @@ impl<O: Divisible> Engine<O> {
             members.sort_unstable();
             let command = Command::GroupAdd {
                 group,
+                address: None,
                 members,
                 payload_size: self.payload_size[Network::InterNode as usize],
                 start: Seq(0),
@@ -196,7 +197,7 @@ impl<O: Divisible> Engine<O> {
             // The group may be gone already.
             let command = Command::GroupRemove(channel);
             let _ = self.networks.command(Network::InterNode, now, command);
-            self.networks.leave(Network::InterNode, channel);
+            self.leave_far(channel);
         }
     }
 }

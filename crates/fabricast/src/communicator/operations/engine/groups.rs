@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
+use fabricast_proto::{AddressId, Command, GroupId, NodeId, Refused, Seq, Time};
 use tracing::{info, warn};
 
 use super::{Engine, State};
@@ -150,7 +150,8 @@ impl<O: Divisible> Engine<O> {
                 .iter()
                 .filter_map(|m| here.binary_search(m).ok());
             let members = GroupAddress::Members(places.map(|place| place as u32).collect());
-            let joined = self.networks.join(Network::IntraNode, group.id, &members);
+            let address = AddressId(group.id.0);
+            let joined = self.networks.join(Network::IntraNode, address, &members);
             joined.map_err(|e| Error::io("sharing memory", e))?;
             self.add_to(Network::IntraNode, group.id, topology.local_ranks.clone())?;
         }
@@ -167,11 +168,21 @@ impl<O: Divisible> Engine<O> {
         Ok(())
     }
 
-    /// Joins the IP group that serves these leaders.
+    /// Chooses the address by which a group of these leaders sends, and joins it.
     pub(super) fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
-        let address = self.addresses[self.address(leaders)].clone();
-        let joined = self.networks.join(Network::InterNode, group, &address);
+        let id = self.address(leaders);
+        let Some(address) = self.addresses.begin(group, id) else {
+            return Ok(());
+        };
+        let joined = self.networks.join(Network::InterNode, id, &address);
         joined.map_err(|e| Error::io(format!("joining {address}"), e))
+    }
+
+    /// A group on the network between hosts sends no more. Leaves its address with the last group.
+    pub(super) fn leave_far(&mut self, group: GroupId) {
+        if let Some(id) = self.addresses.end(group) {
+            self.networks.leave(Network::InterNode, id);
+        }
     }
 
     fn add_to(
@@ -180,8 +191,13 @@ impl<O: Divisible> Engine<O> {
         group: GroupId,
         members: Vec<NodeId>,
     ) -> Result<(), Error> {
+        let address = match network {
+            Network::InterNode => self.addresses.of(group),
+            Network::IntraNode => Some(AddressId(group.0)),
+        };
         let command = Command::GroupAdd {
             group,
+            address,
             members,
             payload_size: self.payload_size[network as usize],
             start: Seq(0),
@@ -190,16 +206,16 @@ impl<O: Divisible> Engine<O> {
         added.map_err(Error::from)
     }
 
-    /// Index of the IP group that serves these leaders: 0 for the leaders of all hosts, another
-    /// index for any other set.
-    fn address(&self, members: &[NodeId]) -> usize {
+    /// The address that serves these leaders: 0 for the leaders of all hosts, another one for any
+    /// other set.
+    fn address(&self, members: &[NodeId]) -> AddressId {
         if members == self.hosts.leaders(&self.all) {
-            return 0;
+            return AddressId(0);
         }
         // Any function serves that all members compute alike and that distinguishes sets.
         let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
         let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as usize
+        AddressId(1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as u32)
     }
 
     pub fn leave(&mut self, now: Time, group: GroupId) {
@@ -294,7 +310,10 @@ impl<O: Divisible> Engine<O> {
         let _ = self
             .networks
             .command(network, now, Command::GroupRemove(group));
-        self.networks.leave(network, group);
+        match network {
+            Network::InterNode => self.leave_far(group),
+            Network::IntraNode => self.networks.leave(network, AddressId(group.0)),
+        }
     }
 
     /// Ends all groups of a lost process, and what is under way in them.

@@ -1,7 +1,7 @@
 //! Only datagrams from a node's address count as that node's.
 
 use fabricast_proto::wire::{self, Header, Sync};
-use fabricast_proto::{Seq, Session};
+use fabricast_proto::{GroupId, Seq, Session};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn says(source: u32, next: u32) -> Vec<u8> {
     };
     wire::put_header(&mut bytes, &header);
     let sync = Sync {
-        group: G,
+        group: GroupId(1),
         sender: NodeId(1),
         next: Seq(next),
     };
@@ -47,7 +47,7 @@ fn sources(udp: &mut Udp, count: usize) -> Vec<(Option<NodeId>, Vec<u8>)> {
 
 /// Checks that the receiver gets the root's datagrams as the root's, by multicast and by unicast.
 fn heard(root: &mut Udp, end: &mut Udp) {
-    for (to, n) in [(Dest::Group(G), 1), (Dest::Node(NodeId(1)), 2)] {
+    for (to, n) in [(Dest::Address(G), 1), (Dest::Node(NodeId(1)), 2)] {
         let bytes = says(0, n);
         send_all(root, &[datagram(to, &bytes, b"")]);
         assert_eq!(sources(end, 1), [(Some(NodeId(0)), bytes)]);
@@ -71,7 +71,7 @@ fn what_another_socket_says_in_a_peers_name_has_no_source() {
     // A forgotten node is unknown.
     end.forget(NodeId(0));
     let late = says(0, 4);
-    send_all(&mut root, &[datagram(Dest::Group(G), &late, b"")]);
+    send_all(&mut root, &[datagram(Dest::Address(G), &late, b"")]);
     assert_eq!(sources(&mut end, 1), [(None, late)]);
 }
 
@@ -82,12 +82,12 @@ fn two_nodes_are_not_at_one_address() {
     heard(&mut root, &mut end);
     end.forget(NodeId(0));
     let bytes = says(0, 4);
-    send_all(&mut root, &[datagram(Dest::Group(G), &bytes, b"")]);
+    send_all(&mut root, &[datagram(Dest::Address(G), &bytes, b"")]);
     assert_eq!(sources(&mut end, 1), [(Some(NodeId(7)), bytes.clone())]);
     // A node that has moved is no longer known at its old address.
     let elsewhere = outsider("127.0.0.2:0");
     end.peer(NodeId(7), &elsewhere.local_addr().unwrap().into());
-    send_all(&mut root, &[datagram(Dest::Group(G), &bytes, b"")]);
+    send_all(&mut root, &[datagram(Dest::Address(G), &bytes, b"")]);
     assert_eq!(sources(&mut end, 1), [(None, bytes)]);
 }
 

@@ -14,8 +14,8 @@ use super::super::interface::Interface;
 use super::super::send_plain;
 use super::*;
 
-const G: GroupId = GroupId(1);
-const H: GroupId = GroupId(2);
+const G: AddressId = AddressId(1);
+const H: AddressId = AddressId(2);
 const NOW: Time = Time::ZERO;
 
 fn at(address: IpAddr) -> UdpConfig {
@@ -65,7 +65,7 @@ fn datagram<'a>(to: Dest, head: &'a [u8], body: &'a [u8]) -> Plain<'a> {
 
 impl Udp {
     /// Joins a group, which succeeds.
-    fn joins(&mut self, group: GroupId, address: SocketAddr, receive: bool) {
+    fn joins(&mut self, group: AddressId, address: SocketAddr, receive: bool) {
         self.join(group, &address.into(), receive);
         assert!(matches!(self.news(), Some(News::Joined(g)) if g == group));
     }
@@ -157,8 +157,8 @@ fn exchange(config: &UdpConfig) {
     a.joins(G, g, true);
     b.joins(H, h, true);
     let batch = [
-        datagram(Dest::Group(G), b"to ", b"g"),
-        datagram(Dest::Group(H), b"to ", b"h"),
+        datagram(Dest::Address(G), b"to ", b"g"),
+        datagram(Dest::Address(H), b"to ", b"h"),
     ];
     send_all(&mut root, &batch);
     only(&mut a, b"to g");
@@ -175,11 +175,11 @@ fn exchange(config: &UdpConfig) {
 
     // A receives another node's multicasts, and no longer does after it has left.
     a.joins(G, g, true);
-    send_all(&mut a, &[datagram(Dest::Group(G), b"from a", b"")]);
+    send_all(&mut a, &[datagram(Dest::Address(G), b"from a", b"")]);
     only(&mut root, b"from a");
     root.leave(G);
     let batch = [
-        datagram(Dest::Group(G), b"unheard", b""),
+        datagram(Dest::Address(G), b"unheard", b""),
         datagram(Dest::Node(NodeId(0)), b"heard", b""),
     ];
     send_all(&mut a, &batch);
@@ -225,8 +225,8 @@ fn who_has_turned_loopback_off_does_not_hear_itself() {
             other.peer(NodeId(0), &root.local_addr().into());
             for (on, own) in [(true, 1), (false, 1), (true, 2)] {
                 root.set_loopback(on).unwrap();
-                send_all(&mut root, &[datagram(Dest::Group(G), b"all", b"")]);
-                send_all(&mut other, &[datagram(Dest::Group(G), b"marker", b"")]);
+                send_all(&mut root, &[datagram(Dest::Address(G), b"all", b"")]);
+                send_all(&mut other, &[datagram(Dest::Address(G), b"marker", b"")]);
                 only(&mut root, b"marker");
                 assert_eq!(root.counters().own, own, "{address}, {on}");
             }
@@ -240,7 +240,7 @@ fn what_was_read_to_its_end_is_known_to_be_empty() {
     assert!(!udp.is_drained(), "nobody has looked");
     udp.wait(Some(Duration::ZERO)).unwrap();
     assert!(udp.is_drained());
-    let some = [datagram(Dest::Group(G), b"some", b""); RECEIVE_MESSAGES];
+    let some = [datagram(Dest::Address(G), b"some", b""); RECEIVE_MESSAGES];
     for (count, drained) in [(1, true), (RECEIVE_MESSAGES, false)] {
         send_all(&mut other, &some[..count]);
         wakes(&mut udp);
@@ -259,10 +259,10 @@ fn groups_may_share_an_address() {
         a.joins(id, g, true);
     }
     assert_eq!(a.inputs.len(), 1);
-    send_all(&mut root, &[datagram(Dest::Group(G), b"once", b"")]);
+    send_all(&mut root, &[datagram(Dest::Address(G), b"once", b"")]);
     only(&mut a, b"once");
     a.leave(G);
-    send_all(&mut root, &[datagram(Dest::Group(H), b"still", b"")]);
+    send_all(&mut root, &[datagram(Dest::Address(H), b"still", b"")]);
     only(&mut a, b"still");
     a.leave(H);
     assert!(a.inputs.is_empty());
@@ -302,7 +302,7 @@ fn wait_ends_by_waker_time_and_datagram() {
     udp.joins(G, g, true);
     let mut other = open_one(&v4());
     other.joins(G, g, false);
-    send_all(&mut other, &[datagram(Dest::Group(G), b"y", b"")]);
+    send_all(&mut other, &[datagram(Dest::Address(G), b"y", b"")]);
     wakes(&mut udp);
     only(&mut udp, b"y");
 }
@@ -346,7 +346,7 @@ fn no_socket_starves() {
     let mut other = open_one(&v4());
     other.joins(G, g, false);
     other.peer(NodeId(1), &udp.local_addr().into());
-    send_all(&mut other, &[datagram(Dest::Group(G), b"group", b"")]);
+    send_all(&mut other, &[datagram(Dest::Address(G), b"group", b"")]);
     let flood = [datagram(Dest::Node(NodeId(1)), b"flood", b""); 200];
     let (mut calls, mut heard) = (0, false);
     while !heard {
@@ -377,7 +377,7 @@ fn listener_and_sender() -> (Udp, Udp) {
 fn what_came_first_to_a_group_is_read_first() {
     let (mut udp, mut other) = listener_and_sender();
     other.peer(NodeId(1), &udp.local_addr().into());
-    let flood = [datagram(Dest::Group(G), b"data", b""); 4 * RECEIVE_MESSAGES];
+    let flood = [datagram(Dest::Address(G), b"data", b""); 4 * RECEIVE_MESSAGES];
     send_all(&mut other, &flood);
     send_all(
         &mut other,
@@ -415,9 +415,9 @@ fn own_datagrams_do_not_pass_for_silence() {
     let (mut udp, mut other) = listener_and_sender();
     send_all(
         &mut udp,
-        &[datagram(Dest::Group(G), b"mine", b""); 2 * RECEIVE_MESSAGES],
+        &[datagram(Dest::Address(G), b"mine", b""); 2 * RECEIVE_MESSAGES],
     );
-    send_all(&mut other, &[datagram(Dest::Group(G), b"other", b"")]);
+    send_all(&mut other, &[datagram(Dest::Address(G), b"other", b"")]);
     assert_eq!(
         udp.recv(NOW, &mut |d| assert_eq!(d.bytes(), b"other"))
             .unwrap(),
@@ -442,10 +442,10 @@ fn a_group_is_heard_on_its_own_interface_alone() {
             }
             send_all(
                 &mut root_b,
-                &[datagram(Dest::Group(G), b"on the wire", b"")],
+                &[datagram(Dest::Address(G), b"on the wire", b"")],
             );
             only(&mut b, b"on the wire");
-            send_all(&mut root_a, &[datagram(Dest::Group(G), b"at home", b"")]);
+            send_all(&mut root_a, &[datagram(Dest::Address(G), b"at home", b"")]);
             only(&mut a, b"at home");
         }
     });

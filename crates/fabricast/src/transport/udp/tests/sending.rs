@@ -16,7 +16,11 @@ fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp
     }
     spoil(&mut root);
     let max = root.caps().datagram_max;
-    let (g, a, b) = (Dest::Group(G), Dest::Node(NodeId(0)), Dest::Node(NodeId(1)));
+    let (g, a, b) = (
+        Dest::Address(G),
+        Dest::Node(NodeId(0)),
+        Dest::Node(NodeId(1)),
+    );
     let mut plan: Vec<(Dest, usize)> = Vec::new();
     plan.extend([(g, 200); 140]); // more than one message may hold
     plan.extend([
@@ -202,7 +206,7 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         udp.joins(G, ip_address("239.1.1.1:9"), false);
         let full = [3; 1472];
         let over = [3; 1473];
-        let batch = [&full[..], &over].map(|d| datagram(Dest::Group(G), d, b""));
+        let batch = [&full[..], &over].map(|d| datagram(Dest::Address(G), d, b""));
         assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
         assert_eq!(udp.counters().lost_at_send, 4);
         assert!(matches!(
@@ -253,7 +257,7 @@ fn a_link_further_on_with_a_smaller_mtu_loses_what_does_not_fit_untold() {
         udp.peer(NodeId(1), &address.unwrap().into());
         udp.joins(G, ip_address("239.1.1.1:9"), false);
         let (large, small) = ([1; 1472], [2; 1272]);
-        let (g, n) = (Dest::Group(G), Dest::Node(NodeId(1)));
+        let (g, n) = (Dest::Address(G), Dest::Node(NodeId(1)));
         // A wire loses datagrams until both its ends have noticed that they are up.
         while told.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
             send_all(&mut udp, &[datagram(n, b"ready?", b"")]);
@@ -282,7 +286,7 @@ fn an_interface_that_goes_down_is_an_error_that_names_it() {
             let closed = SocketAddr::new(udp.local.ip(), 9);
             udp.peer(NodeId(1), &closed.into());
             ip("link set wire down");
-            let batch = [datagram(Dest::Group(G), b"x", b"y"); 3];
+            let batch = [datagram(Dest::Address(G), b"x", b"y"); 3];
             let error = send_plain(&mut udp, NOW, &batch).unwrap_err().to_string();
             assert!(
                 error.contains("interface wire") && error.contains("down"),
@@ -363,8 +367,8 @@ fn what_a_firewall_refuses_is_lost_and_told_once() {
     udp.joins(G, g, false);
     udp.script.next = [libc::EPERM, libc::EPERM, 0].into();
     let batch = [
-        datagram(Dest::Group(G), b"x", b""),
-        datagram(Dest::Group(G), b"xy", b""),
+        datagram(Dest::Address(G), b"x", b""),
+        datagram(Dest::Address(G), b"xy", b""),
     ];
     for _ in 0..2 {
         assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
@@ -417,7 +421,7 @@ fn a_full_send_buffer_holds_back() {
         let g = group(&udp, 1);
         udp.joins(G, g, false);
         let bytes = [1; 1400];
-        let batch = vec![datagram(Dest::Group(G), &bytes, b""); 1000];
+        let batch = vec![datagram(Dest::Address(G), &bytes, b""); 1000];
         let sent = send_plain(&mut udp, NOW, &batch).unwrap();
         assert!(sent > 10 && sent < 1000, "{sent}");
         let before = Instant::now();

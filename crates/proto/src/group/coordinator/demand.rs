@@ -1,0 +1,353 @@
+//! Groups and sets of hosts: which set gains most by an address of its own.
+
+use std::collections::BTreeSet;
+
+use core::time::Duration;
+
+use super::Coordinator;
+use super::entry::{Owner, Phase};
+use crate::group::address::Refusal;
+use crate::group::hosts::{HostId, HostSet};
+use crate::group::message::{Grant, Message};
+use crate::id::{AddressId, GroupId};
+use crate::limits::GROUPS_MAX;
+use crate::mutant::{self, Mutant};
+use crate::time::Time;
+
+/// Time in which the bytes that a set has sent count half.
+const HALF_LIFE: Duration = Duration::from_secs(2);
+/// Time for which an address stays with a set that has no more groups: the next group of the same
+/// hosts, as a program's loop makes it, sends by it at once.
+const LINGER: Duration = Duration::from_secs(1);
+/// Least time for which a set keeps an address that another set gains more by.
+const HOLD: Duration = Duration::from_secs(1);
+/// Time after which an address that was not used is taken back.
+const IDLE: Duration = Duration::from_secs(10);
+/// Most addresses that are taken back at the same time.
+const TAKEN_BACK_MAX: usize = 2;
+
+/// All groups of the same hosts.
+#[derive(Default)]
+pub(super) struct Set {
+    pub(super) users: BTreeSet<GroupId>,
+    pub(super) address: Option<AddressId>,
+    /// Bytes sent, which count less and less.
+    bytes: u64,
+    /// When `bytes` was computed.
+    at: Time,
+}
+
+impl Set {
+    /// Bytes sent lately.
+    fn bytes(&self, now: Time) -> u64 {
+        let halvings = now.since(self.at).as_nanos() / HALF_LIFE.as_nanos();
+        self.bytes.checked_shr(halvings.min(64) as u32).unwrap_or(0)
+    }
+
+    fn add(&mut self, now: Time, bytes: u64) {
+        self.bytes = self.bytes(now).saturating_add(bytes);
+        self.at = now;
+    }
+}
+
+/// A group that not all of its members have ended.
+pub(super) struct Group {
+    /// Its hosts, once a host has told of its creation.
+    pub(super) hosts: Option<HostSet>,
+    /// Its lowest host, which tells of its creation.
+    pub(super) lowest: HostId,
+    /// Hosts at which it is over.
+    pub(super) ended: HostSet,
+    /// Hosts that are told if it has no address.
+    pub(super) told: HostSet,
+}
+
+impl Coordinator {
+    /// A host tells of a new group.
+    pub(super) fn created(
+        &mut self,
+        now: Time,
+        from: HostId,
+        id: GroupId,
+        hosts: HostSet,
+        grant: Option<Grant>,
+    ) {
+        let Some(lowest) = hosts.lowest().filter(|_| hosts.contains(from)) else {
+            return;
+        };
+        let Some(group) = self.group(id, lowest) else {
+            // The context has too many groups; this one uses what it finds.
+            let none = Message::NoAddress(id, Refusal::NoAddresses);
+            return self.orders.push_back((from, none));
+        };
+        group.told.insert(from);
+        let first = group.hosts.is_none();
+        if first {
+            group.hosts = Some(hosts.clone());
+        }
+        if hosts == HostSet::first_hosts(self.count) {
+            let context = self.addresses.get(&crate::group::holder::CONTEXT);
+            if context.is_none_or(|entry| entry.phase != Phase::Proven) {
+                let none = Message::NoAddress(id, self.capacity.reason());
+                self.orders.push_back((from, none));
+            }
+        } else if !self.live.includes(&hosts) {
+            let none = Message::NoAddress(id, Refusal::Gone);
+            self.orders.push_back((from, none));
+        } else {
+            if first {
+                let set = self.sets.entry(hosts.clone()).or_default();
+                set.users.insert(id);
+                self.address_for(now, lowest, &hosts, grant);
+            }
+            if self
+                .sets
+                .get(&hosts)
+                .is_some_and(|set| set.address.is_none())
+            {
+                let none = Message::NoAddress(id, self.capacity.reason());
+                self.orders.push_back((from, none));
+            }
+        }
+        self.finish(now, id);
+    }
+
+    /// The group's last barrier is over at a host.
+    pub(super) fn ended(&mut self, now: Time, from: HostId, id: GroupId, lowest: HostId) {
+        // A connection may be faster than that of the lowest host, which tells of the creation.
+        if !self.groups.contains_key(&id) && !self.live.contains(lowest) {
+            return;
+        }
+        if let Some(group) = self.group(id, lowest) {
+            group.ended.insert(from);
+            self.finish(now, id);
+        }
+    }
+
+    /// Groups of a host have sent bytes.
+    pub(super) fn sent(&mut self, now: Time, counts: &[(GroupId, u64)]) {
+        for (id, bytes) in counts {
+            let hosts = self.groups.get(id).and_then(|group| group.hosts.as_ref());
+            if let Some(set) = hosts.and_then(|hosts| self.sets.get_mut(hosts)) {
+                set.add(now, *bytes);
+            }
+        }
+        self.replan |= !self.waiting.is_empty();
+    }
+
+    /// A host is gone: groups do not wait for it.
+    pub(super) fn forget_user(&mut self, now: Time, host: HostId) {
+        self.waiting.retain(|hosts| !hosts.contains(host));
+        self.groups
+            .retain(|_, group| group.hosts.is_some() || group.lowest != host);
+        let all: Vec<_> = self.groups.keys().copied().collect();
+        for id in all {
+            self.finish(now, id);
+        }
+    }
+
+    /// The address of a set's first group, or of a set that has none.
+    fn address_for(&mut self, now: Time, lowest: HostId, hosts: &HostSet, grant: Option<Grant>) {
+        let taken = grant.is_some_and(|grant| self.adopt(now, lowest, hosts, grant));
+        let set = self.sets.entry(hosts.clone()).or_default();
+        if let Some(address) = set.address {
+            if let Some(entry) = self.addresses.get_mut(&address) {
+                entry.idle = None;
+            }
+            if taken {
+                self.pool.created(now, lowest, false);
+            }
+            return;
+        }
+        self.statistics.missed += 1;
+        self.pool.created(now, lowest, true);
+        self.replan = true;
+        let mut spares = self.addresses.iter();
+        let spare = |entry: &super::Entry| entry.owner == Owner::Spare && entry.is_live();
+        let proven = spares.find(|(_, entry)| spare(entry) && entry.phase == Phase::Proven);
+        let address = proven.map(|(&address, _)| address);
+        match address {
+            Some(address) => self.retarget(now, address, hosts.clone(), Owner::Set),
+            None => match self.allocate(now) {
+                Some(address) => self.begin(now, address, hosts.clone(), Owner::Set),
+                None => drop(self.waiting.insert(hosts.clone())),
+            },
+        }
+    }
+
+    /// A group has an address from the share of its lowest host. False if it is not to have it.
+    fn adopt(&mut self, now: Time, lowest: HostId, hosts: &HostSet, grant: Grant) -> bool {
+        let Some(entry) = self.addresses.get(&grant.address) else {
+            return false;
+        };
+        if entry.term != grant.term || !entry.is_live() || entry.owner != Owner::Dealt(lowest) {
+            return false;
+        }
+        let has_one = self
+            .sets
+            .get(hosts)
+            .is_some_and(|set| set.address.is_some());
+        match has_one {
+            true => self.withdraw(now, grant.address),
+            false => self.narrow(now, grant.address, hosts),
+        }
+        self.statistics.taken += 1;
+        self.replan = true;
+        true
+    }
+
+    /// The address of a host's share is not used after all.
+    pub(super) fn put_back(&mut self, now: Time, from: HostId, grant: Grant) {
+        if let Some(entry) = self.addresses.get(&grant.address)
+            && entry.term == grant.term
+            && entry.owner == Owner::Dealt(from)
+        {
+            self.withdraw(now, grant.address);
+        }
+    }
+
+    /// A group, which begins here if a message about it comes before that of its creation.
+    fn group(&mut self, id: GroupId, lowest: HostId) -> Option<&mut Group> {
+        if !self.groups.contains_key(&id) && self.groups.len() >= GROUPS_MAX {
+            return None;
+        }
+        let group = Group {
+            hosts: None,
+            lowest,
+            ended: HostSet::new(),
+            told: HostSet::new(),
+        };
+        Some(self.groups.entry(id).or_insert(group))
+    }
+
+    /// Removes a group that is over at all members that are left.
+    fn finish(&mut self, now: Time, id: GroupId) {
+        let Some(group) = self.groups.get(&id) else {
+            return;
+        };
+        let Some(hosts) = &group.hosts else { return };
+        if !group.ended.includes(&hosts.common(&self.live)) {
+            return;
+        }
+        let hosts = hosts.clone();
+        self.groups.remove(&id);
+        let Some(set) = self.sets.get_mut(&hosts) else {
+            return;
+        };
+        set.users.remove(&id);
+        if !set.users.is_empty() {
+            return;
+        }
+        match set.address {
+            Some(_) if mutant::active(Mutant::AddressLeaked) => {}
+            Some(address) => {
+                if let Some(entry) = self.addresses.get_mut(&address) {
+                    entry.idle = Some(now);
+                }
+                self.replan |= !self.waiting.is_empty();
+            }
+            None => {
+                self.sets.remove(&hosts);
+                self.waiting.remove(&hosts);
+            }
+        }
+    }
+
+    /// A set has no address any more.
+    pub(super) fn set_without_address(&mut self, hosts: &HostSet, why: Refusal) {
+        let Some(set) = self.sets.get_mut(hosts) else {
+            return;
+        };
+        set.address = None;
+        self.tell_no_address(hosts, why);
+        let Some(set) = self.sets.get(hosts) else {
+            return;
+        };
+        if set.users.is_empty() {
+            self.sets.remove(hosts);
+        } else if self.live.includes(hosts) {
+            self.waiting.insert(hosts.clone());
+        }
+    }
+
+    /// Tells the hosts that want to know it that the groups of a set have no address.
+    fn tell_no_address(&mut self, hosts: &HostSet, why: Refusal) {
+        let Some(set) = self.sets.get(hosts) else {
+            return;
+        };
+        for &id in &set.users {
+            let told = self.groups.get(&id).map(|group| &group.told);
+            for host in told.into_iter().flat_map(HostSet::iter) {
+                self.orders.push_back((host, Message::NoAddress(id, why)));
+            }
+        }
+    }
+
+    /// What a set gains by an address of its own: bytes that hosts outside need not receive.
+    fn gain(&self, now: Time, hosts: &HostSet) -> u64 {
+        let outside = u64::from(self.count - hosts.len());
+        let set = self.sets.get(hosts);
+        set.map_or(0, |set| set.bytes(now).saturating_mul(outside))
+    }
+
+    /// The set without an address that gains most.
+    pub(super) fn neediest(&self, now: Time) -> Option<HostSet> {
+        let all = self.waiting.iter();
+        let best = all.max_by_key(|hosts| (self.gain(now, hosts), core::cmp::Reverse(*hosts)));
+        best.cloned()
+    }
+
+    /// Takes an address back from where it is of less use.
+    pub(super) fn make_room(&mut self, now: Time) {
+        let back = |entry: &&super::Entry| entry.phase == Phase::Withdrawing;
+        if self.addresses.values().filter(back).count() >= TAKEN_BACK_MAX {
+            return;
+        }
+        let needy = self.neediest(now);
+        let gain = needy.as_ref().map_or(0, |hosts| self.gain(now, hosts));
+        let mut victim: Option<(u64, AddressId)> = None;
+        for (&address, entry) in &self.addresses {
+            let age = now.since(entry.since);
+            let cost = match entry.owner {
+                _ if !entry.is_live() => continue,
+                Owner::Context => continue,
+                Owner::Set if entry.idle.is_some() => 0,
+                Owner::Set => match self.gain(now, &entry.hosts) {
+                    0 if age >= IDLE => 1,
+                    cost if age >= HOLD && cost < gain / 2 => cost + 1,
+                    _ => continue,
+                },
+                // Addresses of the pool go to a set that has shown what it gains.
+                Owner::Spare if gain > 0 => 0,
+                Owner::Dealt(_) if gain > 0 && age >= IDLE => 0,
+                _ => continue,
+            };
+            if victim.is_none_or(|least| (cost, address) < least) {
+                victim = Some((cost, address));
+            }
+        }
+        if let Some((_, address)) = victim {
+            self.statistics.taken_back += 1;
+            self.withdraw(now, address);
+        }
+    }
+
+    /// Takes addresses back that have been without groups for a while. Returns when the next is
+    /// due.
+    pub(super) fn end_lingering(&mut self, now: Time) -> Time {
+        let mut next = Time::NEVER;
+        let mut over = Vec::new();
+        for (&address, entry) in &self.addresses {
+            if let Some(idle) = entry.idle {
+                match idle + LINGER <= now {
+                    true => over.push(address),
+                    false => next = next.min(idle + LINGER),
+                }
+            }
+        }
+        for address in over {
+            self.withdraw(now, address);
+        }
+        next
+    }
+}

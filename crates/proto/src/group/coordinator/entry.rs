@@ -1,0 +1,122 @@
+//! What the coordinator knows of one address that is not free.
+
+use crate::group::address::Refusal;
+use crate::group::hosts::{HostId, HostSet};
+use crate::time::Time;
+
+/// For which groups an address is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// It is the context's own.
+    Context,
+    /// It is in the pool, and the coordinator may give it to any set of hosts.
+    Spare,
+    /// It is in the pool, and this host may give it to a group.
+    Dealt(HostId),
+    /// It is for groups of exactly [`Entry::hosts`], and may be shared by groups of fewer hosts.
+    Set,
+}
+
+/// How far a term has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Hosts join, and probes prove the address. No host sends.
+    Joining,
+    /// Hosts may send.
+    Proven,
+    /// Hosts were told to send no more.
+    Withdrawing,
+    /// Hosts were told to leave.
+    Leaving,
+}
+
+/// Probes that are under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Proof {
+    /// The host that sends the probes.
+    pub(super) prover: HostId,
+    /// The prover and the hosts that it probes, without those whose membership has changed since.
+    pub(super) of: HostSet,
+}
+
+/// An address that is not free. Each member is in exactly one of the sets `asked`, `joined` and
+/// `leaving`.
+pub(super) struct Entry {
+    pub(super) term: u32,
+    pub(super) owner: Owner,
+    pub(super) phase: Phase,
+    /// The hosts that are to be members.
+    pub(super) hosts: HostSet,
+    /// Hosts that were told to join and have not said that they are members, or have lost it.
+    pub(super) asked: HostSet,
+    /// Hosts that are members, as the manager has told them.
+    pub(super) joined: HostSet,
+    /// Hosts that were told to leave and have not said that they have.
+    pub(super) leaving: HostSet,
+    /// Members that answered probes and have not changed their membership since.
+    pub(super) proven: HostSet,
+    /// Hosts that have yet to say that they send no more.
+    pub(super) awaited: HostSet,
+    pub(super) proof: Option<Proof>,
+    /// When all of `proven` had answered.
+    pub(super) answered: Time,
+    /// Proofs in a row that some hosts did not answer.
+    pub(super) tries: u32,
+    /// When the next proof may begin.
+    pub(super) due: Time,
+    /// Hosts of the context's address that the manager has refused; `due` says when they try again.
+    pub(super) refused: bool,
+    /// Why the address is given up: it is left even where it could be used again.
+    pub(super) abandoned: Option<Refusal>,
+    /// When the owner got the address.
+    pub(super) since: Time,
+    /// Since when no group has the address; `None` while groups have it.
+    pub(super) idle: Option<Time>,
+}
+
+impl Entry {
+    pub(super) fn new(now: Time, owner: Owner) -> Entry {
+        Entry {
+            term: 0,
+            owner,
+            phase: Phase::Joining,
+            hosts: HostSet::new(),
+            asked: HostSet::new(),
+            joined: HostSet::new(),
+            leaving: HostSet::new(),
+            proven: HostSet::new(),
+            awaited: HostSet::new(),
+            proof: None,
+            answered: now,
+            tries: 0,
+            due: now,
+            refused: false,
+            abandoned: None,
+            since: now,
+            idle: None,
+        }
+    }
+
+    /// Whether groups have the address, or may get it from a share.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Joining | Phase::Proven)
+    }
+
+    /// Whether the address is in the pool.
+    pub(super) fn is_spare(&self) -> bool {
+        self.is_live() && matches!(self.owner, Owner::Spare | Owner::Dealt(_))
+    }
+
+    /// A host's membership is not what it was: no proof holds for it.
+    pub(super) fn unprove(&mut self, host: HostId) {
+        self.proven.remove(host);
+        if let Some(proof) = &mut self.proof {
+            proof.of.remove(host);
+        }
+    }
+
+    /// Whether no host is a member.
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.joined.is_empty() && self.leaving.is_empty()
+    }
+}

@@ -1,0 +1,312 @@
+//! The coordinator, at host 0: which set of hosts has which address.
+//!
+//! It orders and waits: each `Join`, `Leave`, `Withdraw` and `Prove` has one answer, and a host gets
+//! the next order for an address only when that can follow. Everything about addresses is decided
+//! here, except that a host gives addresses of its share to new groups by itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use core::time::Duration;
+
+use super::border::Config;
+use super::holder::{CONTEXT, MULTICAST_MIN};
+use super::hosts::{HostId, HostSet};
+use super::message::{Grant, Message};
+use super::statistics::{CoordinatorStatistics, Snapshot};
+use crate::id::{AddressId, GroupId};
+use crate::time::Time;
+
+mod capacity;
+mod demand;
+mod entry;
+mod pool;
+mod terms;
+
+use capacity::Capacity;
+use demand::{Group, Set};
+use entry::{Entry, Owner, Phase};
+use pool::Pool;
+
+/// Most addresses of the pool that are being joined and proven at the same time.
+const REPLACED_MAX: usize = 8;
+/// Time for which the coordinator does not use an address that the manager denies.
+const BAN: Duration = Duration::from_secs(600);
+
+/// Decides about all addresses of a context.
+pub(super) struct Coordinator {
+    count: u32,
+    live: HostSet,
+    /// Addresses that are not free.
+    addresses: BTreeMap<AddressId, Entry>,
+    /// Sets of hosts that have groups or an address.
+    sets: BTreeMap<HostSet, Set>,
+    /// Sets that have groups and no address.
+    waiting: BTreeSet<HostSet>,
+    groups: BTreeMap<GroupId, Group>,
+    capacity: Capacity,
+    pool: Pool,
+    banned: BTreeMap<AddressId, Time>,
+    range: u32,
+    /// The last number that was allocated.
+    last: u32,
+    /// Terms that have begun.
+    terms: u32,
+    /// An address may be free for those who wait.
+    replan: bool,
+    pub(super) orders: VecDeque<(HostId, Message)>,
+    pub(super) statistics: CoordinatorStatistics,
+}
+
+impl Coordinator {
+    pub(super) fn new(now: Time, config: &Config) -> Coordinator {
+        let live = HostSet::first_hosts(config.hosts);
+        let mut addresses = BTreeMap::new();
+        if config.context_address {
+            let mut entry = Entry::new(now, Owner::Context);
+            entry.phase = Phase::Proven;
+            entry.hosts = live.clone();
+            entry.joined = live.clone();
+            entry.proven = live.clone();
+            entry.due = now + terms::VERIFY;
+            addresses.insert(CONTEXT, entry);
+        }
+        Coordinator {
+            count: config.hosts,
+            live,
+            addresses,
+            sets: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            capacity: Capacity::new(config.addresses),
+            pool: Pool::new(config.strategy, config.hosts),
+            banned: BTreeMap::new(),
+            range: config.addresses,
+            last: 0,
+            terms: 0,
+            replan: config.hosts >= MULTICAST_MIN,
+            orders: VecDeque::new(),
+            statistics: CoordinatorStatistics::default(),
+        }
+    }
+
+    /// A message of a host.
+    pub(super) fn message(&mut self, now: Time, from: HostId, message: Message) {
+        if !self.live.contains(from) {
+            return;
+        }
+        match message {
+            Message::Joined(address) => self.joined(now, from, address),
+            Message::Refused(address, why) => self.refused(now, from, address, why),
+            Message::Lost(address) => self.lost(now, from, address),
+            Message::Withdrawn(address) => self.withdrawn(now, from, address),
+            Message::Left(address) => self.left(now, from, address),
+            Message::Proved(address, silent) => self.proved(now, from, address, &silent),
+            Message::Unreached(address) => self.unreached(now, address),
+            Message::Created {
+                group,
+                hosts,
+                grant,
+            } => {
+                let known = hosts.iter().all(|host| host.0 < self.count);
+                if known && hosts.len() >= MULTICAST_MIN {
+                    self.created(now, from, group, hosts, grant);
+                }
+            }
+            Message::PutBack(grant) => self.put_back(now, from, grant),
+            Message::Ended { group, lowest } => self.ended(now, from, group, lowest),
+            Message::Sent(counts) => self.sent(now, &counts),
+            // The others go to hosts.
+            _ => {}
+        }
+    }
+
+    /// A host is gone.
+    pub(super) fn gone(&mut self, now: Time, host: HostId) {
+        if self.live.remove(host) {
+            self.forget_user(now, host);
+            self.forget_member(now, host);
+            self.replan = true;
+        }
+    }
+
+    /// Does what is due, and returns when something is due next.
+    pub(super) fn tick(&mut self, now: Time) -> Time {
+        let due = |entry: &Entry| entry.is_live() && entry.proof.is_none() && entry.due <= now;
+        let due = self.addresses.iter().filter(|(_, entry)| due(entry));
+        let due: Vec<_> = due.map(|(&address, _)| address).collect();
+        for address in due {
+            self.advance(now, address);
+        }
+        let lingering = self.end_lingering(now);
+        if self.pool.window() <= now {
+            let spares = self.spares();
+            if self.pool.window_ended(now, spares) {
+                self.drop_spare(now);
+            }
+            self.replan = true;
+        }
+        self.banned.retain(|_, until| *until > now);
+        let wanted = !self.waiting.is_empty() || self.spares() < self.pool.target();
+        let wanted = wanted && self.live.len() >= MULTICAST_MIN;
+        if wanted && self.capacity.allows(now, self.held()) {
+            self.replan = true;
+        }
+        if core::mem::take(&mut self.replan) {
+            self.plan(now);
+        }
+        let mut next = lingering.min(self.pool.window());
+        if wanted {
+            next = next.min(self.capacity.retry(now, self.held()));
+        }
+        for entry in self.addresses.values() {
+            let joins = entry.phase == Phase::Joining && !entry.refused;
+            let waits = joins && !entry.joined.includes(&entry.hosts.common(&self.live));
+            if entry.is_live() && entry.proof.is_none() && !waits {
+                next = next.min(entry.due);
+            }
+        }
+        next
+    }
+
+    /// Counts what the coordinator has at this moment.
+    pub(super) fn snapshot(&self, snapshot: &mut Snapshot) {
+        snapshot.taken = self.addresses.len() as u32;
+        snapshot.spare = self.spares();
+        snapshot.waiting = self.waiting.len() as u32;
+        snapshot.alive = self.groups.len() as u32;
+        snapshot.target = self.pool.target();
+    }
+
+    /// Panics if the state contradicts itself.
+    pub(super) fn invariants(&self) {
+        for (address, entry) in &self.addresses {
+            let parts = [&entry.asked, &entry.joined, &entry.leaving];
+            for (at, part) in parts.iter().enumerate() {
+                for other in &parts[at + 1..] {
+                    assert!(part.common(other).is_empty(), "{address:?}: {parts:?}");
+                }
+                assert!(self.live.includes(part), "{address:?}: {part:?}");
+            }
+            assert!(entry.joined.includes(&entry.proven), "{address:?}");
+            if entry.owner == Owner::Set && entry.is_live() {
+                let set = self.sets.get(&entry.hosts);
+                let has = set.and_then(|set| set.address);
+                assert_eq!(has, Some(*address), "{:?}", entry.hosts);
+            }
+        }
+        for (hosts, set) in &self.sets {
+            assert!(set.address.is_some() || !set.users.is_empty(), "{hosts:?}");
+            if let Some(address) = set.address {
+                let entry = self.addresses.get(&address).expect("an address in use");
+                assert!(entry.is_live() && entry.owner == Owner::Set);
+                assert_eq!(entry.hosts, *hosts);
+            }
+            for id in &set.users {
+                assert!(self.groups.contains_key(id), "{id:?}");
+            }
+        }
+        for hosts in &self.waiting {
+            let set = self.sets.get(hosts).expect("a set that waits");
+            assert!(set.address.is_none() && !set.users.is_empty(), "{hosts:?}");
+        }
+        assert!(self.held() <= self.range + self.addresses.len() as u32);
+    }
+
+    /// Addresses that work or may come to work, without the context's.
+    fn held(&self) -> u32 {
+        let works = |entry: &&Entry| entry.owner != Owner::Context && entry.abandoned.is_none();
+        self.addresses.values().filter(works).count() as u32
+    }
+
+    /// Addresses in the pool, whether proven yet or not.
+    fn spares(&self) -> u32 {
+        let spare = |entry: &&Entry| entry.is_spare();
+        self.addresses.values().filter(spare).count() as u32
+    }
+
+    /// A free address, if one may be tried.
+    fn allocate(&mut self, now: Time) -> Option<AddressId> {
+        let held = self.held();
+        if !self.capacity.allows(now, held) {
+            return None;
+        }
+        let following = (1..=self.range).map(|step| {
+            let number = u64::from(self.last) + u64::from(step) - 1;
+            AddressId((number % u64::from(self.range)) as u32 + 1)
+        });
+        let mut following = following;
+        let free = following.find(|address| {
+            !self.addresses.contains_key(address) && !self.banned.contains_key(address)
+        })?;
+        self.last = free.0;
+        self.capacity.tried(now, held);
+        Some(free)
+    }
+
+    fn ban(&mut self, now: Time, address: AddressId) {
+        self.banned.insert(address, now + BAN);
+    }
+
+    /// Gives free addresses to those who wait for one, and fills the pool.
+    fn plan(&mut self, now: Time) {
+        if self.live.len() < MULTICAST_MIN {
+            return;
+        }
+        while let Some(hosts) = self.neediest(now) {
+            let Some(address) = self.allocate(now) else {
+                break;
+            };
+            self.begin(now, address, hosts, Owner::Set);
+        }
+        loop {
+            let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
+            let joining = self.addresses.values().filter(joining).count();
+            if self.spares() >= self.pool.target() || joining >= REPLACED_MAX {
+                break;
+            }
+            let Some(address) = self.allocate(now) else {
+                break;
+            };
+            self.begin(now, address, self.live.clone(), Owner::Spare);
+        }
+        if !self.waiting.is_empty() {
+            self.make_room(now);
+        }
+        self.deal();
+    }
+
+    /// Deals proven addresses of the pool out to hosts, except for a reserve.
+    fn deal(&mut self) {
+        let undealt = |entry: &Entry| entry.owner == Owner::Spare && entry.phase == Phase::Proven;
+        let free = self.addresses.iter().filter(|(_, entry)| undealt(entry));
+        let free: Vec<_> = free.map(|(&address, _)| address).collect();
+        let kept = self.pool.reserve() as usize;
+        for &address in free.iter().skip(kept) {
+            let mut shares: BTreeMap<HostId, u32> = BTreeMap::new();
+            for entry in self.addresses.values() {
+                if let Owner::Dealt(host) = entry.owner {
+                    *shares.entry(host).or_default() += u32::from(entry.is_live());
+                }
+            }
+            let share = |host| shares.get(&host).copied().unwrap_or(0);
+            let Some(host) = self.pool.neediest(&self.live, share) else {
+                return;
+            };
+            if let Some(entry) = self.addresses.get_mut(&address) {
+                entry.owner = Owner::Dealt(host);
+                let term = entry.term;
+                let grant = Grant { address, term };
+                self.orders.push_back((host, Message::Share(grant)));
+            }
+        }
+    }
+
+    /// Takes an address out of the pool, which has too many.
+    fn drop_spare(&mut self, now: Time) {
+        let spares = self.addresses.iter().filter(|(_, entry)| entry.is_spare());
+        let oldest = spares.min_by_key(|(_, entry)| (entry.owner != Owner::Spare, entry.since));
+        if let Some((&address, _)) = oldest {
+            self.withdraw(now, address);
+        }
+    }
+}

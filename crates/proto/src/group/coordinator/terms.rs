@@ -1,0 +1,423 @@
+//! The terms of an address: hosts join, probes prove it, hosts stop sending, hosts leave.
+
+use core::time::Duration;
+
+use super::Coordinator;
+use super::entry::{Entry, Owner, Phase, Proof};
+use crate::group::address::Refusal;
+use crate::group::holder::CONTEXT;
+use crate::group::hosts::{HostId, HostSet};
+use crate::group::message::{Grant, Message};
+use crate::id::AddressId;
+use crate::mutant::{self, Mutant};
+use crate::time::Time;
+
+/// Wait after the first proof that hosts did not answer; tables are usually programmed soon.
+const PROOF_MIN: Duration = Duration::from_millis(1);
+/// Largest wait between two proofs of an address that hosts wait for.
+const PROOF_MAX: Duration = Duration::from_secs(1);
+/// Proofs in a row that some host did not answer before the coordinator gives the address up.
+const PROOFS: u32 = 14;
+/// Unanswered proofs after which the silent hosts join again.
+const REJOIN_EVERY: u32 = 5;
+/// Time between two proofs of an address that is proven: the network may forget unnoticed.
+pub(super) const VERIFY: Duration = Duration::from_secs(60);
+/// Time from one proof to the next that a sender's doubt can cause.
+const DOUBT: Duration = Duration::from_secs(1);
+
+impl Coordinator {
+    /// Gives an address, which no host sends to, to other hosts and a new owner.
+    pub(super) fn retarget(&mut self, now: Time, address: AddressId, hosts: HostSet, owner: Owner) {
+        self.terms += 1;
+        let term = self.terms;
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        entry.term = term;
+        entry.owner = owner;
+        entry.phase = Phase::Joining;
+        entry.tries = 0;
+        entry.due = now;
+        entry.since = now;
+        entry.idle = None;
+        entry.hosts = hosts.clone();
+        self.leave_outside(address);
+        if owner == Owner::Set {
+            let set = self.sets.entry(hosts.clone()).or_default();
+            set.address = Some(address);
+            self.waiting.remove(&hosts);
+        }
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        let of = (owner == Owner::Set).then_some(&hosts);
+        for host in hosts.common(&self.live).iter() {
+            if !entry.leaving.contains(host) {
+                if !entry.joined.contains(host) {
+                    entry.asked.insert(host);
+                }
+                let grant = Grant { address, term };
+                let hosts = of.cloned();
+                let join = Message::Join { grant, hosts };
+                self.orders.push_back((host, join));
+            }
+        }
+        self.advance(now, address);
+    }
+
+    /// A group of fewer hosts has taken an address from the pool: the others leave.
+    pub(super) fn narrow(&mut self, now: Time, address: AddressId, hosts: &HostSet) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        entry.owner = Owner::Set;
+        entry.hosts = hosts.clone();
+        entry.since = now;
+        let set = self.sets.entry(hosts.clone()).or_default();
+        set.address = Some(address);
+        self.waiting.remove(hosts);
+        self.leave_outside(address);
+        self.advance(now, address);
+    }
+
+    /// Tells members that are not to be members to leave.
+    fn leave_outside(&mut self, address: AddressId) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        let members = entry.asked.iter().chain(entry.joined.iter());
+        let outside: Vec<_> = members
+            .filter(|&host| !entry.hosts.contains(host))
+            .collect();
+        for host in outside {
+            entry.asked.remove(host);
+            entry.joined.remove(host);
+            entry.leaving.insert(host);
+            entry.unprove(host);
+            self.orders.push_back((host, Message::Leave(address)));
+        }
+    }
+
+    /// Ends a term: no host sends to the address from when all members have said so.
+    pub(super) fn withdraw(&mut self, now: Time, address: AddressId) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if !entry.is_live() {
+            return;
+        }
+        entry.phase = Phase::Withdrawing;
+        entry.idle = None;
+        entry.awaited = entry.asked.clone();
+        entry.awaited.extend(entry.joined.iter());
+        for host in entry.awaited.iter() {
+            self.orders.push_back((host, Message::Withdraw(address)));
+        }
+        let (owner, hosts, why) = (entry.owner, entry.hosts.clone(), entry.abandoned);
+        if owner == Owner::Set {
+            let why = why.unwrap_or(self.capacity.reason());
+            self.set_without_address(&hosts, why);
+        }
+        self.advance(now, address);
+    }
+
+    /// Gives up an address that does not work, and remembers why.
+    pub(super) fn give_up(&mut self, now: Time, address: AddressId, why: Refusal) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if entry.abandoned.is_some() {
+            return;
+        }
+        entry.abandoned = Some(why);
+        match why {
+            Refusal::Denied => self.ban(now, address),
+            // The network of some managers never says that it has no more addresses: it just does
+            // not forward.
+            _ => {
+                let held = self.held();
+                self.capacity.refused(now, held, why);
+            }
+        }
+        self.withdraw(now, address);
+    }
+
+    /// A host says that it is a member.
+    pub(super) fn joined(&mut self, now: Time, host: HostId, address: AddressId) {
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && entry.asked.remove(host)
+        {
+            entry.joined.insert(host);
+            self.advance(now, address);
+        }
+    }
+
+    /// A host says that the manager refuses it.
+    pub(super) fn refused(&mut self, now: Time, host: HostId, address: AddressId, why: Refusal) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if !entry.asked.contains(host) {
+            return;
+        }
+        if entry.owner == Owner::Context {
+            entry.refused = true;
+            entry.due = entry.due.max(now + VERIFY);
+        } else {
+            self.give_up(now, address, why);
+        }
+    }
+
+    /// A host says that the network has forgotten its membership. It joins again by itself.
+    pub(super) fn lost(&mut self, now: Time, host: HostId, address: AddressId) {
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && entry.joined.remove(host)
+        {
+            entry.asked.insert(host);
+            entry.unprove(host);
+            self.unproven(now, address);
+            self.advance(now, address);
+        }
+    }
+
+    /// A host says that it has left.
+    pub(super) fn left(&mut self, now: Time, host: HostId, address: AddressId) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if !entry.leaving.remove(host) {
+            return;
+        }
+        if entry.is_live() && entry.hosts.contains(host) {
+            entry.asked.insert(host);
+            let term = entry.term;
+            let grant = Grant { address, term };
+            let hosts = (entry.owner == Owner::Set).then(|| entry.hosts.clone());
+            let join = Message::Join { grant, hosts };
+            self.orders.push_back((host, join));
+        }
+        self.advance(now, address);
+    }
+
+    /// A host says that it sends no more.
+    pub(super) fn withdrawn(&mut self, now: Time, host: HostId, address: AddressId) {
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            entry.awaited.remove(host);
+            self.advance(now, address);
+        }
+    }
+
+    /// The prover says which hosts have not answered.
+    pub(super) fn proved(&mut self, now: Time, host: HostId, address: AddressId, silent: &HostSet) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        let Some(proof) = entry.proof.take_if(|proof| proof.prover == host) else {
+            return;
+        };
+        let mut silent = proof.of.common(silent);
+        if silent.len() + 1 >= proof.of.len() && !silent.is_empty() {
+            // Answers come by the address, too: perhaps they do not reach the prover.
+            silent.insert(host);
+        }
+        let answered = proof.of.without(&silent).common(&entry.joined);
+        entry.proven.extend(answered.iter());
+        let silent = silent.common(&entry.joined).common(&entry.hosts);
+        for host in silent.iter() {
+            entry.proven.remove(host);
+        }
+        if silent.is_empty() {
+            entry.answered = now;
+            entry.tries = 0;
+            entry.due = match entry.phase {
+                Phase::Proven => now + VERIFY,
+                _ => now,
+            };
+        } else {
+            self.statistics.silent += 1;
+            self.unanswered(now, address, &silent);
+        }
+        self.advance(now, address);
+    }
+
+    /// A sender doubts that an address reaches all members.
+    pub(super) fn unreached(&mut self, now: Time, address: AddressId) {
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && entry.phase == Phase::Proven
+            && entry.proof.is_none()
+        {
+            entry.due = entry.due.min(now + DOUBT);
+        }
+    }
+
+    /// Hosts have not answered a proof.
+    fn unanswered(&mut self, now: Time, address: AddressId, silent: &HostSet) {
+        let was_proven = self.unproven(now, address);
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        entry.tries += 1;
+        let wait = PROOF_MIN * (1 << (entry.tries - 1).min(10));
+        let longest = match entry.owner {
+            Owner::Context if entry.tries > PROOFS => VERIFY,
+            _ => PROOF_MAX,
+        };
+        let wait = if longest == VERIFY { VERIFY } else { wait };
+        entry.due = now + wait.min(longest);
+        if !entry.is_live() {
+            return;
+        }
+        if was_proven || entry.tries % REJOIN_EVERY == 0 {
+            for host in silent.iter() {
+                entry.joined.remove(host);
+                entry.unprove(host);
+                entry.asked.insert(host);
+                self.orders.push_back((host, Message::Rejoin(address)));
+            }
+        }
+        if entry.tries >= PROOFS && address != CONTEXT {
+            self.give_up(now, address, Refusal::Unproven);
+        }
+    }
+
+    /// The proof of an address holds no longer: no host sends there. False if none held before.
+    fn unproven(&mut self, now: Time, address: AddressId) -> bool {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return false;
+        };
+        if entry.phase != Phase::Proven {
+            return false;
+        }
+        entry.phase = Phase::Joining;
+        entry.tries = 0;
+        entry.due = now;
+        for host in entry.hosts.common(&self.live).iter() {
+            self.orders.push_back((host, Message::Unproven(address)));
+        }
+        true
+    }
+
+    /// Takes the steps for which everything is there.
+    pub(super) fn advance(&mut self, now: Time, address: AddressId) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        let needed = entry.hosts.common(&self.live);
+        match entry.phase {
+            Phase::Joining if entry.joined.includes(&needed) => {
+                entry.refused = false;
+                let believed = mutant::active(Mutant::AnswerBelieved);
+                if entry.proven.includes(&needed) || believed {
+                    self.become_proven(now, address, &needed);
+                } else if entry.proof.is_none() && entry.due <= now {
+                    self.prove(address, needed);
+                }
+            }
+            Phase::Joining if entry.refused && entry.due <= now => {
+                entry.due = now + VERIFY;
+                for host in entry.asked.iter() {
+                    self.orders.push_back((host, Message::Rejoin(address)));
+                }
+            }
+            Phase::Joining => {}
+            Phase::Proven => {
+                if entry.proof.is_none() && entry.due <= now {
+                    self.prove(address, needed);
+                }
+            }
+            Phase::Withdrawing => {
+                if entry.awaited.is_empty() {
+                    self.reuse(now, address);
+                }
+            }
+            Phase::Leaving => {
+                if entry.is_empty() && entry.proof.is_none() {
+                    self.addresses.remove(&address);
+                    self.replan = true;
+                }
+            }
+        }
+    }
+
+    fn become_proven(&mut self, now: Time, address: AddressId, needed: &HostSet) {
+        let held = self.held();
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        entry.phase = Phase::Proven;
+        entry.tries = 0;
+        // The proof may be that of an earlier term.
+        entry.due = (entry.answered + VERIFY).max(now + DOUBT);
+        if entry.owner == Owner::Spare {
+            self.pool.replaced(now.since(entry.since));
+        }
+        self.capacity.proven(held);
+        for host in needed.iter() {
+            self.orders.push_back((host, Message::Proven(address)));
+        }
+        self.replan = true;
+    }
+
+    fn prove(&mut self, address: AddressId, needed: HostSet) {
+        let (Some(prover), Some(entry)) = (needed.lowest(), self.addresses.get_mut(&address))
+        else {
+            return;
+        };
+        self.statistics.proofs += 1;
+        let mut others = needed.clone();
+        others.remove(prover);
+        entry.proof = Some(Proof { prover, of: needed });
+        self.orders
+            .push_back((prover, Message::Prove(address, others)));
+    }
+
+    /// Finds the next owner of an address that no host sends to, or has all hosts leave it.
+    fn reuse(&mut self, now: Time, address: AddressId) {
+        let abandoned = match self.addresses.get(&address) {
+            Some(entry) => entry.abandoned.is_some(),
+            None => return,
+        };
+        if !abandoned {
+            if let Some(hosts) = self.neediest(now) {
+                return self.retarget(now, address, hosts, Owner::Set);
+            }
+            if self.spares() < self.pool.target() {
+                return self.retarget(now, address, self.live.clone(), Owner::Spare);
+            }
+        }
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        entry.phase = Phase::Leaving;
+        entry.hosts = HostSet::new();
+        self.leave_outside(address);
+        self.advance(now, address);
+    }
+
+    /// Begins the first term of a free address.
+    pub(super) fn begin(&mut self, now: Time, address: AddressId, hosts: HostSet, owner: Owner) {
+        self.addresses.insert(address, Entry::new(now, owner));
+        self.retarget(now, address, hosts, owner);
+    }
+
+    /// A host is gone: nothing waits for it any more.
+    pub(super) fn forget_member(&mut self, now: Time, host: HostId) {
+        let all: Vec<_> = self.addresses.keys().copied().collect();
+        for address in all {
+            let Some(entry) = self.addresses.get_mut(&address) else {
+                continue;
+            };
+            entry.asked.remove(host);
+            entry.joined.remove(host);
+            entry.leaving.remove(host);
+            entry.awaited.remove(host);
+            entry.unprove(host);
+            entry.proof.take_if(|proof| proof.prover == host);
+            if entry.owner == Owner::Dealt(host) {
+                // Nobody can tell whether the host gave it to a group: all hosts are asked.
+                self.withdraw(now, address);
+            }
+            self.advance(now, address);
+        }
+    }
+}

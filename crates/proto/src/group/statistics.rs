@@ -1,0 +1,110 @@
+//! What a host and the coordinator count.
+
+use super::address::Refusal;
+use super::message::Grant;
+use crate::histogram::Histogram;
+use crate::id::AddressId;
+use crate::time::Time;
+
+/// Counters of one host, and of the coordinator if the host is it.
+#[derive(Clone, Default, Debug)]
+pub struct Statistics {
+    /// Requests to join that went to the manager, repeated ones included.
+    pub joins: u64,
+    /// Requests to leave that went to the manager, repeated ones included.
+    pub leaves: u64,
+    /// Requests that the manager did not answer in time and that were repeated.
+    pub repeated: u64,
+    /// Memberships that the network forgot.
+    pub lost: u64,
+    /// Refusals of the manager, by reason ([`Refusal::ALL`]).
+    pub refused: [u64; Refusal::ALL.len()],
+    /// The last refusal, and when it came.
+    pub last_refusal: Option<(Refusal, Time)>,
+    /// Time from the request of a join to its answer (P5.3, P5.5).
+    pub join_time: Histogram,
+    /// Time from the answer to the proof (P5.3, P5.5).
+    pub proof_time: Histogram,
+    /// Time from a group's creation until it first sends by its own address (P5.3).
+    pub own_time: Histogram,
+    /// What the coordinator counts; zero at other hosts.
+    pub coordinator: CoordinatorStatistics,
+}
+
+/// Counters of the coordinator.
+#[derive(Clone, Default, Debug)]
+pub struct CoordinatorStatistics {
+    /// Addresses that groups have taken from the pool.
+    pub taken: u64,
+    /// Groups of three hosts or more for which no address of the pool was at hand.
+    pub missed: u64,
+    /// Proofs that were ordered.
+    pub proofs: u64,
+    /// Proofs that some hosts did not answer.
+    pub silent: u64,
+    /// Addresses taken back from groups that others gain more by.
+    pub taken_back: u64,
+    /// Messages sent to other hosts.
+    pub messages: u64,
+}
+
+/// The addresses and groups at one moment, as one host sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Snapshot {
+    /// Addresses of which this host is, or is about to be, a member.
+    pub addresses: u32,
+    /// Addresses that groups of this host send to.
+    pub in_use: u32,
+    /// Addresses to which two groups of this host or more send.
+    pub shared: u32,
+    /// Groups of this host.
+    pub groups: u32,
+    /// Groups that send by an address of exactly their hosts.
+    pub own: u32,
+    /// Groups that send by an address with more hosts.
+    pub wider: u32,
+    /// Groups that send by unicast.
+    pub unicast: u32,
+    /// Addresses in the share of this host.
+    pub share: u32,
+    /// Coordinator: addresses that are not free.
+    pub taken: u32,
+    /// Coordinator: addresses in advance, whether proven yet or not.
+    pub spare: u32,
+    /// Coordinator: sets of hosts that have no address and would gain by one.
+    pub waiting: u32,
+    /// Coordinator: groups that not all members have ended.
+    pub alive: u32,
+    /// Coordinator: addresses in advance that it aims at.
+    pub target: u32,
+}
+
+/// When a group came and its address became usable (P5.3); `None` for what has not happened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Times {
+    /// The group was created at this host.
+    pub created: Time,
+    /// This host requested to join the group's own address.
+    pub requested: Option<Time>,
+    /// The manager answered.
+    pub joined: Option<Time>,
+    /// The address was proven.
+    pub proven: Option<Time>,
+    /// The group began to send by it.
+    pub used: Option<Time>,
+}
+
+/// What a host knows of one of its groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupStatus {
+    /// The address that it sends by; `None` by unicast.
+    pub address: Option<AddressId>,
+    /// Whether no other set of hosts has that address.
+    pub own: bool,
+    /// The address that it got when it was created.
+    pub grant: Option<Grant>,
+    /// Why it has no address of its own, if the coordinator has said so.
+    pub reason: Option<Refusal>,
+    /// When it came, and when its address became usable.
+    pub times: Times,
+}

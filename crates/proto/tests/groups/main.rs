@@ -1,0 +1,8 @@
+//! Tests of groups' addresses: one address exhaustively, strategies, and random worlds with a judge.
+
+#[cfg(feature = "mutants")]
+mod mutants;
+mod states;
+mod strategies;
+mod world;
+mod worlds;

@@ -1,0 +1,51 @@
+//! Tests of the tests: random worlds must catch every deliberate defect of groups' addresses.
+//!
+//! `cargo test -p fabricast-proto --features mutants --test groups mutants`
+
+use fabricast_proto::mutant::{self, Mutant};
+
+use crate::world::{Scenario, World};
+
+/// Number of seeds within which a defect must show.
+const SEEDS: u64 = 300;
+
+/// Runs seeds with a defect until the judge says what is expected of it. Returns the seed and why
+/// it failed.
+fn caught(mutant: Mutant, expected: &str) -> Option<(u64, String)> {
+    mutant::select(Some(mutant));
+    let found = (0..SEEDS).find_map(|seed| {
+        let error = World::judge(seed, Scenario::random(seed)).err();
+        error
+            .filter(|why| why.contains(expected))
+            .map(|why| (seed, why))
+    });
+    mutant::select(None);
+    found
+}
+
+#[test]
+fn every_mutant_of_groups_is_caught_by_the_judge() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = Mutant::GROUP.map(|mutant| {
+        let expected = match mutant {
+            Mutant::LeftTooEarly => " leaves ",
+            Mutant::AddressLeaked => "not returned",
+            _ => "does not reach",
+        };
+        (mutant, caught(mutant, expected))
+    });
+    let _ = std::panic::take_hook();
+    for (mutant, found) in found {
+        let (seed, why) = found.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+        println!("{mutant:?}: seed {seed}: {why}");
+    }
+}
+
+#[test]
+fn without_a_mutant_the_same_seeds_pass() {
+    mutant::select(None);
+    for seed in 0..SEEDS {
+        let result = World::judge(seed, Scenario::random(seed));
+        assert!(result.is_ok(), "seed {seed}: {:?}", result.err());
+    }
+}

@@ -1,0 +1,215 @@
+//! What each strategy promises, and how addresses are shared out.
+
+use std::time::Duration;
+
+use fabricast_proto::group::{
+    Config, Host, HostId, HostSet, Message, Output, Refusal, State, Strategy,
+};
+use fabricast_proto::{AddressId, GroupId, Time};
+
+use crate::world::{Scenario, World};
+
+fn set(hosts: &[u32]) -> HostSet {
+    hosts.iter().map(|&host| HostId(host)).collect()
+}
+
+/// A world whose pool is full, at the time when it is.
+fn rested(scenario: Scenario) -> World {
+    let mut world = World::new(1, scenario);
+    world.start().unwrap();
+    world.until(Time::ZERO + Duration::from_secs(5)).unwrap();
+    world
+}
+
+/// P5.4: the first use of a new group waits for nothing and nobody.
+#[test]
+fn a_group_from_the_pool_sends_by_its_own_address_at_once() {
+    let mut world = rested(Scenario::calm(8, Strategy::pool(8)));
+    let hosts = set(&[0, 2, 5, 6]);
+    let now = world.now;
+    let grant = world.machine(0).take(now, &hosts).expect("a share");
+    for host in hosts.iter() {
+        let machine = world.machine(host.0);
+        assert!(machine.create(now, GroupId(1), hosts.clone(), Some(grant)));
+        let status = machine.status(GroupId(1)).expect("a group");
+        assert_eq!(status.address, Some(grant.address));
+        assert!(status.own);
+        assert_eq!(status.times.used, Some(now));
+    }
+    // A second group of the same hosts shares the address.
+    let again = world.machine(0).take(now, &hosts);
+    assert_eq!(again, Some(grant));
+}
+
+/// P5.4: hosts outside leave, and the pool is filled again; only the new address needs a proof.
+#[test]
+fn hosts_outside_leave_and_the_pool_is_filled_again() {
+    let mut world = rested(Scenario::calm(8, Strategy::pool(4)));
+    let complete = |world: &mut World| {
+        let statistics = world.machine(0).statistics().coordinator;
+        statistics.proofs - statistics.silent
+    };
+    assert_eq!(complete(&mut world), 4);
+    let hosts = set(&[0, 1, 2]);
+    let grant = world.create(1, &hosts).unwrap().expect("a share");
+    world.until(world.now + Duration::from_secs(5)).unwrap();
+    assert_eq!(world.manager.members[&grant.address], hosts);
+    assert_eq!(world.manager.table[&grant.address], hosts);
+    assert_eq!(world.machine(0).snapshot().spare, 4);
+    assert_eq!(complete(&mut world), 5);
+}
+
+/// P5.2: the group is ready when its own address is proven, and not before.
+#[test]
+fn basic_waits_for_the_proof() {
+    let mut world = rested(Scenario::calm(5, Strategy::Basic));
+    let hosts = set(&[1, 2, 4]);
+    world.create(1, &hosts).unwrap();
+    let begin = world.now;
+    while world.judge.groups[&GroupId(1)].ready != hosts {
+        world.until(world.now + Duration::from_micros(50)).unwrap();
+        for host in hosts.iter() {
+            let ready = world.judge.groups[&GroupId(1)].ready.contains(host);
+            let status = world.machine(host.0).status(GroupId(1)).expect("a group");
+            assert_eq!(ready, status.own, "{host:?}");
+        }
+        assert!(world.now.since(begin) < Duration::from_secs(1));
+    }
+    let times = world.machine(1).status(GroupId(1)).expect("a group").times;
+    let all = [times.requested, times.joined, times.proven, times.used];
+    let all = all.map(|time| time.expect("has happened"));
+    assert!(times.created <= all[0] && all.is_sorted(), "{times:?}");
+}
+
+/// P5.2: a group that gets no address is ready as soon as that is known, and the reason is told.
+#[test]
+fn basic_does_not_wait_where_there_is_no_address() {
+    let mut scenario = Scenario::calm(5, Strategy::Basic);
+    scenario.manager.limit = 0;
+    let mut world = rested(scenario);
+    let hosts = set(&[0, 1, 2]);
+    world.create(1, &hosts).unwrap();
+    world.until(world.now + Duration::from_secs(1)).unwrap();
+    assert_eq!(world.judge.groups[&GroupId(1)].ready, hosts);
+    let status = world.machine(1).status(GroupId(1)).expect("a group");
+    assert_eq!(status.reason, Some(Refusal::NoAddresses));
+    assert_eq!(status.address, Some(AddressId(0)));
+    assert!(world.machine(1).statistics().last_refusal.is_some());
+}
+
+/// P5.3: the group is ready at once and changes to smaller addresses as they are proven.
+#[test]
+fn lazy_uses_the_smallest_address_that_is_proven() {
+    let mut world = rested(Scenario::calm(6, Strategy::Lazy));
+    let (large, small) = (set(&[0, 1, 2, 3]), set(&[1, 2, 3]));
+    world.create(1, &large).unwrap();
+    world.until(world.now + Duration::from_secs(1)).unwrap();
+    let wide = world
+        .machine(1)
+        .status(GroupId(1))
+        .expect("a group")
+        .address;
+    assert!(wide.is_some_and(|address| address != AddressId(0)));
+    world.create(2, &small).unwrap();
+    assert_eq!(world.judge.groups[&GroupId(2)].ready, small);
+    let status = world.machine(1).status(GroupId(2)).expect("a group");
+    assert_eq!((status.address, status.own), (wide, false));
+    world.until(world.now + Duration::from_secs(1)).unwrap();
+    let status = world.machine(1).status(GroupId(2)).expect("a group");
+    assert!(status.own && status.address != wide, "{status:?}");
+}
+
+/// The addresses go to the groups that gain most by them.
+#[test]
+fn scarce_addresses_go_to_those_that_send_most() {
+    let mut scenario = Scenario::calm(8, Strategy::Lazy);
+    scenario.addresses = 2;
+    let mut world = rested(scenario);
+    let groups = [&[0, 1, 2][..], &[1, 2, 3], &[2, 3, 4], &[4, 5, 6, 7]].map(set);
+    for (id, hosts) in (1..).zip(&groups) {
+        world.create(id, hosts).unwrap();
+    }
+    for _ in 0..200 {
+        world.until(world.now + Duration::from_millis(100)).unwrap();
+        let now = world.now;
+        for (id, bytes) in [(1, 10), (2, 1_000_000), (3, 20), (4, 2_000_000)] {
+            let sender = groups[id as usize - 1].lowest().expect("a host");
+            world.machine(sender.0).sent(now, GroupId(id), bytes);
+        }
+        world.start().unwrap();
+    }
+    let own = |world: &mut World, id: u32| {
+        let sender = groups[id as usize - 1].lowest().expect("a host");
+        world
+            .machine(sender.0)
+            .status(GroupId(id))
+            .expect("a group")
+            .own
+    };
+    assert_eq!(
+        [1, 2, 3, 4].map(|id| own(&mut world, id)),
+        [false, true, false, true]
+    );
+    assert!(world.machine(0).statistics().coordinator.taken_back >= 1);
+}
+
+/// N follows how fast groups come, within its bound, and goes back.
+#[test]
+fn the_pool_grows_while_groups_come_fast() {
+    let strategy = Strategy::Pool { size: 2, max: 12 };
+    let mut world = rested(Scenario::calm(6, strategy));
+    assert_eq!(world.machine(0).snapshot().target, 2);
+    for id in 1..=24 {
+        let mut hosts = set(&[0, 1 + id % 5, 1 + (id + 1) % 5]);
+        hosts.extend([HostId(1 + (id / 5) % 5)]);
+        world.create(id, &hosts).unwrap();
+        world.until(world.now + Duration::from_millis(4)).unwrap();
+    }
+    let target = world.machine(0).snapshot().target;
+    assert!((4..=12).contains(&target), "{target}");
+    world.until(world.now + Duration::from_secs(120)).unwrap();
+    assert_eq!(world.machine(0).snapshot().target, 2);
+    assert_eq!(world.machine(0).snapshot().spare, 2);
+}
+
+/// A group of two hosts has one receiver, and a pool gives it nothing.
+#[test]
+fn a_pair_uses_unicast() {
+    let mut world = rested(Scenario::calm(4, Strategy::default()));
+    let hosts = set(&[0, 3]);
+    assert_eq!(world.create(1, &hosts).unwrap(), None);
+    let status = world.machine(3).status(GroupId(1)).expect("a group");
+    assert_eq!((status.address, status.reason), (None, None));
+}
+
+/// Wrong calls and messages that a host does not expect change nothing.
+#[test]
+fn what_does_not_belong_is_ignored() {
+    let config = Config {
+        host: HostId(1),
+        hosts: 4,
+        strategy: Strategy::Lazy,
+        addresses: 8,
+        context_address: true,
+    };
+    let (now, a) = (Time(1), AddressId(3));
+    let mut host = Host::new(now, &config);
+    assert!(!host.create(now, GroupId(1), set(&[0, 2, 3]), None));
+    assert!(!host.create(now, GroupId(1), set(&[1, 2, 9]), None));
+    assert!(host.create(now, GroupId(1), set(&[1, 2, 3]), None));
+    assert!(!host.create(now, GroupId(1), set(&[1, 2, 3]), None));
+    while !matches!(host.poll(now), Output::Wait(_)) {}
+    host.ended(now, GroupId(7));
+    host.sent(now, GroupId(7), 1);
+    host.joined(now, a);
+    host.left(now, a);
+    host.lost(now, a);
+    host.refused(now, a, Refusal::Denied);
+    host.proved(now, a, &HostSet::new());
+    host.message(now, HostId(2), Message::Leave(AddressId(0)));
+    host.message(now, HostId(0), Message::Joined(a));
+    host.message(now, HostId(0), Message::Proven(a));
+    host.invariants();
+    assert_eq!(host.poll(now), Output::Wait(Time::NEVER));
+    assert_eq!(host.state(AddressId(0)), State::InUse);
+}

@@ -1,0 +1,85 @@
+//! What worlds are like.
+
+use fabricast_proto::AddressId;
+use fabricast_proto::group::Strategy;
+use fabricast_proto::rng::Rng;
+
+use super::manager::Behaviour;
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub hosts: u32,
+    pub strategy: Strategy,
+    /// Addresses that groups may have.
+    pub addresses: u32,
+    pub context_address: bool,
+    pub manager: Behaviour,
+    /// Most microseconds that a message takes.
+    pub delay_us: u64,
+    /// Groups that are created in all.
+    pub groups: u32,
+    /// Groups that exist at the same time.
+    pub at_once: usize,
+    /// Times at which the network forgets memberships.
+    pub losses: u32,
+    pub crashes: u32,
+}
+
+impl Scenario {
+    /// A world without faults and limits.
+    pub fn calm(hosts: u32, strategy: Strategy) -> Scenario {
+        Scenario {
+            hosts,
+            strategy,
+            addresses: 64,
+            context_address: true,
+            manager: Behaviour {
+                limit: u32::MAX,
+                silent_limit: false,
+                service_us: 100,
+                lag_us: 10_000,
+                lost: 0.0,
+                denied: None,
+            },
+            delay_us: 50,
+            groups: 40,
+            at_once: 8,
+            losses: 0,
+            crashes: 0,
+        }
+    }
+
+    /// A world drawn from a seed.
+    pub fn random(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let rng = &mut rng;
+        let size = 1 + rng.below(5) as u32;
+        let strategy = match rng.below(4) {
+            0 => Strategy::Basic,
+            1 => Strategy::Lazy,
+            _ => Strategy::Pool {
+                size,
+                max: size + rng.below(8) as u32,
+            },
+        };
+        let hosts = 3 + rng.below(7) as u32;
+        let mut scenario = Scenario::calm(hosts, strategy);
+        scenario.addresses = [0, 1, 4, 8, 40, 40][rng.below(6) as usize];
+        scenario.context_address = rng.chance(0.9);
+        scenario.manager.limit = [0, 1, 4, 6, u32::MAX, u32::MAX][rng.below(6) as usize];
+        scenario.manager.silent_limit = rng.chance(0.3);
+        scenario.manager.service_us = [10, 200, 3000][rng.below(3) as usize];
+        scenario.manager.lag_us = [0, 1000, 10_000, 100_000][rng.below(4) as usize];
+        scenario.manager.lost = [0.0, 0.0, 0.05, 0.3][rng.below(4) as usize];
+        if rng.chance(0.1) {
+            scenario.manager.denied = Some(AddressId(1 + rng.below(5) as u32));
+        }
+        scenario.delay_us = [20, 500, 4000][rng.below(3) as usize];
+        scenario.groups = 5 + rng.below(40) as u32;
+        scenario.at_once = 1 + rng.below(12) as usize;
+        scenario.losses = [0, 0, 1, 4][rng.below(4) as usize];
+        scenario.crashes = [0, 0, 0, 1, 2][rng.below(5) as usize];
+        scenario
+    }
+}
