@@ -43,7 +43,7 @@ fn until_own(context: &Here, group: &Group, rank: u32, ranks: &mut Ranks) {
     }
 }
 
-/// Whoever is no member gets nothing of what a group with an address of its own sends.
+/// A host outside gets nothing of what a group with an address of its own sends.
 fn hosts_outside_hear_nothing(strategy: &str) {
     with(strategy, 0.0, |rank, ranks, context| {
         let group = Group {

@@ -2,6 +2,7 @@
 //! still lack.
 
 mod addresses;
+mod addressing;
 mod barriers;
 mod break_off;
 mod broadcasts;

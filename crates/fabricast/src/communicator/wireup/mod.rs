@@ -11,6 +11,7 @@
 //! hierarchy.
 
 pub(crate) mod descriptor;
+mod line;
 pub(crate) mod mail;
 pub(crate) mod peers;
 
