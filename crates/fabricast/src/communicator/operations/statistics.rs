@@ -49,6 +49,8 @@ pub struct AddressStatistics {
     pub joined: u64,
     /// Addresses to which groups of the host send.
     pub in_use: u64,
+    /// Broadcasts that this process has sent by an address of exactly the group's hosts.
+    pub sent_own: u64,
     /// Groups that send by an address of exactly their hosts.
     pub own: u64,
     /// Groups that send by an address with more hosts.

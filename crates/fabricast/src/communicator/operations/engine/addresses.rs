@@ -75,6 +75,10 @@ pub(super) struct Owned {
     pub proving: Option<(AddressId, HostSet)>,
     /// Groups that may not send yet.
     pub early: BTreeSet<GroupId>,
+    /// Groups that send by an address that no other set of hosts has.
+    pub own: BTreeSet<GroupId>,
+    /// Broadcasts that this process has sent to such groups.
+    pub sent_own: u64,
     /// Bytes that this process has sent to groups since its last report.
     pub sent: BTreeMap<GroupId, u64>,
     pub reported: Time,
@@ -102,6 +106,8 @@ impl Owned {
             proofs: VecDeque::new(),
             proving: None,
             early: BTreeSet::new(),
+            own: BTreeSet::new(),
+            sent_own: 0,
             sent: BTreeMap::new(),
             reported: now,
             wake: now,

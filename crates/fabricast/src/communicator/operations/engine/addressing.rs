@@ -10,7 +10,6 @@ use tracing::{debug, info};
 
 use super::Engine;
 use super::addresses::{Owned, REPORT, number};
-use crate::communicator::limits::ADDRESSES;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
@@ -77,6 +76,7 @@ impl<O: Divisible> Engine<O> {
         }
         owned.host.ended(now, group);
         owned.early.remove(&group);
+        owned.own.remove(&group);
         owned.sent.remove(&group);
         owned.wake = now;
         self.wake = Some(now);
@@ -90,15 +90,12 @@ impl<O: Divisible> Engine<O> {
         owned.is_some_and(|owned| owned.early.contains(&group))
     }
 
-    /// Takes note that this process sends bytes to a group.
+    /// Takes note that this process broadcasts bytes to a group.
     pub(super) fn sends_to(&mut self, group: GroupId, bytes: u64) {
         if let Some(owned) = &mut self.owned
-            && self
-                .addresses
-                .of
-                .get(&group)
-                .is_some_and(|a| a.0 == 0 || a.0 >= ADDRESSES as u32)
+            && owned.host.status(group).is_some()
         {
+            owned.sent_own += u64::from(owned.own.contains(&group));
             *owned.sent.entry(group).or_default() += bytes;
         }
     }
@@ -194,6 +191,11 @@ impl<O: Divisible> Engine<O> {
                 Output::SendBy { group, address } => {
                     let address = address.map(number);
                     debug!(group = group.0, ?address, "sends by");
+                    let own = owned.host.status(group).is_some_and(|status| status.own);
+                    match own {
+                        true => owned.own.insert(group),
+                        false => owned.own.remove(&group),
+                    };
                     match address {
                         Some(id) => _ = self.addresses.of.insert(group, id),
                         None => _ = self.addresses.of.remove(&group),
@@ -267,6 +269,7 @@ impl<O: Divisible> Engine<O> {
         AddressStatistics {
             joined: snapshot.addresses.into(),
             in_use: snapshot.in_use.into(),
+            sent_own: owned.sent_own,
             own: snapshot.own.into(),
             wider: snapshot.wider.into(),
             unicast: snapshot.unicast.into(),
