@@ -57,6 +57,8 @@ struct vote {
     uint64_t next, full;
     /* The complement of `next`, and whether a rank could not create the group. */
     uint64_t not_next, failed;
+    /* The multicast address that one rank has taken for the group. */
+    uint64_t address;
 };
 
 static void agree(MPI_Comm comm, struct vote *vote) {
@@ -136,17 +138,24 @@ static void settle(MPI_Comm comm, struct comm_state *state) {
     struct numbers guess = propose(comm);
     int fullest, failed = set && process_set_hosts(set, members, state->size, &fullest) > 1 &&
                           !make(state, set, guess);
+    uint64_t address = 0;
+    if (state->group)
+        fabricast_address_take(set->context, state->members, (size_t)state->size, &address);
     struct vote vote = {.no = !members,
                         .set = set ? set->name : 0,
                         .not_set = set ? ~set->name : ~0ull,
                         .full = !process_set_room(),
                         .next = guess.first,
                         .not_next = ~guess.first,
-                        .failed = (uint64_t)failed};
+                        .failed = (uint64_t)failed,
+                        .address = address};
     agree(comm, &vote);
     int known = vote.set && vote.set == ~vote.not_set;
     int agreed = known && !vote.no && !vote.failed && vote.next == ~vote.not_next;
+    if (state->group && agreed)
+        fabricast_group_grant(state->group, vote.address);
     if (state->group && !agreed) {
+        fabricast_address_put_back(set->context, address);
         fabricast_group_abandon(state->group);
         state->group = NULL;
     }

@@ -256,6 +256,32 @@ int fabricast_group_create(const struct fabricast_context *context,
                            size_t count,
                            struct fabricast_group **group);
 
+// Takes a multicast address in advance for a group of the processes `members`, so that its first
+// broadcast goes by it (`groups` in the options). Sets `address` to 0 at all but one of them, and
+// if none is at hand. The members exchange the largest value, and once all have created the group
+// each passes it to [`fabricast_group_grant`]. If they do not, who got it returns it by
+// [`fabricast_address_put_back`].
+//
+// # Safety
+// The pointers are valid, `members` for `count` numbers.
+int fabricast_address_take(const struct fabricast_context *context,
+                           const uint32_t *members,
+                           size_t count,
+                           uint64_t *address);
+
+// Gives an address to a group in which nobody has started anything. All members name the same one.
+// 0: none.
+//
+// # Safety
+// `group` is valid.
+int fabricast_group_grant(const struct fabricast_group *group, uint64_t address);
+
+// Returns an address that this process took and that no group was granted. 0: none.
+//
+// # Safety
+// `context` is valid.
+int fabricast_address_put_back(const struct fabricast_context *context, uint64_t address);
+
 // Ends this process's part in the group: it waits for nothing in the group any more. What it has
 // sent is still brought to the others. All members must call this in the end. Null is allowed.
 //

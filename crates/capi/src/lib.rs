@@ -22,6 +22,8 @@ use std::slice;
 use std::sync::Arc;
 
 use fabricast_lib::communicator::{COVER_SETS_MAX, Context, Error, Group, Request};
+use fabricast_lib::proto::AddressId;
+use fabricast_lib::proto::group::Grant;
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
 use self::call::{Failure, call, given, shared, wrong};
@@ -324,6 +326,89 @@ pub unsafe extern "C" fn fabricast_group_create(
         *out = Box::into_raw(Box::new(created));
         Ok(())
     })
+}
+
+/// Takes a multicast address in advance for a group of the processes `members`, so that its first
+/// broadcast goes by it (`groups` in the options). Sets `address` to 0 at all but one of them, and
+/// if none is at hand. The members exchange the largest value, and once all have created the group
+/// each passes it to [`fabricast_group_grant`]. If they do not, who got it returns it by
+/// [`fabricast_address_put_back`].
+///
+/// # Safety
+/// The pointers are valid, `members` for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_address_take(
+    context: *const fabricast_context,
+    members: *const u32,
+    count: usize,
+    address: *mut u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (context, out) = unsafe { (shared(context)?, given(address)?) };
+        if members.is_null() || count == 0 {
+            return Err(wrong("a group needs members"));
+        }
+        // SAFETY: `members` is not null, and the caller's promise.
+        let members = unsafe { slice::from_raw_parts(members, count) };
+        *out = context
+            .inner
+            .context
+            .take_address(members)
+            .map_or(0, number_of);
+        Ok(())
+    })
+}
+
+/// Gives an address to a group in which nobody has started anything. All members name the same one.
+/// 0: none.
+///
+/// # Safety
+/// `group` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_group_grant(
+    group: *const fabricast_group,
+    address: u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let group = unsafe { shared(group)? };
+        if address != 0 {
+            group.inner.context.grant(&group.group, grant_of(address));
+        }
+        Ok(())
+    })
+}
+
+/// Returns an address that this process took and that no group was granted. 0: none.
+///
+/// # Safety
+/// `context` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_address_put_back(
+    context: *const fabricast_context,
+    address: u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { shared(context)? };
+        if address != 0 {
+            context.inner.context.put_back(grant_of(address));
+        }
+        Ok(())
+    })
+}
+
+/// An address that was taken, as one number, which is never 0.
+fn number_of(grant: Grant) -> u64 {
+    u64::from(grant.term) << 32 | u64::from(grant.address.0)
+}
+
+fn grant_of(number: u64) -> Grant {
+    Grant {
+        address: AddressId(number as u32),
+        term: (number >> 32) as u32,
+    }
 }
 
 /// Ends this process's part in the group: it waits for nothing in the group any more. What it has

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use fabricast_proto::group::Strategy;
+use fabricast_proto::AddressId;
+use fabricast_proto::group::{Grant, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
@@ -122,4 +123,54 @@ fn groups_come_and_go_while_their_addresses_change() {
             ranks.allgather(&[]).unwrap();
         });
     }
+}
+
+/// With an address from the pool that comes with the agreement on the group, the very first
+/// broadcast goes by it, from whichever root, and no member waits for anything.
+#[test]
+fn the_first_broadcast_goes_by_a_granted_address() {
+    with("pool(4)", 0.0, |rank, ranks, context| {
+        // Groups of one set of hosts share an address, so each set has one group.
+        for id in 1..3 {
+            let members = [0, 2, 3 + id % 2];
+            let me = members.iter().position(|&m| m == rank);
+            // The pool is filled, and filled again, in the background.
+            let begun = Instant::now();
+            let granted = loop {
+                let mine = me.and_then(|_| context.take_address(&members));
+                let bytes = mine.map_or(0, |g| u64::from(g.term) << 32 | u64::from(g.address.0));
+                let said = ranks.allgather(&bytes.to_le_bytes()).unwrap();
+                let said = said
+                    .iter()
+                    .map(|b| u64::from_le_bytes(b[..].try_into().unwrap()));
+                let taken: Vec<u64> = said.filter(|&number| number != 0).collect();
+                assert!(taken.len() <= 1, "only the lowest member takes one");
+                if let [number] = taken[..] {
+                    break number;
+                }
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "the pool stays empty: {taken:?} {:?}",
+                    context.statistics().addresses
+                );
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            let grant = Grant {
+                address: AddressId(granted as u32),
+                term: (granted >> 32) as u32,
+            };
+            if let Some(me) = me {
+                let group = context.group(id, &members).unwrap();
+                context.grant(&group, grant);
+                let before = context.statistics().addresses.sent_own;
+                let root = id % 3;
+                bcast(context, &group, root, me as u32, b"the first").unwrap();
+                let own = context.statistics().addresses.sent_own - before;
+                assert_eq!(own, u64::from(root == me as u32), "rank {rank}, group {id}");
+                context.leave(group);
+            }
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
 }

@@ -34,6 +34,7 @@ use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use fabricast_proto::group::Grant;
 use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
 use self::operations::engine::Engine;
@@ -104,7 +105,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let unreached = agree_on_unreached(bootstrap, tried)?;
         let context = ready?;
         let now = context.callers.shared.clock.now();
-        context.callers.shared.lock().proven(now, &unreached);
+        let mut engine = context.callers.shared.lock();
+        engine.proven(now, &unreached);
+        context.callers.left(engine);
         Ok(context)
     }
 
@@ -140,6 +143,34 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         }
         engine.add(self.callers.shared.clock.now(), &group)?;
         Ok(group)
+    }
+
+    /// Takes an address in advance for a group of these ranks of this context, so that its first
+    /// broadcast goes by it. The group's lowest rank gets one, if one is at hand; all others get
+    /// `None`. The ranks pass it to [`Context::grant`] once they have agreed on the group and on
+    /// this, or the lowest one to [`Context::put_back`].
+    pub fn take_address(&self, members: &[u32]) -> Option<Grant> {
+        let mut members: Vec<NodeId> = members.iter().copied().map(NodeId).collect();
+        members.sort_unstable();
+        let now = self.callers.shared.clock.now();
+        self.callers.shared.lock().take_address(now, &members)
+    }
+
+    /// Gives an address to a group in which nobody has started anything. All members name the same
+    /// one.
+    pub fn grant(&self, group: &Group, address: Grant) {
+        let now = self.callers.shared.clock.now();
+        let mut engine = self.callers.shared.lock();
+        engine.grant_address(now, group.id, address);
+        self.callers.left(engine);
+    }
+
+    /// Returns an address that no group was granted.
+    pub fn put_back(&self, address: Grant) {
+        let now = self.callers.shared.clock.now();
+        let mut engine = self.callers.shared.lock();
+        engine.put_back_address(now, address);
+        self.callers.left(engine);
     }
 
     /// Names the sets of members, in ranks of this context, that broadcasts of the group go to with

@@ -91,6 +91,8 @@ pub(super) struct Owned {
     pub proofs: VecDeque<(AddressId, HostSet)>,
     /// The address that is being proven, and the hosts that multicast does not reach there.
     pub proving: Option<(AddressId, HostSet)>,
+    /// Groups that nobody has used, and their hosts.
+    pub unused: BTreeMap<GroupId, HostSet>,
     /// Groups that may not send yet.
     pub early: BTreeSet<GroupId>,
     /// Groups that send by an address that no other set of hosts has.
@@ -132,6 +134,7 @@ impl Owned {
             asked: BTreeMap::new(),
             proofs: VecDeque::new(),
             proving: None,
+            unused: BTreeMap::new(),
             early: BTreeSet::new(),
             own: BTreeSet::new(),
             sent_own: 0,

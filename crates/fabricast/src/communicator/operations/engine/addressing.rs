@@ -4,12 +4,13 @@
 use std::mem;
 use std::time::Duration;
 
-use fabricast_proto::group::{HostId, HostSet, Message, Output, Refusal};
+use fabricast_proto::group::{Grant, HostId, HostSet, Message, Output, Refusal};
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, PathState, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
 use super::addresses::{Owned, REPORT, in_machine, number};
+use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
@@ -33,6 +34,8 @@ impl<O: Divisible> Engine<O> {
         self.owned = Owned::new(now, addressing, (speakers, self.rank));
         if self.owned.is_some() {
             info!(%strategy, "groups get addresses of their own");
+            // Messages may have arrived already.
+            self.wake = Some(now);
             // In it this process answers the probes of others.
             self.add_proof(None, members);
         }
@@ -50,25 +53,69 @@ impl<O: Divisible> Engine<O> {
         let _ = self.networks.command(Network::InterNode, Time::ZERO, add);
     }
 
-    /// Lets the machine give a group of these leaders an address. Returns false if it cannot.
-    pub(super) fn owns_address(&mut self, now: Time, group: GroupId, leaders: &[NodeId]) -> bool {
-        let Some(owned) = &mut self.owned else {
-            return false;
-        };
+    /// The hosts of a group of these leaders, if the machine may give it an address.
+    fn owners(&self, leaders: &[NodeId]) -> Option<HostSet> {
+        let owned = self.owned.as_ref()?;
         // The leaders of all hosts have the context's address.
-        if leaders.len() == owned.speakers.len() || leaders.len() < 3 {
-            return false;
-        }
-        let Some(hosts) = owned.hosts(leaders) else {
+        let is_part = leaders.len() > 2 && leaders.len() < owned.speakers.len();
+        owned.hosts(leaders).filter(|_| is_part)
+    }
+
+    /// Takes note of a new group of these leaders, which the machine gives an address when the
+    /// group is granted one or is first used. Returns false if the group keeps a shared address.
+    pub(super) fn owns_address(&mut self, group: GroupId, leaders: &[NodeId]) -> bool {
+        let Some(hosts) = self.owners(leaders) else {
             return false;
         };
-        if !owned.host.create(now, group, hosts, None) {
-            return false;
+        if let Some(owned) = &mut self.owned {
+            owned.unused.insert(group, hosts);
         }
-        owned.early.insert(group);
-        owned.wake = now;
         self.addresses.of.insert(group, AddressId(0));
         true
+    }
+
+    /// An address for a group of these members, which goes to all of them with the agreement on the
+    /// group. `None`: none is at hand, or another member has it.
+    pub fn take_address(&mut self, now: Time, members: &[NodeId]) -> Option<Grant> {
+        let topology = GroupTopology::new(&self.hosts, members, self.rank);
+        let hosts = self.owners(&topology.leaders)?;
+        self.owned.as_mut()?.host.take(now, &hosts)
+    }
+
+    /// Returns an address that no member has granted to a group.
+    pub fn put_back_address(&mut self, now: Time, grant: Grant) {
+        if let Some(owned) = &mut self.owned {
+            owned.host.put_back(now, grant);
+            owned.wake = now;
+        }
+        self.address(now);
+    }
+
+    /// The members of a group have agreed on its address.
+    pub fn grant_address(&mut self, now: Time, group: GroupId, grant: Grant) {
+        self.begins_to_own(now, group, Some(grant));
+    }
+
+    /// A group is about to be used.
+    pub(super) fn uses_address(&mut self, now: Time, group: GroupId) {
+        if self
+            .owned
+            .as_ref()
+            .is_some_and(|owned| !owned.unused.is_empty())
+        {
+            self.begins_to_own(now, group, None);
+        }
+    }
+
+    fn begins_to_own(&mut self, now: Time, group: GroupId, grant: Option<Grant>) {
+        if let Some(owned) = &mut self.owned
+            && let Some(hosts) = owned.unused.remove(&group)
+            && owned.host.create(now, group, hosts, grant)
+        {
+            owned.early.insert(group);
+            owned.wake = now;
+            self.address(now);
+        }
     }
 
     /// A group that the machine may have given an address exists no more.
@@ -76,7 +123,8 @@ impl<O: Divisible> Engine<O> {
         let Some(owned) = &mut self.owned else {
             return false;
         };
-        if owned.host.status(group).is_none() {
+        let unused = owned.unused.remove(&group).is_some();
+        if !unused && owned.host.status(group).is_none() {
             return false;
         }
         owned.host.ended(now, group);
@@ -163,10 +211,15 @@ impl<O: Divisible> Engine<O> {
     /// Passes on what has arrived and what is due. Returns when to do so again.
     pub(super) fn address(&mut self, now: Time) -> Option<Time> {
         let mut owned = self.owned.take()?;
-        if owned.mail.has_arrived() || owned.due() <= now {
+        let acts = owned.mail.has_arrived() || owned.due() <= now;
+        if acts {
             self.address_by(now, &mut owned);
         }
-        let due = owned.due();
+        // The driver may have got something to do.
+        let due = match acts {
+            true => now,
+            false => owned.due(),
+        };
         self.owned = Some(owned);
         Some(due).filter(|&due| due != Time::NEVER)
     }

@@ -19,6 +19,7 @@ impl<O: Divisible> Engine<O> {
         group: GroupId,
         by: Option<Barrier>,
     ) -> Result<Op, Refused> {
+        self.uses_address(now, group);
         let state = self.groups.get(&group).ok_or(Refused::NoGroup)?;
         let steps = schedule::barrier(&state.topology, by);
         let op = match self.meet(now, group, &steps)? {

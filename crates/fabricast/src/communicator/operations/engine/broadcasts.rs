@@ -35,6 +35,7 @@ impl<O: Divisible> Engine<O> {
         object: O,
         waits: bool,
     ) -> Result<Started<O>, (Refused, O)> {
+        self.uses_address(now, group);
         let Some(state) = self.groups.get(&group) else {
             return Err((Refused::NoGroup, object));
         };

@@ -143,9 +143,7 @@ impl<O: Divisible> Engine<O> {
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
         if topology.is_far() {
-            if self.owns_address(now, group.id, &topology.leaders) {
-                self.address(now);
-            } else {
+            if !self.owns_address(group.id, &topology.leaders) {
                 self.join_far(group.id, &topology.leaders)?;
             }
             self.add_far(group.id, &topology.leaders)?;
