@@ -6,6 +6,8 @@
 //! multicast to the links that lead to members. A packet's bytes exist once, however many copies
 //! are under way.
 
+mod tables;
+
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use crate::fault::{Blocked, LinkFaults};
 use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::Kind;
+
+pub use tables::Table;
 
 /// Packet size in bytes with which an idle link counts the packets that might have passed.
 const PACKET: u64 = 1500;
@@ -130,6 +134,8 @@ struct Membership {
     below: Vec<u32>,
     /// Per switch: links to children with members.
     fan: Vec<Vec<u32>>,
+    /// Per switch: the table that a manager has written; `None`: the switches follow the members.
+    tables: Option<Vec<Table>>,
 }
 
 #[derive(Debug)]
@@ -332,6 +338,7 @@ impl Fabric {
             members: 0,
             below: vec![0; self.switches.len()],
             fan: vec![Vec::new(); self.switches.len()],
+            tables: None,
         });
         self.groups.len() as u32 - 1
     }
@@ -430,6 +437,11 @@ impl Fabric {
                 if let Some(next) = next
                     && next != link ^ 1
                 {
+                    self.transmit(next, now, slot);
+                }
+            }
+            Target::Group(g) if self.groups[g as usize].tables.is_some() => {
+                for next in self.copies(g, switch, link) {
                     self.transmit(next, now, slot);
                 }
             }
