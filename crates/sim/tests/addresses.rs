@@ -21,13 +21,13 @@ fn judge(seed: u64) -> Result<Outcome, String> {
 }
 
 /// Seeds of one run.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 
 #[test]
 fn random_runs_obey_the_judge() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut failed = Vec::new();
-    for seed in 0..SEEDS {
+    for seed in 0..std::env::var("N").map_or(SEEDS,|n|n.parse().unwrap()) {
         if let Err(why) = judge(seed) {
             failed.push(format!("seed {seed}: {why}"));
         }

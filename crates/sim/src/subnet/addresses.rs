@@ -153,6 +153,7 @@ impl Subnet<'_> {
         let now = self.now();
         let answer = self.manager.step(&mut self.fabric, (life, step));
         self.after_manager();
+        self.trace.say(now, || format!("manager: {step:?}"));
         if matches!(step, Step::Written { .. }) {
             for address in 0..self.answered.len() {
                 let id = AddressId(address as u32);

@@ -73,17 +73,18 @@ impl Judge {
     pub(crate) fn tables_changed(&mut self, fabric: &Fabric, address: AddressId) {
         let hosts = self.proven.range((address, HostId(0))..=(address, HostId(u32::MAX)));
         let hosts: Vec<HostId> = hosts.map(|&(_, host)| host).collect();
-        let (attached, mut lost): (Vec<HostId>, Vec<HostId>) =
-            (hosts.into_iter()).partition(|host| fabric.is_attached(address.0, host.0));
-        if let Some(first) = attached.first() {
-            let reached = fabric.reached(address.0, first.0);
-            for host in &attached[1..] {
-                let back = fabric.reached(address.0, host.0);
-                if !reached.contains(&host.0) || !back.contains(&first.0) {
-                    lost.push(*host);
-                }
-            }
-        }
+        // Hosts between which datagrams pass in both directions. Of parts that are cut off from each
+        // other, the proof holds for the largest.
+        let reached: Vec<_> = (hosts.iter())
+            .map(|host| fabric.reached(address.0, host.0))
+            .collect();
+        let mutual = |a: usize, b: usize| {
+            reached[a].contains(&hosts[b].0) && reached[b].contains(&hosts[a].0)
+        };
+        let with = |&a: &usize| (0..hosts.len()).filter(|&b| mutual(a, b)).count();
+        let first = (0..hosts.len()).max_by_key(with);
+        let lost = (0..hosts.len()).filter(|&b| first.is_some_and(|a| a != b && !mutual(a, b)));
+        let lost: Vec<_> = lost.map(|b| hosts[b]).collect();
         for host in lost {
             self.proven.remove(&(address, host));
         }

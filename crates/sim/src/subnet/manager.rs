@@ -327,7 +327,7 @@ impl Manager {
 
     /// Begins to compute tables, unless tables are being written.
     fn compute(&mut self) {
-        if self.pass.is_none() && !self.changed.is_empty() {
+        if !self.down && self.pass.is_none() && !self.changed.is_empty() {
             self.pass = Some(Pass::default());
             self.plan(self.behaviour.compute, Step::Computed);
         }
