@@ -1,17 +1,19 @@
 //! Hosts get multicast addresses from a simulated manager: random runs obey the judge.
 //!
 //! `SUBNET_SEED=N cargo test -p fabricast-sim --test addresses one_seed -- --nocapture` runs one
-//! seed again and prints what its hosts do.
+//! seed again and prints what its hosts do. `SUBNET_SEEDS=N` runs more seeds.
 
-use fabricast_sim::Failure;
 use fabricast_sim::Trace;
 use fabricast_sim::subnet::{Outcome, Scenario, Subnet};
+
+/// Seeds of one run.
+const SEEDS: u64 = 400;
 
 /// Runs a seed; a panic is a failure, too.
 fn judge(seed: u64) -> Result<Outcome, String> {
     let run = || Subnet::new(&Scenario::from_seed(seed), Trace::silent()).run();
     match std::panic::catch_unwind(run) {
-        Ok(result) => result.map_err(|failure: Failure| failure.to_string()),
+        Ok(result) => result.map_err(|failure| failure.to_string()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
@@ -20,27 +22,60 @@ fn judge(seed: u64) -> Result<Outcome, String> {
     }
 }
 
-/// Seeds of one run.
-const SEEDS: u64 = 400;
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs `run` without the messages of panics, which are failures of seeds.
+fn quietly<T>(run: impl FnOnce() -> T) -> T {
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = run();
+    let _ = std::panic::take_hook();
+    result
+}
 
 #[test]
 fn random_runs_obey_the_judge() {
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut failed = Vec::new();
-    for seed in 0..std::env::var("N").map_or(SEEDS,|n|n.parse().unwrap()) {
-        if let Err(why) = judge(seed) {
-            failed.push(format!("seed {seed}: {why}"));
-        }
-    }
-    let _ = std::panic::take_hook();
+    let seeds = number("SUBNET_SEEDS").unwrap_or(SEEDS);
+    let runs: Vec<_> = quietly(|| (0..seeds).map(|seed| (seed, judge(seed))).collect());
+    let failed = runs.iter().filter_map(|(seed, run)| Some((seed, run.as_ref().err()?)));
+    let failed: Vec<_> = failed.collect();
     let first: Vec<_> = failed.iter().take(12).collect();
-    assert!(failed.is_empty(), "{} of {SEEDS}: {first:#?}", failed.len());
+    assert!(failed.is_empty(), "{} of {seeds}: {first:#?}", failed.len());
+
+    // The runs are not empty: communicators broadcast by addresses of their own.
+    let outcomes: Vec<&Outcome> = runs.iter().flat_map(|(_, run)| run).collect();
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|&o| of(o)).sum::<u64>();
+    let courses = || outcomes.iter().flat_map(|outcome| &outcome.courses);
+    let done = courses().filter(|course| course.done.is_some()).count();
+    let (granted, first) = (
+        courses().filter(|course| course.granted).count(),
+        courses().filter(|course| course.own_first == Some(true)).count(),
+    );
+    let gaps = sum(|o| o.gaps);
+    let own = sum(|o| o.received.own);
+    let context = sum(|o| o.received.foreign_by_context);
+    let wider = sum(|o| o.received.foreign_by_address);
+    let left = sum(|o| o.received.foreign_after_leave);
+    println!(
+        "{done} communicators broadcast, {granted} with an address at hand, {first} first by their \
+         own; received: {own} own, {context} + {wider} + {left} foreign; {gaps} gaps"
+    );
+    assert!(done as u64 > 3 * seeds && granted as u64 > seeds / 2 && first as u64 > seeds / 2);
+    // Where no address leads beyond a group's hosts but the context's, few frames are foreign.
+    assert!((wider + left) * 20 < own, "{wider} and {left} of {own}");
+}
+
+#[test]
+fn equal_seeds_leave_equal_traces() {
+    for seed in 0..20 {
+        assert_eq!(judge(seed), judge(seed), "{seed}");
+    }
 }
 
 #[test]
 fn one_seed_again() {
-    let seed = std::env::var("SUBNET_SEED").ok();
-    let Some(seed) = seed.and_then(|seed| seed.parse().ok()) else {
+    let Some(seed) = number("SUBNET_SEED") else {
         return;
     };
     let scenario = Scenario::from_seed(seed);
@@ -49,4 +84,35 @@ fn one_seed_again() {
     let result = Subnet::new(&scenario, Trace::printed(&mut out)).run();
     println!("{result:#?}");
     assert!(result.is_ok());
+}
+
+/// Tests of the tests: the judge catches each deliberate defect of groups' addresses.
+#[cfg(feature = "mutants")]
+mod mutants {
+    use fabricast::proto::mutant::{self, Mutant};
+
+    use super::{judge, quietly};
+
+    /// Number of seeds within which a defect must show.
+    const SEEDS: u64 = 300;
+
+    #[test]
+    fn every_mutant_of_groups_is_caught() {
+        let caught = |defect: Mutant| {
+            let expected = match defect {
+                Mutant::LeftTooEarly => " leaves ",
+                Mutant::AddressLeaked => "not returned",
+                _ => "not proven",
+            };
+            mutant::select(Some(defect));
+            let mut errors = (0..SEEDS).filter_map(|seed| Some((seed, judge(seed).err()?)));
+            let found = errors.find(|(_, why)| why.contains(expected));
+            mutant::select(None);
+            (defect, found)
+        };
+        for (defect, found) in quietly(|| Mutant::GROUP.map(caught)) {
+            let (seed, why) = found.unwrap_or_else(|| panic!("{defect:?} is not caught"));
+            println!("{defect:?}: seed {seed}: {why}");
+        }
+    }
 }

@@ -157,7 +157,8 @@ impl Subnet<'_> {
         if matches!(step, Step::Written { .. }) {
             for address in 0..self.answered.len() {
                 let id = AddressId(address as u32);
-                self.judge.tables_changed(&self.fabric, id);
+                let members = self.manager.members(id);
+                self.judge.tables_changed(&self.fabric, id, &members);
                 let was = self.answered[address];
                 if was > 0 && self.manager.is_settled(id) {
                     self.lag = self.lag.max(now - was);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use fabricast::proto::group::{HostId, HostSet};
 use fabricast::proto::wire::{self, Frame};
@@ -9,6 +10,9 @@ use fabricast::proto::{AddressId, GroupId};
 
 use crate::fabric::Fabric;
 use crate::object::World;
+
+/// Time in which a regular proof finds what nobody has noticed.
+const UNNOTICED: Duration = Duration::from_secs(62);
 
 /// A communicator as all hosts together know it.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Judge {
     pub(crate) received: Received,
     /// Datagrams by multicast that were sent to a group.
     pub(crate) sent: u64,
+    /// Proven hosts that the tables left out for a while, although they were members.
+    pub(crate) gaps: u64,
 }
 
 impl Judge {
@@ -60,19 +66,33 @@ impl Judge {
             crashed: HostSet::new(),
             received: Received::default(),
             sent: 0,
+            gaps: 0,
         }
     }
 
     /// Probes, or the start of the run, have shown that an address reaches a host.
     pub(crate) fn proved(&mut self, address: AddressId, host: HostId) {
         self.proven.insert((address, host));
-        self.excused.remove(&(address, host));
     }
 
     /// A table of an address has changed: a proof ends for a host that datagrams no longer reach.
-    pub(crate) fn tables_changed(&mut self, fabric: &Fabric, address: AddressId) {
-        let hosts = self.proven.range((address, HostId(0))..=(address, HostId(u32::MAX)));
-        let hosts: Vec<HostId> = hosts.map(|&(_, host)| host).collect();
+    /// `members` are those of the manager's database.
+    ///
+    /// A host that has left and joined again may be proven by tables from before, which the manager
+    /// then takes away for a while. No host can notice that before the next regular proof: it is a
+    /// gap, which is counted.
+    pub(crate) fn tables_changed(
+        &mut self,
+        fabric: &Fabric,
+        address: AddressId,
+        members: &HostSet,
+    ) {
+        let hosts = (address, HostId(0))..=(address, HostId(u32::MAX));
+        let hosts = self.proven.range(hosts).map(|&(_, host)| host);
+        let (hosts, left): (Vec<HostId>, Vec<HostId>) = hosts.partition(|h| members.contains(*h));
+        for host in left {
+            self.proven.remove(&(address, host));
+        }
         // Hosts between which datagrams pass in both directions. Of parts that are cut off from each
         // other, the proof holds for the largest.
         let reached: Vec<_> = (hosts.iter())
@@ -83,10 +103,16 @@ impl Judge {
         };
         let with = |&a: &usize| (0..hosts.len()).filter(|&b| mutual(a, b)).count();
         let first = (0..hosts.len()).max_by_key(with);
-        let lost = (0..hosts.len()).filter(|&b| first.is_some_and(|a| a != b && !mutual(a, b)));
-        let lost: Vec<_> = lost.map(|b| hosts[b]).collect();
-        for host in lost {
-            self.proven.remove(&(address, host));
+        let stays = |b: usize| match first {
+            Some(a) if a == b => with(&a) > 0 || fabric.is_attached(address.0, hosts[b].0),
+            Some(a) => mutual(a, b),
+            None => true,
+        };
+        for b in (0..hosts.len()).filter(|&b| !stays(b)) {
+            self.gaps += 1;
+            self.proven.remove(&(address, hosts[b]));
+            let until = self.world.now_ns.get() + UNNOTICED.as_nanos() as u64;
+            self.forgotten(address, hosts[b], until);
         }
     }
 

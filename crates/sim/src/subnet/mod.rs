@@ -109,7 +109,9 @@ pub struct Outcome {
     pub received: Received,
     /// Datagrams by multicast that hosts sent to communicators.
     pub sent: u64,
-    /// Requests that the manager served, and SMPs that it sent.
+    /// Times at which a proven member was left out of the tables for a while, unnoticed.
+    pub gaps: u64,
+    /// Requests that the manager served.
     pub served: u64,
     /// SMPs that the manager sent.
     pub smps: u64,

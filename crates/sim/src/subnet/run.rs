@@ -264,6 +264,7 @@ impl Subnet<'_> {
             courses: self.courses.clone(),
             received: self.judge.received,
             sent: self.judge.sent,
+            gaps: self.judge.gaps,
             served: self.manager.served,
             smps: self.manager.smps,
             lag: Duration::from_nanos(self.lag),

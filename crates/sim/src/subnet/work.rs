@@ -186,6 +186,10 @@ impl Subnet<'_> {
             progress,
         };
         host.ops.insert(op, op_state);
+        if sends && number == 0 {
+            let own = host.machine.status(group).is_some_and(|status| status.own);
+            self.courses[plan_of(group)].own_first = Some(own);
+        }
         if sends {
             host.machine.sent(now, group, len);
             self.drain(h);
