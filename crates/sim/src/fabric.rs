@@ -19,8 +19,6 @@ use crate::queue::{Due, Queue};
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::Kind;
 
-pub use tables::Table;
-
 /// Packet size in bytes with which an idle link counts the packets that might have passed.
 const PACKET: u64 = 1500;
 /// A link's time is kept in ticks of 2^-16 ns, which is good for 78 hours.
@@ -136,6 +134,15 @@ struct Membership {
     fan: Vec<Vec<u32>>,
     /// Per switch: the table that a manager has written; `None`: the switches follow the members.
     tables: Option<Vec<Table>>,
+}
+
+/// What a switch does with the datagrams to one address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Table {
+    /// Links downwards to which it copies them.
+    pub down: Vec<u32>,
+    /// Whether it also sends them upwards.
+    pub up: bool,
 }
 
 #[derive(Debug)]

@@ -3,8 +3,12 @@
 //! `SUBNET_SEED=N cargo test -p fabricast-sim --test addresses one_seed -- --nocapture` runs one
 //! seed again and prints what its hosts do. `SUBNET_SEEDS=N` runs more seeds.
 
+use std::time::Duration;
+
+use fabricast::proto::group::{HostId, Strategy};
 use fabricast_sim::Trace;
-use fabricast_sim::subnet::{Outcome, Scenario, Subnet};
+use fabricast_sim::subnet::curve::Experiment;
+use fabricast_sim::subnet::{Behaviour, Outcome, Plan, Scenario, Subnet};
 
 /// Seeds of one run.
 const SEEDS: u64 = 400;
@@ -38,7 +42,9 @@ fn quietly<T>(run: impl FnOnce() -> T) -> T {
 fn random_runs_obey_the_judge() {
     let seeds = number("SUBNET_SEEDS").unwrap_or(SEEDS);
     let runs: Vec<_> = quietly(|| (0..seeds).map(|seed| (seed, judge(seed))).collect());
-    let failed = runs.iter().filter_map(|(seed, run)| Some((seed, run.as_ref().err()?)));
+    let failed = runs
+        .iter()
+        .filter_map(|(seed, run)| Some((seed, run.as_ref().err()?)));
     let failed: Vec<_> = failed.collect();
     let first: Vec<_> = failed.iter().take(12).collect();
     assert!(failed.is_empty(), "{} of {seeds}: {first:#?}", failed.len());
@@ -50,7 +56,9 @@ fn random_runs_obey_the_judge() {
     let done = courses().filter(|course| course.done.is_some()).count();
     let (granted, first) = (
         courses().filter(|course| course.granted).count(),
-        courses().filter(|course| course.own_first == Some(true)).count(),
+        courses()
+            .filter(|course| course.own_first == Some(true))
+            .count(),
     );
     let gaps = sum(|o| o.gaps);
     let own = sum(|o| o.received.own);
@@ -113,6 +121,69 @@ mod mutants {
         for (defect, found) in quietly(|| Mutant::GROUP.map(caught)) {
             let (seed, why) = found.unwrap_or_else(|| panic!("{defect:?} is not caught"));
             println!("{defect:?}: seed {seed}: {why}");
+        }
+    }
+}
+
+/// The mean over some seeds of the time in which tables follow the last answer, for 32 members.
+fn lag_us(added_us: u64, outstanding: usize) -> f64 {
+    const SEEDS: u64 = 16;
+    let lag = |seed| {
+        let mut scenario = Scenario::new(32, Strategy::Pool { size: 1, max: 1 });
+        scenario.seed = seed;
+        scenario.manager = Behaviour::opensm().slower(Duration::from_micros(added_us));
+        scenario.manager.outstanding = outstanding;
+        let hosts = [HostId(0), HostId(1)].into_iter().collect();
+        let at = Duration::from_secs(1);
+        scenario.plans.push(Plan::new(at, hosts, Vec::new()));
+        let outcome = Subnet::new(&scenario, Trace::silent()).work_only();
+        outcome.expect("a healthy run").lag.as_secs_f64() * 1e6
+    };
+    (0..SEEDS).map(lag).sum::<f64>() / SEEDS as f64
+}
+
+/// The manager's values are fitted to these: of OpenSM on ibsim, as `Behaviour::opensm` says.
+#[test]
+fn tables_follow_as_late_as_those_of_opensm() {
+    let measured = [
+        (0, 4, 320.0),
+        (500, 1, 5600.0),
+        (500, 4, 1600.0),
+        (500, 0, 1200.0),
+    ];
+    for (added_us, outstanding, expected) in measured {
+        let lag = lag_us(added_us, outstanding);
+        println!("{added_us} µs added, {outstanding} outstanding: {lag:.0} µs");
+        let ratio = lag / expected;
+        assert!(
+            (0.67..1.33).contains(&ratio),
+            "{lag} µs, measured {expected} µs"
+        );
+    }
+}
+
+#[test]
+fn a_new_communicator_broadcasts_at_once_with_a_pool() {
+    for nodes in [16, 32] {
+        for compute in [0, 1000, 10_000] {
+            for iterations in [1, 10, 100, 1000] {
+                let run = |strategy| {
+                    let experiment = Experiment {
+                        nodes,
+                        strategy,
+                        iterations,
+                        len: 1024,
+                        compute: Duration::from_micros(compute),
+                        seed: 1,
+                    };
+                    experiment.run().expect("a healthy run")
+                };
+                let of = [Strategy::Basic, Strategy::Lazy, Strategy::pool(8)].map(run);
+                println!(
+                    "{nodes} {compute} {iterations}: {:?}",
+                    of.map(|e| (e.latency, e.creation, e.own_first))
+                );
+            }
         }
     }
 }

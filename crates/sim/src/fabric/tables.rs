@@ -1,16 +1,7 @@
 //! Multicast tables that a manager writes, switch by switch, instead of memberships that all
 //! switches follow at once.
 
-use super::{End, Fabric};
-
-/// What a switch does with the datagrams to one address.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Table {
-    /// Links downwards to which it copies them.
-    pub down: Vec<u32>,
-    /// Whether it also sends them upwards.
-    pub up: bool,
-}
+use super::{End, Fabric, Table};
 
 impl Fabric {
     /// From now on the switches forward what is sent to `group` by the tables that

@@ -228,10 +228,7 @@ impl Subnet<'_> {
     }
 
     /// The manager is back, and hosts learn that they have lost their memberships.
-    pub(super) fn back(
-        &mut self,
-        lost: BTreeMap<AddressId, HostSet>,
-    ) {
+    pub(super) fn back(&mut self, lost: BTreeMap<AddressId, HostSet>) {
         self.manager.start();
         self.after_manager();
         for (address, hosts) in lost {

@@ -93,8 +93,8 @@ impl Judge {
         for host in left {
             self.proven.remove(&(address, host));
         }
-        // Hosts between which datagrams pass in both directions. Of parts that are cut off from each
-        // other, the proof holds for the largest.
+        // Hosts between which datagrams pass in both directions. If the tables cut the hosts into
+        // parts, the proof holds for the largest.
         let reached: Vec<_> = (hosts.iter())
             .map(|host| fabric.reached(address.0, host.0))
             .collect();
@@ -144,9 +144,7 @@ impl Judge {
             let excused = self.excused.get(&key).is_some_and(|until| now <= *until);
             if member != sender && !over && !self.proven.contains(&key) && !excused {
                 self.world.complain(|| {
-                    format!(
-                        "{sender:?} sends to {id:?} by {address:?}, not proven for {member:?}"
-                    )
+                    format!("{sender:?} sends to {id:?} by {address:?}, not proven for {member:?}")
                 });
             }
         }

@@ -53,17 +53,17 @@ fn us(from: u64, to: u64) -> (Duration, Duration) {
 
 impl Behaviour {
     /// A manager as OpenSM was measured on ibsim on 2026-11-21, with 32 hosts, 8 at a leaf. Service
-    /// time and round trip are as measured. `compute`, `smp` and `smps` are chosen so that the
-    /// tables follow the last answer as late as measured: 120 to 520 µs; with 500 µs added to each
-    /// SMP, 5.6, 1.6 and 1.2 ms with 1, 4 and any number of outstanding SMPs.
+    /// time and round trip are as measured. `compute`, `smp` and `smps` are fitted to how late the
+    /// tables follow the last answer: 120 to 520 µs, and with 500 µs added to each SMP 5.6, 1.6 and
+    /// 1.2 ms with 1, 4 and any number of outstanding SMPs. Simulated means are within a third.
     pub fn opensm() -> Behaviour {
         Behaviour {
             service: us(6, 40),
             way: us(42, 105),
-            compute: us(60, 460),
-            smp: us(15, 25),
+            compute: us(120, 520),
+            smp: us(5, 15),
             outstanding: 4,
-            smps: 2,
+            smps: 1,
             smp_lost: 0.0,
             smp_timeout: Duration::from_millis(200),
             limit: u32::MAX,

@@ -7,6 +7,7 @@
 //! of addresses want, `proofs` their probes, `work` the communicators.
 
 mod addresses;
+pub mod curve;
 mod host;
 mod judge;
 mod manager;
@@ -174,10 +175,10 @@ impl<'w> Subnet<'w> {
     ///
     /// # Panics
     ///
-    /// If the scenario has fewer than 3 hosts or more than 62.
+    /// If the scenario has fewer than 3 hosts or more than 64.
     pub fn new(scenario: &Scenario, trace: Trace<'w>) -> Subnet<'w> {
         let scenario = scenario.clone();
-        assert!((3..=62).contains(&scenario.hosts));
+        assert!((3..=64).contains(&scenario.hosts));
         let mut rng = Rng::new(scenario.seed);
         let numbering = Numbering {
             first: 100,

@@ -14,7 +14,7 @@ use super::{Event, Subnet, phantom};
 /// Number of the first group for a proof; communicators have lower numbers.
 const PROOFS: u32 = 1 << 24;
 /// Groups of one proof: the prover's, and one for each host.
-const GROUPS: u32 = 64;
+const GROUPS: u32 = 128;
 /// How long probes are sent.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The node's own patience with multicast, which never ends before [`PATIENCE`].
@@ -168,7 +168,10 @@ impl Subnet<'_> {
         if !proof.forward {
             let node = self.hosts[h as usize].driver.node();
             let silent: Vec<NodeId> = node.unanswered(forward(n)).collect();
-            for host in silent.into_iter().filter_map(|node| self.numbering.host(node)) {
+            for host in silent
+                .into_iter()
+                .filter_map(|node| self.numbering.host(node))
+            {
                 answered.remove(HostId(host));
             }
         }
@@ -184,7 +187,11 @@ impl Subnet<'_> {
         }
         let silent = proof.hosts.without(&answered);
         let now = self.fabric.now();
-        let numbers = [3 << 32 | u64::from(h), proof.address.0.into(), silent.len().into()];
+        let numbers = [
+            3 << 32 | u64::from(h),
+            proof.address.0.into(),
+            silent.len().into(),
+        ];
         self.trace.note(now.0, numbers, || {
             format!("h{h} {:?}: silent {silent:?}", proof.address)
         });

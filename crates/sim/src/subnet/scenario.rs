@@ -29,6 +29,21 @@ pub struct Plan {
     pub fails: bool,
 }
 
+impl Plan {
+    /// A communicator whose hosts compute nothing and broadcast one after another.
+    pub fn new(at: Duration, hosts: HostSet, bcasts: Vec<(HostId, u64)>) -> Plan {
+        Plan {
+            at,
+            hosts,
+            compute: Duration::ZERO,
+            bcasts,
+            ahead: 1,
+            barrier: Barrier::Release { fanout: 4 },
+            fails: false,
+        }
+    }
+}
+
 /// Something that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -45,7 +60,7 @@ pub enum Fault {
 pub struct Scenario {
     /// Seed of every random choice that is left.
     pub seed: u64,
-    /// Number of hosts, 3 to 62.
+    /// Number of hosts, 3 to 64.
     pub hosts: u32,
     /// How the hosts are connected.
     pub topology: Topology,
@@ -157,9 +172,7 @@ impl Scenario {
         m.service.1 = us(one(rng, &[40, 40, 3000]));
         m.compute.1 = us(one(rng, &[460, 460, 10_000]));
         m.outstanding = one(rng, &[1, 4, 4, 0]);
-        *m = m
-            .clone()
-            .slower(us(one(rng, &[0, 0, 500, 1000])));
+        *m = m.clone().slower(us(one(rng, &[0, 0, 500, 1000])));
         m.smp_lost = one(rng, &[0.0, 0.0, 0.0, 0.02]);
         m.limit = one(rng, &[0, 1, 4, 6, u32::MAX, u32::MAX, u32::MAX]);
         m.silent_limit = rng.chance(0.2);

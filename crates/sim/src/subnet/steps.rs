@@ -194,12 +194,7 @@ impl Subnet<'_> {
         any
     }
 
-    fn path(
-        &mut self,
-        h: u32,
-        group: GroupId,
-        (node, path_state): (NodeId, PathState),
-    ) {
+    fn path(&mut self, h: u32, group: GroupId, (node, path_state): (NodeId, PathState)) {
         let now = self.fabric.now();
         let alive = self.numbering.host(node);
         let alive = alive.is_some_and(|peer| !self.hosts[peer as usize].dead);

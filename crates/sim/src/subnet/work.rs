@@ -258,7 +258,8 @@ impl Subnet<'_> {
     /// A communicator has ended at a host.
     fn end(&mut self, h: u32, group: GroupId) {
         let now = self.fabric.now();
-        self.trace.say(now.0, || format!("h{h} {group:?} has ended"));
+        self.trace
+            .say(now.0, || format!("h{h} {group:?} has ended"));
         self.hosts[h as usize].parts.remove(&group);
         if let Some(members) = self.judge.groups.get_mut(&group) {
             members.ended.insert(HostId(h));
