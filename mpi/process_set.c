@@ -114,6 +114,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .host = host,
         .work = sockets_work(),
         .inject_delay = number_of("FABRICAST_INJECT_DELAY"),
+        .groups = set_by("FABRICAST_GROUPS"),
     };
     struct process_set *set = calloc(1, sizeof *set);
     fabricast_context *context = NULL;

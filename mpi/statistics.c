@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 32 };
@@ -172,6 +173,10 @@ void statistics_tell(void) {
     say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64
         " to groups, %" PRIu64 " to one rank each",
         sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
+    if (shim.world_set && getenv("FABRICAST_GROUPS"))
+        say("broadcasts by an address of the communicator's own hosts: %" PRIu64
+            "; addresses refused: %" PRIu64,
+            sum.sent_own, sum.addresses_refused);
     if (sum.packets_shared)
         say("through shared memory: %" PRIu64 " packets, %" PRIu64
             " bytes with everything; ranks that fell a whole ring behind: "

@@ -97,6 +97,11 @@ typedef struct fabricast_options {
   // Longest time, in seconds, after which a datagram is read once it is given to the network,
   // and as long again until its memory is free: for tests. 0: at once.
   double inject_delay;
+  // When groups get multicast addresses of their own, so that hosts outside receive nothing of
+  // them, the same in all processes: `basic` (a broadcast waits until the address is proven),
+  // `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
+  // `shared` (never: all groups share a few addresses); null: `shared`.
+  const char *groups;
 } fabricast_options;
 
 // Counters of a context since it was created.
@@ -143,6 +148,11 @@ typedef struct fabricast_statistics {
   // Processes that were to share memory with others of their host and cannot. Each of them
   // counts as a host of its own, and each reports it for itself.
   uint64_t unshared;
+  // Broadcasts that this process sent by a multicast address of exactly the group's hosts
+  // (`groups` in the options).
+  uint64_t sent_own;
+  // Multicast addresses that could not be joined.
+  uint64_t addresses_refused;
 } fabricast_statistics;
 
 #ifdef __cplusplus

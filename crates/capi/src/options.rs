@@ -10,6 +10,7 @@ use std::time::Duration;
 use fabricast_lib::communicator::{
     Bootstrap, BootstrapError, Options, Statistics, UnknownBroadcast,
 };
+use fabricast_lib::proto::group::UnknownStrategy;
 
 use crate::call::{Failure, wrong};
 
@@ -63,6 +64,11 @@ pub struct fabricast_options {
     /// Longest time, in seconds, after which a datagram is read once it is given to the network,
     /// and as long again until its memory is free: for tests. 0: at once.
     pub inject_delay: f64,
+    /// When groups get multicast addresses of their own, so that hosts outside receive nothing of
+    /// them, the same in all processes: `basic` (a broadcast waits until the address is proven),
+    /// `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
+    /// `shared` (never: all groups share a few addresses); null: `shared`.
+    pub groups: *const c_char,
 }
 
 impl fabricast_options {
@@ -110,6 +116,10 @@ impl fabricast_options {
         if let Some(broadcast) = text(self.broadcast)? {
             let algorithm = broadcast.parse();
             chosen.broadcast = algorithm.map_err(|e: UnknownBroadcast| wrong(&e.to_string()))?;
+        }
+        if let Some(groups) = text(self.groups)?.filter(|&name| name != "shared") {
+            let strategy = groups.parse();
+            chosen.groups = Some(strategy.map_err(|e: UnknownStrategy| wrong(&e.to_string()))?);
         }
         chosen.host = text(self.host)?.map(String::from);
         // SAFETY: `work` is null, or the caller's promise.
@@ -272,6 +282,11 @@ pub struct fabricast_statistics {
     /// Processes that were to share memory with others of their host and cannot. Each of them
     /// counts as a host of its own, and each reports it for itself.
     pub unshared: u64,
+    /// Broadcasts that this process sent by a multicast address of exactly the group's hosts
+    /// (`groups` in the options).
+    pub sent_own: u64,
+    /// Multicast addresses that could not be joined.
+    pub addresses_refused: u64,
 }
 
 impl fabricast_statistics {
@@ -296,6 +311,8 @@ impl fabricast_statistics {
             bytes_shared: s.shm.bytes_sent,
             overruns_shared: s.shm.overruns,
             unshared: s.unshared,
+            sent_own: s.addresses.sent_own,
+            addresses_refused: s.addresses.refused,
         }
     }
 

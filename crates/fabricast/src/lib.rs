@@ -126,7 +126,8 @@
 //! });
 //! assert!(got.iter().all(|got| got.as_deref().is_ok_and(|bytes| bytes == b"epoch 17")));
 //! ```
-// Allowed again, with reasons, in `transport::udp::sys` and `transport::shm::segment` alone.
+// Allowed again, with reasons, in `transport::udp::sys`, `transport::shm::segment` and
+// `subnet::opensm::umad` alone.
 #![deny(unsafe_code)]
 
 pub use fabricast_proto as proto;
@@ -144,6 +145,8 @@ pub mod object;
 pub mod pattern;
 pub mod pingpong;
 pub mod setting;
+#[cfg(target_os = "linux")]
+pub mod subnet;
 pub mod text;
 pub mod transfer;
 pub mod transport;

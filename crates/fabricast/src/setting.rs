@@ -60,6 +60,9 @@ pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
 /// Name in messages of [`Options::broadcast`](crate::communicator::Options::broadcast).
 pub const JOB_BROADCAST: &str = "`communicator::Options::broadcast`";
 
+/// Name in messages of [`Options::groups`](crate::communicator::Options::groups).
+pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
+
 /// All names of a transfer's settings.
 pub const ALL: [&str; 21] = [
     ACCEPT,

@@ -81,6 +81,24 @@ Examples:
   fabricast-lab model --set t_pp_us=5 --set switch_us=0.1
       what if; --values lists the names";
 
+const AGENT_LONG: &str = "\
+Read requests from standard input, one a line, and print news as JSON, one a line.
+
+Needs libibumad and an InfiniBand port, or a simulated one (testbed/opensm). At the end of the \
+input the agent leaves every address, and ends when the manager has confirmed that.
+
+Requests:
+  create ADDRESS [for GID]   join an IP multicast address; create its group if need be
+  join ADDRESS [for GID]     join an address whose group exists
+  leave ADDRESS [for GID]    undo one of these
+  fabric                     look for all hosts and switches
+  tables MLID                read the switches' multicast tables up to this multicast LID
+GID is another host's port; without it the request is for this host's.";
+
+const AGENT_EXAMPLE: &str = "\
+Example:
+  { echo create 239.1.1.1; sleep 1; } | fabricast-lab subnet agent";
+
 /// Models, simulations and comparisons of what Fabricast does, and the papers' results beside them.
 #[derive(Parser, Debug)]
 #[command(name = "fabricast-lab", version, after_help = EXAMPLES, max_term_width = 100)]
@@ -99,6 +117,33 @@ pub enum Command {
     /// Run the papers' experiments in the simulator, and judge their claims
     #[command(long_about = PAPERS_LONG, after_help = PAPERS_EXAMPLES)]
     Papers(Papers),
+    /// Join multicast addresses at an InfiniBand subnet manager, and read the switches' tables
+    Subnet(Subnet),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Subnet {
+    #[command(subcommand)]
+    pub command: SubnetCommand,
+}
+
+#[derive(Clone, Copy, Subcommand, Debug)]
+pub enum SubnetCommand {
+    /// Read requests from standard input, one a line, and print news as JSON, one a line
+    #[command(long_about = AGENT_LONG, after_help = AGENT_EXAMPLE)]
+    Agent {
+        /// Partition of the groups, with the bit of full members (0x8000)
+        #[arg(long, value_name = "KEY", default_value = "0xffff", value_parser = p_key)]
+        p_key: u16,
+    },
+    /// Print the hosts and switches of the fabric, and the switches' multicast tables
+    Tables,
+}
+
+/// Parses the key of a partition, in hex.
+fn p_key(s: &str) -> Result<u16, String> {
+    let digits = s.trim_start_matches("0x");
+    u16::from_str_radix(digits, 16).map_err(|_| "needs up to four hex digits, e.g. 0x8001".into())
 }
 
 #[derive(clap::Args, Debug)]

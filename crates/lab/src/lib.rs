@@ -7,3 +7,4 @@ pub mod calibration;
 pub mod compare;
 pub mod model;
 pub mod papers;
+pub mod subnet;

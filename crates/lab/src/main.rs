@@ -1,7 +1,8 @@
 //! The `fabricast-lab` command: simulations (`sim`), the papers' models (`model`), and both beside
-//! the papers' measurements (`papers`). Only `papers --live` uses a network.
+//! the papers' measurements (`papers`). Only `papers --live` and `subnet` use a network.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod args;
 mod command;
 mod live;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Sim(a) => command::sim::run(&a, &interrupt),
         Command::Model(a) => command::model::run(&a),
         Command::Papers(a) => command::papers::run(&a, &interrupt),
+        Command::Subnet(a) => command::subnet::run(&a),
     })
 }
 
@@ -35,6 +37,6 @@ fn ends_in_order(command: &Command) -> bool {
             sim.command,
             SimCommand::Soak { .. } | SimCommand::Compare(_)
         ),
-        Command::Model(_) => false,
+        Command::Model(_) | Command::Subnet(_) => false,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! With the feature `mutants` a test switches a defect on for its thread. Without the feature
 //! [`active`] is constantly false, and the compiler removes all of this. The simulator's checkers
-//! (`crates/sim/tests/mutants.rs`) or random worlds (`tests/group_mutants.rs`) must catch every
+//! (`crates/sim/tests/mutants.rs`) or random worlds (`tests/groups/mutants.rs`) must catch every
 //! defect.
 
 /// A defect, named by what goes wrong.
@@ -93,7 +93,7 @@ impl Mutant {
         Mutant::ReleasesBeforeSent,
         Mutant::ChangesUnnoticed,
     ];
-    /// Mutants of the addresses of groups, which the random worlds in `tests/group_mutants.rs`
+    /// Mutants of the addresses of groups, which the random worlds in `tests/groups/mutants.rs`
     /// catch.
     pub const GROUP: [Mutant; 4] = [
         Mutant::UsedBeforeProof,

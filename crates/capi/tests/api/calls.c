@@ -242,4 +242,10 @@ void algorithms(void) {
     /* One process chooses another algorithm. */
     o.broadcast = rank == 1 ? "chain" : "tree";
     FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_BROADCAST", fabricast_context_create(&o, &context));
+    o.broadcast = NULL;
+    o.groups = "pond(3)";
+    FAILS(FABRICAST_ERR_ARGUMENT, "no strategy 'pond(3)'",
+          fabricast_context_create(&o, &context));
+    o.groups = rank == 1 ? "lazy" : "pool(3)";
+    FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_GROUPS", fabricast_context_create(&o, &context));
 }

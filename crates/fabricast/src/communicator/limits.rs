@@ -11,5 +11,9 @@ pub(crate) const COPIES_MAX: u64 = 4 << 20;
 /// Largest number of sets in the cover of a group.
 pub const COVER_SETS_MAX: usize = 64;
 
-/// Number of IP multicast groups that a context uses.
+/// Number of multicast addresses of a context that its groups share, led there by a hash of their
+/// hosts.
 pub(crate) const ADDRESSES: usize = 8;
+
+/// Number of all multicast addresses that a context may use.
+pub(crate) const ADDRESSES_MAX: usize = 128;

@@ -14,6 +14,8 @@
 //! `limits`, `options` and `error` are shared.
 
 #[cfg(test)]
+mod address_tests;
+#[cfg(test)]
 mod algorithm_tests;
 mod error;
 mod hierarchy;

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fabricast_proto::group::Strategy;
+
 use crate::config::NetOptions;
 
 /// Options of a context. Each option has a default that works.
@@ -17,6 +19,9 @@ pub struct Options {
     pub scheme: String,
     /// How broadcasts go to a group, the same at all processes.
     pub broadcast: BroadcastAlgorithm,
+    /// When groups get multicast addresses of their own (P5), the same at all processes. `None`:
+    /// never; they share the context's few addresses.
+    pub groups: Option<Strategy>,
     /// The name of the host on which this process runs. Processes that give the same name share
     /// memory, if they can. The default combines the system's node name, its boot identifier and
     /// the process's network namespace.
@@ -27,12 +32,21 @@ pub struct Options {
     pub runtime: Option<Arc<OwnedFd>>,
 }
 
+impl Options {
+    /// The name of [`Options::groups`]; `shared` for none.
+    pub(crate) fn groups_name(&self) -> String {
+        let strategy = self.groups.map(|strategy| strategy.to_string());
+        strategy.unwrap_or_else(|| "shared".into())
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             net: NetOptions::default(),
             scheme: "auto".into(),
             broadcast: BroadcastAlgorithm::Multicast,
+            groups: None,
             host: None,
             runtime: None,
         }

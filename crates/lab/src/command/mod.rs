@@ -4,6 +4,7 @@ mod compare;
 pub mod model;
 pub mod papers;
 pub mod sim;
+pub mod subnet;
 
 use std::io::{self, Write};
 

@@ -80,7 +80,7 @@ impl fmt::Display for Refusal {
 pub enum Input {
     /// The coordinator wants this host to be a member.
     Join,
-    /// The coordinator doubts that this host is still a member.
+    /// Probes do not reach this host, although the manager has said that it is a member.
     Rejoin,
     /// The next request may go to the manager.
     Turn,

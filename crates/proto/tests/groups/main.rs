@@ -1,4 +1,4 @@
-//! Tests of groups' addresses: one address exhaustively, strategies, and random worlds with a judge.
+//! Tests of groups' addresses: one address exhaustively, strategies, random worlds with a judge.
 
 #[cfg(feature = "mutants")]
 mod mutants;

@@ -162,10 +162,8 @@ fn step(mut whole: Whole, input: Input) -> Option<Whole> {
     whole.state = next;
     match action {
         Some(Action::RequestJoin) => whole.member = true,
-        Some(Action::TellJoined | Action::TellRefused(_)) => {
-            if whole.order == Some(Order::Join) {
-                whole.order = None;
-            }
+        Some(Action::TellJoined | Action::TellRefused(_)) if whole.order == Some(Order::Join) => {
+            whole.order = None;
         }
         Some(Action::TellWithdrawn) => {
             assert_eq!(whole.order, Some(Order::Withdraw));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast_proto::group::{
-    Config, Host, HostId, HostSet, Message, Output, Refusal, State, Strategy,
+    Config, Grant, Host, HostId, HostSet, Message, Output, Refusal, State, Strategy,
 };
 use fabricast_proto::{AddressId, GroupId, Time};
 
@@ -212,4 +212,42 @@ fn what_does_not_belong_is_ignored() {
     host.invariants();
     assert_eq!(host.poll(now), Output::Wait(Time::NEVER));
     assert_eq!(host.state(AddressId(0)), State::InUse);
+}
+
+/// A creation that took long names an address which has gone to other groups since.
+#[test]
+fn an_address_of_an_earlier_term_is_ignored() {
+    let config = Config {
+        host: HostId(1),
+        hosts: 4,
+        strategy: Strategy::default(),
+        addresses: 8,
+        context_address: true,
+    };
+    let (now, address) = (Time(1), AddressId(3));
+    let mut host = Host::new(now, &config);
+    let join = |term| Message::Join {
+        grant: Grant { address, term },
+        hosts: None,
+    };
+    host.message(now, HostId(0), join(1));
+    while !matches!(host.poll(now), Output::Wait(_)) {}
+    host.joined(now, address);
+    for message in [
+        Message::Proven(address),
+        Message::Withdraw(address),
+        join(2),
+    ] {
+        host.message(now, HostId(0), message);
+    }
+    host.message(now, HostId(0), Message::Proven(address));
+    assert_eq!(host.state(address), State::Proven);
+    let hosts = set(&[0, 1, 2]);
+    for (group, term, expected) in [(1, 1, AddressId(0)), (2, 2, address)] {
+        let grant = Some(Grant { address, term });
+        assert!(host.create(now, GroupId(group), hosts.clone(), grant));
+        let status = host.status(GroupId(group)).expect("a group");
+        assert_eq!(status.address, Some(expected));
+    }
+    host.invariants();
 }

@@ -2,6 +2,7 @@
 //! still lack.
 
 mod addresses;
+mod addressing;
 mod barriers;
 mod break_off;
 mod broadcasts;
@@ -13,14 +14,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fabricast_proto::group::Strategy;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
-use self::addresses::Addresses;
+use self::addresses::{Addresses, Owned};
 use super::coalesce::Coalescer;
-use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
+use super::group::{BreakOff, Channels, EVERYBODY, Leaving, PROOF};
 use super::left::Left;
 use super::operation::{Op, Operation, Stage};
 use super::statistics::Statistics;
@@ -33,6 +36,7 @@ use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
 use crate::communicator::options::BroadcastAlgorithm;
 use crate::communicator::wireup::Setting;
+use crate::communicator::wireup::mail::Mail;
 use crate::driver::Step;
 use crate::object::Divisible;
 use crate::transport::{self, Ready, Sleeper, Transport, Watch};
@@ -87,6 +91,10 @@ pub(crate) struct Engine<O: Divisible> {
     all: Vec<NodeId>,
     /// The multicast addresses that the context's groups share.
     addresses: Addresses,
+    /// This process's part in giving groups addresses of their own, if it has one.
+    owned: Option<Owned>,
+    /// What that part begins with.
+    addressing: Option<(Strategy, Arc<Mail>)>,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -133,6 +141,7 @@ impl<O: Divisible> Engine<O> {
             size,
             payload_size,
             addresses,
+            addressing,
             broadcast,
             unshared,
         } = setting;
@@ -144,6 +153,8 @@ impl<O: Divisible> Engine<O> {
             payload_size,
             all: (0..size).map(NodeId).collect(),
             addresses: Addresses::new(addresses),
+            owned: None,
+            addressing,
             algorithm: broadcast,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -305,6 +316,7 @@ impl<O: Divisible> Engine<O> {
             let soonest = if begun { Some(now) } else { soonest };
             wake = wake.into_iter().chain(soonest).min();
         }
+        let wake = wake.into_iter().chain(self.address(now)).min();
         self.wake = wake;
         Ok((wake, self.networks.is_full()))
     }
@@ -337,6 +349,18 @@ impl<O: Divisible> Engine<O> {
                     begun |= self.executor.heed(network, event).is_some();
                     continue;
                 }
+                Event::Proven(PROOF) => {
+                    self.proof_ends(now);
+                    continue;
+                }
+                Event::Path {
+                    group: PROOF,
+                    node,
+                    path_state,
+                } => {
+                    self.proof_finds(node, path_state);
+                    continue;
+                }
                 Event::Proven(EVERYBODY) => {
                     self.proving = false;
                     continue;
@@ -352,8 +376,13 @@ impl<O: Divisible> Engine<O> {
                     continue;
                 }
                 Event::Path {
-                    node, path_state, ..
+                    group,
+                    node,
+                    path_state,
                 } => {
+                    if network == Network::InterNode && path_state == PathState::Unicast {
+                        self.path_fails(now, group);
+                    }
                     if network == Network::InterNode && path_state == PathState::Multicast {
                         let hosts = &self.hosts;
                         self.unreached.retain(|&other| !hosts.share(node, other));
@@ -524,6 +553,7 @@ impl<O: Divisible> Engine<O> {
             faults: self.networks.far.net().fault_counters(),
             groups: self.groups.len() as u64,
             unshared: u64::from(self.unshared.is_some()),
+            addresses: self.address_statistics(),
             ..self.statistics
         }
     }

@@ -33,6 +33,10 @@ pub(crate) struct Channels {
 /// other group has this number.
 pub(crate) const EVERYBODY: GroupId = GroupId(u32::MAX);
 
+/// The group of all hosts' speakers, in which they answer the probes that prove an address. No
+/// other group has this number.
+pub(crate) const PROOF: GroupId = GroupId(u32::MAX - 1);
+
 /// Where a group breaks off, because in this operation its members did not call the same, or meant
 /// different lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

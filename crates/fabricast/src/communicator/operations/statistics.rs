@@ -34,6 +34,29 @@ pub struct Statistics {
     pub unreached: u64,
     /// 1 if this process should share memory with others of its host and does not.
     pub unshared: u64,
+    /// Multicast addresses and how groups use them, now.
+    pub addresses: AddressStatistics,
     /// Groups that are not over, including those that this process has left and others have not.
     pub groups: u64,
+}
+
+/// The multicast addresses of a context as one process sees them. All zero at a process that does
+/// not speak for its host, and in a context without a strategy
+/// ([`crate::communicator::Options::groups`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AddressStatistics {
+    /// Addresses that the host has joined, or is about to.
+    pub joined: u64,
+    /// Addresses to which groups of the host send.
+    pub in_use: u64,
+    /// Broadcasts that this process has sent by an address of exactly the group's hosts.
+    pub sent_own: u64,
+    /// Groups that send by an address of exactly their hosts.
+    pub own: u64,
+    /// Groups that send by an address with more hosts.
+    pub wider: u64,
+    /// Groups that send by unicast, because there is no address for them.
+    pub unicast: u64,
+    /// Joins that were refused.
+    pub refused: u64,
 }

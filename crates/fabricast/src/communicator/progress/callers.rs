@@ -71,7 +71,9 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
             clock: Clock(Instant::now()),
             hand_over: HandOver::default(),
         });
+        let reader = own.waker().clone();
         let progress = Progress::start(shared.clone(), own)?;
+        peers.mail().wakes(reader);
         Ok(Callers {
             shared,
             sleepers: Mutex::new(vec![sleeper]),

@@ -12,7 +12,7 @@ use crate::transport::NodeAddress;
 /// Bytes that each process gives in a round.
 pub const DESCRIPTOR_LEN: usize = 512;
 /// Version of the descriptor format and of the protocol. All processes must have the same.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// Largest length of a reason, in bytes of its JSON form.
 const REASON: usize = 400;
 
@@ -37,6 +37,9 @@ pub(crate) struct EndpointDescriptor {
     pub scheme: u64,
     /// A hash of the name of the algorithm of broadcasts. All processes must have the same.
     pub broadcast: u64,
+    /// A hash of the name of the strategy by which groups get addresses. All processes must have
+    /// the same.
+    pub groups: u64,
 }
 
 impl EndpointDescriptor {
@@ -160,6 +163,7 @@ mod tests {
             key: u64::MAX,
             scheme: u64::MAX,
             broadcast: u64::MAX,
+            groups: 0,
         };
         for udp in [
             "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535",

@@ -11,28 +11,33 @@
 //! hierarchy.
 
 pub(crate) mod descriptor;
+mod line;
+pub(crate) mod mail;
 pub(crate) mod peers;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use fabricast_proto::group::Strategy;
 use fabricast_proto::scheme::Copied;
 use fabricast_proto::{Config, Node, NodeId, Scheme, limits};
 use tracing::info;
 
 use self::descriptor::{EndpointDescriptor, Reached, VERSION, agree, short};
+use self::mail::Mail;
 use self::peers::{Listener, Peers};
 use super::hierarchy::host;
 use super::hierarchy::intra_node::{self, LocalRanks};
 use super::hierarchy::topology::Hosts;
-use super::limits::{ADDRESSES, COPY_MAX};
+use super::limits::{ADDRESSES_MAX, COPY_MAX};
 use super::networks::Networks;
 use super::options::{Bootstrap, BroadcastAlgorithm, Options};
 use crate::communicator::error::Error;
 use crate::driver::Driver;
 use crate::net::{self, FdChannel, Net, SharedMemory, random};
 use crate::object::Divisible;
-use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_SCHEME};
+use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_GROUPS, JOB_SCHEME};
 use crate::transport::interface;
 use crate::transport::{GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
@@ -56,7 +61,9 @@ pub(crate) struct Setting<O: Divisible> {
     pub size: u32,
     /// Payload of a data packet over the network, and through shared memory, in bytes.
     pub payload_size: [u32; 2],
-    pub addresses: [GroupAddress; ADDRESSES],
+    pub addresses: [GroupAddress; ADDRESSES_MAX],
+    /// When groups get addresses of their own, and how processes agree on that.
+    pub addressing: Option<(Strategy, Arc<Mail>)>,
     pub broadcast: BroadcastAlgorithm,
     /// Why this process shares no memory with others of its host, if there are any.
     pub unshared: Option<String>,
@@ -143,6 +150,7 @@ pub(crate) fn wire_up<O: Divisible>(
             key: o.key,
             scheme: host::number(options.scheme.as_bytes()),
             broadcast: host::number(options.broadcast.name().as_bytes()),
+            groups: host::number(options.groups_name().as_bytes()),
         });
     let descriptors: Vec<EndpointDescriptor> = agree(bootstrap, &mine)?;
     let mut opened = opened?;
@@ -174,8 +182,12 @@ pub(crate) fn wire_up<O: Divisible>(
         "wired up"
     );
     let near = near.ok().flatten();
+    let addressing = options
+        .groups
+        .map(|strategy| (strategy, peers.mail().clone()));
     let setting = Setting {
         unshared,
+        addressing,
         ..setting(opened, &descriptors, (rank, size), hosts, near)
     };
     Ok((setting, peers))
@@ -217,6 +229,13 @@ fn join(
     {
         let text =
             format!("the processes use different algorithms of broadcasts ({JOB_BROADCAST})");
+        return Err(Error::Disagreement(text));
+    }
+    if descriptors
+        .iter()
+        .any(|c| c.groups != descriptors[0].groups)
+    {
+        let text = format!("the processes give groups addresses differently ({JOB_GROUPS})");
         return Err(Error::Disagreement(text));
     }
     let alike = |d: &EndpointDescriptor| d.address.is_like(&descriptors[0].address);
@@ -286,6 +305,7 @@ fn setting<O: Divisible>(
         size,
         payload_size: [payload_size, intra_node::PAYLOAD],
         addresses: addresses(session, descriptors[0].address).map(GroupAddress::Ip),
+        addressing: None,
         broadcast,
         unshared: None,
     }
@@ -309,13 +329,13 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
 
 /// The IP multicast groups of a job: random addresses in the range of local scope, at a random
 /// port.
-fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES] {
+fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES_MAX] {
     let v4 = node.ip().is_none_or(|a| a.is_ipv4());
     let [a, b, c, d, e, f, ..] = session.to_be_bytes();
     // The port lies below the range from which systems take the ports of outgoing connections.
     let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
     std::array::from_fn(|i| {
-        let last = (b & !(ADDRESSES as u8 - 1)) | i as u8;
+        let last = (b & !(ADDRESSES_MAX as u8 - 1)) | i as u8;
         let ip: IpAddr = match v4 {
             true => Ipv4Addr::new(239, 255, a, last).into(),
             false => {
@@ -389,6 +409,7 @@ mod tests {
             key: 1,
             scheme: 1,
             broadcast: 1,
+            groups: 0,
         };
         let mut descriptors = [1, 2, 2, 3, 3].map(descriptor);
         let hosts = Hosts::new(&[(1, true), (2, true), (2, true), (3, false), (4, true)]);

@@ -21,6 +21,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 use crate::communicator::operations::group::BreakOff;
+use crate::communicator::wireup::line::{BYE, LOST, Line, MESSAGE, Said, word, word_of};
+use crate::communicator::wireup::mail::Mail;
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -36,17 +38,8 @@ const UNREACHABLE: Duration = Duration::from_secs(6);
 
 /// Bytes of the greeting on a connection: the session and the rank.
 const HELLO_LEN: usize = 12;
-/// Bytes of a word on a connection: its kind (1), the rank or group that it is about (4), and of a
-/// group that breaks off the index of the call (8) and the root's length (8).
-const WORD_LEN: usize = 21;
-const BYE: u8 = b'B';
-const LOST: u8 = b'L';
-/// Kind of a word that names a group instead of a process.
-const BREAK_OFF: u8 = b'E';
-/// Length that says that the root's length is not known.
-const UNTOLD: u64 = u64::MAX;
-/// Largest number of words on groups that break off. A peer that sends more talks nonsense.
-const BREAK_OFFS_MAX: u32 = 1 << 16;
+/// How long the thread tries to say farewell to a peer that does not read.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Which processes are lost, and how that was noticed.
 #[derive(Default)]
@@ -55,6 +48,10 @@ struct Record {
     all: Mutex<Vec<(u32, String)>>,
     /// Groups whose members did not call the same operation.
     broken_off: Mutex<BrokenOff>,
+    /// What the thread is to tell of them.
+    untold: Mutex<Vec<BreakOff>>,
+    /// The thread is to end.
+    closing: AtomicBool,
     /// [`BrokenOff::news`] is not empty: callers read this without the lock.
     any_broken_off: AtomicBool,
     #[cfg(test)]
@@ -85,6 +82,10 @@ impl Record {
         self.broken_off.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn untold(&self) -> MutexGuard<'_, Vec<BreakOff>> {
+        self.untold.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Records where a group breaks off. Returns whether that was new: an earlier call, or the
     /// root's length in the same call.
     fn break_off(&self, at: BreakOff) -> bool {
@@ -113,18 +114,8 @@ pub(crate) struct Peers {
     /// numbers.
     streams: Vec<Arc<TcpStream>>,
     waker: Arc<OwnedFd>,
+    mail: Arc<Mail>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// A connection to a peer.
-struct Line {
-    rank: u32,
-    stream: Arc<TcpStream>,
-    /// The word that is arriving; `len` bytes of it are here.
-    word: [u8; WORD_LEN],
-    len: usize,
-    /// Number of the peer's words on groups that break off.
-    break_offs: u32,
 }
 
 impl Listener {
@@ -284,13 +275,15 @@ impl Peers {
         let waker = Arc::new(waker.map_err(|e| fails(e.into()))?);
         let record = Arc::new(Record::default());
         let streams = lines.iter().map(|l| l.stream.clone()).collect();
-        let (known, rung) = (record.clone(), waker.clone());
+        let mail = Arc::new(Mail::new(waker.clone()));
+        let (known, rung, carried) = (record.clone(), waker.clone(), mail.clone());
         let thread = thread::Builder::new()
             .name("fabricast-peers".into())
             .spawn(move || {
                 Watch {
                     lines,
                     record: known,
+                    mail: carried,
                 }
                 .run(&rung)
             })
@@ -299,6 +292,7 @@ impl Peers {
             record,
             streams,
             waker,
+            mail,
             thread: Some(thread),
         })
     }
@@ -319,12 +313,19 @@ impl Peers {
     /// Tells all processes, by way of rank 0, where a group breaks off.
     pub fn break_off(&self, at: BreakOff) {
         if self.record.break_off(at) {
-            // So few bytes are written as a whole. The thread notices a peer that accepts no more.
-            let word = word_of(at);
-            for stream in &self.streams {
-                let _ = (&**stream).write_all(&word);
-            }
+            self.record.untold().push(at);
+            self.ring();
         }
+    }
+
+    /// The messages between processes.
+    pub fn mail(&self) -> &Arc<Mail> {
+        &self.mail
+    }
+
+    /// Wakes the thread.
+    fn ring(&self) {
+        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
     }
 
     /// Where groups break off, as far as that was not returned before. Cheap if there is nothing.
@@ -352,7 +353,8 @@ impl Peers {
 
     /// Says farewell and stops the thread.
     pub fn close(&mut self) {
-        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
+        self.record.closing.store(true, Ordering::Release);
+        self.ring();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has already been reported.
             let _ = thread.join();
@@ -364,24 +366,14 @@ impl Peers {
 struct Watch {
     lines: Vec<Line>,
     record: Arc<Record>,
-}
-
-/// What has arrived on a connection.
-enum Said {
-    Nothing,
-    Bye,
-    Lost(u32),
-    BreaksOff(BreakOff),
-    /// The connection is closed, for this reason.
-    Closed(String),
+    mail: Arc<Mail>,
 }
 
 impl Watch {
     fn run(mut self, waker: &OwnedFd) {
         loop {
             let mut set = vec![PollFd::new(waker, PollFlags::IN)];
-            let lines = self.lines.iter();
-            set.extend(lines.map(|l| PollFd::new(&*l.stream, PollFlags::IN)));
+            set.extend(self.lines.iter().map(Line::poll_fd));
             let polled = poll(&mut set, None);
             if polled.is_err_and(|e| e != rustix::io::Errno::INTR) {
                 return;
@@ -389,11 +381,25 @@ impl Watch {
             let ready: Vec<bool> = set.iter().map(|p| !p.revents().is_empty()).collect();
             drop(set);
             if ready[0] {
-                return self.farewell();
+                let _ = rustix::io::read(waker, &mut [0; 8]);
+                let untold = mem::take(&mut *self.record.untold());
+                for at in untold {
+                    self.tell(&word_of(at));
+                }
+                for (rank, bytes) in self.mail.collect() {
+                    if let Some(line) = self.lines.iter_mut().find(|l| l.rank == rank) {
+                        line.say(&word(MESSAGE, bytes.len() as u32));
+                        line.say(&bytes);
+                    }
+                }
+                if self.record.closing.load(Ordering::Acquire) {
+                    return self.farewell();
+                }
             }
             let ready = ready[1..].iter().enumerate().rev();
             for at in ready.filter(|(_, r)| **r).map(|(at, _)| at) {
                 let rank = self.lines[at].rank;
+                self.lines[at].say(&[]);
                 match self.lines[at].hear() {
                     Said::Nothing => {}
                     Said::Bye => _ = self.lines.swap_remove(at),
@@ -403,6 +409,7 @@ impl Watch {
                             self.tell(&word_of(at));
                         }
                     }
+                    Said::Message(bytes) => self.mail.deliver(rank, bytes),
                     Said::Closed(how) => {
                         self.lines.swap_remove(at);
                         self.record.add(rank, how);
@@ -413,12 +420,17 @@ impl Watch {
         }
     }
 
-    fn farewell(self) {
+    fn farewell(mut self) {
         #[cfg(test)]
         if self.record.killed.load(Ordering::Acquire) {
             return;
         }
         self.tell(&word(BYE, 0));
+        let until = Instant::now() + FAREWELL;
+        while self.lines.iter().any(|l| !l.unsaid.is_empty()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+            self.tell(&[]);
+        }
         for line in &self.lines {
             let _ = line.stream.shutdown(Shutdown::Write);
         }
@@ -426,75 +438,8 @@ impl Watch {
 
     /// Writes a word to all connections. A peer that does not take it is noticed when its
     /// connection closes.
-    fn tell(&self, word: &[u8; WORD_LEN]) {
-        for line in &self.lines {
-            let _ = (&*line.stream).write_all(word);
-        }
-    }
-}
-
-fn word(what: u8, whom: u32) -> [u8; WORD_LEN] {
-    let mut word = [0; WORD_LEN];
-    word[0] = what;
-    word[1..5].copy_from_slice(&whom.to_be_bytes());
-    word
-}
-
-fn word_of(at: BreakOff) -> [u8; WORD_LEN] {
-    let mut word = word(BREAK_OFF, at.group.0);
-    let both = u128::from(at.call) << 64 | u128::from(at.len.unwrap_or(UNTOLD));
-    word[5..].copy_from_slice(&both.to_be_bytes());
-    word
-}
-
-impl Line {
-    fn new(rank: u32, stream: TcpStream) -> Line {
-        Line {
-            rank,
-            stream: Arc::new(stream),
-            word: [0; WORD_LEN],
-            len: 0,
-            break_offs: 0,
-        }
-    }
-
-    /// Reads what has arrived of one word.
-    fn hear(&mut self) -> Said {
-        match (&*self.stream).read(&mut self.word[self.len..]) {
-            Ok(0) => Said::Closed("its connection was closed: the process has ended".into()),
-            Ok(some) if self.len + some < WORD_LEN => {
-                self.len += some;
-                Said::Nothing
-            }
-            Ok(_) => {
-                self.len = 0;
-                let [what, a, b, c, d, call_and_len @ ..] = self.word;
-                let whom = u32::from_be_bytes([a, b, c, d]);
-                match what {
-                    BYE => Said::Bye,
-                    // Only rank 0 has connections to all, so only rank 0 knows which process is
-                    // lost.
-                    LOST if self.rank == 0 => Said::Lost(whom),
-                    // Rank 0 passes on what others say.
-                    BREAK_OFF if self.rank == 0 || self.break_offs < BREAK_OFFS_MAX => {
-                        self.break_offs += 1;
-                        let both = u128::from_be_bytes(call_and_len);
-                        Said::BreaksOff(BreakOff {
-                            group: GroupId(whom),
-                            call: (both >> 64) as u64,
-                            len: Some(both as u64).filter(|&len| len != UNTOLD),
-                        })
-                    }
-                    _ => Said::Closed("it talks nonsense".into()),
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Said::Nothing,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Said::Nothing,
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                Said::Closed("its host does not answer: the host or its link is down".into())
-            }
-            Err(e) => Said::Closed(e.to_string()),
-        }
+    fn tell(&mut self, word: &[u8]) {
+        self.lines.iter_mut().for_each(|line| line.say(word));
     }
 }
 
@@ -503,6 +448,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::communicator::wireup::line::WORD_LEN;
 
     const SESSION: u64 = 7;
 

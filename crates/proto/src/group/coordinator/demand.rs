@@ -1,12 +1,12 @@
 //! Groups and sets of hosts: which set gains most by an address of its own.
 
-use std::collections::BTreeSet;
-
 use core::time::Duration;
 
 use super::Coordinator;
-use super::entry::{Owner, Phase};
+use super::entry::{Entry, Owner, Phase};
+use super::sets::Group;
 use crate::group::address::Refusal;
+use crate::group::holder::CONTEXT;
 use crate::group::hosts::{HostId, HostSet};
 use crate::group::message::{Grant, Message};
 use crate::id::{AddressId, GroupId};
@@ -14,8 +14,6 @@ use crate::limits::GROUPS_MAX;
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
-/// Time in which the bytes that a set has sent count half.
-const HALF_LIFE: Duration = Duration::from_secs(2);
 /// Time for which an address stays with a set that has no more groups: the next group of the same
 /// hosts, as a program's loop makes it, sends by it at once.
 const LINGER: Duration = Duration::from_secs(1);
@@ -25,42 +23,6 @@ const HOLD: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(10);
 /// Most addresses that are taken back at the same time.
 const TAKEN_BACK_MAX: usize = 2;
-
-/// All groups of the same hosts.
-#[derive(Default)]
-pub(super) struct Set {
-    pub(super) users: BTreeSet<GroupId>,
-    pub(super) address: Option<AddressId>,
-    /// Bytes sent, which count less and less.
-    bytes: u64,
-    /// When `bytes` was computed.
-    at: Time,
-}
-
-impl Set {
-    /// Bytes sent lately.
-    fn bytes(&self, now: Time) -> u64 {
-        let halvings = now.since(self.at).as_nanos() / HALF_LIFE.as_nanos();
-        self.bytes.checked_shr(halvings.min(64) as u32).unwrap_or(0)
-    }
-
-    fn add(&mut self, now: Time, bytes: u64) {
-        self.bytes = self.bytes(now).saturating_add(bytes);
-        self.at = now;
-    }
-}
-
-/// A group that not all of its members have ended.
-pub(super) struct Group {
-    /// Its hosts, once a host has told of its creation.
-    pub(super) hosts: Option<HostSet>,
-    /// Its lowest host, which tells of its creation.
-    pub(super) lowest: HostId,
-    /// Hosts at which it is over.
-    pub(super) ended: HostSet,
-    /// Hosts that are told if it has no address.
-    pub(super) told: HostSet,
-}
 
 impl Coordinator {
     /// A host tells of a new group.
@@ -78,7 +40,8 @@ impl Coordinator {
         let Some(group) = self.group(id, lowest) else {
             // The context has too many groups; this one uses what it finds.
             let none = Message::NoAddress(id, Refusal::NoAddresses);
-            return self.orders.push_back((from, none));
+            self.orders.push_back((from, none));
+            return grant.map_or((), |grant| self.put_back(now, from, grant));
         };
         group.told.insert(from);
         let first = group.hosts.is_none();
@@ -86,7 +49,7 @@ impl Coordinator {
             group.hosts = Some(hosts.clone());
         }
         if hosts == HostSet::first_hosts(self.count) {
-            let context = self.addresses.get(&crate::group::holder::CONTEXT);
+            let context = self.addresses.get(&CONTEXT);
             if context.is_none_or(|entry| entry.phase != Phase::Proven) {
                 let none = Message::NoAddress(id, self.capacity.reason());
                 self.orders.push_back((from, none));
@@ -108,6 +71,10 @@ impl Coordinator {
                 let none = Message::NoAddress(id, self.capacity.reason());
                 self.orders.push_back((from, none));
             }
+        }
+        // An address that the lowest host gave to a group which is to have none is free again.
+        if let Some(grant) = grant {
+            self.put_back(now, from, grant);
         }
         self.finish(now, id);
     }
@@ -163,7 +130,7 @@ impl Coordinator {
         self.pool.created(now, lowest, true);
         self.replan = true;
         let mut spares = self.addresses.iter();
-        let spare = |entry: &super::Entry| entry.owner == Owner::Spare && entry.is_live();
+        let spare = |entry: &Entry| entry.owner == Owner::Spare && entry.is_live();
         let proven = spares.find(|(_, entry)| spare(entry) && entry.phase == Phase::Proven);
         let address = proven.map(|(&address, _)| address);
         match address {
@@ -299,7 +266,7 @@ impl Coordinator {
 
     /// Takes an address back from where it is of less use.
     pub(super) fn make_room(&mut self, now: Time) {
-        let back = |entry: &&super::Entry| entry.phase == Phase::Withdrawing;
+        let back = |entry: &&Entry| entry.phase == Phase::Withdrawing;
         if self.addresses.values().filter(back).count() >= TAKEN_BACK_MAX {
             return;
         }

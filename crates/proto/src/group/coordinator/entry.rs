@@ -1,9 +1,13 @@
 //! What the coordinator knows of one address that is not free.
 
+use core::time::Duration;
+
 use crate::group::address::Refusal;
 use crate::group::hosts::{HostId, HostSet};
 use crate::time::Time;
 
+/// Time between two proofs of an address that is proven: the network may forget unnoticed.
+pub(super) const VERIFY: Duration = Duration::from_secs(60);
 /// For which groups an address is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {

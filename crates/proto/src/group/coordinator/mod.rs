@@ -1,7 +1,7 @@
 //! The coordinator, at host 0: which set of hosts has which address.
 //!
-//! It orders and waits: each `Join`, `Leave`, `Withdraw` and `Prove` has one answer, and a host gets
-//! the next order for an address only when that can follow. Everything about addresses is decided
+//! It orders and waits: each `Join`, `Leave`, `Withdraw` and `Prove` has one answer, and a host is
+//! told to join again only after it has left. Everything about addresses is decided
 //! here, except that a host gives addresses of its share to new groups by itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,12 +20,13 @@ mod capacity;
 mod demand;
 mod entry;
 mod pool;
+mod sets;
 mod terms;
 
 use capacity::Capacity;
-use demand::{Group, Set};
-use entry::{Entry, Owner, Phase};
+use entry::{Entry, Owner, Phase, VERIFY};
 use pool::Pool;
+use sets::{Group, Set};
 
 /// Most addresses of the pool that are being joined and proven at the same time.
 const REPLACED_MAX: usize = 8;
@@ -67,7 +68,7 @@ impl Coordinator {
             entry.hosts = live.clone();
             entry.joined = live.clone();
             entry.proven = live.clone();
-            entry.due = now + terms::VERIFY;
+            entry.due = now + VERIFY;
             addresses.insert(CONTEXT, entry);
         }
         Coordinator {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::Coordinator;
-use super::entry::{Entry, Owner, Phase, Proof};
+use super::entry::{Entry, Owner, Phase, Proof, VERIFY};
 use crate::group::address::Refusal;
 use crate::group::holder::CONTEXT;
 use crate::group::hosts::{HostId, HostSet};
@@ -20,10 +20,8 @@ const PROOF_MAX: Duration = Duration::from_secs(1);
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
-/// Time between two proofs of an address that is proven: the network may forget unnoticed.
-pub(super) const VERIFY: Duration = Duration::from_secs(60);
-/// Time from one proof to the next that a sender's doubt can cause.
-const DOUBT: Duration = Duration::from_secs(1);
+/// Wait before the next proof when a sender has noticed that multicast does not reach a member.
+const RECHECK: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Gives an address, which no host sends to, to other hosts and a new owner.
@@ -240,13 +238,13 @@ impl Coordinator {
         self.advance(now, address);
     }
 
-    /// A sender doubts that an address reaches all members.
+    /// A sender has noticed that an address does not reach a member.
     pub(super) fn unreached(&mut self, now: Time, address: AddressId) {
         if let Some(entry) = self.addresses.get_mut(&address)
             && entry.phase == Phase::Proven
             && entry.proof.is_none()
         {
-            entry.due = entry.due.min(now + DOUBT);
+            entry.due = entry.due.min(now + RECHECK);
         }
     }
 
@@ -347,7 +345,7 @@ impl Coordinator {
         entry.phase = Phase::Proven;
         entry.tries = 0;
         // The proof may be that of an earlier term.
-        entry.due = (entry.answered + VERIFY).max(now + DOUBT);
+        entry.due = (entry.answered + VERIFY).max(now + RECHECK);
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }

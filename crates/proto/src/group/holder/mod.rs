@@ -106,6 +106,10 @@ impl Holder {
             // All hosts of the set know this address, or have a grant of it.
             return Some(Grant { address, term });
         }
+        if hosts.len() == self.hosts {
+            // An address of its own is the context's.
+            return None;
+        }
         let held = &self.held;
         let at = self.share.iter().position(|grant| {
             let held = held.get(&grant.address);
@@ -531,9 +535,8 @@ impl Holder {
             return;
         };
         let (next, _) = held.state.next(input);
-        if next != held.state && held.users > 0 && !next.may_send() {
-            self.empty(now, address);
-        } else if held.term.is_none() || input == Input::Join {
+        let ends = next != held.state && !next.may_send();
+        if ends || held.term.is_none() || input == Input::Join {
             self.empty(now, address);
         }
         let Some(held) = self.held.get_mut(&address) else {

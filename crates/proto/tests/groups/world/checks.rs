@@ -54,7 +54,9 @@ impl World {
             if group.hosts.len() < 3 && by.is_some() {
                 return Err(format!("{host:?}: {id:?} has one receiver, and an address"));
             }
-            if let (Some(address), true, false) = (by, status.own, alone)
+            // A host that is left alone has no other to probe, and none to send to.
+            let several = group.hosts.common(&self.live()).len() > 1;
+            if let (Some(address), true, false, true) = (by, status.own, alone, several)
                 && self.members(address) != group.hosts.without(&self.judge.crashed)
             {
                 let members = self.members(address);
@@ -77,7 +79,7 @@ impl World {
         let able = self.scenario.addresses >= 40 && self.scenario.manager.limit == u32::MAX;
         let quiet = self.scenario.manager.lost == 0.0 && self.scenario.manager.denied.is_none();
         if whole && able && quiet {
-            for (&(host, id), _) in &self.judge.by {
+            for &(host, id) in self.judge.by.keys() {
                 let machine = self.hosts[host.0 as usize].as_ref().expect("a host");
                 let status = machine.status(id).expect("a group");
                 let many = self.judge.groups[&id].hosts.len();
@@ -120,6 +122,19 @@ impl World {
         };
         if snapshot.spare > pool {
             return Err(format!("the pool is too large: {snapshot:?}"));
+        }
+        let able = self.scenario.manager.limit == u32::MAX
+            && self.scenario.manager.denied.is_none()
+            && self.scenario.manager.lost == 0.0
+            && self.live().len() >= 3;
+        let shares = self
+            .hosts
+            .iter()
+            .flatten()
+            .map(|host| host.snapshot().share);
+        let undealt = snapshot.spare - shares.sum::<u32>();
+        if able && undealt > snapshot.target / 4 {
+            return Err(format!("no host has {undealt} of the pool: {snapshot:?}"));
         }
         if self.messages > self.messages_most() {
             return Err(format!("the coordinator sent {} messages", self.messages));

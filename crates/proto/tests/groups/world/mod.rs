@@ -108,7 +108,7 @@ impl World {
             messages: 0,
             granted: 0,
             at_once: 0,
-            trace: std::env::var("GROUP_TRACE").is_ok(),
+            trace: variable("GROUP_TRACE").is_some(),
             scenario,
         };
         for host in all.iter() {
@@ -315,7 +315,7 @@ impl World {
             Event::Crash => self.crash(),
         }
         // In a large world the judge looks now and then.
-        let looks = self.scenario.groups < 100 || self.number % 4096 == 0;
+        let looks = self.scenario.groups < 100 || self.number.is_multiple_of(4096);
         if looks && core::mem::take(&mut self.dirty) {
             self.judge.senders(now, &self.manager)?;
         }
@@ -337,16 +337,14 @@ impl World {
     fn drain(&mut self, id: HostId) -> Result<(), String> {
         let now = self.now;
         let few = self.scenario.groups < 100;
-        let mut checked = self.number;
-        for _ in 0..100_000 {
+        for checked in self.number..self.number + 100_000 {
             let Some(host) = self.host(id) else {
                 return Ok(());
             };
             // They look at everything, which takes long in a large world.
-            if few || checked % 1024 == 0 {
+            if few || checked.is_multiple_of(1024) {
                 host.invariants();
             }
-            checked += 1;
             let output = host.poll(now);
             if self.trace && !matches!(output, Output::Wait(_)) {
                 println!("{now:?} {id:?} {output:?}");
@@ -498,8 +496,15 @@ impl World {
             ready: HostSet::new(),
         };
         self.judge.groups.insert(id, group);
+        // Some creations take long: the address may have gone to other groups in the meantime.
+        let slow = self.rng.chance(0.1);
         for host in hosts.iter() {
-            let wait = self.within(self.scenario.delay_us);
+            let most = if slow {
+                3_000_000
+            } else {
+                self.scenario.delay_us
+            };
+            let wait = self.within(most);
             self.after(wait, Event::Create(host, id, grant));
         }
         // A third live until the end of the run.
@@ -590,10 +595,10 @@ impl World {
         // A sender notices that multicast does not reach a member.
         let hosts = self.judge.groups[&id].hosts.clone();
         let silent = |a| hosts.iter().any(|host| !self.manager.forwards(a, host));
-        let doubts = by.filter(|&address| silent(address));
+        let unreached = by.filter(|&address| silent(address));
         if let Some(host) = self.host(at) {
             host.sent(now, id, bytes);
-            if let Some(address) = doubts {
+            if let Some(address) = unreached {
                 host.unreached(now, address);
             }
             self.drain(at)?;
@@ -611,7 +616,7 @@ impl World {
             return;
         }
         let pick = entries[self.rng.below(entries.len() as u64) as usize];
-        let restart = kind % 3 == 0;
+        let restart = kind.is_multiple_of(3);
         let lost: BTreeSet<_> = match kind % 3 {
             0 => entries.into_iter().collect(),
             1 => entries
@@ -665,4 +670,13 @@ impl World {
             self.after(wait, Event::GoneNews(HostId(to), host));
         }
     }
+}
+
+/// What the caller of a test asks for.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only a test run by hand reads it"
+)]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

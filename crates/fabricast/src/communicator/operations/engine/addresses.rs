@@ -1,21 +1,34 @@
-//! The multicast addresses of a context: which group sends by which, and which are joined.
+//! The multicast addresses of a context: by which one each group sends, and which are joined.
+//!
+//! The first [`ADDRESSES`] are shared: 0 by the leaders of all hosts, the others by all groups that
+//! a hash leads to them. Those that follow belong to the machine of [`fabricast_proto::group`], if
+//! the context has a strategy. Its hosts are the *speakers*: the lowest process of each host. A
+//! group that is led by other processes stays at a shared address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fabricast_proto::{AddressId, GroupId};
+use fabricast_proto::group::{Config, Host, HostId, HostSet, Strategy};
+use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 
+use crate::communicator::limits::{ADDRESSES, ADDRESSES_MAX};
+use crate::communicator::wireup::mail::Mail;
 use crate::transport::GroupAddress;
+
+/// Time between two reports of what this process has sent to groups.
+pub(super) const REPORT: Duration = Duration::from_secs(1);
 
 /// A process's view of its context's addresses.
 pub(super) struct Addresses {
-    all: Vec<Address>,
+    pub all: Vec<Address>,
     /// By which address each group sends.
-    of: BTreeMap<GroupId, AddressId>,
+    pub of: BTreeMap<GroupId, AddressId>,
 }
 
-struct Address {
-    at: GroupAddress,
-    /// Number of groups that send by it.
+pub(super) struct Address {
+    pub at: GroupAddress,
+    /// Number of groups that share it.
     groups: usize,
 }
 
@@ -33,7 +46,7 @@ impl Addresses {
         self.of.get(&group).copied()
     }
 
-    /// Lets a group send by an address from now on. Returns the address if it is to be joined.
+    /// Lets a group share an address from now on. Returns the address if it is to be joined.
     pub fn begin(&mut self, group: GroupId, id: AddressId) -> Option<GroupAddress> {
         self.of.insert(group, id);
         let address = &mut self.all[id.0 as usize];
@@ -41,11 +54,89 @@ impl Addresses {
         (address.groups == 1).then(|| address.at.clone())
     }
 
-    /// A group sends no more. Returns its address if no other group sends by it.
+    /// A group shares its address no more. Returns the address if no other group shares it.
     pub fn end(&mut self, group: GroupId) -> Option<AddressId> {
         let id = self.of.remove(&group)?;
         let address = &mut self.all[id.0 as usize];
         address.groups -= 1;
         (address.groups == 0).then_some(id)
+    }
+}
+
+/// This process's part in giving addresses to groups.
+pub(super) struct Owned {
+    pub host: Host,
+    /// The processes that speak for their hosts, sorted.
+    pub speakers: Vec<NodeId>,
+    pub mail: Arc<Mail>,
+    /// Addresses that are to be proven, and for which hosts.
+    pub proofs: VecDeque<(AddressId, HostSet)>,
+    /// The address that is being proven, and the hosts that multicast does not reach there.
+    pub proving: Option<(AddressId, HostSet)>,
+    /// Groups that may not send yet.
+    pub early: BTreeSet<GroupId>,
+    /// Groups that send by an address that no other set of hosts has.
+    pub own: BTreeSet<GroupId>,
+    /// Broadcasts that this process has sent to such groups.
+    pub sent_own: u64,
+    /// Bytes that this process has sent to groups since its last report.
+    pub sent: BTreeMap<GroupId, u64>,
+    pub reported: Time,
+    pub wake: Time,
+}
+
+impl Owned {
+    pub fn new(
+        now: Time,
+        (strategy, speakers, me): (Strategy, Vec<NodeId>, NodeId),
+        mail: Arc<Mail>,
+    ) -> Option<Owned> {
+        let place = speakers.binary_search(&me).ok()?;
+        let config = Config {
+            host: HostId(place as u32),
+            hosts: speakers.len() as u32,
+            strategy,
+            addresses: (ADDRESSES_MAX - ADDRESSES) as u32,
+            context_address: true,
+        };
+        Some(Owned {
+            host: Host::new(now, &config),
+            speakers,
+            mail,
+            proofs: VecDeque::new(),
+            proving: None,
+            early: BTreeSet::new(),
+            own: BTreeSet::new(),
+            sent_own: 0,
+            sent: BTreeMap::new(),
+            reported: now,
+            wake: now,
+        })
+    }
+
+    /// The hosts of these leaders; `None` if a leader does not speak for its host.
+    pub fn hosts(&self, leaders: &[NodeId]) -> Option<HostSet> {
+        let places = leaders.iter().map(|l| self.speakers.binary_search(l).ok());
+        places.map(|at| at.map(|at| HostId(at as u32))).collect()
+    }
+
+    pub fn speaker(&self, host: HostId) -> NodeId {
+        self.speakers[host.0 as usize]
+    }
+
+    /// When there is something to do again.
+    pub fn due(&self) -> Time {
+        match self.sent.is_empty() {
+            true => self.wake,
+            false => self.wake.min(self.reported + REPORT),
+        }
+    }
+}
+
+/// The number of an address of the machine among all addresses of the context.
+pub(super) fn number(address: AddressId) -> AddressId {
+    match address.0 {
+        0 => address,
+        n => AddressId(n + ADDRESSES as u32 - 1),
     }
 }

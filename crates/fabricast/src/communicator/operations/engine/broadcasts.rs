@@ -47,7 +47,8 @@ impl<O: Divisible> Engine<O> {
         let messages = self.messages(state, root, len);
         let goes_far = state.topology.is_far() && messages.is_none();
         let has_slots = !goes_far || far.has_slots(group, len);
-        if copy && !has_slots && waits {
+        let is_early = goes_far && sends && self.is_early(group);
+        if waits && (is_early || copy && !has_slots) {
             return Err((Refused::Busy, object));
         }
         let copy = copy && has_slots;
@@ -89,6 +90,9 @@ impl<O: Divisible> Engine<O> {
                 self.start_collective(group, steps, object, (sends, copy), ways)
             }
         };
+        if sends && goes_far {
+            self.sends_to(group, len);
+        }
         let s = &mut self.statistics;
         let (count, bytes) = match sends {
             true => (&mut s.sent, &mut s.sent_bytes),

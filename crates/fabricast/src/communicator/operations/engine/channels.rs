@@ -20,7 +20,7 @@ use crate::collective::{Algorithm, Channel, Cover, Peer, Schedule, Segments, Ste
 use crate::communicator::error::Error;
 use crate::communicator::limits::COVER_SETS_MAX;
 use crate::communicator::networks::Network;
-use crate::communicator::operations::group::{EVERYBODY, Group};
+use crate::communicator::operations::group::{EVERYBODY, Group, PROOF};
 use crate::communicator::options::BroadcastAlgorithm;
 use crate::object::Divisible;
 
@@ -70,7 +70,7 @@ impl<O: Divisible> Engine<O> {
     pub fn group_max(&self) -> u32 {
         let stride = self.all.len() as u32 + COVER_SETS_MAX as u32;
         match self.algorithm {
-            BroadcastAlgorithm::Multicast => EVERYBODY.0 - 1,
+            BroadcastAlgorithm::Multicast => PROOF.0 - 1,
             _ => (EVERYBODY.0 - RESERVED) / stride - 1,
         }
     }

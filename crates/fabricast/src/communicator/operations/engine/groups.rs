@@ -92,6 +92,7 @@ impl<O: Divisible> Engine<O> {
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
         let leaders = self.hosts.leaders(&self.all);
+        let speakers = leaders.clone();
         let unreached = unreached
             .iter()
             .filter_map(|&host| leaders.get(host as usize));
@@ -106,6 +107,9 @@ impl<O: Divisible> Engine<O> {
         let _ = self
             .networks
             .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
+        if speakers.len() > 2 && self.unreached.is_empty() {
+            self.begin_to_address(now, speakers);
+        }
     }
 
     /// Adds a group on the network. If multicast does not reach a host in [`EVERYBODY`], it does
@@ -139,7 +143,11 @@ impl<O: Divisible> Engine<O> {
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
         if topology.is_far() {
-            self.join_far(group.id, &topology.leaders)?;
+            if self.owns_address(now, group.id, &topology.leaders) {
+                self.address(now);
+            } else {
+                self.join_far(group.id, &topology.leaders)?;
+            }
             self.add_far(group.id, &topology.leaders)?;
         }
         if topology.is_near() {
@@ -170,7 +178,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Chooses the address by which a group of these leaders sends, and joins it.
     pub(super) fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
-        let id = self.address(leaders);
+        let id = self.shared_address(leaders);
         let Some(address) = self.addresses.begin(group, id) else {
             return Ok(());
         };
@@ -208,7 +216,7 @@ impl<O: Divisible> Engine<O> {
 
     /// The address that serves these leaders: 0 for the leaders of all hosts, another one for any
     /// other set.
-    fn address(&self, members: &[NodeId]) -> AddressId {
+    fn shared_address(&self, members: &[NodeId]) -> AddressId {
         if members == self.hosts.leaders(&self.all) {
             return AddressId(0);
         }
@@ -311,6 +319,7 @@ impl<O: Divisible> Engine<O> {
             .networks
             .command(network, now, Command::GroupRemove(group));
         match network {
+            Network::InterNode if self.disowns_address(now, group) => {}
             Network::InterNode => self.leave_far(group),
             Network::IntraNode => self.networks.leave(network, AddressId(group.0)),
         }
@@ -320,6 +329,7 @@ impl<O: Divisible> Engine<O> {
     pub fn give_up(&mut self, now: Time, node: NodeId) {
         if self.gone.insert(node) {
             warn!(rank = node.0, "rank lost");
+            self.speaker_gone(now, node);
             let groups = self
                 .groups
                 .iter()

@@ -1,0 +1,125 @@
+//! Groups that get multicast addresses of their own, over real sockets on the loopback.
+
+use std::time::Instant;
+
+use fabricast_proto::group::Strategy;
+
+use super::tests::{Here, Ranks, bcast, job_on};
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const HOSTS: u32 = 5;
+
+/// Runs `each` on hosts of one rank, whose groups get addresses by this strategy.
+fn with(strategy: &str, loss: f64, each: impl Fn(u32, &mut Ranks, &Here) + Sync) {
+    let strategy: Strategy = strategy.parse().unwrap();
+    let hosts: Vec<u32> = (0..HOSTS).collect();
+    job_on(&hosts, loss, |rank, ranks, options| {
+        let options = Options {
+            groups: Some(strategy),
+            ..options.clone()
+        };
+        let context = Here::new(&options, ranks).unwrap();
+        each(rank, ranks, &context);
+    });
+}
+
+/// Broadcasts until all members say that the group has an address of its own.
+fn until_own(context: &Here, group: &Group, rank: u32, ranks: &mut Ranks) {
+    let begun = Instant::now();
+    loop {
+        let me = group.members.iter().position(|m| m.0 == rank);
+        if let Some(me) = me {
+            bcast(context, group, 0, me as u32, b"a word").unwrap();
+        }
+        let own = context.statistics().addresses.own;
+        let is_member = me.is_some();
+        let said = ranks.allgather(&[(own > 0 || !is_member) as u8]).unwrap();
+        if said.iter().all(|own| own == &[1]) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{:?}", context.statistics());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A host outside gets nothing of what a group with an address of its own sends.
+fn hosts_outside_hear_nothing(strategy: &str) {
+    with(strategy, 0.0, |rank, ranks, context| {
+        let group = Group {
+            id: GroupId(7),
+            members: [1, 2, 3].map(NodeId).to_vec(),
+        };
+        let member = group.members.contains(&NodeId(rank));
+        if member {
+            context.group(7, &[1, 2, 3]).unwrap();
+        }
+        until_own(context, &group, rank, ranks);
+        // The leaves of the others may still be under way.
+        std::thread::sleep(Duration::from_millis(300));
+        let before = context.statistics().node.foreign;
+        ranks.allgather(&[]).unwrap();
+        if member {
+            for root in [0, 1, 2].repeat(30) {
+                bcast(context, &group, root, rank - 1, &[root as u8; 3000]).unwrap();
+            }
+            context.flush(&mut || ()).unwrap();
+        }
+        ranks.allgather(&[]).unwrap();
+        let heard = context.statistics().node.foreign - before;
+        assert!(member || heard == 0, "rank {rank} heard {heard} frames");
+        if member {
+            context.leave(group);
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
+fn with_a_pool_hosts_outside_hear_nothing() {
+    hosts_outside_hear_nothing("pool(2)");
+}
+
+#[test]
+fn with_lazy_addresses_hosts_outside_hear_nothing() {
+    hosts_outside_hear_nothing("lazy");
+}
+
+#[test]
+fn a_basic_group_waits_for_its_address() {
+    with("basic", 0.0, |rank, ranks, context| {
+        if (1..4).contains(&rank) {
+            let group = context.group(7, &[1, 2, 3]).unwrap();
+            bcast(context, &group, 0, rank - 1, b"the first").unwrap();
+            if rank == 1 {
+                assert_eq!(context.statistics().addresses.own, 1);
+            }
+            context.flush(&mut || ()).unwrap();
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+/// Groups of many different sets come and go, broadcast from all members, with losses; each
+/// broadcast arrives once and whole, whatever address it goes by.
+#[test]
+fn groups_come_and_go_while_their_addresses_change() {
+    for strategy in ["pool(2),max=4", "lazy", "basic"] {
+        with(strategy, 0.02, |rank, ranks, context| {
+            for id in 1..60u32 {
+                let out = id % HOSTS;
+                let members: Vec<u32> = (0..HOSTS).filter(|&m| m != out).collect();
+                if rank != out {
+                    let group = context.group(id, &members).unwrap();
+                    let me = members.iter().position(|&m| m == rank).unwrap() as u32;
+                    for root in 0..members.len() as u32 {
+                        bcast(context, &group, root, me, &id.to_le_bytes().repeat(500)).unwrap();
+                    }
+                    context.leave(group);
+                }
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}

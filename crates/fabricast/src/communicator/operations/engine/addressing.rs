@@ -1,0 +1,279 @@
+//! How a process gives groups multicast addresses: it executes what the machine of
+//! [`fabricast_proto::group`] wants, and tells it what has come of that.
+
+use std::mem;
+use std::time::Duration;
+
+use fabricast_proto::group::{HostId, HostSet, Message, Output, Refusal};
+use fabricast_proto::{AddressId, Command, GroupId, NodeId, PathState, Seq, Time};
+use tracing::{debug, info};
+
+use super::Engine;
+use super::addresses::{Owned, REPORT, number};
+use crate::communicator::networks::Network;
+use crate::communicator::operations::group::PROOF;
+use crate::communicator::operations::statistics::AddressStatistics;
+use crate::object::Divisible;
+
+/// How long an address is probed at least.
+const PROVE: Duration = Duration::from_millis(200);
+
+impl<O: Divisible> Engine<O> {
+    /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
+    pub(super) fn begin_to_address(&mut self, now: Time, speakers: Vec<NodeId>) {
+        let Some((strategy, mail)) = self.addressing.take() else {
+            return;
+        };
+        let members = speakers.clone();
+        self.owned = Owned::new(now, (strategy, speakers, self.rank), mail);
+        if self.owned.is_some() {
+            info!(%strategy, "groups get addresses of their own");
+            // In it this process answers the probes of others.
+            self.add_proof(None, members);
+        }
+    }
+
+    fn add_proof(&mut self, address: Option<AddressId>, members: Vec<NodeId>) {
+        let add = Command::GroupAdd {
+            group: PROOF,
+            address,
+            members,
+            payload_size: self.payload_size[Network::InterNode as usize],
+            start: Seq(0),
+        };
+        // Without the group no address is proven, and groups go on by the shared ones.
+        let _ = self.networks.command(Network::InterNode, Time::ZERO, add);
+    }
+
+    /// Lets the machine give a group of these leaders an address. Returns false if it cannot.
+    pub(super) fn owns_address(&mut self, now: Time, group: GroupId, leaders: &[NodeId]) -> bool {
+        let Some(owned) = &mut self.owned else {
+            return false;
+        };
+        // The leaders of all hosts have the context's address.
+        if leaders.len() == owned.speakers.len() || leaders.len() < 3 {
+            return false;
+        }
+        let Some(hosts) = owned.hosts(leaders) else {
+            return false;
+        };
+        if !owned.host.create(now, group, hosts, None) {
+            return false;
+        }
+        owned.early.insert(group);
+        owned.wake = now;
+        self.addresses.of.insert(group, AddressId(0));
+        true
+    }
+
+    /// A group that the machine may have given an address exists no more.
+    pub(super) fn disowns_address(&mut self, now: Time, group: GroupId) -> bool {
+        let Some(owned) = &mut self.owned else {
+            return false;
+        };
+        if owned.host.status(group).is_none() {
+            return false;
+        }
+        owned.host.ended(now, group);
+        owned.early.remove(&group);
+        owned.own.remove(&group);
+        owned.sent.remove(&group);
+        owned.wake = now;
+        self.wake = Some(now);
+        self.addresses.of.remove(&group);
+        true
+    }
+
+    /// Whether a group must wait for its address before it sends.
+    pub(super) fn is_early(&self, group: GroupId) -> bool {
+        let owned = self.owned.as_ref();
+        owned.is_some_and(|owned| owned.early.contains(&group))
+    }
+
+    /// Takes note that this process broadcasts bytes to a group.
+    pub(super) fn sends_to(&mut self, group: GroupId, bytes: u64) {
+        if let Some(owned) = &mut self.owned
+            && owned.host.status(group).is_some()
+        {
+            owned.sent_own += u64::from(owned.own.contains(&group));
+            *owned.sent.entry(group).or_default() += bytes;
+        }
+    }
+
+    /// A speaker is gone.
+    pub(super) fn speaker_gone(&mut self, now: Time, node: NodeId) {
+        if let Some(owned) = &mut self.owned
+            && let Ok(at) = owned.speakers.binary_search(&node)
+        {
+            owned.host.gone(now, HostId(at as u32));
+            owned.wake = now;
+        }
+    }
+
+    /// Takes what the proof of an address has found out.
+    pub(super) fn proof_finds(&mut self, node: NodeId, path_state: PathState) {
+        if let Some(owned) = &mut self.owned
+            && let Some((_, silent)) = &mut owned.proving
+            && path_state != PathState::Multicast
+            && let Ok(at) = owned.speakers.binary_search(&node)
+        {
+            silent.insert(HostId(at as u32));
+        }
+    }
+
+    /// The proof of an address is over.
+    pub(super) fn proof_ends(&mut self, now: Time) {
+        if let Some(owned) = &mut self.owned
+            && let Some((address, silent)) = owned.proving.take()
+        {
+            debug!(address = address.0, silent = silent.len(), "address proven");
+            owned.host.proved(now, address, &silent);
+            owned.wake = now;
+            // The group that answers the probes of others.
+            let members = owned.speakers.clone();
+            self.renew_proof(None, members);
+        }
+    }
+
+    fn renew_proof(&mut self, address: Option<AddressId>, members: Vec<NodeId>) {
+        let remove = Command::GroupRemove(PROOF);
+        let _ = self
+            .networks
+            .command(Network::InterNode, Time::ZERO, remove);
+        self.add_proof(address, members);
+    }
+
+    /// Multicast does not reach a member of a group.
+    pub(super) fn path_fails(&mut self, now: Time, group: GroupId) {
+        if let Some(owned) = &mut self.owned
+            && let Some(status) = owned.host.status(group)
+            && let Some(address) = status.address
+            && address.0 > 0
+        {
+            owned.host.unreached(now, address);
+            owned.wake = now;
+        }
+    }
+
+    /// Passes on what has arrived and what is due. Returns when to do so again.
+    pub(super) fn address(&mut self, now: Time) -> Option<Time> {
+        let mut owned = self.owned.take()?;
+        if owned.mail.has_arrived() || owned.due() <= now {
+            self.address_by(now, &mut owned);
+        }
+        let due = owned.due();
+        self.owned = Some(owned);
+        Some(due).filter(|&due| due != Time::NEVER)
+    }
+
+    fn address_by(&mut self, now: Time, owned: &mut Owned) {
+        for (rank, bytes) in owned.mail.take() {
+            let from = owned.speakers.binary_search(&NodeId(rank));
+            let message = Message::decode(&bytes, owned.speakers.len() as u32);
+            if let (Ok(from), Some(message)) = (from, message) {
+                owned.host.message(now, HostId(from as u32), message);
+            }
+        }
+        if !owned.sent.is_empty() && now.since(owned.reported) >= REPORT {
+            owned.reported = now;
+            for (group, bytes) in mem::take(&mut owned.sent) {
+                owned.host.sent(now, group, bytes);
+            }
+        }
+        loop {
+            match owned.host.poll(now) {
+                Output::Join(address) => self.joins_address(now, owned, address),
+                Output::Leave(address) => {
+                    self.networks.leave(Network::InterNode, number(address));
+                    owned.host.left(now, address);
+                }
+                Output::Prove { address, hosts } => owned.proofs.push_back((address, hosts)),
+                Output::SendBy { group, address } => {
+                    let address = address.map(number);
+                    debug!(group = group.0, ?address, "sends by");
+                    let own = owned.host.status(group).is_some_and(|status| status.own);
+                    match own {
+                        true => owned.own.insert(group),
+                        false => owned.own.remove(&group),
+                    };
+                    match address {
+                        Some(id) => _ = self.addresses.of.insert(group, id),
+                        None => _ = self.addresses.of.remove(&group),
+                    }
+                    // The group is added in a moment, with this address, or is gone.
+                    let command = Command::SendBy { group, address };
+                    let _ = self.networks.command(Network::InterNode, now, command);
+                }
+                Output::Tell { to, message } => {
+                    let mut bytes = Vec::new();
+                    message.encode(&mut bytes);
+                    owned.mail.send(owned.speaker(to).0, bytes);
+                }
+                Output::Ready(group) => _ = owned.early.remove(&group),
+                Output::Wait(at) => {
+                    owned.wake = at;
+                    break;
+                }
+            }
+        }
+        self.begin_proof(now, owned);
+    }
+
+    fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
+        let id = number(address);
+        let Some(at) = self.addresses.all.get(id.0 as usize) else {
+            return owned.host.refused(now, address, Refusal::NoAddresses);
+        };
+        match self.networks.join(Network::InterNode, id, &at.at) {
+            Ok(()) => owned.host.joined(now, address),
+            Err(error) => {
+                debug!(%error, address = id.0, "cannot join");
+                owned.host.refused(now, address, Refusal::NoAddresses);
+            }
+        }
+    }
+
+    /// Begins the next proof, if none is under way.
+    fn begin_proof(&mut self, now: Time, owned: &mut Owned) {
+        while owned.proving.is_none() {
+            let Some((address, hosts)) = owned.proofs.pop_front() else {
+                return;
+            };
+            let mut members: Vec<NodeId> = hosts.iter().map(|h| owned.speaker(h)).collect();
+            if let Err(at) = members.binary_search(&self.rank) {
+                members.insert(at, self.rank);
+            }
+            // Two hosts need no multicast.
+            if members.len() < 3 {
+                owned.host.proved(now, address, &HostSet::default());
+                owned.wake = now;
+                continue;
+            }
+            self.renew_proof(Some(number(address)), members);
+            owned.proving = Some((address, HostSet::default()));
+            let prove = Command::Prove {
+                group: PROOF,
+                multicast: PROVE,
+                unicast: Duration::from_millis(1),
+            };
+            let _ = self.networks.command(Network::InterNode, now, prove);
+        }
+    }
+
+    /// The addresses and groups at this moment.
+    pub(super) fn address_statistics(&self) -> AddressStatistics {
+        let Some(owned) = &self.owned else {
+            return AddressStatistics::default();
+        };
+        let (snapshot, counted) = (owned.host.snapshot(), owned.host.statistics());
+        AddressStatistics {
+            joined: snapshot.addresses.into(),
+            in_use: snapshot.in_use.into(),
+            sent_own: owned.sent_own,
+            own: snapshot.own.into(),
+            wider: snapshot.wider.into(),
+            unicast: snapshot.unicast.into(),
+            refused: counted.refused.iter().sum(),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! IP multicast on Ethernet: the kernel joins at once, and nobody ever says "no more".
+//!
+//! The sockets that join are the transport's. Here memberships are only counted. Whether switches
+//! forward, a probe tells.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fabricast_proto::Time;
+
+use super::{News, Refusal, Subnet};
+use crate::transport::{GroupAddress, Sleeper};
+
+/// Grants every IP multicast address at once.
+#[derive(Default)]
+pub struct Igmp {
+    /// How often each address is joined.
+    uses: BTreeMap<SocketAddr, u32>,
+    news: VecDeque<News>,
+}
+
+impl Igmp {
+    /// Makes a subnet without memberships.
+    pub fn new() -> Igmp {
+        Igmp::default()
+    }
+
+    /// Number of addresses that this host is a member of.
+    pub fn memberships(&self) -> usize {
+        self.uses.len()
+    }
+}
+
+impl Subnet for Igmp {
+    fn create(&mut self, now: Time, address: &GroupAddress) {
+        self.join(now, address);
+    }
+
+    fn join(&mut self, _: Time, address: &GroupAddress) {
+        self.news.push_back(match address.ip() {
+            Some(ip) if ip.ip().is_multicast() => {
+                *self.uses.entry(ip).or_default() += 1;
+                News::Joined(address.clone())
+            }
+            _ => News::Refused(address.clone(), Refusal::Foreign),
+        });
+    }
+
+    fn leave(&mut self, _: Time, address: &GroupAddress) {
+        if let Some(ip) = address.ip()
+            && let Some(uses) = self.uses.get_mut(&ip)
+        {
+            *uses -= 1;
+            if *uses == 0 {
+                self.uses.remove(&ip);
+            }
+        }
+        self.news.push_back(News::Left(address.clone()));
+    }
+
+    fn step(&mut self, _: Time) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn due(&self) -> Option<Time> {
+        None
+    }
+
+    fn attach(&mut self, _: &Sleeper) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns at once: all calls are answered already.
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_join_is_granted_and_counted() {
+        let mut igmp = Igmp::new();
+        let a: GroupAddress = "239.1.1.1:7000".parse::<SocketAddr>().unwrap().into();
+        igmp.create(Time::ZERO, &a);
+        igmp.join(Time::ZERO, &a);
+        assert_eq!(igmp.memberships(), 1);
+        igmp.leave(Time::ZERO, &a);
+        assert_eq!(igmp.memberships(), 1);
+        igmp.leave(Time::ZERO, &a);
+        assert_eq!(igmp.memberships(), 0);
+        let news: Vec<_> = std::iter::from_fn(|| igmp.news()).collect();
+        let [joined, left] = [News::Joined(a.clone()), News::Left(a)];
+        assert_eq!(news, [joined.clone(), joined, left.clone(), left]);
+    }
+
+    #[test]
+    fn only_ip_multicast_addresses_are_granted() {
+        let mut igmp = Igmp::new();
+        let unicast: SocketAddr = "10.0.0.1:7000".parse().unwrap();
+        for address in [GroupAddress::Number(1), unicast.into()] {
+            igmp.join(Time::ZERO, &address);
+            let refused = News::Refused(address, Refusal::Foreign);
+            assert_eq!(igmp.news(), Some(refused));
+        }
+        assert_eq!(igmp.memberships(), 0);
+    }
+}

@@ -1,0 +1,47 @@
+//! `fabricast-lab subnet`: an agent that joins multicast addresses, and the switches' tables.
+
+use std::fmt::Write as _;
+use std::io;
+
+use fabricast::error::Error;
+use fabricast_lab::subnet::fabric::{Fabric, MLID_MIN};
+use fabricast_lab::subnet::smp::Smi;
+
+use super::{fail, print};
+use crate::agent;
+use crate::args::{Subnet, SubnetCommand};
+
+/// Multicast LIDs that are printed: those of the first 1024 groups.
+const MLIDS: u16 = 1024;
+
+/// Runs the command.
+pub fn run(args: &Subnet) -> u8 {
+    let result = match args.command {
+        SubnetCommand::Agent { p_key } => agent::run(p_key).map(|()| String::new()),
+        SubnetCommand::Tables => tables(),
+    };
+    match result {
+        Ok(text) => print(&text),
+        Err(e) => fail(&Error::io("using the InfiniBand port", e)),
+    }
+}
+
+fn tables() -> io::Result<String> {
+    let mut smi = Smi::open()?;
+    let fabric = Fabric::discover(&mut smi)?;
+    let tables = fabric.tables(&mut smi, MLID_MIN + (MLIDS - 1))?;
+    let mut text = String::new();
+    for (number, node) in fabric.nodes.iter().enumerate() {
+        let kind = ["host", "switch"][usize::from(node.is_switch)];
+        let _ = writeln!(text, "{kind} {}, GUID {:#018x}", node.name, node.guid);
+        for (mlid, ports) in tables.get(&number).into_iter().flatten() {
+            let ports = ports.iter().map(|port| match node.links.get(port) {
+                Some((other, _)) => fabric.nodes[*other].name.clone(),
+                None => format!("port {port}"),
+            });
+            let ports: Vec<_> = ports.collect();
+            let _ = writeln!(text, "  {mlid:#06x} to {}", ports.join(", "));
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,48 @@
+//! Groups, and sets of hosts that groups have.
+
+use std::collections::BTreeSet;
+
+use core::time::Duration;
+
+use crate::group::hosts::{HostId, HostSet};
+use crate::id::{AddressId, GroupId};
+use crate::time::Time;
+
+/// Time in which the bytes that a set has sent count half.
+const HALF_LIFE: Duration = Duration::from_secs(2);
+/// All groups of the same hosts.
+#[derive(Default)]
+pub(super) struct Set {
+    pub(super) users: BTreeSet<GroupId>,
+    pub(super) address: Option<AddressId>,
+    /// Bytes sent, which count less and less.
+    bytes: u64,
+    /// When `bytes` was computed.
+    at: Time,
+}
+
+impl Set {
+    /// Bytes sent lately.
+    pub(super) fn bytes(&self, now: Time) -> u64 {
+        let halvings = now.since(self.at).as_nanos() / HALF_LIFE.as_nanos();
+        self.bytes.checked_shr(halvings.min(64) as u32).unwrap_or(0)
+    }
+
+    /// The groups have sent bytes.
+    pub(super) fn add(&mut self, now: Time, bytes: u64) {
+        self.bytes = self.bytes(now).saturating_add(bytes);
+        self.at = now;
+    }
+}
+
+/// A group that not all of its members have ended.
+pub(super) struct Group {
+    /// Its hosts, once a host has told of its creation.
+    pub(super) hosts: Option<HostSet>,
+    /// Its lowest host, which tells of its creation.
+    pub(super) lowest: HostId,
+    /// Hosts at which it is over.
+    pub(super) ended: HostSet,
+    /// Hosts that are told if it has no address.
+    pub(super) told: HostSet,
+}
