@@ -178,6 +178,9 @@ impl Subnet<'_> {
         let numbers = [2 << 32 | host, request.address.0.into(), kind];
         self.trace
             .note(now, numbers, || format!("manager: {request:?} {answer:?}"));
+        if answer == Answer::Left {
+            self.judge.left(request.address, request.host);
+        }
         if !matches!(answer, Answer::Refused(_)) {
             self.answered[request.address.0 as usize] = now;
         }

@@ -34,6 +34,8 @@ pub struct Received {
     pub foreign_by_address: u64,
     /// For another group, after this host had asked the manager to leave the address.
     pub foreign_after_leave: u64,
+    /// Longest time from the manager's answer to a leave until such a datagram.
+    pub after_leave_max: Duration,
 }
 
 /// What the judge knows.
@@ -51,6 +53,10 @@ pub(crate) struct Judge {
     pub(crate) received: Received,
     /// Datagrams by multicast that were sent to a group.
     pub(crate) sent: u64,
+    /// Those that the tables led to fewer hosts of the group than they should have.
+    pub(crate) unreached: u64,
+    /// When the manager answered a host's leave.
+    left_at: BTreeMap<(AddressId, HostId), u64>,
     /// Proven hosts that the tables left out for a while, although they were members.
     pub(crate) gaps: u64,
 }
@@ -66,6 +72,8 @@ impl Judge {
             crashed: HostSet::new(),
             received: Received::default(),
             sent: 0,
+            unreached: 0,
+            left_at: BTreeMap::new(),
             gaps: 0,
         }
     }
@@ -151,13 +159,30 @@ impl Judge {
     }
 
     /// A host sends a datagram to an address.
-    pub(crate) fn departs(&mut self, host: HostId, address: AddressId, bytes: &[u8]) {
-        for group in groups_of(bytes) {
-            if self.groups.contains_key(&group) {
-                self.sent += 1;
-                self.sends(host, group, address);
-            }
+    pub(crate) fn departs(
+        &mut self,
+        fabric: &Fabric,
+        host: HostId,
+        address: AddressId,
+        bytes: &[u8],
+    ) {
+        for id in groups_of(bytes) {
+            let Some(group) = self.groups.get(&id) else {
+                continue;
+            };
+            self.sent += 1;
+            self.sends(host, id, address);
+            let reached = fabric.reached(address.0, host.0);
+            let over = |m: HostId| group.ended.contains(m) || self.crashed.contains(m);
+            let reaches = |m: HostId| m == host || over(m) || reached.contains(&m.0);
+            self.unreached += u64::from(!group.hosts.iter().all(reaches));
         }
+    }
+
+    /// The manager has answered a host's leave.
+    pub(crate) fn left(&mut self, address: AddressId, host: HostId) {
+        self.left_at
+            .insert((address, host), self.world.now_ns.get());
     }
 
     /// A host asks the manager to leave an address, by which nobody may send to its groups.
@@ -186,6 +211,12 @@ impl Judge {
                 (false, true) => &mut self.received.foreign_by_address,
             };
             *counter += 1;
+            let left_at = self.left_at.get(&(address, host));
+            if let Some(at) = left_at.filter(|_| !attached && !group.hosts.contains(host)) {
+                let late = Duration::from_nanos(self.world.now_ns.get() - at);
+                let max = &mut self.received.after_leave_max;
+                *max = late.max(*max);
+            }
         }
     }
 }

@@ -110,6 +110,8 @@ pub struct Outcome {
     pub received: Received,
     /// Datagrams by multicast that hosts sent to communicators.
     pub sent: u64,
+    /// Those that the tables did not lead to all hosts of their group.
+    pub unreached: u64,
     /// Times at which a proven member was left out of the tables for a while, unnoticed.
     pub gaps: u64,
     /// Requests that the manager served.

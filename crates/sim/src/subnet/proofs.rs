@@ -109,7 +109,10 @@ impl Subnet<'_> {
         let two = [HostId(prover), HostId(h)].into_iter().collect();
         self.proof_group(h, forward(n), &all, None);
         self.proof_group(h, back(n, h), &two, Some(address));
-        self.start_probes(h, back(n, h));
+        match self.scenario.answers_by_address {
+            true => self.start_probes(h, back(n, h)),
+            false => self.tell(h, prover, Event::ProvenBack(h, n)),
+        }
         let message_max = self.scenario.message.1;
         self.after(2 * message_max + PATIENCE, Event::ProofGone(h, n));
     }
@@ -158,7 +161,8 @@ impl Subnet<'_> {
             self.proofs.remove(&n);
             return;
         }
-        if !late && !(proof.forward && proof.back.includes(&proof.hosts)) {
+        let complete = proof.forward && proof.back.includes(&proof.hosts);
+        if !late && !complete {
             return;
         }
         let Some(proof) = self.proofs.remove(&n) else {

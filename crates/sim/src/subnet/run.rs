@@ -264,6 +264,7 @@ impl Subnet<'_> {
             courses: self.courses.clone(),
             received: self.judge.received,
             sent: self.judge.sent,
+            unreached: self.judge.unreached,
             gaps: self.judge.gaps,
             served: self.manager.served,
             smps: self.manager.smps,

@@ -342,6 +342,6 @@ impl Subnet<'_> {
 
     /// A host sends a datagram to an address.
     pub(super) fn departs(&mut self, h: u32, address: AddressId, bytes: &[u8]) {
-        self.judge.departs(HostId(h), address, bytes);
+        self.judge.departs(&self.fabric, HostId(h), address, bytes);
     }
 }
