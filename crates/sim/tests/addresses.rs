@@ -5,21 +5,17 @@
 
 use std::time::Duration;
 
-use fabricast::proto::group::{HostId, Strategy};
+use fabricast::proto::group::{HostId, HostSet, Strategy};
 use fabricast_sim::Trace;
-use fabricast_sim::subnet::curve::Experiment;
-use fabricast_sim::subnet::{Behaviour, Outcome, Plan, Scenario, Subnet};
+use fabricast_sim::subnet::curve::{Effective, Experiment};
+use fabricast_sim::subnet::{Behaviour, Outcome, Plan, Received, Scenario, Subnet};
 
 /// Seeds of one run.
 const SEEDS: u64 = 400;
 
 /// Runs a seed; a panic is a failure, too.
 fn judge(seed: u64) -> Result<Outcome, String> {
-    let run = || {
-        let mut scenario = Scenario::from_seed(seed);
-        scenario.answers_by_address = number("ONE_WAY").is_none();
-        Subnet::new(&scenario, Trace::silent()).run()
-    };
+    let run = || Subnet::new(&Scenario::from_seed(seed), Trace::silent()).run();
     match std::panic::catch_unwind(run) {
         Ok(result) => result.map_err(|failure| failure.to_string()),
         Err(panic) => {
@@ -180,28 +176,87 @@ fn tables_follow_as_late_as_those_of_opensm() {
     }
 }
 
+/// A node answers probes by unicast. Such a proof says nothing of the way back, by which members
+/// send; in few runs of thousands the tables for it are late, and datagrams miss members.
+#[test]
+fn a_proof_by_answers_that_come_another_way_misses_members() {
+    let mut scenario = Scenario::from_seed(960);
+    for (answers_by_address, misses) in [(true, false), (false, true)] {
+        scenario.answers_by_address = answers_by_address;
+        let run = Subnet::new(&scenario, Trace::silent()).work_only();
+        let unreached = run.expect("what is lost is repaired").unreached;
+        assert_eq!(unreached > 0, misses, "{unreached}");
+    }
+}
+
+fn effective(nodes: u32, strategy: Strategy, iterations: usize) -> Effective {
+    let experiment = Experiment {
+        nodes,
+        strategy,
+        iterations,
+        len: 1024,
+        compute: Duration::ZERO,
+        seed: 1,
+    };
+    experiment.run().expect("a healthy run")
+}
+
 #[test]
 fn a_new_communicator_broadcasts_at_once_with_a_pool() {
     for nodes in [16, 32] {
-        for compute in [0, 1000, 10_000] {
-            for iterations in [1, 10, 100, 1000] {
-                let run = |strategy| {
-                    let experiment = Experiment {
-                        nodes,
-                        strategy,
-                        iterations,
-                        len: 1024,
-                        compute: Duration::from_micros(compute),
-                        seed: 1,
-                    };
-                    experiment.run().expect("a healthy run")
-                };
-                let of = [Strategy::Basic, Strategy::Lazy, Strategy::pool(8)].map(run);
-                println!(
-                    "{nodes} {compute} {iterations}: {:?}",
-                    of.map(|e| (e.latency, e.creation, e.own_first))
-                );
-            }
-        }
+        let [basic, lazy, pool] = [Strategy::Basic, Strategy::Lazy, Strategy::pool(8)]
+            .map(|strategy| effective(nodes, strategy, 1));
+        // No host waits for the manager, and the first broadcast leaves by the group's own address.
+        assert!(pool.own_first && basic.own_first && !lazy.own_first);
+        assert!(pool.creation <= Duration::from_micros(50), "{pool:?}");
+        assert!(basic.creation > 5 * pool.creation, "{basic:?}");
+        // With `basic`, the address was proven before the broadcast.
+        let first = pool.latency - pool.creation;
+        let proven = basic.latency - basic.creation;
+        assert!(first <= proven.mul_f64(1.2), "{first:?} {proven:?}");
+        // The more broadcasts, the less the creation counts.
+        let ratio = |iterations| {
+            let of = |strategy| effective(nodes, strategy, iterations).latency.as_secs_f64();
+            of(Strategy::Basic) / of(Strategy::pool(8))
+        };
+        let ratios = [1, 10, 100, 1000].map(ratio);
+        println!("{nodes} nodes: basic / pool {ratios:.2?}");
+        assert!(ratios.is_sorted_by(|a, b| a > b) && ratios[0] > 4.0);
     }
+}
+
+/// 64 communicators of half the hosts each: datagrams that hosts receive for the groups of others.
+fn foreign(addresses: u32, bcasts: usize) -> (u64, Received) {
+    let mut scenario = Scenario::new(32, Strategy::pool(8));
+    scenario.addresses = addresses;
+    for k in 0..64 {
+        let at = Duration::from_millis(1000 + 50 * k);
+        // The first host is in every other one.
+        let start = k as u32 % 32;
+        let hosts: HostSet = (0..16)
+            .map(|i| HostId((start + i * (1 + k as u32 / 32)) % 32))
+            .collect();
+        let root = hosts.lowest().expect("a host");
+        scenario
+            .plans
+            .push(Plan::new(at, hosts, vec![(root, 1024); bcasts]));
+    }
+    let outcome = Subnet::new(&scenario, Trace::silent()).work_only();
+    let received = outcome.expect("a healthy run").received;
+    let foreign = received.foreign_by_context + received.foreign_by_address;
+    (foreign + received.foreign_after_leave, received)
+}
+
+#[test]
+fn hosts_outside_a_communicator_are_hardly_bothered() {
+    let ((few, pool), (many, shared)) = (foreign(80, 200), foreign(0, 200));
+    println!("{few} {pool:?}\n{many} {shared:?}");
+    // Only the first ones count, until the manager has answered 16 leaves and the tables follow:
+    // of 1000 broadcasts back to back these are 1.13 %, of 200 five times as many.
+    assert!(few * 100 < many * 6, "{few} of {many}");
+    // The tables follow an answer within the measured time.
+    assert!(
+        pool.after_leave_max < Duration::from_micros(1500),
+        "{pool:?}"
+    );
 }
