@@ -142,9 +142,6 @@ impl Judge {
         let Some(group) = self.groups.get(&id) else {
             return;
         };
-        if group.ended.contains(sender) {
-            return;
-        }
         let now = self.world.now_ns.get();
         for member in group.hosts.iter() {
             let over = group.ended.contains(member) || self.crashed.contains(member);
