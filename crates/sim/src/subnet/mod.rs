@@ -138,7 +138,7 @@ pub struct Subnet<'w> {
     /// When the last message of a connection arrives, and a host's last request.
     last: BTreeMap<(u32, u32), u64>,
     last_request: Vec<u64>,
-    proofs: BTreeMap<u32, proofs_state::Proof>,
+    proofs: BTreeMap<u32, Proof>,
     next_proof: u32,
     courses: Vec<Course>,
     /// Communicators that have not ended.
@@ -153,23 +153,16 @@ pub struct Subnet<'w> {
     closing: bool,
 }
 
-mod proofs_state {
-    //! The state of proofs, which `proofs` changes.
-
-    use fabricast::proto::AddressId;
-    use fabricast::proto::group::HostSet;
-
-    /// A proof under way.
-    #[derive(Debug)]
-    pub(super) struct Proof {
-        pub(super) prover: u32,
-        pub(super) address: AddressId,
-        pub(super) hosts: HostSet,
-        /// Whether all hosts have answered the prover's probes.
-        pub(super) forward: bool,
-        /// Hosts whose own probes the prover has answered.
-        pub(super) back: HostSet,
-    }
+/// A proof under way.
+#[derive(Debug)]
+struct Proof {
+    prover: u32,
+    address: AddressId,
+    hosts: HostSet,
+    /// Whether all hosts have answered the prover's probes.
+    forward: bool,
+    /// Hosts whose own probes the prover has answered.
+    back: HostSet,
 }
 
 impl<'w> Subnet<'w> {

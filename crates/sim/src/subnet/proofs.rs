@@ -8,8 +8,7 @@ use std::time::Duration;
 use fabricast::proto::group::{HostId, HostSet};
 use fabricast::proto::{AddressId, Command, GroupId, NodeId, Seq};
 
-use super::proofs_state::Proof;
-use super::{Event, Subnet, phantom};
+use super::{Event, Proof, Subnet, phantom};
 
 /// Number of the first group for a proof; communicators have lower numbers.
 const PROOFS: u32 = 1 << 24;
