@@ -115,6 +115,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .work = sockets_work(),
         .inject_delay = number_of("FABRICAST_INJECT_DELAY"),
         .groups = set_by("FABRICAST_GROUPS"),
+        .subnet = set_by("FABRICAST_SUBNET"),
     };
     struct process_set *set = calloc(1, sizeof *set);
     fabricast_context *context = NULL;

@@ -102,6 +102,10 @@ typedef struct fabricast_options {
   // `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
   // `shared` (never: all groups share a few addresses); null: `shared`.
   const char *groups;
+  // Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
+  // subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
+  // InfiniBand; null: `auto`.
+  const char *subnet;
 } fabricast_options;
 
 // Counters of a context since it was created.

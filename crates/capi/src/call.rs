@@ -34,11 +34,12 @@ pub enum Failure {
 
 /// The library's names of settings, and the names by which a C caller and the user of an MPI
 /// program set them.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     (setting::INJECT_LOSS, "inject_loss, FABRICAST_INJECT_LOSS"),
     (setting::INTERFACE, "interface, FABRICAST_INTERFACE"),
     (setting::JOB_SCHEME, "scheme, FABRICAST_SCHEME"),
     (setting::JOB_BROADCAST, "broadcast, FABRICAST_BROADCAST"),
+    (setting::JOB_SUBNET, "subnet, FABRICAST_SUBNET"),
     (setting::JOB_GROUPS, "groups, FABRICAST_GROUPS"),
 ];
 

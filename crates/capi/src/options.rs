@@ -11,6 +11,7 @@ use fabricast_lib::communicator::{
     Bootstrap, BootstrapError, Options, Statistics, UnknownBroadcast,
 };
 use fabricast_lib::proto::group::UnknownStrategy;
+use fabricast_lib::subnet::manager::UnknownManager;
 
 use crate::call::{Failure, wrong};
 
@@ -69,6 +70,10 @@ pub struct fabricast_options {
     /// `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
     /// `shared` (never: all groups share a few addresses); null: `shared`.
     pub groups: *const c_char,
+    /// Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
+    /// subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
+    /// InfiniBand; null: `auto`.
+    pub subnet: *const c_char,
 }
 
 impl fabricast_options {
@@ -120,6 +125,10 @@ impl fabricast_options {
         if let Some(groups) = text(self.groups)?.filter(|&name| name != "shared") {
             let strategy = groups.parse();
             chosen.groups = Some(strategy.map_err(|e: UnknownStrategy| wrong(&e.to_string()))?);
+        }
+        if let Some(subnet) = text(self.subnet)? {
+            let manager = subnet.parse();
+            chosen.subnet = manager.map_err(|e: UnknownManager| wrong(&e.to_string()))?;
         }
         chosen.host = text(self.host)?.map(String::from);
         // SAFETY: `work` is null, or the caller's promise.

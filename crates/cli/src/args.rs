@@ -129,6 +129,7 @@ Environment:
                                 messages: tree, chain, scatter-allgather
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
                                 all ranks: shared (default), basic, lazy, pool(N)
+  FABRICAST_SUBNET=NAME         which subnet grants them: auto (default), igmp, opensm
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]

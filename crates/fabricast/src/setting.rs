@@ -60,6 +60,9 @@ pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
 /// Name in messages of [`Options::broadcast`](crate::communicator::Options::broadcast).
 pub const JOB_BROADCAST: &str = "`communicator::Options::broadcast`";
 
+/// Name in messages of [`Options::subnet`](crate::communicator::Options::subnet).
+pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
+
 /// Name in messages of [`Options::groups`](crate::communicator::Options::groups).
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 

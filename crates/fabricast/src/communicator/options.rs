@@ -9,6 +9,7 @@ use std::sync::Arc;
 use fabricast_proto::group::Strategy;
 
 use crate::config::NetOptions;
+use crate::subnet::manager::Manager;
 
 /// Options of a context. Each option has a default that works.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Options {
     /// When groups get multicast addresses of their own (P5), the same at all processes. `None`:
     /// never; they share the context's few addresses.
     pub groups: Option<Strategy>,
+    /// Which subnet grants these addresses.
+    pub subnet: Manager,
     /// The name of the host on which this process runs. Processes that give the same name share
     /// memory, if they can. The default combines the system's node name, its boot identifier and
     /// the process's network namespace.
@@ -47,6 +50,7 @@ impl Default for Options {
             scheme: "auto".into(),
             broadcast: BroadcastAlgorithm::Multicast,
             groups: None,
+            subnet: Manager::Auto,
             host: None,
             runtime: None,
         }

@@ -22,6 +22,7 @@ use fabricast_proto::Time;
 use crate::transport::{GroupAddress, Sleeper};
 
 pub mod igmp;
+pub mod manager;
 pub mod opensm;
 
 /// What grants memberships of multicast addresses to this host's port.

@@ -14,10 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::io;
 use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_proto::group::Strategy;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
@@ -35,8 +33,7 @@ use crate::communicator::networks::buffer::BufferView;
 use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
 use crate::communicator::options::BroadcastAlgorithm;
-use crate::communicator::wireup::Setting;
-use crate::communicator::wireup::mail::Mail;
+use crate::communicator::wireup::{Addressing, Setting};
 use crate::driver::Step;
 use crate::object::Divisible;
 use crate::transport::{self, Ready, Sleeper, Transport, Watch};
@@ -94,7 +91,7 @@ pub(crate) struct Engine<O: Divisible> {
     /// This process's part in giving groups addresses of their own, if it has one.
     owned: Option<Owned>,
     /// What that part begins with.
-    addressing: Option<(Strategy, Arc<Mail>)>,
+    addressing: Option<Addressing>,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,

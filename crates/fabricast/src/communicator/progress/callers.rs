@@ -203,6 +203,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
 impl<O: Divisible + Send + Sync + 'static> Drop for Callers<O> {
     fn drop(&mut self) {
         self.progress.stop();
+        self.shared.lock().return_addresses(&self.shared.clock);
         self.peers.close();
     }
 }

@@ -37,7 +37,8 @@ use crate::communicator::error::Error;
 use crate::driver::Driver;
 use crate::net::{self, FdChannel, Net, SharedMemory, random};
 use crate::object::Divisible;
-use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_GROUPS, JOB_SCHEME};
+use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_GROUPS, JOB_SCHEME, JOB_SUBNET};
+use crate::subnet::Subnet;
 use crate::transport::interface;
 use crate::transport::{GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
@@ -63,10 +64,17 @@ pub(crate) struct Setting<O: Divisible> {
     pub payload_size: [u32; 2],
     pub addresses: [GroupAddress; ADDRESSES_MAX],
     /// When groups get addresses of their own, and how processes agree on that.
-    pub addressing: Option<(Strategy, Arc<Mail>)>,
+    pub addressing: Option<Addressing>,
     pub broadcast: BroadcastAlgorithm,
     /// Why this process shares no memory with others of its host, if there are any.
     pub unshared: Option<String>,
+}
+
+/// What a process needs to give groups addresses of their own.
+pub(crate) struct Addressing {
+    pub strategy: Strategy,
+    pub subnet: Box<dyn Subnet + Send>,
+    pub mail: Arc<Mail>,
 }
 
 /// What a process has opened before it knows the others.
@@ -81,6 +89,8 @@ struct Opened {
     channel: Option<FdChannel>,
     scheme: Scheme,
     broadcast: BroadcastAlgorithm,
+    /// The subnet, if groups get addresses of their own.
+    subnet: Option<(Strategy, Box<dyn Subnet + Send>)>,
 }
 
 impl Opened {
@@ -116,7 +126,17 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         0 => Some(Listener::open(near)?),
         _ => None,
     };
+    let subnet = match options.groups {
+        Some(strategy) => {
+            let subnet = options.subnet.open(net.port());
+            let name = options.subnet.name();
+            let text = || format!("opening the subnet '{name}' ({JOB_SUBNET})");
+            Some((strategy, subnet.map_err(|e| Error::io(text(), e))?))
+        }
+        None => None,
+    };
     Ok(Opened {
+        subnet,
         net,
         listener,
         session,
@@ -182,9 +202,12 @@ pub(crate) fn wire_up<O: Divisible>(
         "wired up"
     );
     let near = near.ok().flatten();
-    let addressing = options
-        .groups
-        .map(|strategy| (strategy, peers.mail().clone()));
+    let mail = peers.mail().clone();
+    let addressing = opened.subnet.take().map(|(strategy, subnet)| Addressing {
+        strategy,
+        subnet,
+        mail,
+    });
     let setting = Setting {
         unshared,
         addressing,

@@ -9,15 +9,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_proto::group::{Config, Host, HostId, HostSet, Strategy};
+use fabricast_proto::group::{Config, Host, HostId, HostSet};
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 
 use crate::communicator::limits::{ADDRESSES, ADDRESSES_MAX};
+use crate::communicator::wireup::Addressing;
 use crate::communicator::wireup::mail::Mail;
+use crate::subnet::Subnet;
 use crate::transport::GroupAddress;
 
 /// Time between two reports of what this process has sent to groups.
 pub(super) const REPORT: Duration = Duration::from_secs(1);
+/// Time between two looks for answers of the subnet.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A process's view of its context's addresses.
 pub(super) struct Addresses {
@@ -33,12 +37,23 @@ pub(super) struct Address {
 }
 
 impl Addresses {
+    /// The number of an address of the network.
+    pub fn number_of(&self, at: &GroupAddress) -> Option<AddressId> {
+        let found = self.all.iter().position(|address| address.at == *at);
+        found.map(|at| AddressId(at as u32))
+    }
+
     pub fn new(all: impl IntoIterator<Item = GroupAddress>) -> Addresses {
         let address = |at| Address { at, groups: 0 };
         Addresses {
             all: all.into_iter().map(address).collect(),
             of: BTreeMap::new(),
         }
+    }
+
+    /// The address of this number, if the context has it.
+    pub fn at(&self, id: AddressId) -> Option<&GroupAddress> {
+        self.all.get(id.0 as usize).map(|address| &address.at)
     }
 
     /// By which address a group sends.
@@ -69,6 +84,9 @@ pub(super) struct Owned {
     /// The processes that speak for their hosts, sorted.
     pub speakers: Vec<NodeId>,
     pub mail: Arc<Mail>,
+    pub subnet: Box<dyn Subnet + Send>,
+    /// Addresses that the subnet was asked for, and whether it has granted them.
+    pub asked: BTreeMap<AddressId, bool>,
     /// Addresses that are to be proven, and for which hosts.
     pub proofs: VecDeque<(AddressId, HostSet)>,
     /// The address that is being proven, and the hosts that multicast does not reach there.
@@ -82,15 +100,22 @@ pub(super) struct Owned {
     /// Bytes that this process has sent to groups since its last report.
     pub sent: BTreeMap<GroupId, u64>,
     pub reported: Time,
+    /// When the subnet was last asked for answers.
+    pub looked: Time,
     pub wake: Time,
 }
 
 impl Owned {
     pub fn new(
         now: Time,
-        (strategy, speakers, me): (Strategy, Vec<NodeId>, NodeId),
-        mail: Arc<Mail>,
+        addressing: Addressing,
+        (speakers, me): (Vec<NodeId>, NodeId),
     ) -> Option<Owned> {
+        let Addressing {
+            strategy,
+            subnet,
+            mail,
+        } = addressing;
         let place = speakers.binary_search(&me).ok()?;
         let config = Config {
             host: HostId(place as u32),
@@ -103,6 +128,8 @@ impl Owned {
             host: Host::new(now, &config),
             speakers,
             mail,
+            subnet,
+            asked: BTreeMap::new(),
             proofs: VecDeque::new(),
             proving: None,
             early: BTreeSet::new(),
@@ -110,6 +137,7 @@ impl Owned {
             sent_own: 0,
             sent: BTreeMap::new(),
             reported: now,
+            looked: now,
             wake: now,
         })
     }
@@ -126,11 +154,19 @@ impl Owned {
 
     /// When there is something to do again.
     pub fn due(&self) -> Time {
-        match self.sent.is_empty() {
-            true => self.wake,
-            false => self.wake.min(self.reported + REPORT),
-        }
+        let report = (!self.sent.is_empty()).then_some(self.reported + REPORT);
+        let subnet = self.subnet.due();
+        // No thread sleeps on the subnet's descriptor, so its answers are looked for.
+        let unanswered = self.asked.values().any(|granted| !granted);
+        let looks = unanswered.then_some(self.looked + LOOK);
+        let all = [Some(self.wake), report, subnet, looks];
+        all.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }
+}
+
+/// The number in the machine of an address of the context.
+pub(super) fn in_machine(id: AddressId) -> AddressId {
+    AddressId(id.0.saturating_sub(ADDRESSES as u32 - 1))
 }
 
 /// The number of an address of the machine among all addresses of the context.

@@ -6,26 +6,31 @@ use std::time::Duration;
 
 use fabricast_proto::group::{HostId, HostSet, Message, Output, Refusal};
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, PathState, Seq, Time};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Engine;
-use super::addresses::{Owned, REPORT, number};
+use super::addresses::{Owned, REPORT, in_machine, number};
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
+use crate::net::Clock;
 use crate::object::Divisible;
+use crate::subnet::{self, News};
+use crate::transport::GroupAddress;
 
+/// How long a context that ends waits until the subnet has taken its addresses back.
+const RETURNING: Duration = Duration::from_secs(1);
 /// How long an address is probed at least.
 const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
     /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
     pub(super) fn begin_to_address(&mut self, now: Time, speakers: Vec<NodeId>) {
-        let Some((strategy, mail)) = self.addressing.take() else {
+        let Some(addressing) = self.addressing.take() else {
             return;
         };
-        let members = speakers.clone();
-        self.owned = Owned::new(now, (strategy, speakers, self.rank), mail);
+        let (strategy, members) = (addressing.strategy, speakers.clone());
+        self.owned = Owned::new(now, addressing, (speakers, self.rank));
         if self.owned.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // In it this process answers the probes of others.
@@ -167,6 +172,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     fn address_by(&mut self, now: Time, owned: &mut Owned) {
+        owned.looked = now;
+        self.hear_subnet(now, owned);
         for (rank, bytes) in owned.mail.take() {
             let from = owned.speakers.binary_search(&NodeId(rank));
             let message = Message::decode(&bytes, owned.speakers.len() as u32);
@@ -183,10 +190,7 @@ impl<O: Divisible> Engine<O> {
         loop {
             match owned.host.poll(now) {
                 Output::Join(address) => self.joins_address(now, owned, address),
-                Output::Leave(address) => {
-                    self.networks.leave(Network::InterNode, number(address));
-                    owned.host.left(now, address);
-                }
+                Output::Leave(address) => self.leaves_address(now, owned, address),
                 Output::Prove { address, hosts } => owned.proofs.push_back((address, hosts)),
                 Output::SendBy { group, address } => {
                     let address = address.map(number);
@@ -221,14 +225,82 @@ impl<O: Divisible> Engine<O> {
 
     fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
         let id = number(address);
-        let Some(at) = self.addresses.all.get(id.0 as usize) else {
-            return owned.host.refused(now, address, Refusal::NoAddresses);
+        match (self.addresses.at(id), owned.asked.get(&id)) {
+            (None, _) => owned.host.refused(now, address, Refusal::NoAddresses),
+            (_, Some(true)) => owned.host.joined(now, address),
+            // The subnet tries again by itself.
+            (_, Some(false)) => {}
+            (Some(at), None) => {
+                owned.asked.insert(id, false);
+                owned.subnet.create(now, at);
+            }
+        }
+        self.hear_subnet(now, owned);
+    }
+
+    fn leaves_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
+        let id = number(address);
+        self.networks.leave(Network::InterNode, id);
+        match (owned.asked.remove(&id), self.addresses.at(id)) {
+            (Some(_), Some(at)) => owned.subnet.leave(now, at),
+            _ => owned.host.left(now, address),
+        }
+        self.hear_subnet(now, owned);
+    }
+
+    /// Takes what the subnet tells. A socket receives an address from when the subnet has granted
+    /// it.
+    fn hear_subnet(&mut self, now: Time, owned: &mut Owned) {
+        if let Err(error) = owned.subnet.step(now) {
+            warn!(%error, "the subnet gives no more addresses");
+        }
+        while let Some(news) = owned.subnet.news() {
+            debug!(%news, "the subnet tells");
+            match news {
+                News::Joined(at) => self.is_granted(now, owned, &at),
+                News::Refused(at, why) => {
+                    let Some(id) = self.addresses.number_of(&at) else {
+                        continue;
+                    };
+                    owned.asked.remove(&id);
+                    owned.host.refused(now, in_machine(id), reason(why));
+                }
+                News::Left(at) => {
+                    if let Some(id) = self.addresses.number_of(&at) {
+                        owned.host.left(now, in_machine(id));
+                    }
+                }
+                News::Lost(at) => {
+                    if let Some(id) = self.addresses.number_of(&at) {
+                        owned.asked.insert(id, false);
+                        owned.host.lost(now, in_machine(id));
+                    }
+                }
+                news => info!(%news, "the subnet tells"),
+            }
+        }
+    }
+
+    fn is_granted(&mut self, now: Time, owned: &mut Owned, at: &GroupAddress) {
+        let Some(id) = self.addresses.number_of(at) else {
+            return;
         };
-        match self.networks.join(Network::InterNode, id, &at.at) {
-            Ok(()) => owned.host.joined(now, address),
+        // Withdrawn meanwhile.
+        let Some(granted) = owned.asked.get_mut(&id) else {
+            return;
+        };
+        match self.networks.join(Network::InterNode, id, at) {
+            Ok(()) => {
+                *granted = true;
+                owned.host.joined(now, in_machine(id));
+            }
             Err(error) => {
                 debug!(%error, address = id.0, "cannot join");
-                owned.host.refused(now, address, Refusal::NoAddresses);
+                owned.asked.remove(&id);
+                owned.subnet.leave(now, at);
+                owned
+                    .host
+                    .refused(now, in_machine(id), Refusal::NoAddresses);
             }
         }
     }
@@ -260,6 +332,21 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
+    /// Returns all addresses, since the context ends. Waits a moment until the subnet has confirmed
+    /// that.
+    pub fn return_addresses(&mut self, clock: &Clock) {
+        let Some(mut owned) = self.owned.take() else {
+            return;
+        };
+        let until = clock.now() + RETURNING;
+        owned.host.close(clock.now());
+        while !owned.host.is_closed() && clock.now() < until {
+            self.address_by(clock.now(), &mut owned);
+            // An error shows in the next step.
+            let _ = owned.subnet.wait(Duration::from_millis(1));
+        }
+    }
+
     /// The addresses and groups at this moment.
     pub(super) fn address_statistics(&self) -> AddressStatistics {
         let Some(owned) = &self.owned else {
@@ -275,5 +362,14 @@ impl<O: Divisible> Engine<O> {
             unicast: snapshot.unicast.into(),
             refused: counted.refused.iter().sum(),
         }
+    }
+}
+
+/// Why the subnet has refused an address, in the machine's words.
+fn reason(why: subnet::Refusal) -> Refusal {
+    match why {
+        subnet::Refusal::NoAddresses | subnet::Refusal::TooMany => Refusal::NoAddresses,
+        subnet::Refusal::Busy | subnet::Refusal::TimedOut => Refusal::NoAnswer,
+        _ => Refusal::Denied,
     }
 }

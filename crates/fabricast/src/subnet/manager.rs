@@ -1,0 +1,74 @@
+//! Which subnet grants addresses.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use super::Subnet;
+use super::igmp::Igmp;
+use super::opensm::{Config, OpenSm};
+
+/// Which subnet grants addresses, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Manager {
+    /// `auto`: an InfiniBand subnet manager if the interface is IP over InfiniBand, else `igmp`.
+    #[default]
+    Auto,
+    /// `igmp`: the kernel joins, and nobody refuses.
+    Igmp,
+    /// `opensm`: the InfiniBand subnet manager of the first active port.
+    OpenSm,
+}
+
+impl Manager {
+    /// Opens the subnet for what goes by this network interface.
+    ///
+    /// # Errors
+    /// The port of an InfiniBand subnet cannot be opened.
+    pub fn open(self, interface: &str) -> io::Result<Box<dyn Subnet + Send>> {
+        Ok(match self {
+            Manager::OpenSm => Box::new(OpenSm::open(Config::default())?),
+            Manager::Auto if is_infiniband(interface) => Box::new(OpenSm::open(Config::default())?),
+            Manager::Auto | Manager::Igmp => Box::new(Igmp::new()),
+        })
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Manager::Auto => "auto",
+            Manager::Igmp => "igmp",
+            Manager::OpenSm => "opensm",
+        }
+    }
+}
+
+/// Whether an interface is IP over InfiniBand, as the kernel counts kinds of hardware.
+fn is_infiniband(interface: &str) -> bool {
+    const ARPHRD_INFINIBAND: &str = "32";
+    let kind = std::fs::read_to_string(format!("/sys/class/net/{interface}/type"));
+    kind.is_ok_and(|kind| kind.trim() == ARPHRD_INFINIBAND)
+}
+
+impl FromStr for Manager {
+    type Err = UnknownManager;
+
+    fn from_str(name: &str) -> Result<Manager, UnknownManager> {
+        let all = [Manager::Auto, Manager::Igmp, Manager::OpenSm];
+        let named = all.into_iter().find(|manager| manager.name() == name);
+        named.ok_or_else(|| UnknownManager(name.into()))
+    }
+}
+
+/// No subnet has this name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownManager(String);
+
+impl fmt::Display for UnknownManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown subnet '{}'; known: auto, igmp, opensm", self.0)
+    }
+}
+
+impl std::error::Error for UnknownManager {}
