@@ -6,6 +6,8 @@
 //! multicast to the links that lead to members. A packet's bytes exist once, however many copies
 //! are under way.
 
+mod tables;
+
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -130,6 +132,17 @@ struct Membership {
     below: Vec<u32>,
     /// Per switch: links to children with members.
     fan: Vec<Vec<u32>>,
+    /// Per switch: the table that a manager has written; `None`: the switches follow the members.
+    tables: Option<Vec<Table>>,
+}
+
+/// What a switch does with the datagrams to one address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Table {
+    /// Links downwards to which it copies them.
+    pub down: Vec<u32>,
+    /// Whether it also sends them upwards.
+    pub up: bool,
 }
 
 #[derive(Debug)]
@@ -332,6 +345,7 @@ impl Fabric {
             members: 0,
             below: vec![0; self.switches.len()],
             fan: vec![Vec::new(); self.switches.len()],
+            tables: None,
         });
         self.groups.len() as u32 - 1
     }
@@ -430,6 +444,11 @@ impl Fabric {
                 if let Some(next) = next
                     && next != link ^ 1
                 {
+                    self.transmit(next, now, slot);
+                }
+            }
+            Target::Group(g) if self.groups[g as usize].tables.is_some() => {
+                for next in self.copies(g, switch, link) {
                     self.transmit(next, now, slot);
                 }
             }

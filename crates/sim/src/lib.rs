@@ -17,6 +17,7 @@ mod queue;
 pub mod scenario;
 pub mod skew;
 mod soak;
+pub mod subnet;
 pub mod table;
 pub mod topology;
 pub mod trace;
