@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};
-use fabricast_proto::{AddressId, 
-    Barrier, Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output, Placement,
-    Scheme, Seq, Session, Time,
+use fabricast_proto::{
+    AddressId, Barrier, Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output,
+    Placement, Scheme, Seq, Session, Time,
 };
 
 /// Checks that `wire::decode` refuses `bytes`, or returns frames that can be read to the end.
