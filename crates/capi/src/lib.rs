@@ -22,7 +22,6 @@ use std::slice;
 use std::sync::Arc;
 
 use fabricast_lib::communicator::{COVER_SETS_MAX, Context, Error, Group, Request};
-use fabricast_lib::proto::AddressId;
 use fabricast_lib::proto::group::Grant;
 use fabricast_lib::proto::{Barrier, UnknownBarrier};
 
@@ -355,7 +354,7 @@ pub unsafe extern "C" fn fabricast_address_take(
             .inner
             .context
             .take_address(members)
-            .map_or(0, number_of);
+            .map_or(0, Grant::number);
         Ok(())
     })
 }
@@ -373,8 +372,8 @@ pub unsafe extern "C" fn fabricast_group_grant(
     call(|| {
         // SAFETY: the caller's promise.
         let group = unsafe { shared(group)? };
-        if address != 0 {
-            group.inner.context.grant(&group.group, grant_of(address));
+        if let Some(grant) = Grant::from_number(address) {
+            group.inner.context.grant(&group.group, grant);
         }
         Ok(())
     })
@@ -392,23 +391,11 @@ pub unsafe extern "C" fn fabricast_address_put_back(
     call(|| {
         // SAFETY: the caller's promise.
         let context = unsafe { shared(context)? };
-        if address != 0 {
-            context.inner.context.put_back(grant_of(address));
+        if let Some(grant) = Grant::from_number(address) {
+            context.inner.context.put_back(grant);
         }
         Ok(())
     })
-}
-
-/// An address that was taken, as one number, which is never 0.
-fn number_of(grant: Grant) -> u64 {
-    u64::from(grant.term) << 32 | u64::from(grant.address.0)
-}
-
-fn grant_of(number: u64) -> Grant {
-    Grant {
-        address: AddressId(number as u32),
-        term: (number >> 32) as u32,
-    }
 }
 
 /// Ends this process's part in the group: it waits for nothing in the group any more. What it has

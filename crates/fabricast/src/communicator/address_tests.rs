@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use fabricast_proto::AddressId;
 use fabricast_proto::group::{Grant, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
@@ -138,7 +137,7 @@ fn the_first_broadcast_goes_by_a_granted_address() {
             let begun = Instant::now();
             let granted = loop {
                 let mine = me.and_then(|_| context.take_address(&members));
-                let bytes = mine.map_or(0, |g| u64::from(g.term) << 32 | u64::from(g.address.0));
+                let bytes = mine.map_or(0, Grant::number);
                 let said = ranks.allgather(&bytes.to_le_bytes()).unwrap();
                 let said = said
                     .iter()
@@ -155,10 +154,7 @@ fn the_first_broadcast_goes_by_a_granted_address() {
                 );
                 std::thread::sleep(Duration::from_millis(5));
             };
-            let grant = Grant {
-                address: AddressId(granted as u32),
-                term: (granted >> 32) as u32,
-            };
+            let grant = Grant::from_number(granted).unwrap();
             if let Some(me) = me {
                 let group = context.group(id, &members).unwrap();
                 context.grant(&group, grant);

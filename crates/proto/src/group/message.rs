@@ -17,6 +17,22 @@ pub struct Grant {
     pub term: u32,
 }
 
+impl Grant {
+    /// The grant as one number, which is never 0: no grant names the context's address.
+    pub fn number(self) -> u64 {
+        u64::from(self.term) << 32 | u64::from(self.address.0)
+    }
+
+    /// The grant of this number; `None` for 0.
+    pub fn from_number(number: u64) -> Option<Grant> {
+        let grant = Grant {
+            address: AddressId(number as u32),
+            term: (number >> 32) as u32,
+        };
+        (number != 0).then_some(grant)
+    }
+}
+
 /// Most groups in one [`Message::Sent`].
 pub const SENT_MAX: usize = 64;
 /// Most hosts of a context, which bounds a message's size.

@@ -147,8 +147,13 @@ impl Owned {
 
     /// The hosts of these leaders; `None` if a leader does not speak for its host.
     pub fn hosts(&self, leaders: &[NodeId]) -> Option<HostSet> {
-        let places = leaders.iter().map(|l| self.speakers.binary_search(l).ok());
-        places.map(|at| at.map(|at| HostId(at as u32))).collect()
+        leaders.iter().map(|&leader| self.host_of(leader)).collect()
+    }
+
+    /// The host for which a process speaks.
+    pub fn host_of(&self, node: NodeId) -> Option<HostId> {
+        let at = self.speakers.binary_search(&node).ok()?;
+        Some(HostId(at as u32))
     }
 
     pub fn speaker(&self, host: HostId) -> NodeId {

@@ -4,12 +4,13 @@
 use std::mem;
 use std::time::Duration;
 
-use fabricast_proto::group::{Grant, HostId, HostSet, Message, Output, Refusal};
+use fabricast_proto::group::{Grant, HostSet, Message, Output, Refusal};
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, PathState, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
 use super::addresses::{Owned, REPORT, in_machine, number};
+use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
@@ -21,8 +22,6 @@ use crate::transport::GroupAddress;
 
 /// How long a context that ends waits until the subnet has taken its addresses back.
 const RETURNING: Duration = Duration::from_secs(1);
-/// How long an address is probed at least.
-const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
     /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
@@ -156,9 +155,9 @@ impl<O: Divisible> Engine<O> {
     /// A speaker is gone.
     pub(super) fn speaker_gone(&mut self, now: Time, node: NodeId) {
         if let Some(owned) = &mut self.owned
-            && let Ok(at) = owned.speakers.binary_search(&node)
+            && let Some(host) = owned.host_of(node)
         {
-            owned.host.gone(now, HostId(at as u32));
+            owned.host.gone(now, host);
             owned.wake = now;
         }
     }
@@ -166,11 +165,11 @@ impl<O: Divisible> Engine<O> {
     /// Takes what the proof of an address has found out.
     pub(super) fn proof_finds(&mut self, node: NodeId, path_state: PathState) {
         if let Some(owned) = &mut self.owned
-            && let Some((_, silent)) = &mut owned.proving
             && path_state != PathState::Multicast
-            && let Ok(at) = owned.speakers.binary_search(&node)
+            && let Some(host) = owned.host_of(node)
+            && let Some((_, silent)) = &mut owned.proving
         {
-            silent.insert(HostId(at as u32));
+            silent.insert(host);
         }
     }
 
@@ -228,10 +227,10 @@ impl<O: Divisible> Engine<O> {
         owned.looked = now;
         self.hear_subnet(now, owned);
         for (rank, bytes) in owned.mail.take() {
-            let from = owned.speakers.binary_search(&NodeId(rank));
+            let from = owned.host_of(NodeId(rank));
             let message = Message::decode(&bytes, owned.speakers.len() as u32);
-            if let (Ok(from), Some(message)) = (from, message) {
-                owned.host.message(now, HostId(from as u32), message);
+            if let (Some(from), Some(message)) = (from, message) {
+                owned.host.message(now, from, message);
             }
         }
         if !owned.sent.is_empty() && now.since(owned.reported) >= REPORT {

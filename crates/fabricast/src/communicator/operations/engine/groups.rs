@@ -27,7 +27,7 @@ const ANSWERING_MAX: Duration = Duration::from_secs(5);
 /// How long a process probes by multicast, and then as long again by unicast. A host that multicast
 /// reaches answers the first probe after the switch has learned of its join. The process sends at
 /// least 20 probes (80 with up to 16 members) before it probes the silent hosts by unicast.
-const PROVE: Duration = Duration::from_millis(200);
+pub(super) const PROVE: Duration = Duration::from_millis(200);
 
 impl<O: Divisible> Engine<O> {
     /// Joins the IP group that serves the leaders of all hosts. The kernel tells the switches of
