@@ -81,6 +81,19 @@ pub enum Command {
         /// How long unicast is tried after that.
         unicast: Duration,
     },
+    /// Finds out which members a multicast address reaches, and from which it reaches this node: by
+    /// full-size probes that go by the address, and are answered by it. [`Event::AddressProven`]
+    /// ends it. The way in which the node sends to the group does not change.
+    ProveAddress {
+        /// A group of this node.
+        group: GroupId,
+        /// The address. The network must receive it.
+        address: AddressId,
+        /// The members that are probed. Nodes that are no members are ignored.
+        members: Vec<NodeId>,
+        /// How long they are probed.
+        patience: Duration,
+    },
     /// Records that multicast does not reach these members, as the proof of another group has
     /// shown. This node serves them by unicast until they answer a multicast probe (spec 2.8).
     Unreached {
@@ -245,6 +258,24 @@ pub enum Event {
     },
     /// [`Command::Prove`] has ended.
     Proven(GroupId),
+    /// [`Command::ProveAddress`] has found that a member does not receive what goes by the address,
+    /// or that this node does not receive what the member sends by it.
+    AddressSilent {
+        /// The group that names the member.
+        group: GroupId,
+        /// The address.
+        address: AddressId,
+        /// The member.
+        node: NodeId,
+    },
+    /// [`Command::ProveAddress`] has ended. All members have answered that were not said to be
+    /// silent.
+    AddressProven {
+        /// The group of the command.
+        group: GroupId,
+        /// The address.
+        address: AddressId,
+    },
     /// A member has kept the others waiting for longer than [`Config::patience`]. The node reports
     /// it once, until the member makes progress. The caller may go on waiting or remove the member
     /// ([`Command::PeerRemove`]).

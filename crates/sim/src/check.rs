@@ -542,7 +542,11 @@ impl Judge {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }
             }
-            Event::Proven(_) | Event::Arrived(_) => {}
+            // What is said of addresses, only runs with a manager hear.
+            Event::Proven(_)
+            | Event::Arrived(_)
+            | Event::AddressSilent { .. }
+            | Event::AddressProven { .. } => {}
         }
     }
 

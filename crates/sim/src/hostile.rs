@@ -159,6 +159,7 @@ impl Hostile {
                     nonce: a,
                     flags: b as u8,
                     only: None,
+                    by: None,
                 };
                 wire::put_probe_ack(&mut bytes, &probe);
             }

@@ -173,19 +173,6 @@ fn tables_follow_as_late_as_those_of_opensm() {
     }
 }
 
-/// A node answers probes by unicast. Such a proof says nothing of the way back, by which members
-/// send; in few runs of thousands the tables for it are late, and datagrams miss members.
-#[test]
-fn a_proof_by_answers_that_come_another_way_misses_members() {
-    let mut scenario = Scenario::from_seed(960);
-    for (answers_by_address, misses) in [(true, false), (false, true)] {
-        scenario.answers_by_address = answers_by_address;
-        let run = Subnet::new(&scenario, Trace::silent()).work_only();
-        let unreached = run.expect("what is lost is repaired").unreached;
-        assert_eq!(unreached > 0, misses, "{unreached}");
-    }
-}
-
 fn effective(nodes: u32, strategy: Strategy, iterations: usize) -> Effective {
     let experiment = Experiment {
         nodes,

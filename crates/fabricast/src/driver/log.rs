@@ -56,6 +56,10 @@ impl Log {
                 }
             }
             Event::Proven(group) => debug!(group = group.0, "multicast was probed"),
+            Event::AddressSilent { address, node, .. } => {
+                debug!(address = address.0, node = node.0, "address: no answer");
+            }
+            Event::AddressProven { address, .. } => debug!(address = address.0, "address: probed"),
             Event::Slow { group, node } => {
                 info!(
                     group = group.0,

@@ -64,6 +64,7 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
         nonce,
         flags: 0,
         only: None,
+        by: None,
     };
     said(source, |bytes| wire::put_probe(bytes, &probe, 100))
 }

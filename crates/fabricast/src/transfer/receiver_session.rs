@@ -292,9 +292,12 @@ impl<'a> ReceiverSession<'a> {
             // The lengths came over TCP. Datagrams that contradict them are dropped, even if the
             // sender confirms them. If no others arrive, the timeout ends the transfer.
             Event::Mismatch(_) => Ok(()),
-            Event::Proven(_) | Event::Arrived(_) | Event::Path { .. } | Event::Slow { .. } => {
-                Ok(())
-            }
+            Event::Proven(_)
+            | Event::Arrived(_)
+            | Event::Path { .. }
+            | Event::Slow { .. }
+            | Event::AddressSilent { .. }
+            | Event::AddressProven { .. } => Ok(()),
         }
     }
 

@@ -230,8 +230,12 @@ impl<'a> SenderSession<'a> {
             }
             // The object cannot be read, so no receiver will have the file.
             Event::Failed(_) => return Err(self.content.error()),
-            // The receivers say whether all is well.
-            Event::Complete(_) | Event::Arrived(_) | Event::Mismatch(_) => {}
+            // The receivers say whether all is well. No address is proven by itself.
+            Event::Complete(_)
+            | Event::Arrived(_)
+            | Event::Mismatch(_)
+            | Event::AddressSilent { .. }
+            | Event::AddressProven { .. } => {}
         }
         Ok(())
     }

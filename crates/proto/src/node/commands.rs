@@ -46,6 +46,14 @@ impl Node {
                 multicast,
                 unicast,
             } => self.prove(now, group, [multicast, unicast]).map(|()| None),
+            Command::ProveAddress {
+                group,
+                address,
+                members,
+                patience,
+            } => self
+                .prove_address(now, group, address, &members, patience)
+                .map(|()| None),
             Command::Unreached { group, members } => {
                 self.unreached_are(group, &members).map(|()| None)
             }
@@ -107,6 +115,7 @@ impl Node {
             own: OwnStream::new(),
             streams: Streams::new(),
             prover: None,
+            provers: BTreeMap::new(),
             words: None,
             queued: false,
             timer: None,
@@ -171,7 +180,7 @@ impl Node {
             group.streams.change_all(scheme, |stream| {
                 stream.remove(now, node, &mut self.out);
             });
-            if let Some(prover) = group.prover.as_mut() {
+            for prover in group.provers() {
                 prover.remove(node);
             }
             if let Some(words) = group.words.as_mut() {
@@ -200,6 +209,28 @@ impl Node {
         let prover = Prover::new(now, group.id, nonces, members.copied(), patience, alone);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    pub(super) fn prove_address(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        address: AddressId,
+        members: &[NodeId],
+        patience: Duration,
+    ) -> Result<(), Refused> {
+        let nonces = [self.nonces.multicast(), self.nonces.secret() as u32];
+        let (at, group) = self.group(group)?;
+        let me = self.config.node;
+        let wanted: BTreeSet<NodeId> = members.iter().copied().collect();
+        let probed = |m: &&NodeId| **m != me && wanted.contains(m) && !group.gone.contains(m);
+        let probed = group.members.iter().filter(probed).copied();
+        let prover = Prover::of_address(now, group.id, nonces, probed, address, patience);
+        if let Some(group) = self.groups[at].as_mut() {
+            group.provers.insert(address, prover);
         }
         self.touch(at);
         Ok(())

@@ -1,7 +1,7 @@
 //! Writes the heads of datagrams: header, piggybacked feedback, and the frame that is sent.
 
 use crate::border::{Dest, Output, Transmit};
-use crate::id::{GroupId, Token};
+use crate::id::{AddressId, GroupId, Token};
 use crate::path::{Target, Transmission};
 use crate::repair::Payload;
 use crate::scheme::Checksum;
@@ -12,6 +12,8 @@ use crate::wire::{self, Header, Probe, Query, Word};
 pub struct Datagram {
     /// Where it goes.
     pub to: Target,
+    /// The address by which it goes to [`Target::All`], if that is not the group's.
+    pub by: Option<AddressId>,
     /// The payload that follows the head.
     pub payload: Option<Payload>,
 }
@@ -48,7 +50,8 @@ pub fn put_probe(
     let end = head.len() + size;
     start.put(head, 0);
     wire::put_probe(head, probe, end);
-    control(to)
+    let by = probe.by;
+    Datagram { by, ..control(to) }
 }
 
 /// Appends a word of a barrier.
@@ -140,12 +143,19 @@ pub fn put(
 /// A datagram with a payload.
 fn data(to: Target, payload: Payload) -> Datagram {
     let payload = Some(payload);
-    Datagram { to, payload }
+    Datagram {
+        payload,
+        ..control(to)
+    }
 }
 
 /// A datagram without a payload.
 pub fn control(to: Target) -> Datagram {
-    Datagram { to, payload: None }
+    Datagram {
+        to,
+        by: None,
+        payload: None,
+    }
 }
 
 /// The output that sends a datagram.

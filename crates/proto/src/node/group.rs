@@ -54,6 +54,8 @@ pub struct Group {
     /// The streams of other members.
     pub streams: Streams,
     pub prover: Option<Prover>,
+    /// Addresses that are being proven.
+    pub provers: BTreeMap<AddressId, Prover>,
     /// The group's barriers, from the first one on.
     pub words: Option<Words>,
     /// Whether the group is among the node's groups that may have something to do now.
@@ -339,11 +341,18 @@ impl Group {
         Some((self.members[rank as usize], query))
     }
 
+    /// All that is being proven.
+    pub fn provers(&mut self) -> impl Iterator<Item = &mut Prover> {
+        self.prover.iter_mut().chain(self.provers.values_mut())
+    }
+
     /// When the group has something to do; [`Time::ZERO`]: at once.
     pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
+        let addresses = self.provers.values().map(Prover::wake).min();
         let prover = self.prover.as_ref().map(Prover::wake);
         let words = self.words.as_ref().and_then(Words::wake);
-        let all = [self.own.wake(scheme), prover, self.streams.wake(), words];
+        let own = self.own.wake(scheme);
+        let all = [own, prover, addresses, self.streams.wake(), words];
         // A loop, since this is on every packet's way and the iterators of options are slow.
         let mut first = None;
         for at in all.into_iter().flatten() {

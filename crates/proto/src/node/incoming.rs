@@ -159,7 +159,7 @@ impl Node {
                 }
             }
             Frame::ProbeAck(f) => {
-                if let Some(prover) = group.prover.as_mut() {
+                for prover in group.provers() {
                     prover.ack(now, from, f);
                 }
             }

@@ -23,7 +23,11 @@ impl Node {
         if let Some((to, probe)) = self.acks.pop_front() {
             self.start().put(head, 0);
             wire::put_probe_ack(head, &probe);
-            return datagram::transmit(Dest::Node(to), None);
+            let to = match probe.by {
+                Some(address) => Dest::Address(address),
+                None => Dest::Node(to),
+            };
+            return datagram::transmit(to, None);
         }
         while let Some((to, query)) = self.queries.pop_front() {
             if let Some(reply) = self.reply(&query) {
@@ -149,11 +153,18 @@ impl Node {
         if let Some((to, query)) = group.query(now, &self.config.scheme, &mut self.nonces) {
             return Some(datagram::put_query(Target::Node(to), &query, begin, head));
         }
-        if let Some((to, probe)) = group.prover.as_mut().and_then(|p| p.poll(now)) {
+        let probe = group.provers().find_map(|p| p.poll(now));
+        if let Some((to, probe)) = probe {
             let size = group.payload_size as usize + self.config.scheme.data_overhead();
             return Some(datagram::put_probe(to, &probe, size, begin, head));
         }
-        self.finish_proof(now, at);
+        if group.prover.is_some() {
+            self.finish_proof(now, at);
+        }
+        let group = self.groups[at].as_mut()?;
+        if !group.provers.is_empty() {
+            self.finish_addresses(now, at);
+        }
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
         if let Some(sender) = group.own.due(now) {
@@ -204,10 +215,10 @@ impl Node {
     /// Sends a datagram of group `at`, whose head was written. If the group has no address, copies
     /// for the other members follow.
     fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
-        let Datagram { to, payload } = datagram;
+        let Datagram { to, by, payload } = datagram;
         let to = match (to, &self.groups[at]) {
             (Target::Node(node), _) => Dest::Node(node),
-            (Target::All, Some(group)) => match group.address {
+            (Target::All, Some(group)) => match by.or(group.address) {
                 Some(address) => Dest::Address(address),
                 None => Dest::Node(self.copies.begin(self.config.node, group, (head, payload))),
             },
@@ -238,6 +249,31 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Ends the proofs of addresses that have a result.
+    fn finish_addresses(&mut self, now: Time, at: usize) {
+        let Some(group) = self.groups[at].as_mut() else {
+            return;
+        };
+        let (id, out) = (group.id, &mut self.out);
+        group.provers.retain(|&address, prover| {
+            let Some(result) = prover.result(now) else {
+                return true;
+            };
+            for (node, path_state, _) in result {
+                if path_state != PathState::Multicast {
+                    out.push_back(Output::Event(Event::AddressSilent {
+                        group: id,
+                        address,
+                        node,
+                    }));
+                }
+            }
+            let over = Event::AddressProven { group: id, address };
+            out.push_back(Output::Event(over));
+            false
+        });
     }
 
     /// Ends the proof of a group when the path states of all members are known.

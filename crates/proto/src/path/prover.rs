@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::Target;
 use crate::border::PathState;
-use crate::id::NodeId;
+use crate::id::{AddressId, NodeId};
 use crate::time::Time;
 use crate::wire::{Probe, flag};
 use crate::{GroupId, limits};
@@ -29,7 +29,7 @@ const PROBES_MIN: u32 = 20;
 /// wait in its buffers.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The probing of one group.
+/// The probing of one group, or of one address of some of its members.
 #[derive(Clone, Debug)]
 pub struct Prover {
     group: GroupId,
@@ -47,6 +47,8 @@ pub struct Prover {
     unicast: bool,
     /// Whether multicast is tried at all.
     multicast: bool,
+    /// The address that is proven: probes and answers go by it, and by nothing else.
+    by: Option<AddressId>,
     /// The members, sorted by node: each with its path state, if known, and the number of probes
     /// that its answer took.
     members: Vec<(NodeId, Option<PathState>, u32)>,
@@ -78,10 +80,28 @@ impl Prover {
             interval: INTERVAL_MIN,
             unicast: alone,
             multicast: !alone,
+            by: None,
             members: members.map(|m| (m, None, 1)).collect(),
             cursor: 0,
         };
         debug_assert!(prover.members.len() <= limits::MEMBERS_MAX);
+        prover
+    }
+
+    /// Starts probing `members`, sorted by node, by the address `by`, for the time `patience`. They
+    /// answer by the same address.
+    pub fn of_address(
+        now: Time,
+        group: GroupId,
+        nonces: [u32; 2],
+        members: impl Iterator<Item = NodeId>,
+        by: AddressId,
+        patience: Duration,
+    ) -> Prover {
+        // No time at all would mean that multicast is not to be tried.
+        let patience = [patience.max(Duration::from_nanos(1)), Duration::ZERO];
+        let mut prover = Prover::new(now, group, nonces, members, patience, false);
+        prover.by = Some(by);
         prover
     }
 
@@ -136,7 +156,7 @@ impl Prover {
         let known = self.members.iter().all(|r| r.1.is_some());
         let over = match known {
             true => now >= self.settles,
-            false => self.unicast && self.is_tried(now),
+            false => (self.unicast || self.by.is_some()) && self.is_tried(now),
         };
         over.then(|| {
             self.members
@@ -162,7 +182,7 @@ impl Prover {
 
     /// The next probe, if one is due.
     pub fn poll(&mut self, now: Time) -> Option<(Target, Probe)> {
-        if !self.unicast && self.is_tried(now) {
+        if !self.unicast && self.by.is_none() && self.is_tried(now) {
             self.unicast = true;
             self.until = now + self.unicast_for;
             self.probes = 0;
@@ -177,6 +197,7 @@ impl Prover {
             nonce: self.nonce(!self.unicast),
             flags: 0,
             only: None,
+            by: None,
         };
         let to = if self.unicast {
             let rest = &self.members[self.cursor..];
@@ -190,6 +211,10 @@ impl Prover {
             None
         } else {
             probe.flags = flag::MULTICAST;
+            probe.by = self.by;
+            if self.by.is_some() {
+                probe.flags |= flag::BY_ADDRESS;
+            }
             Some((Target::All, probe))
         };
         self.probes += 1;

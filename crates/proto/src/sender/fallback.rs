@@ -158,6 +158,7 @@ impl Sender {
             nonce,
             flags: flag::MULTICAST | flag::ALONE,
             only: Some(node),
+            by: None,
         }))
     }
 

@@ -14,7 +14,7 @@ pub use write::{
     put_reply, put_sync, put_word, put_xor, set_check,
 };
 
-use crate::id::{GroupId, NodeId, Session};
+use crate::id::{AddressId, GroupId, NodeId, Session};
 use crate::repair::XorSources;
 use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
@@ -91,6 +91,8 @@ pub mod flag {
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the probe names the only node that answers it.
     pub const ALONE: u8 = 2;
+    /// Probe and its answer: the probe names the address by which members answer.
+    pub const BY_ADDRESS: u8 = 4;
     /// Word: the word goes to one node, and repeats that node's progress as far as it is known.
     pub const ECHO: u8 = 2;
     /// Word, reply: no barrier of the group will complete any more.
@@ -281,10 +283,13 @@ pub struct Probe {
     pub group: GroupId,
     /// Number that the answer echoes.
     pub nonce: u32,
-    /// [`flag::MULTICAST`], [`flag::ALONE`].
+    /// [`flag::MULTICAST`], [`flag::ALONE`], [`flag::BY_ADDRESS`].
     pub flags: u8,
     /// With [`flag::ALONE`], the only node that answers. The answer does not repeat it.
     pub only: Option<NodeId>,
+    /// With [`flag::BY_ADDRESS`], the address by which members answer; else they answer by unicast.
+    /// The answer does not repeat it.
+    pub by: Option<AddressId>,
 }
 
 /// A word: the source's progress through the barriers of a group. It is state, so that a later word

@@ -8,7 +8,7 @@ use super::{
     Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION,
     WORD_LEN, Word, XorRepair, flag, kind,
 };
-use crate::id::{GroupId, NodeId, Session};
+use crate::id::{AddressId, GroupId, NodeId, Session};
 use crate::limits;
 use crate::repair::XorSources;
 use crate::schedule::{Barrier, Reached};
@@ -239,6 +239,7 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
         nonce: u32_at(f, 8),
         flags,
         only: None,
+        by: None,
     };
     let frame = match start[0] {
         kind::DATA => {
@@ -267,11 +268,18 @@ fn split(b: &[u8]) -> Result<(Frame<'_>, &[u8]), DecodeError> {
             })
         }
         kind::PROBE => {
-            let (f, rest) = fixed(f)?;
+            let (f, mut rest) = fixed(f)?;
             let mut probe = probe(f);
+            let mut number = || {
+                let (number, padding) = fixed::<4>(rest)?;
+                rest = padding;
+                Ok(u32::from_be_bytes(*number))
+            };
             if flags & flag::ALONE != 0 {
-                let (only, _) = fixed::<4>(rest)?;
-                probe.only = Some(NodeId(u32::from_be_bytes(*only)));
+                probe.only = Some(NodeId(number()?));
+            }
+            if flags & flag::BY_ADDRESS != 0 {
+                probe.by = Some(AddressId(number()?));
             }
             Frame::Probe(probe)
         }

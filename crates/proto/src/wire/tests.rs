@@ -158,6 +158,7 @@ fn probe_vectors() {
         nonce: 0xdead_beef,
         flags: flag::MULTICAST,
         only: None,
+        by: None,
     };
     let mut b = start();
     put_probe(&mut b, &p, 40);
@@ -170,6 +171,23 @@ fn probe_vectors() {
     let mut b = start();
     put_probe(&mut b, &alone, 40);
     agrees("probe-alone", &b, &[Frame::Probe(alone)]);
+    let by_address = Probe {
+        flags: flag::MULTICAST | flag::BY_ADDRESS,
+        by: Some(AddressId(6)),
+        ..p
+    };
+    let mut b = start();
+    put_probe(&mut b, &by_address, 40);
+    agrees("probe-by-address", &b, &[Frame::Probe(by_address)]);
+    let both = Probe {
+        flags: alone.flags | by_address.flags,
+        only: alone.only,
+        ..by_address
+    };
+    let mut b = start();
+    put_probe(&mut b, &both, 40);
+    let datagram = decode(&b).expect("a probe with both numbers");
+    assert_eq!(datagram.frames().next(), Some(Frame::Probe(both)));
     // The datagram is too short to name its source.
     let mut b = start();
     put_probe(&mut b, &p, 0);

@@ -140,15 +140,15 @@ pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
 
 /// Appends a probe, padded with zeros so that the datagram has `size` bytes.
 pub fn put_probe(out: &mut Vec<u8>, p: &Probe, size: usize) {
-    let least = PROBE_LEN + if p.only.is_some() { 4 } else { 0 };
+    let named = [p.only.map(|node| node.0), p.by.map(|address| address.0)];
+    let named = named.into_iter().flatten();
+    let least = PROBE_LEN + 4 * named.clone().count();
     let len = size.saturating_sub(out.len()).max(least);
     let end = out.len() + len;
     frame(out, kind::PROBE, p.flags, len);
     be(out, p.group.0);
     be(out, p.nonce);
-    if let Some(only) = p.only {
-        be(out, only.0);
-    }
+    named.for_each(|number| be(out, number));
     out.resize(end, 0);
 }
 

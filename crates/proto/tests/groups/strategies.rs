@@ -251,3 +251,37 @@ fn an_address_of_an_earlier_term_is_ignored() {
     }
     host.invariants();
 }
+
+/// The coordinator shares out only proven addresses. So a grant that overtakes its message tells of
+/// the proof, but not of a membership that was lost after it.
+#[test]
+fn a_grant_tells_of_the_proof() {
+    let config = Config {
+        host: HostId(1),
+        hosts: 4,
+        strategy: Strategy::default(),
+        addresses: 8,
+        context_address: true,
+    };
+    let (now, address) = (Time(1), AddressId(3));
+    let grant = Grant { address, term: 1 };
+    for (lost, expected) in [(false, address), (true, AddressId(0))] {
+        let mut host = Host::new(now, &config);
+        host.message(now, HostId(0), Message::Join { grant, hosts: None });
+        while !matches!(host.poll(now), Output::Wait(_)) {}
+        host.joined(now, address);
+        if lost {
+            host.lost(now, address);
+            while !matches!(host.poll(now), Output::Wait(_)) {}
+            host.joined(now, address);
+        }
+        assert_eq!(host.state(address), State::Joined);
+        assert!(host.create(now, GroupId(1), set(&[0, 1, 2]), Some(grant)));
+        let status = host.status(GroupId(1)).expect("a group");
+        assert_eq!(status.address, Some(expected));
+        host.message(now, HostId(0), Message::Proven(address));
+        let status = host.status(GroupId(1)).expect("a group");
+        assert_eq!(status.address, Some(address));
+        host.invariants();
+    }
+}

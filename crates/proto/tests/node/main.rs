@@ -1,5 +1,6 @@
 //! Tests of a single node: its outputs for given commands and packets, one file for each subject.
 
+mod addresses;
 mod common;
 mod feedback;
 mod groups;

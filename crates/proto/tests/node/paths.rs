@@ -179,6 +179,7 @@ fn released_to(regained: bool) -> Vec<Dest> {
         nonce,
         flags: flag::MULTICAST | flag::ALONE,
         only: None,
+        by: None,
     };
     let mut answered = !regained;
     for ms in 2..1000 {
@@ -344,6 +345,7 @@ fn a_probe_for_one_is_answered_by_that_one() {
         nonce,
         flags: flag::MULTICAST | only.map_or(0, |_| flag::ALONE),
         only: only.map(NodeId),
+        by: None,
     };
     for p in [probe(7, None), probe(8, Some(1)), probe(9, Some(2))] {
         n.packet(Time(2), Time(2), &header(0), &Frame::Probe(p));
@@ -377,6 +379,7 @@ fn each_of_two_that_go_on_asking_is_answered_ever_more_often() {
             nonce,
             flags: 0,
             only: None,
+            by: None,
         };
         for source in [0, 2] {
             n.packet(Time(2), Time(2), &header(source), &Frame::Probe(probe));
@@ -401,6 +404,7 @@ fn probes_are_answered_so_often_a_second_and_no_more() {
                 nonce,
                 flags: 0,
                 only: None,
+                by: None,
             };
             n.packet(now, now, &header(0), &Frame::Probe(probe));
             answers += drain(&mut n, now).len();

@@ -436,6 +436,10 @@ impl Cluster<'_> {
             } => 3 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2 ^ path_state as u64,
             Event::Proven(group) => 4 << 33 | u64::from(group.0),
             Event::Arrived(op) => 6 << 33 | u64::from(op.0),
+            Event::AddressSilent { address, node, .. } => {
+                7 << 33 ^ u64::from(address.0) << 20 ^ u64::from(node.0) << 2
+            }
+            Event::AddressProven { address, .. } => 8 << 33 | u64::from(address.0),
             Event::Slow { group, node } => {
                 5 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
             }

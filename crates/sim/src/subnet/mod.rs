@@ -24,7 +24,7 @@ use std::time::Duration;
 use fabricast::driver::Driver;
 use fabricast::proto::group::{self, Grant, HostId, HostSet, Message};
 use fabricast::proto::rng::Rng;
-use fabricast::proto::{AddressId, Command, Config, GroupId, Node, NodeId, Scheme, Session, Time};
+use fabricast::proto::{AddressId, Config, GroupId, Node, Scheme, Session, Time};
 use fabricast::transport::delayed::Delayed;
 use fabricast::transport::{Caps, GroupAddress};
 
@@ -67,13 +67,6 @@ enum Event {
     Lost(u32, AddressId),
     /// The manager is back, and these memberships are lost.
     Back(BTreeMap<AddressId, HostSet>),
-    /// A host begins to prove an address, and reports the outcome at the latest.
-    ProofStart(u32),
-    ProofOver(u32),
-    /// A host is asked to probe the prover of a proof, has been answered, and forgets the proof.
-    ProveBack(u32, u32),
-    ProvenBack(u32, u32),
-    ProofGone(u32, u32),
     /// The lowest host creates a communicator, and then each host does.
     Take(usize),
     Create(u32, usize, Option<Grant>),
@@ -138,8 +131,8 @@ pub struct Subnet<'w> {
     /// When the last message of a connection arrives, and a host's last request.
     last: BTreeMap<(u32, u32), u64>,
     last_request: Vec<u64>,
-    proofs: BTreeMap<u32, Proof>,
-    next_proof: u32,
+    /// What each host proves: of which hosts, and those that have not answered.
+    proofs: BTreeMap<(u32, AddressId), (HostSet, HostSet)>,
     courses: Vec<Course>,
     /// Communicators that have not ended.
     left: usize,
@@ -151,18 +144,6 @@ pub struct Subnet<'w> {
     /// Joins, leaves and messages beside those of proofs.
     unrest: u64,
     closing: bool,
-}
-
-/// A proof under way.
-#[derive(Debug)]
-struct Proof {
-    prover: u32,
-    address: AddressId,
-    hosts: HostSet,
-    /// Whether all hosts have answered the prover's probes.
-    forward: bool,
-    /// Hosts whose own probes the prover has answered.
-    back: HostSet,
 }
 
 impl<'w> Subnet<'w> {
@@ -202,10 +183,7 @@ impl<'w> Subnet<'w> {
                 rate: None,
                 patience: Duration::from_secs(3600),
             };
-            let mut node = Node::new(config, rng.bits());
-            let phantom = Command::PeerRemove(phantom(numbering));
-            node.command(Time::ZERO, phantom)
-                .expect("every node can be removed");
+            let node = Node::new(config, rng.bits());
             let transport = SimTransport::new(
                 (caps, receive_buffer),
                 overhead,
@@ -241,7 +219,6 @@ impl<'w> Subnet<'w> {
             last: BTreeMap::new(),
             last_request: vec![0; count],
             proofs: BTreeMap::new(),
-            next_proof: 0,
             courses: vec![Course::default(); scenario.plans.len()],
             left: scenario.plans.len(),
             unsettled: vec![0; scenario.addresses as usize + 1],
@@ -321,10 +298,4 @@ impl<'w> Subnet<'w> {
             }
         }
     }
-}
-
-/// A node of no host, which all nodes know to be gone. It makes groups of two into groups that have
-/// an address.
-fn phantom(numbering: Numbering) -> NodeId {
-    NodeId(numbering.first + numbering.stride * numbering.hosts)
 }

@@ -45,6 +45,7 @@ impl Subnet<'_> {
 
     fn start(&mut self) {
         self.set_loss(self.scenario.loss);
+        self.add_proof();
         self.join_context();
         for k in 0..self.scenario.plans.len() {
             self.after(self.scenario.plans[k].at, Event::Take(k));
@@ -127,10 +128,7 @@ impl Subnet<'_> {
         let at = match &event {
             Event::Tell(_, to, _) => Some(*to),
             Event::Answer(request, _) => Some(request.host.0),
-            Event::Lost(h, _)
-            | Event::ProveBack(h, _)
-            | Event::ProofGone(h, _)
-            | Event::Create(h, ..) => Some(*h),
+            Event::Lost(h, _) | Event::Create(h, ..) => Some(*h),
             _ => None,
         };
         if at.is_some_and(|h| self.hosts[h as usize].dead) {
@@ -146,11 +144,6 @@ impl Subnet<'_> {
             Event::Answer(request, answer) => self.answer(request, answer),
             Event::Lost(h, address) => self.lost(h, address),
             Event::Back(lost) => self.back(lost),
-            Event::ProofStart(n) => self.proof_start(n),
-            Event::ProofOver(n) => self.proof_ends(n, true),
-            Event::ProveBack(h, n) => self.prove_back(h, n),
-            Event::ProvenBack(h, n) => self.proven_back(h, n),
-            Event::ProofGone(h, n) => self.proof_gone(h, n),
             Event::Take(k) => self.take(k),
             Event::Create(h, k, grant) => self.create(h, k, grant),
             Event::Remove(group) => self.remove(group),

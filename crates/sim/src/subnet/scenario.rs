@@ -74,9 +74,6 @@ pub struct Scenario {
     pub addresses: u32,
     /// Whether the context has an address of its own.
     pub context_address: bool,
-    /// Whether hosts answer the probes of a proof by the address that is proven, as a machine of
-    /// addresses expects. Otherwise they answer by unicast, as a node does by itself.
-    pub answers_by_address: bool,
     /// The manager.
     pub manager: Behaviour,
     /// Least and longest time that a message between hosts takes by the connections of the control
@@ -115,7 +112,6 @@ impl Scenario {
             strategy,
             addresses: 64,
             context_address: true,
-            answers_by_address: true,
             manager: Behaviour::opensm(),
             message: (Duration::from_micros(20), Duration::from_micros(50)),
             loss: 0.0,

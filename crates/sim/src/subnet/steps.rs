@@ -182,13 +182,14 @@ impl Subnet<'_> {
             match event {
                 Event::Complete(op) => self.complete(h, op),
                 Event::Failed(op) | Event::Mismatch(op) => self.failed(h, op),
-                Event::Proven(group) => _ = self.probes_answered(h, group),
+                Event::AddressSilent { address, node, .. } => self.is_silent(h, address, node),
+                Event::AddressProven { address, .. } => self.proof_ends(h, address),
                 Event::Path {
                     group,
                     node,
                     path_state,
                 } => self.path(h, group, (node, path_state)),
-                Event::Arrived(_) | Event::Slow { .. } => {}
+                Event::Arrived(_) | Event::Slow { .. } | Event::Proven(_) => {}
             }
         }
         any

@@ -21,7 +21,7 @@ use tracing::info;
 
 use self::addresses::{Addresses, Owned};
 use super::coalesce::Coalescer;
-use super::group::{BreakOff, Channels, EVERYBODY, Leaving, PROOF};
+use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
 use super::left::Left;
 use super::operation::{Op, Operation, Stage};
 use super::statistics::Statistics;
@@ -346,16 +346,12 @@ impl<O: Divisible> Engine<O> {
                     begun |= self.executor.heed(network, event).is_some();
                     continue;
                 }
-                Event::Proven(PROOF) => {
-                    self.proof_ends(now);
+                Event::AddressSilent { address, node, .. } => {
+                    self.is_silent(address, node);
                     continue;
                 }
-                Event::Path {
-                    group: PROOF,
-                    node,
-                    path_state,
-                } => {
-                    self.proof_finds(node, path_state);
+                Event::AddressProven { address, .. } => {
+                    self.proof_ends(now, address);
                     continue;
                 }
                 Event::Proven(EVERYBODY) => {

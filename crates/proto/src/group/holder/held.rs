@@ -18,6 +18,8 @@ pub(super) struct Held {
     pub(super) tries: u32,
     /// When the next request, or the timeout of the one under way, is due.
     pub(super) due: Time,
+    /// The coordinator has said nothing of a proof in this term, and the membership was not lost.
+    pub(super) untold: bool,
     /// Groups that send to the address.
     pub(super) users: u32,
     pub(super) requested: Option<Time>,
@@ -34,6 +36,7 @@ impl Held {
             asked: false,
             tries: 0,
             due: Time::ZERO,
+            untold: false,
             users: 0,
             requested: None,
             joined: None,

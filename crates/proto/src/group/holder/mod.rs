@@ -234,7 +234,10 @@ impl Holder {
         match input {
             // A late answer to an earlier join ends no request to leave.
             Input::Joined if held.state == State::Leaving => return,
-            Input::Lost => self.statistics.lost += 1,
+            Input::Lost => {
+                held.untold = false;
+                self.statistics.lost += 1;
+            }
             Input::Joined => {
                 held.joined = Some(now);
                 if let Some(requested) = held.requested {
@@ -276,20 +279,20 @@ impl Holder {
         }
         match message {
             Message::Join { grant, hosts } => self.join(now, grant, hosts),
-            Message::Rejoin(address) => self.input(now, address, Input::Rejoin),
-            Message::Prove(address, hosts) => self.prove(address, hosts),
-            Message::Proven(address) => {
-                if let Some(held) = self.held.get_mut(&address)
-                    && held.state == State::Joined
-                {
-                    held.proven = Some(now);
-                    if let Some(joined) = held.joined {
-                        self.statistics.proof_time.note(now.since(joined));
-                    }
+            Message::Rejoin(address) => {
+                if let Some(held) = self.held.get_mut(&address) {
+                    held.untold = false;
                 }
-                self.input(now, address, Input::Proven);
+                self.input(now, address, Input::Rejoin);
             }
-            Message::Unproven(address) => self.input(now, address, Input::Unproven),
+            Message::Prove(address, hosts) => self.prove(address, hosts),
+            Message::Proven(address) => self.is_proven(now, address),
+            Message::Unproven(address) => {
+                if let Some(held) = self.held.get_mut(&address) {
+                    held.untold = false;
+                }
+                self.input(now, address, Input::Unproven);
+            }
             Message::Share(grant) => {
                 let held = self.held.get(&grant.address);
                 if held.is_some_and(|held| held.term == Some(grant.term)) {
@@ -485,8 +488,27 @@ impl Holder {
             && hosts.len() >= MULTICAST_MIN
         {
             held.hosts = Some(hosts.clone());
+            // The coordinator shares out only what is proven. Its message that says so to this host
+            // may be on the way yet.
+            if held.untold {
+                self.is_proven(now, grant.address);
+            }
             self.fill(now, grant.address);
         }
+    }
+
+    /// The coordinator has said that probes reach all members.
+    fn is_proven(&mut self, now: Time, address: AddressId) {
+        if let Some(held) = self.held.get_mut(&address)
+            && held.state == State::Joined
+        {
+            held.untold = false;
+            held.proven = Some(now);
+            if let Some(joined) = held.joined {
+                self.statistics.proof_time.note(now.since(joined));
+            }
+        }
+        self.input(now, address, Input::Proven);
     }
 
     fn join(&mut self, now: Time, grant: Grant, hosts: Option<HostSet>) {
@@ -495,6 +517,7 @@ impl Holder {
         held.term = Some(grant.term);
         held.hosts = hosts;
         held.proven = None;
+        held.untold = true;
         // A group may have come before this message did.
         if held.hosts.is_none() {
             let mut groups = self.groups.values();

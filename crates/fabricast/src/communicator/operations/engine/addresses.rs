@@ -5,7 +5,7 @@
 //! the context has a strategy. Its hosts are the *speakers*: the lowest process of each host. A
 //! group that is led by other processes stays at a shared address.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,10 +87,9 @@ pub(super) struct Owned {
     pub subnet: Box<dyn Subnet + Send>,
     /// Addresses that the subnet was asked for, and whether it has granted them.
     pub asked: BTreeMap<AddressId, bool>,
-    /// Addresses that are to be proven, and for which hosts.
-    pub proofs: VecDeque<(AddressId, HostSet)>,
-    /// The address that is being proven, and the hosts that multicast does not reach there.
-    pub proving: Option<(AddressId, HostSet)>,
+    /// Addresses that are being proven, by their numbers in the machine, and the hosts that are
+    /// silent.
+    pub proofs: BTreeMap<AddressId, HostSet>,
     /// Groups that nobody has used, and their hosts.
     pub unused: BTreeMap<GroupId, HostSet>,
     /// Groups that may not send yet.
@@ -132,8 +131,7 @@ impl Owned {
             mail,
             subnet,
             asked: BTreeMap::new(),
-            proofs: VecDeque::new(),
-            proving: None,
+            proofs: BTreeMap::new(),
             unused: BTreeMap::new(),
             early: BTreeSet::new(),
             own: BTreeSet::new(),

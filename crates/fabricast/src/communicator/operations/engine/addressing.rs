@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use fabricast_proto::group::{Grant, HostSet, Message, Output, Refusal};
-use fabricast_proto::{AddressId, Command, GroupId, NodeId, PathState, Seq, Time};
+use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
@@ -35,15 +35,15 @@ impl<O: Divisible> Engine<O> {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
             self.wake = Some(now);
-            // In it this process answers the probes of others.
-            self.add_proof(None, members);
+            self.add_proof(members);
         }
     }
 
-    fn add_proof(&mut self, address: Option<AddressId>, members: Vec<NodeId>) {
+    /// Adds the group of all speakers in which addresses are proven. It sends nothing else.
+    fn add_proof(&mut self, members: Vec<NodeId>) {
         let add = Command::GroupAdd {
             group: PROOF,
-            address,
+            address: None,
             members,
             payload_size: self.payload_size[Network::InterNode as usize],
             start: Seq(0),
@@ -162,37 +162,26 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Takes what the proof of an address has found out.
-    pub(super) fn proof_finds(&mut self, node: NodeId, path_state: PathState) {
+    /// A speaker has not answered the proof of an address.
+    pub(super) fn is_silent(&mut self, address: AddressId, node: NodeId) {
         if let Some(owned) = &mut self.owned
-            && path_state != PathState::Multicast
             && let Some(host) = owned.host_of(node)
-            && let Some((_, silent)) = &mut owned.proving
+            && let Some(silent) = owned.proofs.get_mut(&in_machine(address))
         {
             silent.insert(host);
         }
     }
 
     /// The proof of an address is over.
-    pub(super) fn proof_ends(&mut self, now: Time) {
+    pub(super) fn proof_ends(&mut self, now: Time, address: AddressId) {
+        let address = in_machine(address);
         if let Some(owned) = &mut self.owned
-            && let Some((address, silent)) = owned.proving.take()
+            && let Some(silent) = owned.proofs.remove(&address)
         {
             debug!(address = address.0, silent = silent.len(), "address proven");
             owned.host.proved(now, address, &silent);
             owned.wake = now;
-            // The group that answers the probes of others.
-            let members = owned.speakers.clone();
-            self.renew_proof(None, members);
         }
-    }
-
-    fn renew_proof(&mut self, address: Option<AddressId>, members: Vec<NodeId>) {
-        let remove = Command::GroupRemove(PROOF);
-        let _ = self
-            .networks
-            .command(Network::InterNode, Time::ZERO, remove);
-        self.add_proof(address, members);
     }
 
     /// Multicast does not reach a member of a group.
@@ -243,7 +232,9 @@ impl<O: Divisible> Engine<O> {
             match owned.host.poll(now) {
                 Output::Join(address) => self.joins_address(now, owned, address),
                 Output::Leave(address) => self.leaves_address(now, owned, address),
-                Output::Prove { address, hosts } => owned.proofs.push_back((address, hosts)),
+                Output::Prove { address, hosts } => {
+                    self.proves_address(now, owned, address, &hosts);
+                }
                 Output::SendBy { group, address } => {
                     let address = address.map(number);
                     debug!(group = group.0, ?address, "sends by");
@@ -272,7 +263,6 @@ impl<O: Divisible> Engine<O> {
                 }
             }
         }
-        self.begin_proof(now, owned);
     }
 
     fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
@@ -357,30 +347,23 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Begins the next proof, if none is under way.
-    fn begin_proof(&mut self, now: Time, owned: &mut Owned) {
-        while owned.proving.is_none() {
-            let Some((address, hosts)) = owned.proofs.pop_front() else {
-                return;
-            };
-            let mut members: Vec<NodeId> = hosts.iter().map(|h| owned.speaker(h)).collect();
-            if let Err(at) = members.binary_search(&self.rank) {
-                members.insert(at, self.rank);
-            }
-            // Two hosts need no multicast.
-            if members.len() < 3 {
-                owned.host.proved(now, address, &HostSet::default());
-                owned.wake = now;
-                continue;
-            }
-            self.renew_proof(Some(number(address)), members);
-            owned.proving = Some((address, HostSet::default()));
-            let prove = Command::Prove {
-                group: PROOF,
-                multicast: PROVE,
-                unicast: Duration::from_millis(1),
-            };
-            let _ = self.networks.command(Network::InterNode, now, prove);
+    /// Begins to prove an address.
+    fn proves_address(&mut self, now: Time, owned: &mut Owned, address: AddressId, of: &HostSet) {
+        owned.proofs.insert(address, HostSet::default());
+        let prove = Command::ProveAddress {
+            group: PROOF,
+            address: number(address),
+            members: of.iter().map(|host| owned.speaker(host)).collect(),
+            patience: PROVE,
+        };
+        if self
+            .networks
+            .command(Network::InterNode, now, prove)
+            .is_err()
+        {
+            // There is no group of all speakers, so nothing proves the address.
+            owned.proofs.remove(&address);
+            owned.host.proved(now, address, of);
         }
     }
 

@@ -143,7 +143,9 @@ impl<O: Divisible> Engine<O> {
         }
         let topology = GroupTopology::new(&self.hosts, &members, self.rank);
         if topology.is_far() {
-            if !self.owns_address(group.id, &topology.leaders) {
+            // Two hosts use unicast only.
+            let is_pair = topology.leaders.len() == 2;
+            if !is_pair && !self.owns_address(group.id, &topology.leaders) {
                 self.join_far(group.id, &topology.leaders)?;
             }
             self.add_far(group.id, &topology.leaders)?;

@@ -1,0 +1,136 @@
+//! Tests of how a node proves a multicast address: by probes and answers that both go by it.
+
+use std::time::Duration;
+
+use fabricast_proto::wire::{self, Frame, flag};
+use fabricast_proto::{
+    AddressId, Command, Dest, Event, GroupId, Node, NodeId, Output, PathState, Scheme, Time,
+};
+
+use crate::common::{add, answer, drain, header, node};
+
+const GROUP: GroupId = GroupId(1);
+const ADDRESS: AddressId = AddressId(6);
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+fn prove(node: &mut Node, address: AddressId, members: &[u32]) {
+    let prove = Command::ProveAddress {
+        group: GROUP,
+        address,
+        members: members.iter().copied().map(NodeId).collect(),
+        patience: Duration::from_millis(100),
+    };
+    assert_eq!(node.command(at(1), prove), Ok(None));
+}
+
+fn probe_in(head: &[u8]) -> Option<wire::Probe> {
+    let datagram = wire::decode(head).ok()?;
+    datagram.frames().find_map(|frame| match frame {
+        Frame::Probe(probe) => Some(probe),
+        _ => None,
+    })
+}
+
+/// Lets the members in `answering` answer every probe, for `ms` milliseconds. Returns the events.
+fn run(node: &mut Node, ms: u64, answering: impl Fn(AddressId) -> Vec<u32>) -> Vec<Event> {
+    let mut events = Vec::new();
+    for now in 1..ms {
+        for (output, head) in drain(node, at(now)) {
+            match output {
+                Output::Event(event) => events.push(event),
+                Output::Transmit(t) => {
+                    let probe = probe_in(&head).expect("only probes are sent");
+                    let by = probe.by.expect("the probe names the address");
+                    assert_eq!(t.to, Dest::Address(by), "a probe goes by what it proves");
+                    for member in answering(by) {
+                        answer(node, member, at(now), &head);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    events
+}
+
+#[test]
+fn an_address_is_proven_by_those_who_answer() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    prove(&mut n, ADDRESS, &[1, 2, 77]);
+    let silent = Event::AddressSilent {
+        group: GROUP,
+        address: ADDRESS,
+        node: NodeId(2),
+    };
+    let over = Event::AddressProven {
+        group: GROUP,
+        address: ADDRESS,
+    };
+    assert_eq!(run(&mut n, 2_000, |_| vec![1]), [silent, over]);
+    // How the group itself reaches its members is another matter.
+    assert!(
+        n.members(GROUP)
+            .all(|m| m.path_state == PathState::Multicast)
+    );
+}
+
+#[test]
+fn addresses_are_proven_at_once() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    let other = AddressId(7);
+    prove(&mut n, ADDRESS, &[1, 2]);
+    prove(&mut n, other, &[1, 2]);
+    let answering = |by| match by {
+        ADDRESS => vec![],
+        _ => vec![2, 1],
+    };
+    let events = run(&mut n, 2_000, answering);
+    let over = |address| Event::AddressProven {
+        group: GROUP,
+        address,
+    };
+    assert_eq!(events[0], over(other), "the other one needs no patience");
+    assert_eq!(events[3], over(ADDRESS));
+    assert_eq!(events.len(), 4);
+}
+
+#[test]
+fn who_is_gone_is_not_waited_for() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    prove(&mut n, ADDRESS, &[1, 2]);
+    let gone = Command::PeerRemove(NodeId(2));
+    assert_eq!(n.command(at(1), gone), Ok(None));
+    let events = run(&mut n, 20, |_| vec![1]);
+    let over = Event::AddressProven {
+        group: GROUP,
+        address: ADDRESS,
+    };
+    assert_eq!(events.last(), Some(&over));
+}
+
+#[test]
+fn a_member_answers_by_the_address_that_the_probe_names() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let probe = wire::Probe {
+        group: GROUP,
+        nonce: 7,
+        flags: flag::MULTICAST | flag::BY_ADDRESS,
+        only: None,
+        by: Some(ADDRESS),
+    };
+    n.packet(at(2), at(2), &header(0), &Frame::Probe(probe));
+    // Whoever is no member gets no answer.
+    n.packet(at(2), at(2), &header(9), &Frame::Probe(probe));
+    let answers: Vec<_> = drain(&mut n, at(3)).into_iter().map(|o| o.0).collect();
+    let [Output::Transmit(answer)] = answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(answer.to, Dest::Address(ADDRESS));
+}
