@@ -126,7 +126,7 @@ fn a_member_answers_by_the_address_that_the_probe_names() {
         by: Some(ADDRESS),
     };
     n.packet(at(2), at(2), &header(0), &Frame::Probe(probe));
-    // Whoever is no member gets no answer.
+    // A node that is no member gets no answer.
     n.packet(at(2), at(2), &header(9), &Frame::Probe(probe));
     let answers: Vec<_> = drain(&mut n, at(3)).into_iter().map(|o| o.0).collect();
     let [Output::Transmit(answer)] = answers[..] else {
