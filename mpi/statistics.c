@@ -173,7 +173,8 @@ void statistics_tell(void) {
     say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64
         " to groups, %" PRIu64 " to one rank each",
         sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
-    if (shim.world_set && getenv("FABRICAST_GROUPS"))
+    const char *groups = getenv("FABRICAST_GROUPS");
+    if (shim.world_set && !(groups && strcmp(groups, "shared") == 0))
         say("broadcasts by an address of the communicator's own hosts: %" PRIu64
             "; addresses refused: %" PRIu64,
             sum.sent_own, sum.addresses_refused);

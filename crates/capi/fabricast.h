@@ -98,9 +98,9 @@ typedef struct fabricast_options {
   // and as long again until its memory is free: for tests. 0: at once.
   double inject_delay;
   // When groups get multicast addresses of their own, so that hosts outside receive nothing of
-  // them, the same in all processes: `basic` (a broadcast waits until the address is proven),
-  // `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
-  // `shared` (never: all groups share a few addresses); null: `shared`.
+  // them, the same in all processes: `pool(N)` (N addresses in advance) or `pool(N),max=M`,
+  // `lazy` (other ways until the address is proven), `basic` (a broadcast waits until then), or
+  // `shared` (never: all groups share a few addresses); null: `pool(8)`.
   const char *groups;
   // Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
   // subnet manager), or `auto`, which takes `opensm` for an interface that is IP over

@@ -107,8 +107,9 @@ int main(int argc, char **argv) {
     one_by_one(count / 4, count);
     /* The host leaves a group a moment after the group ends: one IP group more or less is
      * possible. */
-    /* pool(4): four addresses in advance, up to 16 if communicators come fast. */
-    int most = getenv("FABRICAST_GROUPS") ? 8 + 2 * 16 : 8;
+    /* pool(8): eight addresses in advance, up to 32 if communicators come fast, and as many in
+     * use. */
+    int most = 8 + 2 * 32;
     CHECK(descriptors() <= fds + most, "%d descriptors, %d after the first quarter", descriptors(),
           fds);
     long grown = resident_kib() - kib;

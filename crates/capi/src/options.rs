@@ -66,9 +66,9 @@ pub struct fabricast_options {
     /// and as long again until its memory is free: for tests. 0: at once.
     pub inject_delay: f64,
     /// When groups get multicast addresses of their own, so that hosts outside receive nothing of
-    /// them, the same in all processes: `basic` (a broadcast waits until the address is proven),
-    /// `lazy` (other ways until then), `pool(N)` (N addresses in advance) or `pool(N),max=M`, or
-    /// `shared` (never: all groups share a few addresses); null: `shared`.
+    /// them, the same in all processes: `pool(N)` (N addresses in advance) or `pool(N),max=M`,
+    /// `lazy` (other ways until the address is proven), `basic` (a broadcast waits until then), or
+    /// `shared` (never: all groups share a few addresses); null: `pool(8)`.
     pub groups: *const c_char,
     /// Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
     /// subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
@@ -122,9 +122,13 @@ impl fabricast_options {
             let algorithm = broadcast.parse();
             chosen.broadcast = algorithm.map_err(|e: UnknownBroadcast| wrong(&e.to_string()))?;
         }
-        if let Some(groups) = text(self.groups)?.filter(|&name| name != "shared") {
-            let strategy = groups.parse();
-            chosen.groups = Some(strategy.map_err(|e: UnknownStrategy| wrong(&e.to_string()))?);
+        match text(self.groups)? {
+            None => {}
+            Some("shared") => chosen.groups = None,
+            Some(groups) => {
+                let strategy = groups.parse();
+                chosen.groups = Some(strategy.map_err(|e: UnknownStrategy| wrong(&e.to_string()))?);
+            }
         }
         if let Some(subnet) = text(self.subnet)? {
             let manager = subnet.parse();

@@ -128,7 +128,7 @@ Environment:
   FABRICAST_BROADCAST=NAME      how broadcasts go, the same on all ranks: multicast (default), or by
                                 messages: tree, chain, scatter-allgather
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
-                                all ranks: shared (default), basic, lazy, pool(N)
+                                all ranks: pool(8) (default), pool(N), lazy, basic, shared
   FABRICAST_SUBNET=NAME         which subnet grants them: auto (default), igmp, opensm
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \

@@ -20,8 +20,8 @@ pub struct Options {
     pub scheme: String,
     /// How broadcasts go to a group, the same at all processes.
     pub broadcast: BroadcastAlgorithm,
-    /// When groups get multicast addresses of their own (P5), the same at all processes. `None`:
-    /// never; they share the context's few addresses.
+    /// When groups get multicast addresses of their own (P5), the same at all processes; by default
+    /// from a pool. `None`: never; they share the context's few addresses.
     pub groups: Option<Strategy>,
     /// Which subnet grants these addresses.
     pub subnet: Manager,
@@ -49,7 +49,7 @@ impl Default for Options {
             net: NetOptions::default(),
             scheme: "auto".into(),
             broadcast: BroadcastAlgorithm::Multicast,
-            groups: None,
+            groups: Some(Strategy::default()),
             subnet: Manager::Auto,
             host: None,
             runtime: None,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use tracing::info;
+
 use super::Subnet;
 use super::igmp::Igmp;
 use super::opensm::{Config, OpenSm};
@@ -12,7 +14,8 @@ use super::opensm::{Config, OpenSm};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Manager {
-    /// `auto`: an InfiniBand subnet manager if the interface is IP over InfiniBand, else `igmp`.
+    /// `auto`: an InfiniBand subnet manager if the interface is IP over InfiniBand and this process
+    /// may use its port, else `igmp`.
     #[default]
     Auto,
     /// `igmp`: the kernel joins, and nobody refuses.
@@ -25,11 +28,17 @@ impl Manager {
     /// Opens the subnet for what goes by this network interface.
     ///
     /// # Errors
-    /// The port of an InfiniBand subnet cannot be opened.
+    /// The port of an InfiniBand subnet cannot be opened, and [`Manager::OpenSm`] asks for it.
     pub fn open(self, interface: &str) -> io::Result<Box<dyn Subnet + Send>> {
         Ok(match self {
             Manager::OpenSm => Box::new(OpenSm::open(Config::default())?),
-            Manager::Auto if is_infiniband(interface) => Box::new(OpenSm::open(Config::default())?),
+            Manager::Auto if is_infiniband(interface) => match OpenSm::open(Config::default()) {
+                Ok(opensm) => Box::new(opensm),
+                Err(error) => {
+                    info!(%error, "no InfiniBand port: the kernel joins multicast addresses");
+                    Box::new(Igmp::new())
+                }
+            },
             Manager::Auto | Manager::Igmp => Box::new(Igmp::new()),
         })
     }

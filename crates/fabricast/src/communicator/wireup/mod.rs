@@ -126,7 +126,9 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         0 => Some(Listener::open(near)?),
         _ => None,
     };
-    let subnet = match options.groups {
+    // Messages between two need no multicast address.
+    let multicasts = options.broadcast == BroadcastAlgorithm::Multicast;
+    let subnet = match options.groups.filter(|_| multicasts) {
         Some(strategy) => {
             let subnet = options.subnet.open(net.port());
             let name = options.subnet.name();
