@@ -18,7 +18,7 @@ use super::interface::because;
 use super::udp::set_timer_slack;
 use crate::waker::Waker;
 
-/// Largest number of descriptors that one sleep reports. The next sleep reports the others.
+/// Largest number of descriptors that one sleep reports. Of all others nothing is known then.
 const READY_MAX: usize = 16;
 /// Epoll data of a sleeper's waker. The data of any other descriptor that is read is its number.
 const WAKER: u64 = u64::MAX;
@@ -52,6 +52,8 @@ pub trait Watch: Send {
 pub struct Ready {
     descriptors: [RawFd; READY_MAX],
     count: usize,
+    /// More descriptors may have something to read.
+    more: bool,
     /// The descriptor of [`Sleeper::heed_runtime`] is readable.
     pub runtime: bool,
     /// The waker was rung.
@@ -64,9 +66,10 @@ impl Ready {
         self.count > 0
     }
 
-    /// Whether this descriptor is readable.
-    pub fn has(&self, descriptor: BorrowedFd<'_>) -> bool {
-        self.descriptors[..self.count].contains(&descriptor.as_raw_fd())
+    /// Whether this descriptor is readable, as far as is known. If more descriptors were ready than
+    /// the sleep reports, any may be.
+    pub fn may_have(&self, descriptor: BorrowedFd<'_>) -> bool {
+        self.more || self.descriptors[..self.count].contains(&descriptor.as_raw_fd())
     }
 }
 
@@ -130,7 +133,10 @@ impl Sleeper {
         if events.is_empty() {
             return Ok(None);
         }
-        let mut ready = Ready::default();
+        let mut ready = Ready {
+            more: events.len() == READY_MAX,
+            ..Ready::default()
+        };
         for event in events {
             match event.data.u64() {
                 WAKER => {

@@ -23,7 +23,8 @@ pub struct UdpConfig {
     /// Largest datagram, in bytes. The default is what the interface's MTU leaves, up to an MTU of
     /// 9000.
     pub datagram: Option<usize>,
-    /// Receive buffer to ask the kernel for, in bytes per socket.
+    /// Receive buffer to ask the kernel for, in bytes per socket. A receive socket serves up to 20
+    /// group addresses, so what is sent to one of them can fill the buffer that the others need.
     /// [`Transport::backlog`](crate::transport::Transport::backlog) follows from what the kernel
     /// grants.
     pub receive_buffer: usize,

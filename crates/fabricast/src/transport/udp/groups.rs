@@ -1,14 +1,14 @@
 //! The multicast addresses to which a node sends and which it receives.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use fabricast_proto::AddressId;
-use socket2::InterfaceIndexOrAddress;
 
-use super::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
-use super::{Destination, Group, Input, Udp, sys};
+use super::input::{Input, is_out_of_memberships};
+use super::socket::{scoped, set_gro, set_stamps, set_up_receiving};
+use super::{Destination, Group, Udp, sys};
 use crate::transport::GroupAddress;
 use crate::transport::interface::{Family, because};
 
@@ -24,46 +24,47 @@ impl Udp {
         set.map_err(|e| because(e, format!("cannot set {what} for interface {name}")))
     }
 
-    /// Opens a socket that receives `address` and nothing else.
-    fn listen(&mut self, address: SocketAddr) -> io::Result<Input> {
-        let name = &self.device.name;
-        let index = self.device.index;
-        let socket = open(address, &format!("a receive socket for group {address}"))?;
-        let joined = match address.ip() {
-            IpAddr::V4(group) => socket.set_multicast_all_v4(false).and_then(|()| {
-                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
-            }),
-            IpAddr::V6(group) => {
-                // Linux before 4.20 lacks the option; the socket is bound to the group anyway.
-                let _ = socket.set_multicast_all_v6(false);
-                socket.join_multicast_v6(&group, index)
+    /// Receives `address`: by a socket that has room, else by a new one.
+    fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
+        if let Some(input) = self.inputs.iter_mut().find(|i| i.has(address)) {
+            return input.join(address);
+        }
+        for input in self.inputs.iter_mut().filter(|i| i.has_room(address)) {
+            match input.join(address) {
+                // The kernel may allow fewer memberships than `SHARED_MAX`.
+                Err(e) if is_out_of_memberships(&e) => {}
+                joined => return joined.map_err(|e| self.cannot_join(address, e)),
             }
-        };
-        joined.map_err(|e| {
-            let hint = match e.raw_os_error() {
-                Some(libc::ENOBUFS) => {
-                    ": out of memberships; raise `sysctl net.ipv4.igmp_max_memberships` or \
-                     `net.core.optmem_max`"
-                }
-                Some(libc::ENODEV) => ": the interface is gone or cannot multicast",
-                _ => "",
-            };
-            because(
-                e,
-                format!("cannot join {address} on interface {name}{hint}"),
-            )
-        })?;
-        let granted = set_up_receiving(&socket, self.receive_buffer)?;
+        }
+        let mut input = Input::open(address, self.device.index)?;
+        let joined = input.join(address);
+        joined.map_err(|e| self.cannot_join(address, e))?;
+        let granted = set_up_receiving(&input.socket, self.receive_buffer)?;
         self.granted = self.granted.min(granted);
-        set_stamps(&socket);
-        if self.gro && set_gro(&socket).is_err() {
+        set_stamps(&input.socket);
+        if self.gro && set_gro(&input.socket).is_err() {
             self.gro = false;
         }
-        Ok(Input {
-            socket,
-            address,
-            users: 0,
-        })
+        let socket = input.socket.as_fd();
+        self.sleepers.iter().try_for_each(|s| s.read(socket))?;
+        self.inputs.push(input);
+        Ok(())
+    }
+
+    fn cannot_join(&self, address: SocketAddr, error: io::Error) -> io::Error {
+        let hint = match error.raw_os_error() {
+            _ if is_out_of_memberships(&error) => {
+                ": out of memberships; raise `sysctl net.ipv4.igmp_max_memberships` or \
+                 `net.core.optmem_max`"
+            }
+            Some(libc::ENODEV) => ": the interface is gone or cannot multicast",
+            _ => "",
+        };
+        let name = &self.device.name;
+        because(
+            error,
+            format!("cannot join {address} on interface {name}{hint}"),
+        )
     }
 
     /// Joins an address at once.
@@ -100,38 +101,28 @@ impl Udp {
         }
         self.leave_address(id);
         if receive {
-            let known = self.inputs.iter().position(|i| i.address == address);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    let input = self.listen(address)?;
-                    let socket = input.socket.as_fd();
-                    self.sleepers.iter().try_for_each(|s| s.read(socket))?;
-                    self.inputs.push(input);
-                    self.inputs.len() - 1
-                }
-            };
-            self.inputs[at].users += 1;
+            self.listen(address)?;
         }
         let to = Destination::new(address);
         self.groups.insert(id, Group { to, receive });
         Ok(())
     }
 
-    /// Leaves an address, and closes its socket if no other one shares it.
+    /// Leaves an address. Closes its socket if that has joined no other one.
     pub(super) fn leave_address(&mut self, id: AddressId) {
         let Some(gone) = self.groups.remove(&id) else {
             return;
         };
-        let address = gone.to.address.as_socket();
-        let input = self.inputs.iter().position(|i| Some(i.address) == address);
-        if let (true, Some(at)) = (gone.receive, input) {
-            self.inputs[at].users -= 1;
-            if self.inputs[at].users == 0 {
-                let input = self.inputs.remove(at);
-                self.empty = 0;
-                self.drops_past += u64::from(sys::memory(input.socket.as_fd()).drops);
-            }
+        let Some(address) = gone.to.address.as_socket().filter(|_| gone.receive) else {
+            return;
+        };
+        let Some(at) = self.inputs.iter().position(|i| i.has(address)) else {
+            return;
+        };
+        self.inputs[at].leave(address);
+        if self.inputs[at].is_unused() {
+            let input = self.inputs.remove(at);
+            self.drops_past += u64::from(sys::memory(input.socket.as_fd()).drops);
         }
     }
 }

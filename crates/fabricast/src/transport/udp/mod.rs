@@ -2,9 +2,9 @@
 //!
 //! One *unicast socket*, bound to the interface's own address and a free port, sends everything,
 //! multicasts too. So the source address of a datagram tells which node sent it. Datagrams for this
-//! node alone arrive at the unicast socket. Each group that this node listens to has a *receive
-//! socket* bound to the group's address and port. It receives that group, on that interface, and
-//! nothing else.
+//! node alone arrive at the unicast socket. *Receive sockets* join the group addresses that this
+//! node listens to, each of them several addresses of one port. A receive socket receives what is
+//! sent to its addresses, on that interface, and nothing else.
 //!
 //! Sending gathers datagrams (GSO inside `sendmmsg`, `send.rs`), and receiving splits messages
 //! (`recvmmsg` with GRO, `receive.rs`). Both fall back to single datagrams where the kernel
@@ -14,6 +14,7 @@
 mod config;
 mod groups;
 mod hearsay;
+mod input;
 mod notice;
 mod receive;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -39,6 +41,7 @@ pub use self::config::UdpConfig;
 pub use self::notice::Notice;
 pub(super) use self::sys::set_timer_slack;
 
+use self::input::Input;
 use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
 use self::stamps::Days;
 use super::interface::{Device, Family, because, choose};
@@ -101,14 +104,6 @@ struct Group {
     receive: bool,
 }
 
-/// A socket that receives one group address.
-struct Input {
-    socket: Socket,
-    address: SocketAddr,
-    /// Number of joins that share the socket. It closes with the last.
-    users: usize,
-}
-
 /// UDP on one interface.
 pub struct Udp {
     device: Device,
@@ -142,9 +137,9 @@ pub struct Udp {
     turn: usize,
     /// Number of calls in a row in which the node's own socket had to wait.
     passed: u32,
-    /// The sockets that were empty when last read, one bit each.
-    empty: u64,
-    /// Number of calls that have relied on `empty`.
+    /// Whether the node's own socket was empty when last looked at.
+    empty: bool,
+    /// Number of calls that have relied on sockets having been empty.
     relied: u32,
     /// A wait has looked at all sockets, and none was read since.
     fresh: bool,
@@ -199,7 +194,7 @@ impl Udp {
             days: Days::default(),
             turn: 0,
             passed: 0,
-            empty: 0,
+            empty: false,
             relied: 0,
             fresh: false,
             poll: Vec::new(),
@@ -464,7 +459,7 @@ impl Transport for Udp {
     }
 
     fn is_drained(&self) -> bool {
-        (0..=self.inputs.len()).all(|at| self.empty & bit(at) != 0)
+        self.empty && self.inputs.iter().all(|i| i.empty)
     }
 
     fn news(&mut self) -> Option<News> {
@@ -487,12 +482,10 @@ impl Transport for Udp {
 
     /// The next calls read only the sockets that are ready.
     fn heed(&mut self, ready: &Ready) {
-        let groups = self.inputs.iter().map(|i| i.socket.as_fd());
-        let sockets = [self.socket.as_fd()].into_iter().chain(groups);
-        let empty = sockets
-            .enumerate()
-            .filter(|(_, socket)| !ready.has(*socket));
-        self.empty = empty.fold(0, |bits, (at, _)| bits | bit(at));
+        self.empty = !ready.may_have(self.socket.as_fd());
+        for input in &mut self.inputs {
+            input.empty = !ready.may_have(input.socket.as_fd());
+        }
         (self.relied, self.fresh) = (0, true);
     }
 
@@ -525,9 +518,13 @@ impl Transport for Udp {
         if self.poll[0].revents != 0 {
             self.waker.hush();
         }
-        (self.empty, self.relied, self.fresh) = (0, 0, true);
-        for (at, entry) in self.poll[1..].iter().enumerate() {
-            self.empty |= bit(at) * u64::from(entry.revents & libc::POLLIN == 0);
+        (self.relied, self.fresh) = (0, true);
+        let empty = self.inputs.iter_mut().map(|i| &mut i.empty);
+        for (empty, entry) in iter::once(&mut self.empty)
+            .chain(empty)
+            .zip(&self.poll[1..])
+        {
+            *empty = entry.revents & libc::POLLIN == 0;
         }
         // An error that is pending at a socket would end every wait at once, so fetch it. It
         // concerns a datagram that is lost (for example, a peer's port was closed), and needs no
@@ -589,11 +586,6 @@ fn datagram_max(device: &Device, family: Family, chosen: Option<usize>) -> io::R
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(datagram_max)
-}
-
-/// The bit of a socket in `Udp::empty`; none for sockets beyond its 64 bits.
-fn bit(at: usize) -> u64 {
-    1u64.checked_shl(at as u32).unwrap_or(0)
 }
 
 impl Destination {

@@ -6,9 +6,7 @@ use std::os::fd::AsFd;
 
 use fabricast_proto::Time;
 
-use super::{
-    RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, bit, hearsay, sys, whole,
-};
+use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, hearsay, sys, whole};
 use crate::transport::Arrival;
 use crate::transport::interface::because;
 
@@ -41,17 +39,18 @@ impl Udp {
     pub(super) fn receive(&mut self, now: Time, sink: Sink<'_>) -> io::Result<usize> {
         self.relied += 1;
         if self.relied > RELIED_MAX {
-            (self.empty, self.relied) = (0, 0);
+            self.relied = 0;
+            self.empty = false;
+            self.inputs.iter_mut().for_each(|i| i.empty = false);
         }
         let mut fresh = mem::take(&mut self.fresh);
         for _ in 0..ROUNDS {
-            let own = self.empty & bit(OWN) == 0;
+            let own = !self.empty;
             // Datagrams that came to a group after its socket was empty may have come before those
             // at the node's own socket, so read it again, unless the last wait looked at all
             // sockets just now.
             let trusted = !own || mem::take(&mut fresh);
-            let but = if trusted { self.empty } else { 0 };
-            let (mut taken, mut given) = self.receive_groups(now, but, sink)?;
+            let (mut taken, mut given) = self.receive_groups(now, trusted, sink)?;
             if own && self.has_backlog() && self.passed < PASSED_MAX {
                 self.passed += 1;
             } else if own {
@@ -68,23 +67,22 @@ impl Udp {
 
     /// Whether more may wait at a group's socket than has been read.
     fn has_backlog(&self) -> bool {
-        let empty = |at| bit(at) == 0 || self.empty & bit(at) != 0;
-        !(1..=self.inputs.len()).all(empty)
+        self.inputs.iter().any(|i| !i.empty)
     }
 
-    /// One `recvmmsg` at each group's socket that is not in `but`, until there are [`ENOUGH`]
-    /// datagrams.
+    /// One `recvmmsg` at each group's socket until there are [`ENOUGH`] datagrams. If `trusted`,
+    /// sockets that were empty when last looked at are left out.
     fn receive_groups(
         &mut self,
         now: Time,
-        but: u64,
+        trusted: bool,
         sink: Sink<'_>,
     ) -> io::Result<(usize, usize)> {
         let groups = self.inputs.len();
         let (mut taken, mut given) = (0, 0);
         for step in 0..groups {
             let at = 1 + (self.turn + step) % groups;
-            if but & bit(at) != 0 {
+            if trusted && self.inputs[at - 1].empty {
                 continue;
             }
             let (n, datagrams) = self.receive_at(at, now, sink)?;
@@ -100,9 +98,12 @@ impl Udp {
 
     /// One `recvmmsg`. Returns how many messages it took, and how many of their datagrams went up.
     fn receive_at(&mut self, at: usize, now: Time, sink: Sink<'_>) -> io::Result<(usize, usize)> {
-        let socket = match at {
-            0 => &self.socket,
-            _ => &self.inputs[at - 1].socket,
+        let (socket, empty) = match at {
+            OWN => (&self.socket, &mut self.empty),
+            _ => {
+                let input = &mut self.inputs[at - 1];
+                (&input.socket, &mut input.empty)
+            }
         };
         self.counters.receive_calls += 1;
         let taken = match self.receiving.receive(socket.as_fd(), self.appetite) {
@@ -110,7 +111,7 @@ impl Udp {
             Err(e) => {
                 return match e.raw_os_error() {
                     Some(libc::EAGAIN) => {
-                        self.empty |= bit(at);
+                        *empty = true;
                         Ok((0, 0))
                     }
                     Some(libc::EINTR) => Ok((0, 0)),
@@ -129,7 +130,7 @@ impl Udp {
             }
         };
         if taken < self.appetite {
-            self.empty |= bit(at);
+            *empty = true;
         }
         self.appetite = appetite(self.receiving.filled_bytes(), taken);
         self.days.see(now);

@@ -1,8 +1,10 @@
 //! Tests on the loopback, and in networks made for one test where that is allowed.
 
+mod addresses;
 mod foreign;
 mod sending;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
@@ -43,13 +45,46 @@ fn outsider(address: &str) -> UdpSocket {
     socket
 }
 
-/// A group address that no other test uses: its port is `udp`'s own, so it is free.
+thread_local! {
+    /// Sockets that keep the ports of groups from everybody who does not share them, by the address
+    /// of the transport whose test uses the port.
+    static PORTS: RefCell<BTreeMap<SocketAddr, Socket>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// A port that no other test uses, for `udp`'s groups. It is free on all of this host's addresses.
+fn group_port(udp: &Udp) -> u16 {
+    let reserve = || {
+        let nowhere = match udp.family {
+            Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = open(SocketAddr::new(nowhere, 0), "a port").unwrap();
+        match udp.family {
+            Family::V4 => socket.set_multicast_all_v4(false).unwrap(),
+            Family::V6 => socket.set_multicast_all_v6(false).unwrap(),
+        }
+        // Set before, it would let the kernel choose a port that another test has.
+        socket.set_reuse_address(true).unwrap();
+        socket
+    };
+    PORTS.with_borrow_mut(|ports| {
+        let socket = ports.entry(udp.local).or_insert_with(reserve);
+        socket.local_addr().unwrap().as_socket().unwrap().port()
+    })
+}
+
+/// A group address that no other test uses.
 fn group(udp: &Udp, last: u8) -> SocketAddr {
     let ip: IpAddr = match udp.family {
         Family::V4 => Ipv4Addr::new(239, 255, 77, last).into(),
         Family::V6 => Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x77, last.into()).into(),
     };
-    SocketAddr::new(ip, udp.local.port())
+    SocketAddr::new(ip, group_port(udp))
+}
+
+/// Like [`group`], but `udp`'s own socket has the port, so no socket can serve several addresses.
+fn lonely_group(udp: &Udp, last: u8) -> SocketAddr {
+    SocketAddr::new(group(udp, last).ip(), udp.local.port())
 }
 
 fn ip_address(text: &str) -> SocketAddr {
@@ -147,8 +182,14 @@ fn ip(arguments: &str) {
     assert!(done.success(), "ip {arguments}");
 }
 
-/// Exchanges datagrams: two groups on one port, a sender that also listens, and unicast back.
+/// Exchanges datagrams by receive sockets that can be shared, and by others.
 fn exchange(config: &UdpConfig) {
+    exchange_by(config, group);
+    exchange_by(config, lonely_group);
+}
+
+/// Exchanges datagrams: two groups on one port, a sender that also listens, and unicast back.
+fn exchange_by(config: &UdpConfig, group: fn(&Udp, u8) -> SocketAddr) {
     let mut root = open_one(config);
     let (mut a, mut b) = (open_one(config), open_one(config));
     let (g, h) = (group(&root, 1), group(&root, 2));
@@ -425,6 +466,18 @@ fn own_datagrams_do_not_pass_for_silence() {
     );
 }
 
+/// The same address of a wider scope, which no interface belongs to.
+fn of_the_site(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(ip) => {
+            let mut words = ip.segments();
+            words[0] = 0xff15;
+            SocketAddr::new(Ipv6Addr::from(words).into(), address.port())
+        }
+    }
+}
+
 #[test]
 fn a_group_is_heard_on_its_own_interface_alone() {
     in_own_network(|| {
@@ -433,20 +486,22 @@ fn a_group_is_heard_on_its_own_interface_alone() {
             let wire = at(wire.parse().unwrap());
             let [mut a, mut root_a] = [open_one(&home), open_one(&home)];
             let [mut b, mut root_b] = [open_one(&wire), open_one(&wire)];
-            let g = group(&a, 1);
-            for udp in [&mut root_a, &mut root_b] {
-                udp.joins(G, g, false);
+            let (shared, lonely) = (group(&a, 1), lonely_group(&a, 1));
+            for g in [shared, lonely, of_the_site(shared), of_the_site(lonely)] {
+                for udp in [&mut root_a, &mut root_b] {
+                    udp.joins(G, g, false);
+                }
+                for udp in [&mut a, &mut b] {
+                    udp.joins(G, g, true);
+                }
+                send_all(
+                    &mut root_b,
+                    &[datagram(Dest::Address(G), b"on the wire", b"")],
+                );
+                only(&mut b, b"on the wire");
+                send_all(&mut root_a, &[datagram(Dest::Address(G), b"at home", b"")]);
+                only(&mut a, b"at home");
             }
-            for udp in [&mut a, &mut b] {
-                udp.joins(G, g, true);
-            }
-            send_all(
-                &mut root_b,
-                &[datagram(Dest::Address(G), b"on the wire", b"")],
-            );
-            only(&mut b, b"on the wire");
-            send_all(&mut root_a, &[datagram(Dest::Address(G), b"at home", b"")]);
-            only(&mut a, b"at home");
         }
     });
 }
