@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use socket2::{InterfaceIndexOrAddress, Socket};
 
-use super::socket::{bind_to_interface, open, open_shared};
-use super::whole;
+use super::socket::{bind_to_interface, open, open_shared, whole};
 
 /// Largest number of addresses that share a socket: the kernel's default for IPv4
 /// (`igmp_max_memberships`). The kernel looks through the addresses of a socket for each datagram,

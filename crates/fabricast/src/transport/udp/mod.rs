@@ -42,7 +42,7 @@ pub use self::notice::Notice;
 pub(super) use self::sys::set_timer_slack;
 
 use self::input::Input;
-use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving};
+use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving, whole};
 use self::stamps::Days;
 use super::interface::{Device, Family, because, choose};
 use super::wait::{Descriptors, sharpen_timers};
@@ -601,11 +601,4 @@ impl Destination {
     fn is(&self, address: SocketAddr) -> bool {
         self.address.as_socket().map(whole) == Some(whole(address))
     }
-}
-
-/// What two addresses have in common that are the same. A node sends from the socket at which it
-/// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6 address
-/// is this host's number of the interface, so it does not count.)
-fn whole(address: SocketAddr) -> (IpAddr, u16) {
-    (address.ip(), address.port())
 }

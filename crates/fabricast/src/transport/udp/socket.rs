@@ -23,6 +23,13 @@ pub fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
     }
 }
 
+/// What two addresses have in common that are the same. A node sends from the socket at which it
+/// receives, which is bound to one address and port, multicasts too. (The scope of an IPv6 address
+/// is this host's number of the interface, so it does not count.)
+pub fn whole(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip(), address.port())
+}
+
 /// A non-blocking datagram socket of the family of `address`, not bound yet.
 fn new(address: SocketAddr) -> io::Result<Socket> {
     let kind = Type::DGRAM.nonblocking().cloexec();
