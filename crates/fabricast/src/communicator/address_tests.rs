@@ -97,6 +97,15 @@ fn a_basic_group_waits_for_its_address() {
             context.flush(&mut || ()).unwrap();
         }
         ranks.allgather(&[]).unwrap();
+        // A barrier waits at every member.
+        if (2..5).contains(&rank) {
+            let group = context.group(8, &[2, 3, 4]).unwrap();
+            context.barrier(&group, None, &mut || ()).unwrap();
+            let others = u64::from(rank < 4);
+            assert_eq!(context.statistics().addresses.own, 1 + others);
+            context.flush(&mut || ()).unwrap();
+        }
+        ranks.allgather(&[]).unwrap();
     });
 }
 

@@ -290,7 +290,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let awaited = Cell::new(None);
         let ended = self.callers.until(&awaited, meanwhile, |engine| {
             if awaited.get().is_none() {
-                match self.engage(engine, group, &mut Some(()), enter(group, by))? {
+                match self.engage(engine, group, &mut Some(()), enter(group, by, true))? {
                     Ok(op) => awaited.set(Some(op)),
                     Err(e) => return Some(Err(e)),
                 }
@@ -313,7 +313,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         if group.size() == 1 {
             return Ok(Request(State::Over(None)));
         }
-        let started = self.start(group, (), enter(group, by));
+        let started = self.start(group, (), enter(group, by, false));
         started.map(|op| Request(State::UnderWay(op)))
     }
 
@@ -467,7 +467,11 @@ fn member(group: &Group, root: u32) -> Result<NodeId, Error> {
 fn enter<O: Divisible>(
     group: &Group,
     by: Option<Barrier>,
+    waits: bool,
 ) -> impl Fn(&mut Engine<O>, Time, ()) -> Result<Op, (Refused, ())> {
     let id = group.id;
-    move |engine, now, ()| engine.barrier(now, id, by).map_err(|refused| (refused, ()))
+    move |engine, now, ()| {
+        let entered = engine.barrier(now, (id, by), waits);
+        entered.map_err(|refused| (refused, ()))
+    }
 }

@@ -12,15 +12,19 @@ use crate::object::Divisible;
 
 impl<O: Divisible> Engine<O> {
     /// Starts a barrier of all members. If the group has several hosts, each leader holds its local
-    /// ranks in their barrier until the leaders have met.
+    /// ranks in their barrier until the leaders have met. A caller that `waits` is refused
+    /// ([`Refused::Busy`]) while the group must wait for its address.
     pub fn barrier(
         &mut self,
         now: Time,
-        group: GroupId,
-        by: Option<Barrier>,
+        (group, by): (GroupId, Option<Barrier>),
+        waits: bool,
     ) -> Result<Op, Refused> {
         self.uses_address(now, group);
         let state = self.groups.get(&group).ok_or(Refused::NoGroup)?;
+        if waits && self.is_early(group) {
+            return Err(Refused::Busy);
+        }
         let steps = schedule::barrier(&state.topology, by);
         let op = match self.meet(now, group, &steps)? {
             Some(op) => op,
