@@ -46,14 +46,18 @@ claims.
 
 Prints a table for each experiment and a verdict for each claim: the paper's number, its model's, \
 the simulation's, and whether the claim is held (within 10 %, or its bound kept), calibrated \
-(held, and values were fitted to it) or not held, with the reason. The same protocol code and \
+(held, and values were fitted to it, or the place was searched that the text does not name) or \
+not held, with the reason. The same protocol code and \
 schemes as live, on hosts that cost what the calibration says (`fabricast-lab model --values`). \
 Deterministic: the same numbers every time.";
 
 const PAPERS_EXAMPLES: &str = "\
 Examples:
-  fabricast-lab papers                     everything: half a minute or so
+  fabricast-lab papers                     everything: a minute or so
   fabricast-lab papers p4 --quick          a look at P4's, in seconds
+  fabricast-lab papers p5                  what a new communicator's first broadcasts take, by the \
+way
+                                           in which it gets a multicast address
   fabricast-lab papers --html report.html  verdicts, plots, methods and calibration in one file
   fabricast-lab papers --answer 10.0.0.1   on 10.0.0.2 and 10.0.0.3; then, on 10.0.0.1:
   fabricast-lab papers p2 --live 10.0.0.2,10.0.0.3
@@ -99,6 +103,25 @@ const AGENT_EXAMPLE: &str = "\
 Example:
   { echo create 239.1.1.1; sleep 1; } | fabricast-lab subnet agent";
 
+const MEASURE_LONG: &str = "\
+Measure how long creates, joins and leaves take at an InfiniBand subnet manager (P5.5): until the \
+manager's answer, and until the switches' tables lead from every member to every other one and to \
+nobody else.
+
+This host creates a group and joins all other members by proxy, at once. Then one member leaves \
+and joins again, and all leave. After the last answer the tables are read again and again by \
+subnet management packets, all switches at once, until they are right: so a time of tables is too \
+long by up to one reading, whose length is printed. One line of JSON for each size and operation, \
+times in microseconds.
+
+Needs libibumad and an InfiniBand port, or a simulated one (testbed/opensm). No other host may \
+join groups meanwhile.";
+
+const MEASURE_EXAMPLE: &str = "\
+Example:
+  testbed/opensm/fabric up 32
+  testbed/opensm/fabric exec h1 -- $PWD/target/release/fabricast-lab subnet measure";
+
 /// Models, simulations and comparisons of what Fabricast does, and the papers' results beside them.
 #[derive(Parser, Debug)]
 #[command(name = "fabricast-lab", version, after_help = EXAMPLES, max_term_width = 100)]
@@ -127,7 +150,7 @@ pub struct Subnet {
     pub command: SubnetCommand,
 }
 
-#[derive(Clone, Copy, Subcommand, Debug)]
+#[derive(Clone, Subcommand, Debug)]
 pub enum SubnetCommand {
     /// Read requests from standard input, one a line, and print news as JSON, one a line
     #[command(long_about = AGENT_LONG, after_help = AGENT_EXAMPLE)]
@@ -135,6 +158,28 @@ pub enum SubnetCommand {
         /// Partition of the groups, with the bit of full members (0x8000)
         #[arg(long, value_name = "KEY", default_value = "0xffff", value_parser = p_key)]
         p_key: u16,
+    },
+    /// Measure how long creates, joins and leaves take, until the manager's answer and until the
+    /// last switch's table is right
+    #[command(long_about = MEASURE_LONG, after_help = MEASURE_EXAMPLE)]
+    Measure {
+        /// Sizes of groups, this host included
+        #[arg(
+            long,
+            value_name = "N,…",
+            value_delimiter = ',',
+            default_value = "2,4,8,16,32",
+            value_parser = clap::value_parser!(u32).range(2..=1024),
+        )]
+        members: Vec<u32>,
+        /// How often each size is measured
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 20,
+            value_parser = clap::value_parser!(u32).range(1..=1000),
+        )]
+        repeat: u32,
     },
     /// Print the hosts and switches of the fabric, and the switches' multicast tables
     Tables,
@@ -310,6 +355,8 @@ pub enum Paper {
     P2,
     /// LA-MPI's broadcast over Quadrics
     P4,
+    /// Multicast groups of a subnet manager for new communicators
+    P5,
 }
 
 #[derive(clap::Args, Debug)]

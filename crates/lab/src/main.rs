@@ -6,6 +6,7 @@ mod agent;
 mod args;
 mod command;
 mod live;
+mod measure;
 
 use std::process::ExitCode;
 

@@ -175,12 +175,8 @@ fn tables_follow_as_late_as_those_of_opensm() {
 
 fn effective(nodes: u32, strategy: Strategy, iterations: usize) -> Effective {
     let experiment = Experiment {
-        nodes,
-        strategy,
         iterations,
-        len: 1024,
-        compute: Duration::ZERO,
-        seed: 1,
+        ..Experiment::new(nodes, strategy)
     };
     experiment.run().expect("a healthy run")
 }

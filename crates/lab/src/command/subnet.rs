@@ -8,16 +8,19 @@ use fabricast_lab::subnet::fabric::{Fabric, MLID_MIN};
 use fabricast_lab::subnet::smp::Smi;
 
 use super::{fail, print};
-use crate::agent;
 use crate::args::{Subnet, SubnetCommand};
+use crate::{agent, measure};
 
 /// Multicast LIDs that are printed: those of the first 1024 groups.
 const MLIDS: u16 = 1024;
 
 /// Runs the command.
 pub fn run(args: &Subnet) -> u8 {
-    let result = match args.command {
-        SubnetCommand::Agent { p_key } => agent::run(p_key).map(|()| String::new()),
+    let result = match &args.command {
+        SubnetCommand::Agent { p_key } => agent::run(*p_key).map(|()| String::new()),
+        SubnetCommand::Measure { members, repeat } => {
+            measure::run(members, *repeat).map(|()| String::new())
+        }
         SubnetCommand::Tables => tables(),
     };
     match result {

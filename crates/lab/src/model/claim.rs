@@ -24,6 +24,9 @@ pub(super) const FACTORS: [f64; 4] = [0.25, 0.5, 2.0, 4.0];
 pub enum Figure {
     /// The quantity is about this number.
     About(f64),
+    /// The quantity is about this number at a place that the text does not name. The place was
+    /// searched, so agreement is calibrated at best.
+    Somewhere(f64),
     /// The quantity is more than this number.
     Above(f64),
     /// The quantity is less than this number.
@@ -37,7 +40,7 @@ impl Figure {
     /// the paper gives no number.
     pub fn agrees(&self, number: f64) -> Option<bool> {
         match *self {
-            Figure::About(n) => Some((number / n - 1.0).abs() <= NEAR),
+            Figure::About(n) | Figure::Somewhere(n) => Some((number / n - 1.0).abs() <= NEAR),
             Figure::Above(n) => Some(number > n),
             Figure::Below(n) => Some(number < n),
             Figure::Unnamed => None,
@@ -153,6 +156,7 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Figure::About(n) => write!(f, "{n}"),
+            Figure::Somewhere(n) => write!(f, "{n} somewhere"),
             Figure::Above(n) => write!(f, "> {n}"),
             Figure::Below(n) => write!(f, "< {n}"),
             Figure::Unnamed => f.write_str("-"),

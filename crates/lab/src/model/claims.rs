@@ -1,5 +1,5 @@
-//! Every result of P1.14, P2.8 and P4.10 that can be compared with a model or a simulation, and the
-//! model's statement about it.
+//! Every result of P1.14, P2.8, P4.10 and P5.6 that can be compared with a model or a simulation,
+//! and the model's statement about it.
 
 use crate::calibration::{Calibration, Testbed};
 
@@ -43,7 +43,22 @@ const fn at_8(quantity: Quantity, columns: &'static [&'static str], bytes: u64) 
     })
 }
 
-/// The results of P1.14, P4.10 and P2.8, as far as the models know of them.
+/// A gain of P5.6. The text names neither the axis at which it is reached nor a size.
+const fn pool_gain(id: &'static str, text: &'static str, gain: f64) -> Claim {
+    Claim {
+        id,
+        testbed: Testbed::P5,
+        text,
+        figure: Figure::Somewhere(gain),
+        model: Says::Nothing(NO_MODEL),
+        place: None,
+    }
+}
+
+/// Why no model says anything about P5.
+const NO_MODEL: &str = "there is no model of a subnet manager";
+
+/// The results of P1.14, P4.10, P2.8 and P5.6, as far as the models know of them.
 pub const CLAIMS: &[Claim] = &[
     Claim {
         id: "p1-latency-8",
@@ -389,6 +404,50 @@ pub const CLAIMS: &[Claim] = &[
         text: "RTT(P) and the barrier for each n, in microseconds (figures 2, 6, 7)",
         figure: Figure::Unnamed,
         model: Says::Nothing("the text names no numbers"),
+        place: None,
+    },
+    pool_gain(
+        "p5-iterations-16",
+        "over iterations, pool up to 2.42x as fast as basic on 16 nodes",
+        2.42,
+    ),
+    pool_gain(
+        "p5-iterations-32",
+        "over iterations, pool up to 4.8x as fast as basic on 32 nodes",
+        4.8,
+    ),
+    pool_gain(
+        "p5-compute-16",
+        "over computation time, pool up to 1.95x as fast as basic on 16 nodes",
+        1.95,
+    ),
+    pool_gain(
+        "p5-compute-32",
+        "over computation time, pool up to 1.80x as fast as basic on 32 nodes",
+        1.80,
+    ),
+    Claim {
+        id: "p5-best",
+        testbed: Testbed::P5,
+        text: "pool is never slower than basic",
+        figure: Figure::Above(1.0),
+        model: Says::Nothing(NO_MODEL),
+        place: None,
+    },
+    Claim {
+        id: "p5-issue",
+        testbed: Testbed::P5,
+        text: "the routing entries take (much) longer than the operation's answer",
+        figure: Figure::Above(1.0),
+        model: Says::Nothing(NO_MODEL),
+        place: None,
+    },
+    Claim {
+        id: "p5-curves",
+        testbed: Testbed::P5,
+        text: "operations, notification by OpenSM's parameters, effective latency: the curves",
+        figure: Figure::Unnamed,
+        model: Says::Nothing("the text names no numbers and no axes"),
         place: None,
     },
 ];

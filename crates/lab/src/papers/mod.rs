@@ -4,9 +4,9 @@
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
 //! [`Findings`]: tables, plots, and numbers for claims. All experiments run the same protocol code
 //! and the same schemes as live, on testbeds with the costs of `calibration.toml`. `lab` has the
-//! methods; `p1`, `p2` and `p4` have the experiments. `verdict` compares their findings with the
-//! paper and its model; `plot` and `html` show them. The papers are available only as texts: of
-//! their plots, only the numbers in the text can be compared.
+//! methods of P1, P2 and P4; `p1`, `p2`, `p4` and `p5` have the experiments. `verdict` compares
+//! their findings with the paper and its model; `plot` and `html` show them. The papers are
+//! available only as texts: of their plots, only the numbers in the text can be compared.
 
 use crate::calibration::Testbed;
 
@@ -16,6 +16,7 @@ pub mod lab;
 mod p1;
 mod p2;
 mod p4;
+mod p5;
 pub mod plot;
 pub mod verdict;
 
@@ -25,7 +26,12 @@ pub use verdict::{Ruling, Verdict, verdicts};
 
 /// The experiments of a paper; `None`: of all papers.
 pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
-    let all = [p1::EXPERIMENTS, p2::EXPERIMENTS, p4::EXPERIMENTS];
+    let all = [
+        p1::EXPERIMENTS,
+        p2::EXPERIMENTS,
+        p4::EXPERIMENTS,
+        p5::EXPERIMENTS,
+    ];
     all.into_iter()
         .flatten()
         .filter(|e| testbed.is_none_or(|t| t == e.testbed))
@@ -99,6 +105,10 @@ mod tests {
             "p4-synchronisation",
             "p4-256",
             "p4-reliability",
+            "p5-iterations-16",
+            "p5-iterations-32",
+            "p5-compute-16",
+            "p5-compute-32",
         ];
         assert_eq!(ruled(Ruling::Calibrated), calibrated);
         let not_held = [
@@ -109,7 +119,10 @@ mod tests {
             "p4-generic",
         ];
         assert_eq!(ruled(Ruling::NotHeld), not_held);
-        assert_eq!(ruled(Ruling::Open), ["p2-curves", "p4-libraries"]);
+        assert_eq!(
+            ruled(Ruling::Open),
+            ["p2-curves", "p4-libraries", "p5-curves"]
+        );
         for verdict in &all {
             let explained = verdict.ruling == Ruling::Held || !verdict.remark.is_empty();
             let silent = ["p1-throughput", "p4-channels-16", "p4-reliability"];

@@ -17,8 +17,8 @@ use super::experiment::{Found, Study};
 pub enum Ruling {
     /// The simulation agrees, and no value was fitted to this claim.
     Held,
-    /// The simulation agrees, but values were fitted to this claim: this shows only that the
-    /// simulation equals the model here.
+    /// The simulation agrees, but values were fitted to this claim, or the place was searched where
+    /// it agrees: this shows only that such values, or such a place, exist.
     Calibrated,
     /// The simulation does not agree.
     NotHeld,
@@ -70,7 +70,8 @@ fn find<'a>(studies: &'a [Study], id: &str) -> Option<&'a Found> {
 
 fn rule(claim: &'static Claim, values: &Calibration, found: Option<&Found>) -> Verdict {
     let outcome = claim.outcome(values);
-    let told = outcome.is_some_and(|o| o.standing == Standing::Calibrated);
+    let searched = matches!(claim.figure, Figure::Somewhere(_));
+    let told = searched || outcome.is_some_and(|o| o.standing == Standing::Calibrated);
     let ruling = match found.and_then(|f| claim.figure.agrees(f.number)) {
         None => Ruling::Open,
         Some(false) => Ruling::NotHeld,

@@ -124,18 +124,45 @@ impl Fabric {
             let table = tables.entry(number).or_default();
             for block in 0..=last.saturating_sub(MLID_MIN) / BLOCK {
                 for group in 0..=node.ports / PORTS {
-                    let modifier = u32::from(group) << 28 | u32::from(block);
                     let what = Attribute::MulticastForwardingTable;
-                    let Some(data) = smi.ask(&node.route, what, modifier)? else {
-                        let text = format!("switch {} does not tell its table", node.name);
-                        return Err(io::Error::other(text));
-                    };
+                    let data = smi.ask(&node.route, what, modifier(block, group))?;
+                    let data = data.ok_or_else(|| silent(node))?;
                     enter(table, &data, block, group);
                 }
             }
         }
         Ok(tables)
     }
+
+    /// Reads the 32 entries around a multicast LID, of all switches at once.
+    pub fn entries(&self, smi: &mut Smi, mlid: u16) -> io::Result<Tables> {
+        let block = mlid.saturating_sub(MLID_MIN) / BLOCK;
+        let switches = self.nodes.iter().enumerate().filter(|(_, n)| n.is_switch);
+        let asked: Vec<_> = switches
+            .flat_map(|(number, node)| {
+                (0..=node.ports / PORTS).map(move |group| (number, node, group))
+            })
+            .collect();
+        let questions: Vec<(&[u8], u32)> = asked
+            .iter()
+            .map(|(_, node, group)| (&node.route[..], modifier(block, *group)))
+            .collect();
+        let answers = smi.ask_all(&questions, Attribute::MulticastForwardingTable)?;
+        let mut tables = Tables::new();
+        for ((number, node, group), data) in asked.into_iter().zip(answers) {
+            let data = data.ok_or_else(|| silent(node))?;
+            enter(tables.entry(number).or_default(), &data, block, group);
+        }
+        Ok(tables)
+    }
+}
+
+fn modifier(block: u16, group: u8) -> u32 {
+    u32::from(group) << 28 | u32::from(block)
+}
+
+fn silent(node: &Node) -> io::Error {
+    io::Error::other(format!("switch {} does not tell its table", node.name))
 }
 
 fn describe(smi: &mut Smi, info: &Info, route: &[u8]) -> io::Result<Node> {

@@ -61,6 +61,38 @@ impl Smi {
         })
     }
 
+    /// Asks nodes at the ends of routes for the same attribute, all at once. Returns the answers
+    /// in the order of the questions; `None`: a node does not answer.
+    pub fn ask_all(
+        &mut self,
+        questions: &[(&[u8], u32)],
+        what: Attribute,
+    ) -> io::Result<Vec<Option<Data>>> {
+        let first = self.last.wrapping_add(1);
+        for (route, modifier) in questions {
+            self.send(route, what, *modifier)?;
+        }
+        let mut answers = vec![None; questions.len()];
+        let mut open = questions.len();
+        while open > 0 && self.umad.wait(PATIENCE)? {
+            let Some(received) = self.umad.receive()? else {
+                break;
+            };
+            let number = transaction(&received.mad).wrapping_sub(first) as usize;
+            if let Some(answer) = answers.get_mut(number) {
+                open -= 1;
+                *answer = decode(&received.mad).filter(|_| received.is_answered);
+            }
+        }
+        // The few that a lost packet has left are asked again, one by one.
+        for (answer, (route, modifier)) in answers.iter_mut().zip(questions) {
+            if answer.is_none() {
+                *answer = self.ask(route, what, *modifier)?;
+            }
+        }
+        Ok(answers)
+    }
+
     /// Asks the node at the end of a route. `None`: it does not answer.
     pub fn ask(
         &mut self,
@@ -68,16 +100,8 @@ impl Smi {
         what: Attribute,
         modifier: u32,
     ) -> io::Result<Option<Data>> {
-        let to = Destination {
-            lid: PERMISSIVE,
-            queue_pair: 0,
-            queue_key: 0,
-            sl: 0,
-        };
         for _ in 0..TRIES {
-            self.last = self.last.wrapping_add(1);
-            let mad = encode(self.last, route, what, modifier);
-            self.umad.send(self.agent, to, &mad, PATIENCE)?;
+            self.send(route, what, modifier)?;
             while self.umad.wait(PATIENCE)? {
                 let Some(received) = self.umad.receive()? else {
                     break;
@@ -92,6 +116,18 @@ impl Smi {
             }
         }
         Ok(None)
+    }
+
+    fn send(&mut self, route: &[u8], what: Attribute, modifier: u32) -> io::Result<()> {
+        let to = Destination {
+            lid: PERMISSIVE,
+            queue_pair: 0,
+            queue_key: 0,
+            sl: 0,
+        };
+        self.last = self.last.wrapping_add(1);
+        let mad = encode(self.last, route, what, modifier);
+        self.umad.send(self.agent, to, &mad, PATIENCE)
     }
 }
 

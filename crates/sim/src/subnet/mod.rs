@@ -180,7 +180,7 @@ impl<'w> Subnet<'w> {
                 scheme: scheme.clone(),
                 unexpected_max: 256,
                 backlog: (receive_buffer / datagram_max) as u32,
-                rate: None,
+                rate: scenario.rate,
                 patience: Duration::from_secs(3600),
             };
             let node = Node::new(config, rng.bits());

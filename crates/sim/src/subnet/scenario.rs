@@ -68,6 +68,8 @@ pub struct Scenario {
     pub costs: Costs,
     /// Payload of the largest data packet in bytes.
     pub payload_size: u32,
+    /// Fixed rate of each sender in bytes per second; `None`: senders find it.
+    pub rate: Option<u64>,
     /// When groups get addresses.
     pub strategy: Strategy,
     /// Addresses that groups may have.
@@ -109,6 +111,7 @@ impl Scenario {
                 ..Cost::default()
             }),
             payload_size: 2000,
+            rate: None,
             strategy,
             addresses: 64,
             context_address: true,
