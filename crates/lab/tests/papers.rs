@@ -65,22 +65,6 @@ fn programs_get_a_line_for_each_verdict() {
 }
 
 #[test]
-fn gains_without_an_axis_are_calibrated_at_best() {
-    let end = lines(&["papers", "p5", "--quick"]);
-    let gains: Vec<_> = end
-        .all("verdict")
-        .filter(|e| e["paper"].as_str().unwrap().contains("somewhere"))
-        .collect();
-    assert_eq!(gains.len(), 4);
-    for gain in gains {
-        assert_eq!(gain["verdict"], "calibrated", "{gain}");
-        assert!(gain["remark"].as_str().unwrap().contains("no axis"));
-    }
-    let points = |e: &&serde_json::Value| e["title"].as_str().unwrap().contains("the paper's");
-    assert_eq!(end.all("table").filter(points).count(), 2);
-}
-
-#[test]
 fn mistakes_are_told() {
     let said = |args: &[&str], code| {
         let out = papers(args);

@@ -103,14 +103,14 @@ mod tests {
             remark: "",
         };
         let study = Study {
-            name: "p1-test",
+            name: &claim[..2],
             findings: Findings {
                 found: vec![found],
                 ..Findings::default()
             },
         };
         let all = verdicts(&[study]);
-        assert!(all.iter().all(|v| v.claim.testbed == Testbed::P1));
+        assert!(all.iter().all(|v| v.claim.testbed.key() == &claim[..2]));
         let verdict = all.iter().find(|v| v.claim.id == claim);
         verdict.unwrap().ruling
     }
@@ -122,6 +122,10 @@ mod tests {
         assert_eq!(ruling("p1-latency-1024", 4.80), Ruling::Held);
         assert_eq!(ruling("p1-latency-1024", 3.86), Ruling::NotHeld);
         assert_eq!(ruling("p1-throughput-basic", 0.4), Ruling::Held);
+        // Where the place of a number was searched.
+        assert_eq!(ruling("p5-iterations-32", 4.8), Ruling::Calibrated);
+        assert_eq!(ruling("p5-iterations-32", 3.0), Ruling::NotHeld);
+        assert_eq!(ruling("p5-best", 1.1), Ruling::Held);
         assert_eq!(ruling("p1-throughput-basic", 1.1), Ruling::NotHeld);
     }
 }

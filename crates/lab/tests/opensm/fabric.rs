@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +10,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/opensm/fabric");
+
+/// Fabrics that this process has made.
+static UP: AtomicU32 = AtomicU32::new(0);
 
 fn tool(args: &[&str]) -> Output {
     let output = Command::new(TOOL).args(args).output();
@@ -31,7 +35,8 @@ impl Fabric {
             println!("skipped: no fabric can run here: {}", reason.trim());
             return None;
         }
-        let name = format!("t{}", std::process::id());
+        let number = UP.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t{}n{number}", std::process::id());
         let mut keeper = Command::new("setsid");
         let script = r#"cat; exec "$0" --name "$1" down"#;
         keeper.args(["sh", "-c", script, TOOL, &name]);
@@ -47,6 +52,15 @@ impl Fabric {
     pub fn run(&self, args: &[&str]) -> String {
         let output = tool(&[&["--name", &self.name], args].concat());
         assert!(output.status.success(), "fabric {args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs `fabricast-lab` as a program of a host until it ends. Returns its output.
+    #[track_caller]
+    pub fn lab(&self, host: &str, args: &[&str]) -> String {
+        let program = env!("CARGO_BIN_EXE_fabricast-lab");
+        let output = self.exec(host, program).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
