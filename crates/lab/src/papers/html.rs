@@ -34,13 +34,13 @@ verdict, which is not sent here, because the root is the manager.</p>\
 1 &micro;s to receive one, which are assumed. Its subnet manager answers joins one by one and \
 writes the switches' tables afterwards, by packets (SMPs) of which a number may be under way, with \
 times measured at a real OpenSM. All messages between hosts take 20 to 50 &micro;s.</p>\
-<p><b>held</b>: the simulation is within 10 % of the paper's number, or keeps its bound, and no \
-value was fitted to it. <b>calibrated</b>: it is, and values were fitted to this very number, so \
-that agreement shows no more than that the simulation is the model's equal; or the text does not name \
-the place of the number (\"somewhere\"), and the place was searched where the simulation comes \
-nearest. <b>not held</b>: it is \
-not, and the reason is given. <b>open</b>: the text names no number. Of the papers' plots only \
-what their texts say is known.</p>";
+<p><b>held</b>: the simulation is within 10 % of the paper's number, or keeps its bound, and \
+no value was fitted to it. <b>calibrated</b>: it is, and values were fitted to this very \
+number, so that agreement shows no more than that the simulation is the model's equal; or the \
+text does not name the place of the number (\"somewhere\"), and the place was searched where \
+the simulation comes nearest. <b>not held</b>: it is not, and the reason is given. \
+<b>open</b>: the text names no number. Of the papers' plots only what their texts say is \
+known.</p>";
 
 /// The whole report.
 pub fn report(studies: &[Study], quick: bool) -> String {
