@@ -64,6 +64,8 @@ pub enum Mutant {
     AnswerBelieved,
     /// The coordinator keeps the address of groups that have ended.
     AddressLeaked,
+    /// A host joins an address again, and proves it, while tables of before may lead there.
+    OldTablesBelieved,
 }
 
 impl Mutant {
@@ -93,13 +95,14 @@ impl Mutant {
         Mutant::ReleasesBeforeSent,
         Mutant::ChangesUnnoticed,
     ];
-    /// Mutants of the addresses of groups, which the random worlds in `tests/groups/mutants.rs`
-    /// catch.
-    pub const GROUP: [Mutant; 4] = [
+    /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
+    /// `tests/groups/mutants.rs` catch all but the last.
+    pub const GROUP: [Mutant; 5] = [
         Mutant::UsedBeforeProof,
         Mutant::LeftTooEarly,
         Mutant::AnswerBelieved,
         Mutant::AddressLeaked,
+        Mutant::OldTablesBelieved,
     ];
 }
 

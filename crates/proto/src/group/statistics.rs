@@ -71,12 +71,17 @@ pub struct Snapshot {
     pub taken: u32,
     /// Coordinator: addresses in advance, whether proven yet or not.
     pub spare: u32,
+    /// Coordinator: addresses in advance that are in the share of a host.
+    pub dealt: u32,
     /// Coordinator: sets of hosts that have no address and would gain by one.
     pub waiting: u32,
     /// Coordinator: groups that not all members have ended.
     pub alive: u32,
     /// Coordinator: addresses in advance that it aims at.
     pub target: u32,
+    /// Entries of all collections of this host and, at host 0, of the coordinator: a measure of
+    /// their memory.
+    pub entries: u32,
 }
 
 /// When a group came and its address became usable (P5.3); `None` for what has not happened.

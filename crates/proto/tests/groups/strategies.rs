@@ -59,6 +59,29 @@ fn hosts_outside_leave_and_the_pool_is_filled_again() {
     assert_eq!(complete(&mut world), 5);
 }
 
+/// A group with a host that is gone gets no address: the one that its lowest host took for it goes
+/// back to the pool.
+#[test]
+fn what_a_group_with_a_host_that_is_gone_took_comes_back() {
+    let mut world = rested(Scenario::calm(8, Strategy::pool(8)));
+    let (now, gone) = (world.now, HostId(5));
+    world.hosts[gone.0 as usize] = None;
+    world.judge.crashed.insert(gone);
+    // The coordinator knows that the host is gone. The group's lowest host does not know it yet.
+    world.machine(0).gone(now, gone);
+    let grant = world.create(1, &set(&[4, 5, 6])).unwrap();
+    assert!(grant.is_some());
+    for host in [1, 2, 3, 4, 6, 7] {
+        world.machine(host).gone(now, gone);
+    }
+    world.start().unwrap();
+    world.until(now + Duration::from_secs(5)).unwrap();
+    let live = [0, 1, 2, 3, 4, 6, 7];
+    let shares: u32 = live.map(|h| world.machine(h).snapshot().share).iter().sum();
+    let snapshot = world.machine(0).snapshot();
+    assert_eq!((snapshot.dealt, snapshot.spare), (shares, 8));
+}
+
 /// P5.2: the group is ready when its own address is proven, and not before.
 #[test]
 fn basic_waits_for_the_proof() {

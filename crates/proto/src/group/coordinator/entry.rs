@@ -76,6 +76,9 @@ pub(super) struct Entry {
     pub(super) since: Time,
     /// Since when no group has the address; `None` while groups have it.
     pub(super) idle: Option<Time>,
+    /// Until when no host that is no member may join: the switches' tables may still lead to hosts
+    /// that have left.
+    pub(super) rest: Time,
 }
 
 impl Entry {
@@ -98,6 +101,7 @@ impl Entry {
             abandoned: None,
             since: now,
             idle: None,
+            rest: Time::ZERO,
         }
     }
 
@@ -117,6 +121,14 @@ impl Entry {
         if let Some(proof) = &mut self.proof {
             proof.of.remove(host);
         }
+    }
+
+    /// Whether the address may be for these hosts in the next term: they are members already, or
+    /// no table still leads to hosts that have left.
+    pub(super) fn may_serve(&self, now: Time, hosts: &HostSet) -> bool {
+        let rested = self.leaving.is_empty() && self.rest <= now;
+        let member = |host| self.joined.contains(host) || self.asked.contains(host);
+        rested || hosts.iter().all(member)
     }
 
     /// Whether no host is a member.

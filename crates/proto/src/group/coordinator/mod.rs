@@ -32,6 +32,8 @@ use sets::{Group, Set};
 const REPLACED_MAX: usize = 8;
 /// Time for which the coordinator does not use an address that the manager denies.
 const BAN: Duration = Duration::from_secs(600);
+/// Longest time for which the pool waits until hosts outside a new group have left its address.
+const LEAVES_FIRST: Duration = Duration::from_millis(20);
 
 /// Decides about all addresses of a context.
 pub(super) struct Coordinator {
@@ -46,7 +48,8 @@ pub(super) struct Coordinator {
     groups: BTreeMap<GroupId, Group>,
     capacity: Capacity,
     pool: Pool,
-    banned: BTreeMap<AddressId, Time>,
+    /// Free addresses that are not used before a time.
+    resting: BTreeMap<AddressId, Time>,
     range: u32,
     /// The last number that was allocated.
     last: u32,
@@ -80,7 +83,7 @@ impl Coordinator {
             groups: BTreeMap::new(),
             capacity: Capacity::new(config.addresses),
             pool: Pool::new(config.strategy, config.hosts),
-            banned: BTreeMap::new(),
+            resting: BTreeMap::new(),
             range: config.addresses,
             last: 0,
             terms: 0,
@@ -146,7 +149,7 @@ impl Coordinator {
             }
             self.replan = true;
         }
-        self.banned.retain(|_, until| *until > now);
+        self.resting.retain(|_, until| *until > now);
         let wanted = !self.waiting.is_empty() || self.spares() < self.pool.target();
         let wanted = wanted && self.live.len() >= MULTICAST_MIN;
         if wanted && self.capacity.allows(now, self.held()) {
@@ -157,7 +160,12 @@ impl Coordinator {
         }
         let mut next = lingering.min(self.pool.window());
         if wanted {
+            let rested = self.resting.values().copied().min();
             next = next.min(self.capacity.retry(now, self.held()));
+            next = next.min(rested.unwrap_or(Time::NEVER));
+            if let Some(until) = self.waits_for_leaves(now) {
+                next = next.min(until);
+            }
         }
         for entry in self.addresses.values() {
             let joins = entry.phase == Phase::Joining && !entry.refused;
@@ -173,9 +181,15 @@ impl Coordinator {
     pub(super) fn snapshot(&self, snapshot: &mut Snapshot) {
         snapshot.taken = self.addresses.len() as u32;
         snapshot.spare = self.spares();
+        let dealt = |entry: &&Entry| entry.is_live() && matches!(entry.owner, Owner::Dealt(_));
+        snapshot.dealt = self.addresses.values().filter(dealt).count() as u32;
         snapshot.waiting = self.waiting.len() as u32;
         snapshot.alive = self.groups.len() as u32;
         snapshot.target = self.pool.target();
+        let addresses = self.addresses.len() + self.resting.len() + self.orders.len();
+        let users: usize = self.sets.values().map(|set| set.users.len()).sum();
+        let sets = self.sets.len() + self.waiting.len() + self.groups.len() + users;
+        snapshot.entries += (addresses + sets) as u32;
     }
 
     /// Panics if the state contradicts itself.
@@ -189,6 +203,10 @@ impl Coordinator {
                 assert!(self.live.includes(part), "{address:?}: {part:?}");
             }
             assert!(entry.joined.includes(&entry.proven), "{address:?}");
+            if entry.is_live() {
+                let back = entry.leaving.common(&entry.hosts);
+                assert!(back.is_empty(), "{address:?}: {back:?}");
+            }
             if entry.owner == Owner::Set && entry.is_live() {
                 let set = self.sets.get(&entry.hosts);
                 let has = set.and_then(|set| set.address);
@@ -237,15 +255,30 @@ impl Coordinator {
         });
         let mut following = following;
         let free = following.find(|address| {
-            !self.addresses.contains_key(address) && !self.banned.contains_key(address)
+            !self.addresses.contains_key(address) && !self.resting.contains_key(address)
         })?;
         self.last = free.0;
         self.capacity.tried(now, held);
         Some(free)
     }
 
-    fn ban(&mut self, now: Time, address: AddressId) {
-        self.banned.insert(address, now + BAN);
+    /// Does not use an address before a time.
+    fn rest(&mut self, address: AddressId, until: Time) {
+        let rest = self.resting.entry(address).or_default();
+        *rest = until.max(*rest);
+    }
+
+    /// Until when the pool waits with new addresses: hosts outside a group have yet to leave its
+    /// address, and the manager is to serve them first. Does not wait where the pool is half empty.
+    fn waits_for_leaves(&self, now: Time) -> Option<Time> {
+        let proven = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Proven;
+        let proven = self.addresses.values().filter(proven).count() as u32;
+        let leave = |entry: &&Entry| {
+            entry.owner == Owner::Set && entry.is_live() && !entry.leaving.is_empty()
+        };
+        let until = self.addresses.values().filter(leave);
+        let until = until.map(|entry| entry.since + LEAVES_FIRST).max();
+        until.filter(|until| *until > now && 2 * proven >= self.pool.target())
     }
 
     /// Gives free addresses to those who wait for one, and fills the pool.
@@ -259,7 +292,7 @@ impl Coordinator {
             };
             self.begin(now, address, hosts, Owner::Set);
         }
-        loop {
+        while self.waits_for_leaves(now).is_none() {
             let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
             let joining = self.addresses.values().filter(joining).count();
             if self.spares() >= self.pool.target() || joining >= REPLACED_MAX {

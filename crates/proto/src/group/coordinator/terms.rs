@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::Coordinator;
 use super::entry::{Entry, Owner, Phase, Proof, VERIFY};
+use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
 use crate::group::holder::CONTEXT;
 use crate::group::hosts::{HostId, HostSet};
@@ -20,6 +20,10 @@ const PROOF_MAX: Duration = Duration::from_secs(1);
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
+/// Time from when a host has left an address until another host may join it, and from when a
+/// membership was lost until the address is proven again. If the switches' tables followed the
+/// manager later than that, probes could pass by the tables of before.
+const REST: Duration = Duration::from_secs(1);
 /// Wait before the next proof when a sender has noticed that multicast does not reach a member.
 const RECHECK: Duration = Duration::from_secs(1);
 
@@ -50,15 +54,13 @@ impl Coordinator {
         };
         let of = (owner == Owner::Set).then_some(&hosts);
         for host in hosts.common(&self.live).iter() {
-            if !entry.leaving.contains(host) {
-                if !entry.joined.contains(host) {
-                    entry.asked.insert(host);
-                }
-                let grant = Grant { address, term };
-                let hosts = of.cloned();
-                let join = Message::Join { grant, hosts };
-                self.orders.push_back((host, join));
+            if !entry.joined.contains(host) {
+                entry.asked.insert(host);
             }
+            let grant = Grant { address, term };
+            let hosts = of.cloned();
+            let join = Message::Join { grant, hosts };
+            self.orders.push_back((host, join));
         }
         self.advance(now, address);
     }
@@ -129,7 +131,7 @@ impl Coordinator {
         }
         entry.abandoned = Some(why);
         match why {
-            Refusal::Denied => self.ban(now, address),
+            Refusal::Denied => self.rest(address, now + BAN),
             // The network of some managers never says that it has no more addresses: it just does
             // not forward.
             _ => {
@@ -174,6 +176,10 @@ impl Coordinator {
             entry.asked.insert(host);
             entry.unprove(host);
             self.unproven(now, address);
+            // The tables of before may still be there, for the manager to empty.
+            if let Some(entry) = self.addresses.get_mut(&address) {
+                entry.due = entry.due.max(now + rest());
+            }
             self.advance(now, address);
         }
     }
@@ -186,14 +192,9 @@ impl Coordinator {
         if !entry.leaving.remove(host) {
             return;
         }
-        if entry.is_live() && entry.hosts.contains(host) {
-            entry.asked.insert(host);
-            let term = entry.term;
-            let grant = Grant { address, term };
-            let hosts = (entry.owner == Owner::Set).then(|| entry.hosts.clone());
-            let join = Message::Join { grant, hosts };
-            self.orders.push_back((host, join));
-        }
+        entry.rest = now + rest();
+        // The pool may have waited for it.
+        self.replan |= entry.leaving.is_empty();
         self.advance(now, address);
     }
 
@@ -330,7 +331,9 @@ impl Coordinator {
             }
             Phase::Leaving => {
                 if entry.is_empty() && entry.proof.is_none() {
+                    let rest = entry.rest;
                     self.addresses.remove(&address);
+                    self.rest(address, rest);
                     self.replan = true;
                 }
             }
@@ -371,16 +374,20 @@ impl Coordinator {
 
     /// Finds the next owner of an address that no host sends to, or has all hosts leave it.
     fn reuse(&mut self, now: Time, address: AddressId) {
-        let abandoned = match self.addresses.get(&address) {
-            Some(entry) => entry.abandoned.is_some(),
-            None => return,
+        let Some(entry) = self.addresses.get(&address) else {
+            return;
         };
-        if !abandoned {
-            if let Some(hosts) = self.neediest(now) {
-                return self.retarget(now, address, hosts, Owner::Set);
-            }
-            if self.spares() < self.pool.target() {
-                return self.retarget(now, address, self.live.clone(), Owner::Spare);
+        if entry.abandoned.is_none() {
+            let next = match self.neediest(now) {
+                Some(hosts) => Some((hosts, Owner::Set)),
+                None if self.spares() < self.pool.target() => {
+                    Some((self.live.clone(), Owner::Spare))
+                }
+                None => None,
+            };
+            let next = next.filter(|(hosts, _)| entry.may_serve(now, &hosts.common(&self.live)));
+            if let Some((hosts, owner)) = next {
+                return self.retarget(now, address, hosts, owner);
             }
         }
         let Some(entry) = self.addresses.get_mut(&address) else {
@@ -417,5 +424,13 @@ impl Coordinator {
             }
             self.advance(now, address);
         }
+    }
+}
+
+/// Time for which an address rests.
+fn rest() -> Duration {
+    match mutant::active(Mutant::OldTablesBelieved) {
+        true => Duration::ZERO,
+        false => REST,
     }
 }

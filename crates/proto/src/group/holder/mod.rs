@@ -9,7 +9,7 @@ use super::address::{Action, Input, Refusal, State};
 use super::border::{Config, Output};
 use super::hosts::{HostId, HostSet};
 use super::message::{Grant, Message};
-use super::statistics::{GroupStatus, Snapshot, Statistics, Times};
+use super::statistics::{GroupStatus, Statistics, Times};
 use super::strategy::Strategy;
 use crate::id::{AddressId, GroupId};
 use crate::limits::GROUPS_MAX;
@@ -18,6 +18,7 @@ use crate::time::Time;
 
 mod held;
 mod requests;
+mod snapshot;
 
 use held::Held;
 
@@ -391,29 +392,6 @@ impl Holder {
                 used: group.used,
             },
         })
-    }
-
-    /// Counts this host's addresses and groups.
-    pub(in crate::group) fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            addresses: self.held.len() as u32,
-            groups: self.groups.len() as u32,
-            share: self.share.len() as u32,
-            ..Snapshot::default()
-        };
-        for held in self.held.values() {
-            snapshot.in_use += u32::from(held.users > 0);
-            snapshot.shared += u32::from(held.users > 1);
-        }
-        for group in self.groups.values() {
-            let held = group.by.and_then(|address| self.held.get(&address));
-            match held {
-                None => snapshot.unicast += 1,
-                Some(held) if held.hosts.as_ref() == Some(&group.hosts) => snapshot.own += 1,
-                Some(_) => snapshot.wider += 1,
-            }
-        }
-        snapshot
     }
 
     /// The state of an address.

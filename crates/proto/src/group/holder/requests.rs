@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::held::Held;
 use super::{CONTEXT, Holder};
-use crate::group::address::Input;
+use crate::group::address::{Input, State};
 use crate::group::message::{Message, SENT_MAX};
 use crate::id::AddressId;
 use crate::time::Time;
@@ -35,9 +35,12 @@ impl Holder {
         if self.requests < REQUESTS_MAX {
             let due = |held: &Held| held.deadline(true) <= now && !held.asked;
             let next = (self.held.iter()).filter(|(_, held)| due(held));
-            let left = (REQUESTS_MAX - self.requests) as usize;
-            let next: Vec<_> = next.map(|(&address, _)| address).take(left).collect();
-            for address in next {
+            // A host that is to leave receives in vain, so its request goes first.
+            let stays = |held: &Held| held.state != State::Leaving;
+            let mut next: Vec<_> = next.map(|(&a, held)| (stays(held), a)).collect();
+            next.sort_unstable();
+            next.truncate((REQUESTS_MAX - self.requests) as usize);
+            for (_, address) in next {
                 self.request(now, address);
             }
         }

@@ -132,7 +132,13 @@ impl World {
             .iter()
             .flatten()
             .map(|host| host.snapshot().share);
-        let undealt = snapshot.spare - shares.sum::<u32>();
+        let shares = shares.sum::<u32>();
+        if shares != snapshot.dealt {
+            return Err(format!(
+                "no host has them: {shares} in shares, {snapshot:?}"
+            ));
+        }
+        let undealt = snapshot.spare - shares;
         if able && undealt > snapshot.target / 4 {
             return Err(format!("no host has {undealt} of the pool: {snapshot:?}"));
         }
