@@ -228,6 +228,9 @@ pub enum SimCommand {
         /// With hosts that begin to send by other multicast addresses again and again
         #[arg(long, conflicts_with = "delayed")]
         readdressed: bool,
+        /// With communicators that get their multicast addresses from a subnet manager
+        #[arg(long, conflicts_with_all = ["delayed", "readdressed"])]
+        subnet: bool,
     },
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
@@ -256,6 +259,9 @@ pub enum SimCommand {
         /// With hosts that begin to send by other multicast addresses again and again
         #[arg(long, conflicts_with = "delayed")]
         readdressed: bool,
+        /// With communicators that get their multicast addresses from a subnet manager
+        #[arg(long, conflicts_with_all = ["delayed", "readdressed"])]
+        subnet: bool,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
     #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]

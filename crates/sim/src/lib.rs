@@ -30,8 +30,8 @@ pub use cluster::{Cluster, Failure, Outcome, View, group_id};
 pub use measure::{Timing, measure};
 pub use scenario::Scenario;
 pub use soak::{
-    LIAR_COSTS, LIAR_SEEDS, Network, SoakReport, Verdict, judge_liar, judge_seed, run_scenario,
-    run_seed, soak,
+    LIAR_COSTS, LIAR_SEEDS, Network, Passed, SoakReport, Verdict, judge_liar, judge_seed,
+    run_scenario, run_seed, soak,
 };
 pub use table::table;
 pub use trace::Trace;

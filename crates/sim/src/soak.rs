@@ -1,14 +1,16 @@
 //! One seed, or many of them on several threads.
 
+use std::any::Any;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fabricast::proto::Time;
 
-use crate::cluster::{Cluster, Failure, Outcome};
+use crate::cluster::{self, Cluster, Failure};
 use crate::parallel;
 use crate::scenario::Scenario;
+use crate::subnet::{self, Subnet};
 use crate::trace::Trace;
 
 /// When the network of a soak has read what it is given.
@@ -21,16 +23,72 @@ pub enum Network {
     /// At once; hosts begin to send by other addresses again and again
     /// ([`Scenario::readdressed`]).
     Readdressed,
+    /// At once; communicators get their addresses from a subnet manager
+    /// ([`subnet::Scenario::from_seed`]).
+    Subnet,
+}
+
+/// What a seed stands for.
+enum Run {
+    Cluster(Box<Scenario>),
+    Subnet(Box<subnet::Scenario>),
 }
 
 impl Network {
-    fn scenario(self, seed: u64) -> Scenario {
-        match self {
+    fn scenario(self, seed: u64) -> Run {
+        Run::cluster(match self {
             Network::Prompt => Scenario::from_seed(seed),
             Network::Delayed => Scenario::delayed(seed),
             Network::Readdressed => Scenario::readdressed(seed),
+            Network::Subnet => return Run::Subnet(Box::new(subnet::Scenario::from_seed(seed))),
+        })
+    }
+}
+
+impl Run {
+    fn cluster(scenario: Scenario) -> Run {
+        Run::Cluster(Box::new(scenario))
+    }
+
+    fn judge(&self, network: Network, trace: Trace<'_>) -> Verdict {
+        let scenario = match self {
+            Run::Cluster(scenario) => {
+                let verdict = run_scenario(scenario, trace);
+                return Verdict { network, ..verdict };
+            }
+            Run::Subnet(scenario) => scenario,
+        };
+        let mut subnet = Subnet::new(scenario, trace);
+        let run = catch_unwind(AssertUnwindSafe(|| subnet.run()));
+        let result = run.unwrap_or_else(|panic| Err(panicked(Time(subnet.now()), &*panic)));
+        Verdict {
+            seed: scenario.seed,
+            hash: subnet.hash(),
+            events: subnet.events(),
+            network,
+            result: result.map(|outcome| Passed::Subnet(Box::new(outcome))),
         }
     }
+}
+
+/// The failure of a run in which the core has panicked.
+fn panicked(at: Time, panic: &(dyn Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    Failure {
+        at,
+        what: format!("panic: {}", text.unwrap_or("no message")),
+        out_of_bounds: false,
+    }
+}
+
+/// The outcome of a run in which nothing was wrong.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Passed {
+    /// Of streams and barriers.
+    Cluster(Box<cluster::Outcome>),
+    /// Of communicators with a subnet manager.
+    Subnet(Box<subnet::Outcome>),
 }
 
 /// Result of a seed.
@@ -45,7 +103,7 @@ pub struct Verdict {
     /// The network of the run.
     pub network: Network,
     /// The outcome of the run, or why it failed.
-    pub result: Result<Outcome, Failure>,
+    pub result: Result<Passed, Failure>,
 }
 
 impl Verdict {
@@ -55,6 +113,7 @@ impl Verdict {
             Network::Prompt => "",
             Network::Delayed => " --delayed",
             Network::Readdressed => " --readdressed",
+            Network::Subnet => " --subnet",
         };
         format!("fabricast-lab sim run {}{network}", self.seed)
     }
@@ -63,11 +122,14 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.result {
-            Ok(o) => write!(
-                f,
-                "seed {}: good; {} events, done at {:?}, trace {:016x}",
-                self.seed, self.events, o.done_at, self.hash
-            ),
+            Ok(o) => {
+                write!(f, "seed {}: good; {} events", self.seed, self.events)?;
+                match o {
+                    Passed::Cluster(o) => write!(f, ", done at {:?}", o.done_at)?,
+                    Passed::Subnet(o) => write!(f, ", {} requests served", o.served)?,
+                }
+                write!(f, ", trace {:016x}", self.hash)
+            }
             Err(e) => write!(
                 f,
                 "seed {}: FAILED {e}\n  repeat it: {}",
@@ -119,19 +181,7 @@ impl fmt::Display for SoakReport {
 pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
     let mut cluster = Cluster::new(scenario, trace);
     let run = catch_unwind(AssertUnwindSafe(|| cluster.run()));
-    let result = run.unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("no message");
-        let at = Time(cluster.now());
-        Err(Failure {
-            at,
-            what: format!("panic: {text}"),
-            out_of_bounds: false,
-        })
-    });
+    let result = run.unwrap_or_else(|panic| Err(panicked(Time(cluster.now()), &*panic)));
     Verdict {
         seed: scenario.seed,
         hash: cluster.hash(),
@@ -140,26 +190,29 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
             None => Network::Prompt,
             Some(_) => Network::Delayed,
         },
-        result,
+        result: result.map(|outcome| Passed::Cluster(Box::new(outcome))),
     }
 }
 
 /// Runs the scenario of a seed. Prints the scenario, one line per transition, and the verdict.
 pub fn run_seed(seed: u64, network: Network, print: &mut dyn Write) -> Verdict {
-    let scenario = network.scenario(seed);
+    let run = network.scenario(seed);
     // When the reader has gone away (a closed pipe), the judge goes on.
-    let _ = writeln!(print, "{scenario:#?}");
-    let verdict = run_scenario(&scenario, Trace::printed(print));
+    let _ = match &run {
+        Run::Cluster(scenario) => writeln!(print, "{scenario:#?}"),
+        Run::Subnet(scenario) => writeln!(print, "{scenario:#?}"),
+    };
+    let verdict = run.judge(network, Trace::printed(print));
     let _ = writeln!(print, "{verdict}");
     verdict
 }
 
 /// Runs the scenario of a seed. If `twice`, runs it twice; the traces must then be equal.
 pub fn judge_seed(seed: u64, network: Network, twice: bool) -> Verdict {
-    let scenario = network.scenario(seed);
-    let mut verdict = run_scenario(&scenario, Trace::silent());
+    let run = network.scenario(seed);
+    let mut verdict = run.judge(network, Trace::silent());
     if twice && verdict.result.is_ok() {
-        let again = run_scenario(&scenario, Trace::silent());
+        let again = run.judge(network, Trace::silent());
         if again.hash != verdict.hash || again.result != verdict.result {
             let (a, b) = (verdict.hash, again.hash);
             verdict.result = Err(Failure {
@@ -213,7 +266,10 @@ pub fn judge_liar(seed: u64) -> Result<f64, String> {
     honest.faults.liar = None;
     let done = |scenario: &Scenario| -> Result<Time, String> {
         let verdict = run_scenario(scenario, Trace::silent());
-        let outcome = verdict.result.map_err(|e| format!("seed {seed}: {e}"))?;
+        let outcome = match verdict.result.map_err(|e| format!("seed {seed}: {e}"))? {
+            Passed::Cluster(outcome) => outcome,
+            Passed::Subnet(_) => unreachable!("this run has no manager"),
+        };
         // The liar is the last host. The root, the first host, waits for the liar, too, if only for
         // a while.
         let others = &outcome.host_done_at[1..scenario.hosts - 1];

@@ -57,6 +57,31 @@ fn a_member_that_lies_finds_every_mutant_that_trusts_it() {
     catch(TRUSTING.into_iter());
 }
 
+/// The judge must say what is wrong, because a panic would show less.
+#[test]
+fn every_mutant_of_groups_is_caught() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = |mutant: Mutant| {
+        let expected = match mutant {
+            Mutant::LeftTooEarly => " leaves ",
+            Mutant::AddressLeaked => "not returned",
+            _ => "not proven",
+        };
+        mutant::select(Some(mutant));
+        let error = |seed| judge_seed(seed, Network::Subnet, false).result.err();
+        let mut errors = (0..SEEDS).filter_map(|seed| Some((seed, error(seed)?.what)));
+        let found = errors.find(|(_, why)| why.contains(expected));
+        mutant::select(None);
+        (mutant, found)
+    };
+    let found = Mutant::GROUP.map(caught);
+    let _ = std::panic::take_hook();
+    for (mutant, found) in found {
+        let (seed, why) = found.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+        println!("{mutant:?}: seed {seed}: {why}");
+    }
+}
+
 fn catch(mutants: impl Iterator<Item = Mutant>) {
     // A panic catches a mutant as well as a checker does; its message is in the verdict.
     std::panic::set_hook(Box::new(|_| {}));
@@ -75,7 +100,7 @@ fn catch(mutants: impl Iterator<Item = Mutant>) {
 fn without_a_mutant_the_same_seeds_pass() {
     mutant::select(None);
     for seed in 0..50 {
-        for network in [Network::Prompt, Network::Delayed] {
+        for network in [Network::Prompt, Network::Delayed, Network::Subnet] {
             let verdict = judge_seed(seed, network, false);
             assert!(verdict.result.is_ok(), "{verdict}");
         }

@@ -20,9 +20,10 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             seed,
             delayed,
             readdressed,
+            subnet,
         } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            let verdict = run_seed(seed, network(delayed, readdressed), &mut out);
+            let verdict = run_seed(seed, network(delayed, readdressed, subnet), &mut out);
             // If a write has failed, the rest is still in the buffer, and `flush` fails again.
             written(out.flush(), code(verdict.result.is_ok()))
         }
@@ -39,6 +40,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             threads,
             delayed,
             readdressed,
+            subnet,
         } => {
             let threads = at_once(threads).min(usize::try_from(seeds).unwrap_or(usize::MAX));
             let began = Instant::now();
@@ -48,7 +50,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
                 false => Duration::from_secs(30),
             };
             let report = soak(
-                network(delayed, readdressed),
+                network(delayed, readdressed, subnet),
                 from,
                 seeds,
                 threads,
@@ -80,10 +82,11 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     }
 }
 
-fn network(delayed: bool, readdressed: bool) -> Network {
-    match (delayed, readdressed) {
-        (true, _) => Network::Delayed,
-        (_, true) => Network::Readdressed,
+fn network(delayed: bool, readdressed: bool, subnet: bool) -> Network {
+    match (delayed, readdressed, subnet) {
+        (true, ..) => Network::Delayed,
+        (_, true, _) => Network::Readdressed,
+        (.., true) => Network::Subnet,
         _ => Network::Prompt,
     }
 }

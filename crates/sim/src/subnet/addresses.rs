@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabricast::proto::group::{HostId, HostSet, Message, Output};
-use fabricast::proto::{AddressId, Command, Time};
+use fabricast::proto::{AddressId, Command, GroupId, Time};
 use fabricast::transport::Transport;
 
 use super::manager::{Answer, CONTEXT, Request, Step};
@@ -16,6 +16,11 @@ const NEWS: Duration = Duration::from_millis(20);
 const EXCUSE: Duration = Duration::from_millis(60);
 /// Longest time until a host learns of a crash.
 const NOTICE: Duration = Duration::from_millis(50);
+/// Time after which the coordinator knows of a communicator that has ended at all hosts.
+const KNOWN: Duration = Duration::from_millis(100);
+/// Communicators of a run from which on it is large, and how rarely states are looked at there.
+const LARGE: usize = 100;
+const SELDOM: u64 = 1024;
 /// Outputs of one machine at one time before it counts as spinning.
 const OUTPUTS_MAX: usize = 100_000;
 
@@ -31,7 +36,8 @@ impl Subnet<'_> {
             let output = host.machine.poll(now);
             match output {
                 Output::Wait(until) => {
-                    host.machine.invariants();
+                    self.look(h);
+                    let host = &mut self.hosts[h as usize];
                     if host.due != until.0 {
                         host.due = until.0;
                         if until != Time::NEVER {
@@ -45,6 +51,32 @@ impl Subnet<'_> {
             }
         }
         self.complain(|| format!("host {h}: its machine of addresses never waits"));
+    }
+
+    /// Checks that a machine's state makes sense, and that it remembers only what its addresses and
+    /// groups explain. In a large run it looks now and then.
+    fn look(&mut self, h: u32) {
+        self.drained += 1;
+        if self.scenario.plans.len() >= LARGE && !self.drained.is_multiple_of(SELDOM) {
+            return;
+        }
+        let machine = &self.hosts[h as usize].machine;
+        machine.invariants();
+        let snapshot = machine.snapshot();
+        let known = self.now().saturating_sub(KNOWN.as_nanos() as u64);
+        while self.ended_at.front().is_some_and(|&at| at < known) {
+            self.ended_at.pop_front();
+        }
+        let alive = self.judge.groups.len() + self.ended_at.len();
+        let addresses = self.scenario.addresses + 1;
+        let most = 7 * addresses + 2 * snapshot.groups + 4 * snapshot.alive;
+        let (alive, entries) = (alive as u32, snapshot.entries);
+        self.entries = self.entries.max(entries.into());
+        if snapshot.alive > alive || snapshot.groups > alive || entries > most {
+            self.complain(|| {
+                format!("host {h} remembers too much: {alive} groups exist, {snapshot:?}")
+            });
+        }
     }
 
     fn execute(&mut self, h: u32, output: Output) {
@@ -67,22 +99,7 @@ impl Subnet<'_> {
                 self.request(id, address, false);
             }
             Output::Prove { address, hosts } => self.prove(h, address, hosts),
-            Output::SendBy { group, address } => {
-                let numbers = [1 << 32 | u64::from(h), u64::from(group.0), key(address)];
-                self.trace.note(now, numbers, String::new);
-                match address {
-                    Some(address) => {
-                        self.judge.by.insert((id, group), address);
-                        self.judge.sends(id, group, address);
-                    }
-                    None => _ = self.judge.by.remove(&(id, group)),
-                }
-                let driver = &mut self.hosts[h as usize].driver;
-                let by = Command::SendBy { group, address };
-                if let Err(refused) = driver.command(Time(now), by) {
-                    self.complain(|| format!("host {h}: {group:?} by {address:?}: {refused}"));
-                }
-            }
+            Output::SendBy { group, address } => self.send_by(h, group, address),
             Output::Tell { to, message } => {
                 let proof = matches!(message, Message::Prove(..) | Message::Proved(..));
                 self.unrest += u64::from(!proof);
@@ -90,6 +107,25 @@ impl Subnet<'_> {
             }
             Output::Ready(group) => self.ready(h, group),
             Output::Wait(_) => {}
+        }
+    }
+
+    /// A host sends to a group by an address from now on, or by unicast.
+    pub(super) fn send_by(&mut self, h: u32, group: GroupId, address: Option<AddressId>) {
+        let (now, id) = (self.now(), HostId(h));
+        let numbers = [1 << 32 | u64::from(h), u64::from(group.0), key(address)];
+        self.trace.note(now, numbers, String::new);
+        match address {
+            Some(address) => {
+                self.judge.by.insert((id, group), address);
+                self.judge.sends(id, group, address);
+            }
+            None => _ = self.judge.by.remove(&(id, group)),
+        }
+        let driver = &mut self.hosts[h as usize].driver;
+        let by = Command::SendBy { group, address };
+        if let Err(refused) = driver.command(Time(now), by) {
+            self.complain(|| format!("host {h}: {group:?} by {address:?}: {refused}"));
         }
     }
 
@@ -154,11 +190,13 @@ impl Subnet<'_> {
         let answer = self.manager.step(&mut self.fabric, (life, step));
         self.after_manager();
         self.trace.say(now, || format!("manager: {step:?}"));
+        for address in std::mem::take(&mut self.manager.written) {
+            let members = self.manager.members(address);
+            self.judge.tables_changed(&self.fabric, address, &members);
+        }
         if matches!(step, Step::Written { .. }) {
             for address in 0..self.answered.len() {
                 let id = AddressId(address as u32);
-                let members = self.manager.members(id);
-                self.judge.tables_changed(&self.fabric, id, &members);
                 let was = self.answered[address];
                 if was > 0 && self.manager.is_settled(id) {
                     self.lag = self.lag.max(now - was);

@@ -11,9 +11,6 @@ use fabricast::proto::{AddressId, GroupId};
 use crate::fabric::Fabric;
 use crate::object::World;
 
-/// Time in which a regular proof finds what nobody has noticed.
-const UNNOTICED: Duration = Duration::from_secs(62);
-
 /// A communicator as all hosts together know it.
 #[derive(Debug)]
 pub(crate) struct Members {
@@ -57,8 +54,6 @@ pub(crate) struct Judge {
     pub(crate) unreached: u64,
     /// When the manager answered a host's leave.
     left_at: BTreeMap<(AddressId, HostId), u64>,
-    /// Proven hosts that the tables left out for a while, although they were members.
-    pub(crate) gaps: u64,
 }
 
 impl Judge {
@@ -74,7 +69,6 @@ impl Judge {
             sent: 0,
             unreached: 0,
             left_at: BTreeMap::new(),
-            gaps: 0,
         }
     }
 
@@ -86,9 +80,8 @@ impl Judge {
     /// A table of an address has changed: a proof ends for a host that datagrams no longer reach.
     /// `members` are those of the manager's database.
     ///
-    /// A host that has left and joined again may be proven by tables from before, which the manager
-    /// then takes away for a while. No host can notice that before the next regular proof: it is a
-    /// gap, which is counted.
+    /// So a host that has left and joined again must not have been proven by tables from before,
+    /// which the manager then takes away for a while: senders would go on.
     pub(crate) fn tables_changed(
         &mut self,
         fabric: &Fabric,
@@ -117,15 +110,13 @@ impl Judge {
             None => true,
         };
         for b in (0..hosts.len()).filter(|&b| !stays(b)) {
-            self.gaps += 1;
             self.proven.remove(&(address, hosts[b]));
-            let until = self.world.now_ns.get() + UNNOTICED.as_nanos() as u64;
-            self.forgotten(address, hosts[b], until);
         }
     }
 
-    /// The network has forgotten a membership. Senders learn that before `until`.
+    /// The network has forgotten a membership, whose proof ends. Senders learn that before `until`.
     pub(crate) fn forgotten(&mut self, address: AddressId, host: HostId, until: u64) {
+        self.proven.remove(&(address, host));
         let excused = self.excused.entry((address, host)).or_default();
         *excused = until.max(*excused);
     }

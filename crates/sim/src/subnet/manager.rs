@@ -137,6 +137,8 @@ pub(crate) struct Manager {
     believed: BTreeMap<AddressId, Vec<Table>>,
     pass: Option<Pass>,
     planned: Vec<Planned>,
+    /// Addresses of which a table was written by the last step.
+    pub(crate) written: Vec<AddressId>,
     /// Counts the manager's restarts.
     life: u32,
     down: bool,
@@ -159,6 +161,7 @@ impl Manager {
             believed: BTreeMap::new(),
             pass: None,
             planned: Vec::new(),
+            written: Vec::new(),
             life: 0,
             down: false,
             smps: 0,
@@ -227,6 +230,7 @@ impl Manager {
         fabric: &mut Fabric,
         (life, step): (u32, Step),
     ) -> Option<(Request, Answer)> {
+        self.written.clear();
         if life != self.life || self.down {
             return None;
         }
@@ -392,6 +396,7 @@ impl Manager {
         } else {
             for (address, table) in pass.tables.remove(&switch).into_iter().flatten() {
                 fabric.set_table(address.0, switch, table);
+                self.written.push(address);
             }
         }
         self.write();

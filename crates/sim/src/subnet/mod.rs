@@ -4,7 +4,8 @@
 //! the manager, which writes the switches' tables after it has answered. Communicators of random
 //! hosts are created, broadcast, and end with a barrier; a judge watches by which address hosts
 //! send. `run` holds the phases of a run, `steps` what drivers do, `addresses` what the machines
-//! of addresses want, `proofs` their probes, `work` the communicators.
+//! of addresses want, `proofs` their probes, `work` the communicators, `shared` addresses without a
+//! manager.
 
 mod addresses;
 pub mod curve;
@@ -14,15 +15,16 @@ mod manager;
 mod proofs;
 mod run;
 mod scenario;
+mod shared;
 mod steps;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 use fabricast::driver::Driver;
-use fabricast::proto::group::{self, Grant, HostId, HostSet, Message};
+use fabricast::proto::group::{self, Grant, HostId, HostSet, Message, Refusal};
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{AddressId, Config, GroupId, Node, Scheme, Session, Time};
 use fabricast::transport::delayed::Delayed;
@@ -90,6 +92,8 @@ pub struct Course {
     pub granted: bool,
     /// Whether the first broadcast left by an address of exactly its hosts.
     pub own_first: Option<bool>,
+    /// Why it had no address of its own when it ended, if its lowest host was told.
+    pub reason: Option<Refusal>,
 }
 
 /// The result of a run in which nothing was wrong.
@@ -105,14 +109,14 @@ pub struct Outcome {
     pub sent: u64,
     /// Those that the tables did not lead to all hosts of their group.
     pub unreached: u64,
-    /// Times at which a proven member was left out of the tables for a while, unnoticed.
-    pub gaps: u64,
     /// Requests that the manager served.
     pub served: u64,
     /// SMPs that the manager sent.
     pub smps: u64,
     /// Longest time from the manager's last answer for an address until its tables had followed.
     pub lag: Duration,
+    /// Most entries that the collections of one machine of addresses had.
+    pub entries: u64,
 }
 
 /// A cluster with a manager under virtual time.
@@ -136,6 +140,8 @@ pub struct Subnet<'w> {
     courses: Vec<Course>,
     /// Communicators that have not ended.
     left: usize,
+    /// When communicators ended lately, so that the coordinator may not know it.
+    ended_at: VecDeque<u64>,
     /// When the tables of each address were last known to differ from the manager's database.
     unsettled: Vec<u64>,
     /// When the manager last changed the members of each address.
@@ -144,6 +150,10 @@ pub struct Subnet<'w> {
     /// Joins, leaves and messages beside those of proofs.
     unrest: u64,
     closing: bool,
+    /// Events of the whole run, and how often a machine of addresses had nothing more to do.
+    happened: u64,
+    drained: u64,
+    entries: u64,
 }
 
 impl<'w> Subnet<'w> {
@@ -221,17 +231,32 @@ impl<'w> Subnet<'w> {
             proofs: BTreeMap::new(),
             courses: vec![Course::default(); scenario.plans.len()],
             left: scenario.plans.len(),
+            ended_at: VecDeque::new(),
             unsettled: vec![0; scenario.addresses as usize + 1],
             answered: vec![0; scenario.addresses as usize + 1],
             lag: 0,
             unrest: 0,
             closing: false,
+            happened: 0,
+            drained: 0,
+            entries: 0,
             scenario,
         }
     }
 
-    fn now(&self) -> u64 {
+    /// The time.
+    pub fn now(&self) -> u64 {
         self.fabric.now().0
+    }
+
+    /// Hash over every transition so far.
+    pub fn hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.happened
     }
 
     fn complain(&self, what: impl FnOnce() -> String) {

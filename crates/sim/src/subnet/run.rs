@@ -47,6 +47,9 @@ impl Subnet<'_> {
         self.set_loss(self.scenario.loss);
         self.add_proof();
         self.join_context();
+        if self.scenario.shared {
+            self.share_out();
+        }
         for k in 0..self.scenario.plans.len() {
             self.after(self.scenario.plans[k].at, Event::Take(k));
         }
@@ -104,6 +107,7 @@ impl Subnet<'_> {
         let Some(happening) = self.fabric.next_happening() else {
             return false;
         };
+        self.happened += 1;
         self.world.now_ns.set(self.now());
         match happening {
             Happening::Arrive { host, packet } => self.arrive(host, packet),
@@ -177,8 +181,14 @@ impl Subnet<'_> {
             Strategy::Pool { size, .. } => size,
             _ => 0,
         };
-        if snapshot.alive != 0 || kept > tried || snapshot.spare > pool {
+        let left = snapshot.alive + snapshot.waiting;
+        if left != 0 || kept > tried || snapshot.spare > pool {
             self.complain(|| format!("addresses are not returned: {snapshot:?}"));
+        }
+        let shares = live.iter().map(|host| &self.hosts[host.0 as usize]);
+        let shares: u32 = shares.map(|host| host.machine.snapshot().share).sum();
+        if shares != snapshot.dealt {
+            self.complain(|| format!("no host has them: {shares} in shares, {snapshot:?}"));
         }
         let mut partly = 0;
         for address in self.manager.addresses() {
@@ -258,10 +268,10 @@ impl Subnet<'_> {
             received: self.judge.received,
             sent: self.judge.sent,
             unreached: self.judge.unreached,
-            gaps: self.judge.gaps,
             served: self.manager.served,
             smps: self.manager.smps,
             lag: Duration::from_nanos(self.lag),
+            entries: self.entries,
         })
     }
 }

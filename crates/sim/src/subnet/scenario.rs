@@ -76,6 +76,10 @@ pub struct Scenario {
     pub addresses: u32,
     /// Whether the context has an address of its own.
     pub context_address: bool,
+    /// Whether all communicators exist from the start and share the addresses by a hash of their
+    /// hosts, as those of a context without a strategy do. The manager then has nothing to do, and
+    /// only [`super::Subnet::work_only`] ends without a complaint.
+    pub shared: bool,
     /// The manager.
     pub manager: Behaviour,
     /// Least and longest time that a message between hosts takes by the connections of the control
@@ -115,6 +119,7 @@ impl Scenario {
             strategy,
             addresses: 64,
             context_address: true,
+            shared: false,
             manager: Behaviour::opensm(),
             message: (Duration::from_micros(20), Duration::from_micros(50)),
             loss: 0.0,

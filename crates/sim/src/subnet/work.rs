@@ -37,7 +37,8 @@ impl Subnet<'_> {
             return;
         };
         let machine = &mut self.hosts[lowest as usize].machine;
-        let grant = machine.take(now, &hosts);
+        let takes = !self.scenario.shared;
+        let grant = takes.then(|| machine.take(now, &hosts)).flatten();
         if fails {
             if let Some(grant) = grant {
                 machine.put_back(now, grant);
@@ -76,6 +77,9 @@ impl Subnet<'_> {
         let host = &mut self.hosts[h as usize];
         host.parts.insert(group, Part::default());
         let gone = hosts.iter().any(|member| host.parted.contains(&member.0));
+        if self.scenario.shared {
+            return self.create_shared(h, group, &hosts);
+        }
         if !host.machine.create(now, group, hosts, grant) {
             return self.complain(|| format!("host {h} refuses {group:?}"));
         }
@@ -106,18 +110,21 @@ impl Subnet<'_> {
     pub(super) fn work(&mut self, h: u32) -> u64 {
         let now = self.now();
         let mut later = u64::MAX;
-        let groups: Vec<_> = self.hosts[h as usize].parts.keys().copied().collect();
+        let mut groups = Vec::new();
+        for (&group, part) in &self.hosts[h as usize].parts {
+            let plan = &self.scenario.plans[plan_of(group)];
+            let all = plan.bcasts.len();
+            let may = part.over == all || part.begun < all && part.begun - part.over < plan.ahead;
+            match part.not_before > now {
+                _ if !part.ready || part.barrier.is_some() || !may => {}
+                true => later = later.min(part.not_before),
+                false => groups.push(group),
+            }
+        }
         for group in groups {
             let plan = &self.scenario.plans[plan_of(group)];
             let (all, ahead, barrier) = (plan.bcasts.len(), plan.ahead, plan.barrier);
             while let Some(part) = self.hosts[h as usize].parts.get(&group) {
-                if !part.ready || part.barrier.is_some() {
-                    break;
-                }
-                if part.not_before > now {
-                    later = later.min(part.not_before);
-                    break;
-                }
                 if part.over == all {
                     let driver = &mut self.hosts[h as usize].driver;
                     let entered = driver.barrier(Time(now), group, barrier);
@@ -268,9 +275,13 @@ impl Subnet<'_> {
         // What a host still repeats is for few others, and the address may go to other groups.
         let address = None;
         self.command(h, Command::SendBy { group, address });
-        self.hosts[h as usize].machine.ended(now, group);
+        let machine = &mut self.hosts[h as usize].machine;
+        if let Some(reason) = machine.status(group).and_then(|status| status.reason) {
+            self.courses[plan_of(group)].reason = Some(reason);
+        }
+        machine.ended(now, group);
         self.drain(h);
-        self.all_ended();
+        self.ended([group]);
     }
 
     /// A host gives a communicator up because one of its hosts is gone.
@@ -289,18 +300,28 @@ impl Subnet<'_> {
         self.remove_group(h, group);
     }
 
-    /// Finds the communicators that have ended at all hosts that live.
+    /// A host has crashed: communicators may have ended at all hosts that live.
     pub(super) fn all_ended(&mut self) {
+        let all: Vec<_> = self.judge.groups.keys().copied().collect();
+        self.ended(all);
+    }
+
+    /// Notes which of these communicators have ended at all hosts that live.
+    fn ended(&mut self, groups: impl IntoIterator<Item = GroupId>) {
         let crashed = self.judge.crashed.clone();
         let over = |m: &Members| m.hosts.without(&m.ended).without(&crashed).is_empty();
-        let groups = self.judge.groups.iter();
-        let over: Vec<_> = groups.filter(|(_, m)| over(m)).map(|(&g, _)| g).collect();
-        for group in over {
+        for group in groups {
+            if !self.judge.groups.get(&group).is_some_and(over) {
+                continue;
+            }
             let Some(members) = self.judge.groups.remove(&group) else {
                 continue;
             };
-            self.judge.by.retain(|(_, of), _| *of != group);
+            for host in members.hosts.iter() {
+                self.judge.by.remove(&(host, group));
+            }
             self.left -= 1;
+            self.ended_at.push_back(self.now());
             if members.hosts.common(&crashed).is_empty() {
                 self.after(FORGET, Event::Remove(group));
             }
