@@ -157,7 +157,7 @@ static void tell_unknown(void) {
     static const char *const known[] = {
         "STATS", "INTERFACE",    "INJECT_LOSS", "INJECT_DELAY", "SCHEME", "TUNE",
         "CACHE", "INIT_TIMEOUT", "MPI",         "LIB",          "LOG",    "CLUSTER" /* testbed */,
-        "BROADCAST", "GROUPS", "SUBNET"};
+        "BROADCAST", "GROUPS", "SUBNET", "ADDRESSES"};
     static const char ours[] = "FABRICAST_";
     for (char **variable = environ; *variable; variable++) {
         if (strncmp(*variable, ours, sizeof ours - 1) != 0)

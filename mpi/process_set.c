@@ -89,6 +89,23 @@ static double number_of(const char *variable) {
     return *end ? NAN : number;
 }
 
+/* The most addresses of communicators' own, if the variable says it. Rank 0 reports what is no
+ * number. */
+static const uint32_t *address_limit(uint32_t *limit) {
+    const char *value = set_by("FABRICAST_ADDRESSES");
+    if (!value)
+        return NULL;
+    char *end;
+    unsigned long number = strtoul(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end || number > UINT32_MAX) {
+        if (shim.rank == 0)
+            say("FABRICAST_ADDRESSES is a number, not '%s': no limit", value);
+        return NULL;
+    }
+    *limit = (uint32_t)number;
+    return limit;
+}
+
 double loss_on_purpose(void) {
     return number_of("FABRICAST_INJECT_LOSS");
 }
@@ -100,6 +117,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
     uint64_t here = this_host();
     char host[17];
     snprintf(host, sizeof host, "%016" PRIx64, here);
+    uint32_t addresses;
     fabricast_options options = {
         .struct_size = sizeof options,
         .rank = (uint32_t)rank,
@@ -116,6 +134,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .inject_delay = number_of("FABRICAST_INJECT_DELAY"),
         .groups = set_by("FABRICAST_GROUPS"),
         .subnet = set_by("FABRICAST_SUBNET"),
+        .addresses = address_limit(&addresses),
     };
     struct process_set *set = calloc(1, sizeof *set);
     fabricast_context *context = NULL;

@@ -178,6 +178,11 @@ void statistics_tell(void) {
         say("broadcasts by an address of the communicator's own hosts: %" PRIu64
             "; addresses refused: %" PRIu64,
             sum.sent_own, sum.addresses_refused);
+    if (sum.groups_unaddressed)
+        say("communicators without an address of their own: %" PRIu64
+            ", because there are no more addresses: %" PRIu64,
+            sum.groups_unaddressed, sum.groups_exhausted);
+    say("frames that reached ranks outside their communicator: %" PRIu64, sum.frames_foreign);
     if (sum.packets_shared)
         say("through shared memory: %" PRIu64 " packets, %" PRIu64
             " bytes with everything; ranks that fell a whole ring behind: "

@@ -37,6 +37,8 @@ void start(int argc, char **argv, const size_t *sizes, int iterations) {
         chosen[n] = sizes[n];
     chosen[n] = 0;
     iterations_most = option("--iterations=") ? atoi(option("--iterations=")) : iterations;
+    if (option("--settle="))
+        sleep_us(1e3 * atof(option("--settle=")));
 }
 
 size_t size_of(int n) {

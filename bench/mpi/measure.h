@@ -3,6 +3,7 @@
  * one more column, the time of the slowest rank.
  *
  *   --sizes=A,B,...   in bytes; each program has its default
+ *   --settle=MS       waits after MPI_Init
  *   --iterations=N    for the smallest size; larger ones get fewer, by their bytes
  */
 #ifndef MEASURE_H

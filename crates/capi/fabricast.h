@@ -106,6 +106,9 @@ typedef struct fabricast_options {
   // subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
   // InfiniBand; null: `auto`.
   const char *subnet;
+  // Most multicast addresses that groups get of their own at the same time; further groups share
+  // addresses. Null: as many as the library has.
+  const uint32_t *addresses;
 } fabricast_options;
 
 // Counters of a context since it was created.
@@ -157,6 +160,13 @@ typedef struct fabricast_statistics {
   uint64_t sent_own;
   // Multicast addresses that could not be joined.
   uint64_t addresses_refused;
+  // Groups that had to do without a multicast address of their own, at least for a while. One
+  // process counts a group for all of its members.
+  uint64_t groups_unaddressed;
+  // Groups in `groups_unaddressed` for which there were no more addresses.
+  uint64_t groups_exhausted;
+  // Frames that reached this process and are of groups that it is not in, or of nobody's.
+  uint64_t frames_foreign;
 } fabricast_statistics;
 
 #ifdef __cplusplus

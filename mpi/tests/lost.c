@@ -1,16 +1,18 @@
 /*
  * A process is lost while the others are in different places. Usage: `lost DIRECTORY VICTIM
- * kill|fork|wait|return|finalize|measure`. Each rank writes to DIRECTORY/RANK, which exists also
- * when its host is cut off. The victim kills itself (kill), also leaving a child behind (fork), or
- * waits for the test to act (wait). The others must end, or with MPI_ERRORS_RETURN (return) get an
- * error and go on without the victim. Ranks must also end if they then call MPI_Finalize
- * (finalize), or if they are measuring in MPI_Finalize (measure).
+ * kill|fork|wait|return|finalize|measure|change`. Each rank writes to DIRECTORY/RANK, which exists
+ * also when its host is cut off. The victim kills itself (kill), also leaving a child behind
+ * (fork), or waits for the test to act (wait). The others must end, or with MPI_ERRORS_RETURN
+ * (return) get an error and go on without the victim. Ranks must also end if they then call
+ * MPI_Finalize (finalize), if they are measuring in MPI_Finalize (measure), or if all of them
+ * create, use and free communicators until the victim kills itself (change).
  */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +56,37 @@ static int measures(void) {
     return 0;
 }
 
+static void die(int signal) {
+    (void)signal;
+    raise(SIGKILL);
+}
+
+/* Communicators of all ranks but one come and go, so that addresses change all the time. After 100
+ * of them the victim kills itself, wherever it is then. */
+static void change(int rank, int ranks, int victim) {
+    enum { BEFORE = 100 };
+    for (int n = 0;; n++) {
+        MPI_Comm comm;
+        int word = n, out = n % ranks, members;
+        if (n == BEFORE)
+            fprintf(stderr, "has used %d communicators\n", n);
+        if (n == BEFORE && rank == victim) {
+            struct itimerval soon = {.it_value.tv_usec = 1 + getpid() * 7919 % 200000};
+            signal(SIGALRM, die);
+            setitimer(ITIMER_REAL, &soon, NULL);
+        }
+        MPI_Comm_split(MPI_COMM_WORLD, rank == out ? MPI_UNDEFINED : 0, rank, &comm);
+        if (comm == MPI_COMM_NULL)
+            continue;
+        MPI_Comm_size(comm, &members);
+        for (int root = 0; root < members; root++)
+            MPI_Bcast(&word, 1, MPI_INT, root, comm);
+        if (word != n)
+            fprintf(stderr, "a wrong word\n");
+        MPI_Comm_free(&comm);
+    }
+}
+
 /* Holds all descriptors of its parent, and does not end with it. */
 static void leave_child(void) {
     pid_t child = fork();
@@ -86,6 +119,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "process %d\n", getpid());
     if (strcmp(argv[3], "measure") == 0)
         return measures();
+    if (strcmp(argv[3], "change") == 0)
+        change(rank, ranks, victim);
     if (rank == victim) {
         sleep(1);
         if (strcmp(argv[3], "fork") == 0)

@@ -74,6 +74,9 @@ pub struct fabricast_options {
     /// subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
     /// InfiniBand; null: `auto`.
     pub subnet: *const c_char,
+    /// Most multicast addresses that groups get of their own at the same time; further groups share
+    /// addresses. Null: as many as the library has.
+    pub addresses: *const u32,
 }
 
 impl fabricast_options {
@@ -134,6 +137,8 @@ impl fabricast_options {
             let manager = subnet.parse();
             chosen.subnet = manager.map_err(|e: UnknownManager| wrong(&e.to_string()))?;
         }
+        // SAFETY: `addresses` is null, or valid by the caller's promise.
+        chosen.addresses = unsafe { self.addresses.as_ref() }.copied();
         chosen.host = text(self.host)?.map(String::from);
         // SAFETY: `work` is null, or the caller's promise.
         if let Some(&work) = unsafe { self.work.as_ref() } {
@@ -300,6 +305,13 @@ pub struct fabricast_statistics {
     pub sent_own: u64,
     /// Multicast addresses that could not be joined.
     pub addresses_refused: u64,
+    /// Groups that had to do without a multicast address of their own, at least for a while. One
+    /// process counts a group for all of its members.
+    pub groups_unaddressed: u64,
+    /// Groups in `groups_unaddressed` for which there were no more addresses.
+    pub groups_exhausted: u64,
+    /// Frames that reached this process and are of groups that it is not in, or of nobody's.
+    pub frames_foreign: u64,
 }
 
 impl fabricast_statistics {
@@ -326,6 +338,9 @@ impl fabricast_statistics {
             unshared: s.unshared,
             sent_own: s.addresses.sent_own,
             addresses_refused: s.addresses.refused,
+            groups_unaddressed: s.addresses.unaddressed,
+            groups_exhausted: s.addresses.exhausted,
+            frames_foreign: s.node.foreign,
         }
     }
 

@@ -130,6 +130,7 @@ Environment:
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
                                 all ranks: pool(8) (default), pool(N), lazy, basic, shared
   FABRICAST_SUBNET=NAME         which subnet grants them: auto (default), igmp, opensm
+  FABRICAST_ADDRESSES=N         most addresses that communicators get of their own at the same time
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]

@@ -12,11 +12,22 @@ const HOSTS: u32 = 5;
 
 /// Runs `each` on hosts of one rank, whose groups get addresses by this strategy.
 fn with(strategy: &str, loss: f64, each: impl Fn(u32, &mut Ranks, &Here) + Sync) {
+    with_limit(strategy, None, loss, each);
+}
+
+/// Like [`with`], with at most this many addresses.
+fn with_limit(
+    strategy: &str,
+    addresses: Option<u32>,
+    loss: f64,
+    each: impl Fn(u32, &mut Ranks, &Here) + Sync,
+) {
     let strategy: Strategy = strategy.parse().unwrap();
     let hosts: Vec<u32> = (0..HOSTS).collect();
     job_on(&hosts, loss, |rank, ranks, options| {
         let options = Options {
             groups: Some(strategy),
+            addresses,
             ..options.clone()
         };
         let context = Here::new(&options, ranks).unwrap();
@@ -128,6 +139,38 @@ fn groups_come_and_go_while_their_addresses_change() {
                 }
             }
             context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+        });
+    }
+}
+
+/// With fewer addresses than groups, or none, all broadcasts arrive, and the reason is counted.
+#[test]
+fn groups_without_an_address_of_their_own_work() {
+    for (limit, strategy) in [(0, "pool(2)"), (1, "lazy"), (0, "basic")] {
+        with_limit(strategy, Some(limit), 0.0, |rank, ranks, context| {
+            let groups: Vec<_> = (1..HOSTS)
+                .map(|out| {
+                    let members: Vec<u32> = (0..HOSTS).filter(|&m| m != out).collect();
+                    let member = members.contains(&rank);
+                    member.then(|| context.group(out, &members).unwrap())
+                })
+                .collect();
+            for group in groups.iter().flatten() {
+                let me = group.members.iter().position(|m| m.0 == rank).unwrap() as u32;
+                bcast(context, group, 0, me, &[7; 3000]).unwrap();
+            }
+            context.flush(&mut || ()).unwrap();
+            ranks.allgather(&[]).unwrap();
+            let addresses = context.statistics().addresses;
+            // Rank 0 is the lowest of all four groups.
+            let without = if rank == 0 { 4 - u64::from(limit) } else { 0 };
+            let counted = (addresses.unaddressed, addresses.exhausted);
+            assert_eq!(counted, (without, without), "{strategy} {rank}");
+            assert_eq!(addresses.sent_own, 0, "{strategy} {rank}");
+            for group in groups.into_iter().flatten() {
+                context.leave(group);
+            }
             ranks.allgather(&[]).unwrap();
         });
     }

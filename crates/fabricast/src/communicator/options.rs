@@ -25,6 +25,9 @@ pub struct Options {
     pub groups: Option<Strategy>,
     /// Which subnet grants these addresses.
     pub subnet: Manager,
+    /// Most addresses that groups get of their own at the same time, if that is fewer than the
+    /// library has. The context's few shared addresses do not count. `None`: no further limit.
+    pub addresses: Option<u32>,
     /// The name of the host on which this process runs. Processes that give the same name share
     /// memory, if they can. The default combines the system's node name, its boot identifier and
     /// the process's network namespace.
@@ -51,6 +54,7 @@ impl Default for Options {
             broadcast: BroadcastAlgorithm::Multicast,
             groups: Some(Strategy::default()),
             subnet: Manager::Auto,
+            addresses: None,
             host: None,
             runtime: None,
         }

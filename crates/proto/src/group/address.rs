@@ -61,6 +61,11 @@ impl Refusal {
         Refusal::Unproven,
         Refusal::Gone,
     ];
+
+    /// The place in [`Refusal::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -19,6 +19,9 @@ pub struct Statistics {
     pub lost: u64,
     /// Refusals of the manager, by reason ([`Refusal::ALL`]).
     pub refused: [u64; Refusal::ALL.len()],
+    /// Groups that had to do without an address of their own, at least for a while, by reason
+    /// ([`Refusal::ALL`]). Their lowest host counts them.
+    pub unaddressed: [u64; Refusal::ALL.len()],
     /// The last refusal, and when it came.
     pub last_refusal: Option<(Refusal, Time)>,
     /// Time from the request of a join to its answer (P5.3, P5.5).
@@ -29,6 +32,22 @@ pub struct Statistics {
     pub own_time: Histogram,
     /// What the coordinator counts; zero at other hosts.
     pub coordinator: CoordinatorStatistics,
+}
+
+impl Statistics {
+    /// Counts a refusal of the manager.
+    pub(in crate::group) fn refuse(&mut self, now: Time, why: Refusal) {
+        self.refused[why.index()] += 1;
+        self.last_refusal = Some((why, now));
+    }
+
+    /// Why a group has had no address of its own, if one has had none.
+    pub fn scarce(&self) -> Option<Refusal> {
+        let reasons = Refusal::ALL.into_iter();
+        reasons
+            .zip(self.unaddressed)
+            .find_map(|(why, groups)| (groups > 0).then_some(why))
+    }
 }
 
 /// Counters of the coordinator.

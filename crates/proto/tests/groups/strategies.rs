@@ -176,6 +176,35 @@ fn scarce_addresses_go_to_those_that_send_most() {
     assert!(world.machine(0).statistics().coordinator.taken_back >= 1);
 }
 
+/// Groups for which there are no addresses share the context's, and each is counted once with the
+/// reason, by its lowest host.
+#[test]
+fn groups_without_an_address_are_counted_with_the_reason() {
+    for (limit, unaddressed) in [(0, 3), (2, 1), (64, 0)] {
+        for strategy in [Strategy::pool(1), Strategy::Lazy, Strategy::Basic] {
+            // One of two addresses is in the share of host 0, whatever the groups of host 1 lack.
+            let pool = matches!(strategy, Strategy::Pool { .. });
+            let unaddressed = unaddressed + u64::from(pool && limit == 2);
+            let mut scenario = Scenario::calm(6, strategy);
+            scenario.addresses = limit;
+            let mut world = rested(scenario);
+            for (id, hosts) in (1..).zip([&[1, 2, 3][..], &[1, 3, 4], &[1, 2, 4, 5]]) {
+                world.create(id, &set(hosts)).unwrap();
+            }
+            world.until(world.now + Duration::from_secs(1)).unwrap();
+            let statistics = world.machine(1).statistics();
+            let mut expected = [0; Refusal::ALL.len()];
+            expected[Refusal::NoAddresses.index()] = unaddressed;
+            assert_eq!(statistics.unaddressed, expected, "{limit} {strategy}");
+            let why = (unaddressed > 0).then_some(Refusal::NoAddresses);
+            assert_eq!(statistics.scarce(), why);
+            assert_eq!(world.machine(2).statistics().scarce(), None);
+            let shared = world.machine(1).snapshot().wider;
+            assert_eq!(u64::from(shared), unaddressed, "{limit} {strategy}");
+        }
+    }
+}
+
 /// N follows how fast groups come, within its bound, and goes back.
 #[test]
 fn the_pool_grows_while_groups_come_fast() {

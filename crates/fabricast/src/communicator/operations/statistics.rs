@@ -59,4 +59,9 @@ pub struct AddressStatistics {
     pub unicast: u64,
     /// Joins that were refused.
     pub refused: u64,
+    /// Groups whose lowest host this is, and that had to do without an address of their own, at
+    /// least for a while.
+    pub unaddressed: u64,
+    /// Groups in `unaddressed` for which there were no more addresses.
+    pub exhausted: u64,
 }

@@ -73,6 +73,8 @@ pub(crate) struct Setting<O: Divisible> {
 /// What a process needs to give groups addresses of their own.
 pub(crate) struct Addressing {
     pub strategy: Strategy,
+    /// Most addresses that groups get of their own.
+    pub addresses: u32,
     pub subnet: Box<dyn Subnet + Send>,
     pub mail: Arc<Mail>,
 }
@@ -207,6 +209,7 @@ pub(crate) fn wire_up<O: Divisible>(
     let mail = peers.mail().clone();
     let addressing = opened.subnet.take().map(|(strategy, subnet)| Addressing {
         strategy,
+        addresses: options.addresses.unwrap_or(u32::MAX),
         subnet,
         mail,
     });

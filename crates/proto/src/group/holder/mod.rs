@@ -36,6 +36,7 @@ struct Group {
     by: Option<AddressId>,
     ready: bool,
     reason: Option<Refusal>,
+    counted: bool,
     /// Bytes sent since the last report.
     bytes: u64,
     created: Time,
@@ -176,6 +177,7 @@ impl Holder {
             by: None,
             ready: !(basic && wants),
             reason: None,
+            counted: !lowest,
             bytes: 0,
             created: now,
             used: None,
@@ -246,9 +248,7 @@ impl Holder {
                 }
             }
             Input::Refused(why) if held.state == State::Requested => {
-                let at = Refusal::ALL.iter().position(|&other| other == why);
-                self.statistics.refused[at.unwrap_or(0)] += 1;
-                self.statistics.last_refusal = Some((why, now));
+                self.statistics.refuse(now, why);
             }
             _ => {}
         }
@@ -316,6 +316,8 @@ impl Holder {
             Message::NoAddress(group, why) => {
                 if let Some(group) = self.groups.get_mut(&group) {
                     group.reason = Some(why);
+                    let counts = !core::mem::replace(&mut group.counted, true);
+                    self.statistics.unaddressed[why.index()] += u64::from(counts);
                 }
                 self.ready(group);
             }

@@ -98,6 +98,8 @@ pub(super) struct Owned {
     pub own: BTreeSet<GroupId>,
     /// Broadcasts that this process has sent to such groups.
     pub sent_own: u64,
+    /// Whether a group has had no address of its own.
+    pub scarce: bool,
     /// Bytes that this process has sent to groups since its last report.
     pub sent: BTreeMap<GroupId, u64>,
     pub reported: Time,
@@ -114,6 +116,7 @@ impl Owned {
     ) -> Option<Owned> {
         let Addressing {
             strategy,
+            addresses,
             subnet,
             mail,
         } = addressing;
@@ -122,7 +125,7 @@ impl Owned {
             host: HostId(place as u32),
             hosts: speakers.len() as u32,
             strategy,
-            addresses: (ADDRESSES_MAX - ADDRESSES) as u32,
+            addresses: addresses.min((ADDRESSES_MAX - ADDRESSES) as u32),
             context_address: true,
         };
         Some(Owned {
@@ -136,6 +139,7 @@ impl Owned {
             early: BTreeSet::new(),
             own: BTreeSet::new(),
             sent_own: 0,
+            scarce: false,
             sent: BTreeMap::new(),
             reported: now,
             looked: now,

@@ -263,6 +263,12 @@ impl<O: Divisible> Engine<O> {
                 }
             }
         }
+        if !owned.scarce
+            && let Some(why) = owned.host.statistics().scarce()
+        {
+            owned.scarce = true;
+            info!(%why, "a group has no address of its own, and shares one");
+        }
     }
 
     fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
@@ -396,6 +402,8 @@ impl<O: Divisible> Engine<O> {
             wider: snapshot.wider.into(),
             unicast: snapshot.unicast.into(),
             refused: counted.refused.iter().sum(),
+            unaddressed: counted.unaddressed.iter().sum(),
+            exhausted: counted.unaddressed[Refusal::NoAddresses.index()],
         }
     }
 }
