@@ -132,6 +132,10 @@ static const char *served_by(const struct row *r) {
     return r->hosts == 2 ? "shared memory and unicast" : "shared memory and multicast";
 }
 
+static double mean_ms(uint64_t us, uint64_t times) {
+    return times ? (double)us * 1e-3 / (double)times : 0;
+}
+
 static void tell_rows(void) {
     say("%-31s %6s %7s %11s %15s %11s %11s  %s", "communicator", "ranks", "number", "broadcasts",
         "bytes", "barriers", "by library", "served by");
@@ -178,6 +182,13 @@ void statistics_tell(void) {
         say("broadcasts by an address of the communicator's own hosts: %" PRIu64
             "; addresses refused: %" PRIu64,
             sum.sent_own, sum.addresses_refused);
+    if (sum.address_joins)
+        say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
+            " proven, %.3f ms later; in use by %" PRIu64
+            " communicators of a rank, %.3f ms after their first call",
+            sum.address_joins, mean_ms(sum.address_join_us, sum.address_joins), sum.address_proofs,
+            mean_ms(sum.address_proof_us, sum.address_proofs), sum.address_changes,
+            mean_ms(sum.address_change_us, sum.address_changes));
     if (sum.groups_unaddressed)
         say("communicators without an address of their own: %" PRIu64
             ", because there are no more addresses: %" PRIu64,

@@ -167,6 +167,20 @@ typedef struct fabricast_statistics {
   uint64_t groups_exhausted;
   // Frames that reached this process and are of groups that it is not in, or of nobody's.
   uint64_t frames_foreign;
+  // Multicast addresses that this host has joined.
+  uint64_t address_joins;
+  // Microseconds from the request to join until the subnet's answer, summed over
+  // `address_joins`.
+  uint64_t address_join_us;
+  // Multicast addresses that were proven at this host.
+  uint64_t address_proofs;
+  // Microseconds from the subnet's answer to the proof, summed over `address_proofs`.
+  uint64_t address_proof_us;
+  // Groups that began to send by a multicast address of exactly their hosts.
+  uint64_t address_changes;
+  // Microseconds from a group's first use until it sent by that address, summed over
+  // `address_changes`.
+  uint64_t address_change_us;
 } fabricast_statistics;
 
 #ifdef __cplusplus

@@ -312,6 +312,20 @@ pub struct fabricast_statistics {
     pub groups_exhausted: u64,
     /// Frames that reached this process and are of groups that it is not in, or of nobody's.
     pub frames_foreign: u64,
+    /// Multicast addresses that this host has joined.
+    pub address_joins: u64,
+    /// Microseconds from the request to join until the subnet's answer, summed over
+    /// `address_joins`.
+    pub address_join_us: u64,
+    /// Multicast addresses that were proven at this host.
+    pub address_proofs: u64,
+    /// Microseconds from the subnet's answer to the proof, summed over `address_proofs`.
+    pub address_proof_us: u64,
+    /// Groups that began to send by a multicast address of exactly their hosts.
+    pub address_changes: u64,
+    /// Microseconds from a group's first use until it sent by that address, summed over
+    /// `address_changes`.
+    pub address_change_us: u64,
 }
 
 impl fabricast_statistics {
@@ -341,6 +355,12 @@ impl fabricast_statistics {
             groups_unaddressed: s.addresses.unaddressed,
             groups_exhausted: s.addresses.exhausted,
             frames_foreign: s.node.foreign,
+            address_joins: s.addresses.joins.times,
+            address_join_us: s.addresses.joins.total.as_micros() as u64,
+            address_proofs: s.addresses.proofs.times,
+            address_proof_us: s.addresses.proofs.total.as_micros() as u64,
+            address_changes: s.addresses.changes.times,
+            address_change_us: s.addresses.changes.total.as_micros() as u64,
         }
     }
 

@@ -7,16 +7,18 @@ const PARTS: u32 = 8;
 /// Octaves from 1 µs: the last bucket holds everything from 2^23 µs (8 s) on.
 const OCTAVES: u32 = 24;
 
-/// Counts of times, in buckets an eighth of an octave wide.
+/// Counts of times, in buckets an eighth of an octave wide, and their sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Histogram {
     buckets: [u32; (PARTS * OCTAVES) as usize],
+    total: Duration,
 }
 
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram {
             buckets: [0; (PARTS * OCTAVES) as usize],
+            total: Duration::ZERO,
         }
     }
 }
@@ -33,11 +35,17 @@ impl Histogram {
         };
         let at = (octave * PARTS + part).min(PARTS * OCTAVES - 1);
         self.buckets[at as usize] = self.buckets[at as usize].saturating_add(1);
+        self.total = self.total.saturating_add(wait);
     }
 
     /// Number of durations that were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|&n| u64::from(n)).sum()
+    }
+
+    /// Sum of the durations.
+    pub fn total(&self) -> Duration {
+        self.total
     }
 
     /// A duration that this share of all did not exceed. It is the upper end of its bucket, at most
@@ -63,6 +71,7 @@ impl Histogram {
         for (n, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *n = n.saturating_add(*more);
         }
+        self.total = self.total.saturating_add(other.total);
     }
 }
 

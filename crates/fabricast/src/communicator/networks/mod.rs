@@ -19,7 +19,7 @@ use crate::object::Object;
 use crate::transport::{GroupAddress, News, Ready, Sleeper, Transport, Watch};
 
 /// One of the two networks.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) enum Network {
     InterNode,
     IntraNode,

@@ -21,7 +21,8 @@ use tracing::info;
 
 use self::addresses::{Addresses, Owned};
 use super::coalesce::Coalescer;
-use super::group::{BreakOff, Channels, EVERYBODY, Leaving};
+use super::ending::Endings;
+use super::group::{BreakOff, Channels, EVERYBODY};
 use super::left::Left;
 use super::operation::{Op, Operation, Stage};
 use super::statistics::Statistics;
@@ -96,7 +97,7 @@ pub(crate) struct Engine<O: Divisible> {
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
     /// Groups that this process is leaving, for each network in which they exist.
-    leaving: BTreeMap<(GroupId, Network), Leaving>,
+    endings: Endings,
     /// All operations for which a caller or another process still waits.
     operations: BTreeMap<Op, Operation<O>>,
     /// Operations whose copies others still lack, and the bytes of these copies.
@@ -154,7 +155,7 @@ impl<O: Divisible> Engine<O> {
             addressing,
             algorithm: broadcast,
             groups: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            endings: Endings::default(),
             operations: BTreeMap::new(),
             copies: 0,
             copied: 0,
@@ -307,7 +308,7 @@ impl<O: Divisible> Engine<O> {
             step.wake = more.or(step.wake);
         }
         let mut wake = step.wake;
-        if !self.leaving.is_empty() {
+        if !self.endings.is_empty() {
             let (soonest, begun) = self.go_on_leaving(now);
             // The driver has not sent the barrier that was begun.
             let soonest = if begun { Some(now) } else { soonest };
@@ -404,14 +405,8 @@ impl<O: Divisible> Engine<O> {
             if self.passed(op) {
                 continue;
             }
-            let meets = |l: &&mut Leaving| match (op, &**l) {
-                (Op::Single(_, op), Leaving::Meeting(meeting)) => op == *meeting,
-                _ => false,
-            };
-            let leaving = self.leaving.iter_mut().filter(|((_, w), _)| *w == network);
-            if let Some(leaving) = leaving.map(|(_, l)| l).find(meets) {
-                *leaving = Leaving::Answering(now);
-            } else {
+            let is_last = matches!(op, Op::Single(_, id) if self.endings.met(now, network, id));
+            if !is_last {
                 self.ends(op, how, None, None);
             }
         }
@@ -508,8 +503,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Whether all receivers have what this process sent or passed on.
     pub fn is_flushed(&self) -> bool {
-        let waits = |l: &Leaving| !matches!(l, Leaving::Answering(_));
-        self.copies == 0 && !self.leaving.values().any(waits)
+        self.copies == 0 && self.endings.is_flushed()
     }
 
     /// Takes note that a caller returns. Returns the work that it leaves behind.

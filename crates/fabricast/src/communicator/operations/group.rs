@@ -1,8 +1,8 @@
-//! A group, as its members name it, and the stages of its end.
+//! A group, as its members name it.
 
 use std::collections::BTreeSet;
 
-use fabricast_proto::{GroupId, NodeId, OpId, Time};
+use fabricast_proto::{GroupId, NodeId};
 
 /// An ordered set of processes, which all of them name by one number.
 #[derive(Clone, Debug)]
@@ -62,16 +62,4 @@ impl BreakOff {
         let tells = self.len.is_some() && known.len.is_none();
         self.call < known.call || self.call == known.call && tells
     }
-}
-
-/// Stages of a group's end. Members may lack data until all have entered a last barrier. After it,
-/// a member can lack only words of that barrier, and then asks soon.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Leaving {
-    /// Other members still lack what this process has sent.
-    Flushing,
-    /// They have all of it. This process has entered the last barrier, and others may not have.
-    Meeting(OpId),
-    /// All members had entered the last barrier at this time. This process still answers them.
-    Answering(Time),
 }

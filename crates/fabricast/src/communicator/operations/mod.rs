@@ -6,6 +6,7 @@
 //! steps the engine. Imports from networks, hierarchy and wire-up.
 
 pub(crate) mod coalesce;
+pub(crate) mod ending;
 pub(crate) mod engine;
 pub(crate) mod group;
 pub(crate) mod left;

@@ -1,5 +1,9 @@
 //! What a context has counted.
 
+use std::time::Duration;
+
+use fabricast_proto::Histogram;
+
 use crate::driver;
 use crate::transport;
 use crate::transport::fault::FaultCounters;
@@ -64,4 +68,28 @@ pub struct AddressStatistics {
     pub unaddressed: u64,
     /// Groups in `unaddressed` for which there were no more addresses.
     pub exhausted: u64,
+    /// From the request to join an address to the subnet's answer (P5.3).
+    pub joins: Taken,
+    /// From that answer to the proof (P5.3).
+    pub proofs: Taken,
+    /// From a group's first use until it sent by an address of its own (P5.3).
+    pub changes: Taken,
+}
+
+/// How often something that takes time has happened, and how long that took in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Taken {
+    /// How often.
+    pub times: u64,
+    /// How long all of them took together.
+    pub total: Duration,
+}
+
+impl From<&Histogram> for Taken {
+    fn from(histogram: &Histogram) -> Taken {
+        Taken {
+            times: histogram.count(),
+            total: histogram.total(),
+        }
+    }
 }

@@ -5,12 +5,13 @@
 //! the context has a strategy. Its hosts are the *speakers*: the lowest process of each host. A
 //! group that is led by other processes stays at a shared address.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fabricast_proto::group::{Config, Host, HostId, HostSet};
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
+use rustc_hash::FxHashMap;
 
 use crate::communicator::limits::{ADDRESSES, ADDRESSES_MAX};
 use crate::communicator::wireup::Addressing;
@@ -78,6 +79,19 @@ impl Addresses {
     }
 }
 
+/// A group that may get an address of its own.
+#[derive(Default)]
+pub(super) struct OwnGroup {
+    /// Its hosts, until a member uses it.
+    pub unused: Option<HostSet>,
+    /// Whether it may not send yet.
+    pub early: bool,
+    /// Whether it sends by an address that no other set of hosts has.
+    pub own: bool,
+    /// Bytes that this process has sent to it since the last report.
+    pub bytes: u64,
+}
+
 /// This process's part in giving addresses to groups.
 pub(super) struct Owned {
     pub host: Host,
@@ -90,21 +104,18 @@ pub(super) struct Owned {
     /// Addresses that are being proven, by their numbers in the machine, and the hosts that are
     /// silent.
     pub proofs: BTreeMap<AddressId, HostSet>,
-    /// Groups that nobody has used, and their hosts.
-    pub unused: BTreeMap<GroupId, HostSet>,
-    /// Groups that may not send yet.
-    pub early: BTreeSet<GroupId>,
-    /// Groups that send by an address that no other set of hosts has.
-    pub own: BTreeSet<GroupId>,
-    /// Broadcasts that this process has sent to such groups.
+    /// The groups that may get an address of their own.
+    pub groups: FxHashMap<GroupId, OwnGroup>,
+    /// Broadcasts that this process has sent by addresses that no other set of hosts has.
     pub sent_own: u64,
+    /// Whether this process has sent bytes to a group since its last report.
+    pub unreported: bool,
     /// Whether a group has had no address of its own.
     pub scarce: bool,
-    /// Bytes that this process has sent to groups since its last report.
-    pub sent: BTreeMap<GroupId, u64>,
     pub reported: Time,
     /// When the subnet was last asked for answers.
     pub looked: Time,
+    /// When there is something to do again.
     pub wake: Time,
 }
 
@@ -135,12 +146,10 @@ impl Owned {
             subnet,
             asked: BTreeMap::new(),
             proofs: BTreeMap::new(),
-            unused: BTreeMap::new(),
-            early: BTreeSet::new(),
-            own: BTreeSet::new(),
+            groups: FxHashMap::default(),
             sent_own: 0,
+            unreported: false,
             scarce: false,
-            sent: BTreeMap::new(),
             reported: now,
             looked: now,
             wake: now,
@@ -162,15 +171,25 @@ impl Owned {
         self.speakers[host.0 as usize]
     }
 
-    /// When there is something to do again.
-    pub fn due(&self) -> Time {
-        let report = (!self.sent.is_empty()).then_some(self.reported + REPORT);
+    /// When there is something to do again, if the machine has something to do at this time.
+    pub fn due(&self, machine: Time) -> Time {
+        let report = self.unreported.then_some(self.reported + REPORT);
         let subnet = self.subnet.due();
         // No thread sleeps on the subnet's descriptor, so its answers are looked for.
         let unanswered = self.asked.values().any(|granted| !granted);
         let looks = unanswered.then_some(self.looked + LOOK);
-        let all = [Some(self.wake), report, subnet, looks];
+        let all = [Some(machine), report, subnet, looks];
         all.into_iter().flatten().min().unwrap_or(Time::NEVER)
+    }
+
+    /// Takes note that this process has sent bytes to a group.
+    pub fn sends(&mut self, group: GroupId, bytes: u64) {
+        if let Some(known) = self.groups.get_mut(&group) {
+            self.sent_own += u64::from(known.own);
+            known.bytes += bytes;
+            self.unreported = true;
+            self.wake = self.wake.min(self.reported + REPORT);
+        }
     }
 }
 

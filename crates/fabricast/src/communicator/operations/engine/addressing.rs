@@ -9,7 +9,7 @@ use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
-use super::addresses::{Owned, REPORT, in_machine, number};
+use super::addresses::{OwnGroup, Owned, REPORT, in_machine, number};
 use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
@@ -67,7 +67,12 @@ impl<O: Divisible> Engine<O> {
             return false;
         };
         if let Some(owned) = &mut self.owned {
-            owned.unused.insert(group, hosts);
+            let unused = Some(hosts);
+            let new = OwnGroup {
+                unused,
+                ..OwnGroup::default()
+            };
+            owned.groups.insert(group, new);
         }
         self.addresses.of.insert(group, AddressId(0));
         true
@@ -97,21 +102,16 @@ impl<O: Divisible> Engine<O> {
 
     /// A group is about to be used.
     pub(super) fn uses_address(&mut self, now: Time, group: GroupId) {
-        if self
-            .owned
-            .as_ref()
-            .is_some_and(|owned| !owned.unused.is_empty())
-        {
-            self.begins_to_own(now, group, None);
-        }
+        self.begins_to_own(now, group, None);
     }
 
     fn begins_to_own(&mut self, now: Time, group: GroupId, grant: Option<Grant>) {
         if let Some(owned) = &mut self.owned
-            && let Some(hosts) = owned.unused.remove(&group)
+            && let Some(known) = owned.groups.get_mut(&group)
+            && let Some(hosts) = known.unused.take()
             && owned.host.create(now, group, hosts, grant)
         {
-            owned.early.insert(group);
+            known.early = true;
             owned.wake = now;
             self.address(now);
         }
@@ -122,14 +122,10 @@ impl<O: Divisible> Engine<O> {
         let Some(owned) = &mut self.owned else {
             return false;
         };
-        let unused = owned.unused.remove(&group).is_some();
-        if !unused && owned.host.status(group).is_none() {
+        if owned.groups.remove(&group).is_none() {
             return false;
         }
         owned.host.ended(now, group);
-        owned.early.remove(&group);
-        owned.own.remove(&group);
-        owned.sent.remove(&group);
         owned.wake = now;
         self.wake = Some(now);
         self.addresses.of.remove(&group);
@@ -138,17 +134,17 @@ impl<O: Divisible> Engine<O> {
 
     /// Whether a group must wait for its address before it sends.
     pub(super) fn is_early(&self, group: GroupId) -> bool {
-        let owned = self.owned.as_ref();
-        owned.is_some_and(|owned| owned.early.contains(&group))
+        let known = self
+            .owned
+            .as_ref()
+            .and_then(|owned| owned.groups.get(&group));
+        known.is_some_and(|known| known.early)
     }
 
     /// Takes note that this process broadcasts bytes to a group.
     pub(super) fn sends_to(&mut self, group: GroupId, bytes: u64) {
-        if let Some(owned) = &mut self.owned
-            && owned.host.status(group).is_some()
-        {
-            owned.sent_own += u64::from(owned.own.contains(&group));
-            *owned.sent.entry(group).or_default() += bytes;
+        if let Some(owned) = &mut self.owned {
+            owned.sends(group, bytes);
         }
     }
 
@@ -199,14 +195,14 @@ impl<O: Divisible> Engine<O> {
     /// Passes on what has arrived and what is due. Returns when to do so again.
     pub(super) fn address(&mut self, now: Time) -> Option<Time> {
         let mut owned = self.owned.take()?;
-        let acts = owned.mail.has_arrived() || owned.due() <= now;
+        let acts = owned.mail.has_arrived() || owned.wake <= now;
         if acts {
             self.address_by(now, &mut owned);
         }
         // The driver may have got something to do.
         let due = match acts {
             true => now,
-            false => owned.due(),
+            false => owned.wake,
         };
         self.owned = Some(owned);
         Some(due).filter(|&due| due != Time::NEVER)
@@ -222,10 +218,11 @@ impl<O: Divisible> Engine<O> {
                 owned.host.message(now, from, message);
             }
         }
-        if !owned.sent.is_empty() && now.since(owned.reported) >= REPORT {
-            owned.reported = now;
-            for (group, bytes) in mem::take(&mut owned.sent) {
-                owned.host.sent(now, group, bytes);
+        if owned.unreported && now.since(owned.reported) >= REPORT {
+            (owned.reported, owned.unreported) = (now, false);
+            for (&group, known) in &mut owned.groups {
+                // Nothing sent, nothing reported.
+                owned.host.sent(now, group, mem::take(&mut known.bytes));
             }
         }
         loop {
@@ -239,10 +236,9 @@ impl<O: Divisible> Engine<O> {
                     let address = address.map(number);
                     debug!(group = group.0, ?address, "sends by");
                     let own = owned.host.status(group).is_some_and(|status| status.own);
-                    match own {
-                        true => owned.own.insert(group),
-                        false => owned.own.remove(&group),
-                    };
+                    if let Some(known) = owned.groups.get_mut(&group) {
+                        known.own = own;
+                    }
                     match address {
                         Some(id) => _ = self.addresses.of.insert(group, id),
                         None => _ = self.addresses.of.remove(&group),
@@ -256,9 +252,13 @@ impl<O: Divisible> Engine<O> {
                     message.encode(&mut bytes);
                     owned.mail.send(owned.speaker(to).0, bytes);
                 }
-                Output::Ready(group) => _ = owned.early.remove(&group),
+                Output::Ready(group) => {
+                    if let Some(known) = owned.groups.get_mut(&group) {
+                        known.early = false;
+                    }
+                }
                 Output::Wait(at) => {
-                    owned.wake = at;
+                    owned.wake = owned.due(at);
                     break;
                 }
             }
@@ -404,6 +404,9 @@ impl<O: Divisible> Engine<O> {
             refused: counted.refused.iter().sum(),
             unaddressed: counted.unaddressed.iter().sum(),
             exhausted: counted.unaddressed[Refusal::NoAddresses.index()],
+            joins: (&counted.join_time).into(),
+            proofs: (&counted.proof_time).into(),
+            changes: (&counted.own_time).into(),
         }
     }
 }

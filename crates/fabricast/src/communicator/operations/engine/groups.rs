@@ -13,16 +13,11 @@ use crate::communicator::hierarchy::schedule::usual;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::limits::ADDRESSES;
 use crate::communicator::networks::Network;
-use crate::communicator::operations::group::{Channels, EVERYBODY, Group, Leaving};
+use crate::communicator::operations::ending::Place;
+use crate::communicator::operations::group::{Channels, EVERYBODY, Group};
 use crate::communicator::operations::operation::Op;
 use crate::object::Divisible;
 use crate::transport::GroupAddress;
-
-/// How long a group stays after its last barrier, to answer members that lost a word.
-const ANSWERING: Duration = Duration::from_millis(50);
-/// How long a group stays at most after its last barrier, while a member still owes it an answer,
-/// in the group itself or on a channel.
-const ANSWERING_MAX: Duration = Duration::from_secs(5);
 
 /// How long a process probes by multicast, and then as long again by unicast. A host that multicast
 /// reaches answers the first probe after the switch has learned of its join. The process sends at
@@ -232,7 +227,7 @@ impl<O: Divisible> Engine<O> {
             self.groups.remove(&group);
         }
         for network in networks {
-            self.leaving.insert((group, network), Leaving::Flushing);
+            self.endings.begin((group, network));
             // The next step begins with it, and must come soon: perhaps no caller comes again.
             self.wake = Some(now);
         }
@@ -253,60 +248,58 @@ impl<O: Divisible> Engine<O> {
     /// Continues the end of the groups that this process leaves. Returns when to look again, and
     /// whether a barrier was begun.
     pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
-        let mut soonest: Option<Time> = None;
         let mut begun = false;
-        let mut done = Vec::new();
-        for (&(group, network), leaving) in &mut self.leaving {
-            match *leaving {
-                Leaving::Flushing => {
-                    let Some(state) = self.groups.get(&group) else {
-                        done.push((group, network));
-                        continue;
-                    };
-                    if state.operations > 0 {
-                        continue;
-                    }
-                    let members = match network {
-                        Network::InterNode => state.topology.leaders.len(),
-                        Network::IntraNode => state.topology.local_ranks.len(),
-                    };
-                    match self.networks.barrier(network, now, group, usual(members)) {
-                        Ok(op) => {
-                            *leaving = Leaving::Meeting(op);
-                            begun = true;
-                        }
-                        Err(Refused::Busy) => {}
-                        Err(_) => done.push((group, network)),
-                    }
+        for (group, network) in self.endings.flushing() {
+            let place = (group, network);
+            let Some(state) = self.groups.get(&group) else {
+                self.has_ended(now, place);
+                continue;
+            };
+            if state.operations > 0 {
+                self.endings.flushes_on(place);
+                continue;
+            }
+            let members = match network {
+                Network::InterNode => state.topology.leaders.len(),
+                Network::IntraNode => state.topology.local_ranks.len(),
+            };
+            match self.networks.barrier(network, now, group, usual(members)) {
+                Ok(op) => {
+                    self.endings.meets(place, op);
+                    begun = true;
                 }
-                Leaving::Meeting(_) => {}
-                Leaving::Answering(since) => {
-                    let state = self.groups.get(&group);
-                    // The channels go with the group on the network between hosts.
-                    let channels = state.filter(|_| network == Network::InterNode);
-                    let mut all = channels.into_iter().flat_map(|s| &s.channels.groups);
-                    let quiet = self.networks.is_quiet(network, now, group)
-                        && all.all(|&channel| self.networks.is_quiet(network, now, channel));
-                    let end = since + if quiet { ANSWERING } else { ANSWERING_MAX };
-                    match now >= end {
-                        true => done.push((group, network)),
-                        false => soonest = Some(soonest.map_or(end, |t| t.min(end))),
-                    }
-                }
+                Err(Refused::Busy) => self.endings.flushes_on(place),
+                Err(_) => self.has_ended(now, place),
             }
         }
-        for (group, network) in done {
-            self.leaving.remove(&(group, network));
-            self.remove_from(network, now, group);
-            if Network::BOTH
-                .iter()
-                .all(|&network| !self.leaving.contains_key(&(group, network)))
-            {
-                self.groups.remove(&group);
-                self.executor.end(group);
+        while let Some((place, over)) = self.endings.answered(now) {
+            match over || self.is_quiet(now, place) {
+                true => self.has_ended(now, place),
+                false => self.endings.answers_on(now, place),
             }
         }
-        (soonest, begun)
+        (self.endings.wake(), begun)
+    }
+
+    /// Whether no member owes a group an answer.
+    fn is_quiet(&mut self, now: Time, (group, network): Place) -> bool {
+        // The channels go with the group on the network between hosts.
+        let state = self.groups.get(&group);
+        let channels = state.filter(|_| network == Network::InterNode);
+        let mut all = channels.into_iter().flat_map(|s| &s.channels.groups);
+        self.networks.is_quiet(network, now, group)
+            && all.all(|&channel| self.networks.is_quiet(network, now, channel))
+    }
+
+    /// A group has ended on one of the networks.
+    fn has_ended(&mut self, now: Time, (group, network): Place) {
+        self.endings.remove((group, network));
+        self.remove_from(network, now, group);
+        let ends = |&network: &Network| self.endings.has((group, network));
+        if !Network::BOTH.iter().any(ends) {
+            self.groups.remove(&group);
+            self.executor.end(group);
+        }
     }
 
     /// Removes a group from one of the networks.
@@ -346,7 +339,7 @@ impl<O: Divisible> Engine<O> {
     /// Ends a group, and what is under way in it.
     pub fn end(&mut self, now: Time, group: GroupId) {
         for network in self.networks_of(group) {
-            self.leaving.remove(&(group, network));
+            self.endings.remove((group, network));
             self.remove_from(network, now, group);
         }
         self.groups.remove(&group);
