@@ -1,11 +1,18 @@
 //! Groups that get multicast addresses of their own, over real sockets on the loopback.
 
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
 use std::time::Instant;
 
-use fabricast_proto::group::{Grant, Strategy};
+use fabricast_proto::AddressId;
+use fabricast_proto::group::{Grant, Message, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
+use crate::subnet::igmp::Igmp;
+use crate::subnet::{News, Subnet};
+use crate::transport::{GroupAddress, Sleeper};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HOSTS: u32 = 5;
@@ -219,6 +226,158 @@ fn the_first_broadcast_goes_by_a_granted_address() {
             }
         }
         context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+/// What a [`Told`] subnet was asked for, and whether it fails.
+#[derive(Default)]
+struct Record {
+    asked: Vec<&'static str>,
+    steps: u32,
+    fails: bool,
+}
+
+/// A subnet that records what it is asked for.
+struct Told(Igmp, Arc<Mutex<Record>>);
+
+impl Told {
+    fn record(&self) -> std::sync::MutexGuard<'_, Record> {
+        self.1.lock().unwrap()
+    }
+}
+
+impl Subnet for Told {
+    fn create(&mut self, now: Time, address: &GroupAddress) {
+        self.record().asked.push("create");
+        self.0.create(now, address);
+    }
+
+    fn join(&mut self, now: Time, address: &GroupAddress) {
+        self.0.join(now, address);
+    }
+
+    fn leave(&mut self, now: Time, address: &GroupAddress) {
+        self.record().asked.push("leave");
+        self.0.leave(now, address);
+    }
+
+    fn step(&mut self, _: Time) -> io::Result<()> {
+        let mut record = self.record();
+        record.steps += 1;
+        match record.fails {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn news(&mut self) -> Option<News> {
+        self.0.news()
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.record().fails.then_some(Time::ZERO)
+    }
+
+    fn attach(&mut self, _: &Sleeper) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Puts a subnet that records under a process whose pool of two addresses is joined.
+fn told(context: &Here) -> Arc<Mutex<Record>> {
+    let begun = Instant::now();
+    while context.statistics().addresses.joins.times < 2 {
+        assert!(begun.elapsed() < PATIENCE, "the pool is not joined");
+        sleep(Duration::from_millis(5));
+    }
+    let record = Arc::default();
+    let told = Told(Igmp::new(), Arc::clone(&record));
+    context.callers.shared.lock().put_subnet(Box::new(told));
+    record
+}
+
+/// A machine that tells a host something.
+fn tell(context: &Here, message: &Message) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    context.callers.peers.mail().deliver(0, bytes);
+}
+
+/// Whoever has to join again tells the kernel and the subnet so, each time.
+#[test]
+fn a_host_joins_again_in_earnest() {
+    with("pool(2)", 0.0, |rank, ranks, context| {
+        if rank == 1 {
+            let record = told(context);
+            for times in 1..=2 {
+                tell(context, &Message::Rejoin(AddressId(1)));
+                let begun = Instant::now();
+                while record.lock().unwrap().asked.len() < 2 * times {
+                    assert!(begun.elapsed() < PATIENCE, "the subnet hears nothing");
+                    sleep(Duration::from_millis(5));
+                }
+                sleep(Duration::from_millis(20));
+                assert_eq!(
+                    record.lock().unwrap().asked,
+                    ["leave", "create"].repeat(times)
+                );
+            }
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+/// The first error ends the use of a subnet: groups go on without it, and nobody spins.
+#[test]
+fn a_subnet_that_fails_is_given_up() {
+    with("pool(2)", 0.0, |rank, ranks, context| {
+        let record = told(context);
+        ranks.allgather(&[]).unwrap();
+        let failing = Record {
+            fails: true,
+            ..Record::default()
+        };
+        *record.lock().unwrap() = failing;
+        tell(context, &Message::Rejoin(AddressId(1)));
+        sleep(Duration::from_millis(300));
+        assert_eq!(record.lock().unwrap().steps, 1);
+        ranks.allgather(&[]).unwrap();
+        if (1..4).contains(&rank) {
+            let group = context.group(7, &[1, 2, 3]).unwrap();
+            bcast(context, &group, 0, rank - 1, b"the show goes on").unwrap();
+            context.flush(&mut || ()).unwrap();
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+/// A process that has said farewell decides about addresses no more, so nobody waits for it.
+#[test]
+fn nobody_waits_for_who_has_said_farewell() {
+    let hosts: Vec<u32> = (0..HOSTS).collect();
+    job_on(&hosts, 0.0, |rank, ranks, options| {
+        let options = Options {
+            groups: Some(Strategy::Basic),
+            ..options.clone()
+        };
+        let context = Here::new(&options, ranks).unwrap();
+        if rank == 0 {
+            drop(context);
+            ranks.allgather(&[]).unwrap();
+            ranks.allgather(&[]).unwrap();
+            return;
+        }
+        ranks.allgather(&[]).unwrap();
+        if rank < 4 {
+            let group = context.group(7, &[1, 2, 3]).unwrap();
+            bcast(&context, &group, 0, rank - 1, b"without rank 0").unwrap();
+            context.flush(&mut || ()).unwrap();
+        }
         ranks.allgather(&[]).unwrap();
     });
 }

@@ -21,6 +21,7 @@ use fabricast_proto::Time;
 
 use crate::transport::{GroupAddress, Sleeper};
 
+pub mod failed;
 pub mod igmp;
 pub mod manager;
 pub mod opensm;

@@ -116,6 +116,7 @@ impl Node {
             streams: Streams::new(),
             prover: None,
             provers: BTreeMap::new(),
+            paid_by_address: Time::ZERO,
             words: None,
             queued: false,
             timer: None,

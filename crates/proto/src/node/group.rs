@@ -32,6 +32,12 @@ const ANSWER_EVERY: Duration = Duration::from_micros(625);
 const ANSWER_EVERY_MEMBERS: u32 = 8;
 /// Answers that a member gives one prober at once, at most.
 const ANSWERS_AT_ONCE: u32 = 64;
+/// Interval at which a member answers by multicast addresses in the long run, whoever asks. Such an
+/// answer goes to all members, so that a forger must not have many of them.
+const BY_ADDRESS_EVERY: Duration = Duration::from_millis(2);
+/// Answers by multicast addresses that a member gives at once, at most: some for each address that
+/// a context may have.
+const BY_ADDRESS_AT_ONCE: u128 = 512;
 
 /// A group that this node is a member of.
 pub struct Group {
@@ -60,6 +66,8 @@ pub struct Group {
     pub words: Option<Words>,
     /// Whether the group is among the node's groups that may have something to do now.
     pub queued: bool,
+    /// When the answers by addresses will have been paid for, at one per [`BY_ADDRESS_EVERY`].
+    pub paid_by_address: Time,
     /// The earliest timer that is set for the group.
     pub timer: Option<Time>,
 }
@@ -83,6 +91,13 @@ impl Group {
     pub fn answers(&mut self, now: Time, from: NodeId, probe: &Probe) -> usize {
         if self.members.binary_search(&from).is_err() {
             return 0;
+        }
+        if probe.by.is_some() {
+            let paid = self.paid_by_address.max(now);
+            let owed = paid.since(now).as_nanos() / BY_ADDRESS_EVERY.as_nanos();
+            let answers = usize::from(owed < BY_ADDRESS_AT_ONCE);
+            self.paid_by_address = paid + BY_ADDRESS_EVERY * answers as u32;
+            return answers;
         }
         let heard = self.heard.entry(from).or_default();
         let again = now.since(heard.at) < PAUSE;

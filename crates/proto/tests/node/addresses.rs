@@ -134,3 +134,27 @@ fn a_member_answers_by_the_address_that_the_probe_names() {
     };
     assert_eq!(answer.to, Dest::Address(ADDRESS));
 }
+
+/// Answers by an address go to all members, so that a member gives few, whoever is said to ask.
+#[test]
+fn forged_probes_get_few_answers_by_an_address() {
+    let mut n = node(1, 0, Scheme::auto());
+    add(&mut n, 1);
+    let probe = |nonce| wire::Probe {
+        group: GROUP,
+        nonce,
+        flags: flag::MULTICAST | flag::BY_ADDRESS,
+        only: None,
+        by: Some(ADDRESS),
+    };
+    let mut answers = 0;
+    for ms in 1..=2_000 {
+        for from in [0, 2] {
+            let frame = Frame::Probe(probe(ms));
+            n.packet(at(ms.into()), at(ms.into()), &header(from), &frame);
+        }
+        answers += drain(&mut n, at(ms.into())).len();
+    }
+    // One for each 2 ms, and 512 at once.
+    assert!((1_400..=1_520).contains(&answers), "{answers}");
+}

@@ -12,6 +12,9 @@ use rustc_hash::FxHashMap;
 
 use crate::communicator::networks::Network;
 
+/// How long a group that was left waits for others that are left, so that their last barriers go
+/// together. A barrier wakes each process several times, however many others go with it.
+const TOGETHER: Duration = Duration::from_millis(2);
 /// How long a group stays after its last barrier, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
 /// How long a group stays at most after its last barrier, while a member still owes it an answer,
@@ -38,6 +41,8 @@ enum Stage {
 pub(crate) struct Endings {
     stages: FxHashMap<Place, Stage>,
     flushing: Vec<Place>,
+    /// When the groups in `flushing` begin their last barriers.
+    together: Time,
     meeting: FxHashMap<(Network, OpId), GroupId>,
     /// When to look at a group that answers, in the order of these times.
     answering: VecDeque<(Time, Place)>,
@@ -55,8 +60,11 @@ impl Endings {
     }
 
     /// A group begins to end.
-    pub fn begin(&mut self, place: Place) {
+    pub fn begin(&mut self, now: Time, place: Place) {
         self.remove(place);
+        if self.flushing.is_empty() {
+            self.together = now + TOGETHER;
+        }
         self.stages.insert(place, Stage::Flushing);
         self.flushing.push(place);
     }
@@ -70,10 +78,13 @@ impl Endings {
         }
     }
 
-    /// Takes the groups that wait for operations to end. Of each the caller says by
+    /// Takes the groups that may begin their last barriers. Of each the caller says by
     /// [`Endings::flushes_on`], [`Endings::meets`] or [`Endings::remove`] what becomes of it.
-    pub fn flushing(&mut self) -> Vec<Place> {
-        mem::take(&mut self.flushing)
+    pub fn flushing(&mut self, now: Time) -> Vec<Place> {
+        match now >= self.together {
+            true => mem::take(&mut self.flushing),
+            false => Vec::new(),
+        }
     }
 
     /// Operations of the group are still under way.
@@ -118,9 +129,13 @@ impl Endings {
         self.answering.push_back((now + ANSWERING, place));
     }
 
-    /// When a group has answered for a while.
-    pub fn wake(&self) -> Option<Time> {
-        self.answering.front().map(|next| next.0)
+    /// When a group has answered for a while, or groups begin their last barriers.
+    pub fn wake(&self, now: Time) -> Option<Time> {
+        let answered = self.answering.front().map(|next| next.0);
+        // Later than that they wait for an operation, whose end leads here.
+        let waits = !self.flushing.is_empty() && now < self.together;
+        let together = waits.then_some(self.together);
+        answered.into_iter().chain(together).min()
     }
 
     /// Whether all members of these groups have what this process has sent.
@@ -143,19 +158,23 @@ mod tests {
     fn a_group_goes_when_it_has_answered_for_a_while() {
         let mut endings = Endings::default();
         let (place, op) = ((GroupId(7), FAR), OpId(3));
-        endings.begin(place);
-        assert_eq!(endings.flushing(), [place]);
+        endings.begin(at(0), place);
+        assert_eq!(endings.wake(at(0)), Some(at(2)));
+        endings.begin(at(1), (GroupId(8), FAR));
+        assert!(endings.flushing(at(1)).is_empty());
+        assert_eq!(endings.flushing(at(2)), [place, (GroupId(8), FAR)]);
+        endings.remove((GroupId(8), FAR));
         endings.meets(place, op);
-        assert!(!endings.is_flushed() && !endings.met(at(1), FAR, OpId(4)));
-        assert!(endings.met(at(1), FAR, op) && endings.is_flushed());
-        assert_eq!(endings.wake(), Some(at(51)));
-        assert_eq!(endings.answered(at(50)), None);
-        assert_eq!(endings.answered(at(51)), Some((place, false)));
-        endings.answers_on(at(51), place);
+        assert!(!endings.is_flushed() && !endings.met(at(3), FAR, OpId(4)));
+        assert!(endings.met(at(3), FAR, op) && endings.is_flushed());
+        assert_eq!(endings.wake(at(3)), Some(at(53)));
+        assert_eq!(endings.answered(at(52)), None);
+        assert_eq!(endings.answered(at(53)), Some((place, false)));
+        endings.answers_on(at(53), place);
         assert_eq!(endings.answered(at(100)), None);
-        assert_eq!(endings.answered(at(5001)), Some((place, true)));
+        assert_eq!(endings.answered(at(5003)), Some((place, true)));
         endings.remove(place);
-        assert!(endings.is_empty() && endings.wake().is_none());
+        assert!(endings.is_empty() && endings.wake(at(5001)).is_none());
     }
 
     #[test]
@@ -163,8 +182,8 @@ mod tests {
         let mut endings = Endings::default();
         let (place, op) = ((GroupId(7), FAR), OpId(3));
         for begun in [0, 20] {
-            endings.begin(place);
-            endings.flushing();
+            endings.begin(at(begun), place);
+            endings.flushing(at(begun + 2));
             endings.meets(place, op);
             endings.met(at(begun), FAR, op);
             if begun == 0 {
@@ -174,13 +193,13 @@ mod tests {
         assert_eq!(endings.answered(at(60)), None, "the first one is gone");
         assert_eq!(endings.answered(at(70)), Some((place, false)));
         // A group that is removed while it flushes or meets leaves nothing behind.
-        endings.begin(place);
+        endings.begin(at(80), place);
         endings.remove(place);
-        endings.begin(place);
-        endings.flushing();
+        endings.begin(at(80), place);
+        endings.flushing(at(82));
         endings.meets(place, op);
         endings.remove(place);
         assert!(endings.is_flushed() && endings.is_empty());
-        assert!(!endings.met(at(80), FAR, op));
+        assert!(!endings.met(at(82), FAR, op));
     }
 }

@@ -11,6 +11,9 @@ use crate::waker::Waker;
 /// A message: the rank to which it goes, or from which it comes, and its bytes.
 pub(crate) type Letter = (u32, Vec<u8>);
 
+/// What arrives from a process that has said farewell: no message is empty.
+pub(crate) const FAREWELL_LETTER: &[u8] = &[];
+
 /// What waits to be sent, and what has arrived.
 pub(crate) struct Mail {
     outgoing: Mutex<Vec<Letter>>,

@@ -356,20 +356,23 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
 }
 
 /// The IP multicast groups of a job: random addresses in the range of local scope, at a random
-/// port.
+/// port. They are scattered, so that two jobs have hardly any in common.
 fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES_MAX] {
     let v4 = node.ip().is_none_or(|a| a.is_ipv4());
-    let [a, b, c, d, e, f, ..] = session.to_be_bytes();
+    let [a, b, c, d, e, f, g, h] = session.to_be_bytes();
     // The port lies below the range from which systems take the ports of outgoing connections.
     let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
     std::array::from_fn(|i| {
-        let last = (b & !(ADDRESSES_MAX as u8 - 1)) | i as u8;
+        let word = |x, y| u16::from_be_bytes([x, y]);
+        // Steps of an odd number meet each of all 65 536 numbers once.
+        let step = word(g, h) | 1;
+        let number = word(a, b).wrapping_add(step.wrapping_mul(i as u16));
         let ip: IpAddr = match v4 {
-            true => Ipv4Addr::new(239, 255, a, last).into(),
-            false => {
-                let word = |x, y| u16::from_be_bytes([x, y]);
-                Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, last), i as u16).into()
+            true => {
+                let [high, low] = number.to_be_bytes();
+                Ipv4Addr::new(239, 255, high, low).into()
             }
+            false => Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, b), number).into(),
         };
         (ip, port).into()
     })

@@ -22,7 +22,7 @@ use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 use crate::communicator::operations::group::BreakOff;
 use crate::communicator::wireup::line::{BYE, LOST, Line, MESSAGE, Said, word, word_of};
-use crate::communicator::wireup::mail::Mail;
+use crate::communicator::wireup::mail::{FAREWELL_LETTER, Mail};
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -402,7 +402,10 @@ impl Watch {
                 self.lines[at].say(&[]);
                 match self.lines[at].hear() {
                     Said::Nothing => {}
-                    Said::Bye => _ = self.lines.swap_remove(at),
+                    Said::Bye => {
+                        self.lines.swap_remove(at);
+                        self.mail.deliver(rank, FAREWELL_LETTER.into());
+                    }
                     Said::Lost(other) => self.record.add(other, "rank 0 says so".into()),
                     Said::BreaksOff(at) => {
                         if self.record.break_off(at) {

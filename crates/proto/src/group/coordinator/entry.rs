@@ -59,6 +59,9 @@ pub(super) struct Entry {
     pub(super) leaving: HostSet,
     /// Members that answered probes and have not changed their membership since.
     pub(super) proven: HostSet,
+    /// Members of the context's address that joined it again since it was proven, and do not send
+    /// by it before they are told of a proof.
+    pub(super) untold: HostSet,
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
@@ -92,6 +95,7 @@ impl Entry {
             joined: HostSet::new(),
             leaving: HostSet::new(),
             proven: HostSet::new(),
+            untold: HostSet::new(),
             awaited: HostSet::new(),
             proof: None,
             answered: now,

@@ -148,6 +148,9 @@ impl Coordinator {
             && entry.asked.remove(host)
         {
             entry.joined.insert(host);
+            if entry.untold.contains(host) {
+                entry.due = now;
+            }
             self.advance(now, address);
         }
     }
@@ -221,6 +224,10 @@ impl Coordinator {
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
+        for host in answered.common(&entry.untold).iter() {
+            entry.untold.remove(host);
+            self.orders.push_back((host, Message::Proven(address)));
+        }
         let silent = silent.common(&entry.joined).common(&entry.hosts);
         for host in silent.iter() {
             entry.proven.remove(host);
@@ -251,7 +258,11 @@ impl Coordinator {
 
     /// Hosts have not answered a proof.
     fn unanswered(&mut self, now: Time, address: AddressId, silent: &HostSet) {
-        let was_proven = self.unproven(now, address);
+        let keeps = |entry: &Entry| entry.phase == Phase::Proven && entry.owner == Owner::Context;
+        // Groups without these hosts go on by the context's address, and groups with them have no
+        // better one. A sender serves a member that multicast does not reach by unicast.
+        let is_kept = self.addresses.get(&address).is_some_and(keeps);
+        let was_proven = !is_kept && self.unproven(now, address);
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
@@ -266,8 +277,12 @@ impl Coordinator {
         if !entry.is_live() {
             return;
         }
-        if was_proven || entry.tries % REJOIN_EVERY == 0 {
+        let is_first = is_kept && entry.tries == 1;
+        if was_proven || is_first || entry.tries % REJOIN_EVERY == 0 {
             for host in silent.iter() {
+                if is_kept {
+                    entry.untold.insert(host);
+                }
                 entry.joined.remove(host);
                 entry.unprove(host);
                 entry.asked.insert(host);

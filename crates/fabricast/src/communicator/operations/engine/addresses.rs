@@ -21,8 +21,12 @@ use crate::transport::GroupAddress;
 
 /// Time between two reports of what this process has sent to groups.
 pub(super) const REPORT: Duration = Duration::from_secs(1);
-/// Time between two looks for answers of the subnet.
+/// Time between two looks for answers of the subnet, soon after it was asked.
 const LOOK: Duration = Duration::from_millis(1);
+/// The same once it has been silent for [`SOON`].
+const LOOK_LATER: Duration = Duration::from_millis(20);
+/// How long answers are looked for often.
+const SOON: Duration = Duration::from_millis(100);
 
 /// A process's view of its context's addresses.
 pub(super) struct Addresses {
@@ -79,6 +83,17 @@ impl Addresses {
     }
 }
 
+/// What the subnet was asked for last, of one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// To join; it has not answered.
+    Joining,
+    /// To join; it has agreed.
+    Granted,
+    /// To leave; it has not answered.
+    Leaving,
+}
+
 /// A group that may get an address of its own.
 #[derive(Default)]
 pub(super) struct OwnGroup {
@@ -99,8 +114,10 @@ pub(super) struct Owned {
     pub speakers: Vec<NodeId>,
     pub mail: Arc<Mail>,
     pub subnet: Box<dyn Subnet + Send>,
-    /// Addresses that the subnet was asked for, and whether it has granted them.
-    pub asked: BTreeMap<AddressId, bool>,
+    /// What the subnet was asked for, of each address.
+    pub asked: BTreeMap<AddressId, Asked>,
+    /// When it was last asked.
+    pub asked_at: Time,
     /// Addresses that are being proven, by their numbers in the machine, and the hosts that are
     /// silent.
     pub proofs: BTreeMap<AddressId, HostSet>,
@@ -145,6 +162,7 @@ impl Owned {
             mail,
             subnet,
             asked: BTreeMap::new(),
+            asked_at: now,
             proofs: BTreeMap::new(),
             groups: FxHashMap::default(),
             sent_own: 0,
@@ -176,8 +194,12 @@ impl Owned {
         let report = self.unreported.then_some(self.reported + REPORT);
         let subnet = self.subnet.due();
         // No thread sleeps on the subnet's descriptor, so its answers are looked for.
-        let unanswered = self.asked.values().any(|granted| !granted);
-        let looks = unanswered.then_some(self.looked + LOOK);
+        let unanswered = self.asked.values().any(|&asked| asked != Asked::Granted);
+        let pause = match self.looked.since(self.asked_at) < SOON {
+            true => LOOK,
+            false => LOOK_LATER,
+        };
+        let looks = unanswered.then_some(self.looked + pause);
         let all = [Some(machine), report, subnet, looks];
         all.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }

@@ -9,14 +9,16 @@ use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
-use super::addresses::{OwnGroup, Owned, REPORT, in_machine, number};
+use super::addresses::{Asked, OwnGroup, Owned, REPORT, in_machine, number};
 use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
+use crate::communicator::wireup::mail::FAREWELL_LETTER;
 use crate::net::Clock;
 use crate::object::Divisible;
+use crate::subnet::failed::Failed;
 use crate::subnet::{self, News};
 use crate::transport::GroupAddress;
 
@@ -194,18 +196,15 @@ impl<O: Divisible> Engine<O> {
 
     /// Passes on what has arrived and what is due. Returns when to do so again.
     pub(super) fn address(&mut self, now: Time) -> Option<Time> {
-        let mut owned = self.owned.take()?;
-        let acts = owned.mail.has_arrived() || owned.wake <= now;
-        if acts {
-            self.address_by(now, &mut owned);
+        let owned = self.owned.as_ref()?;
+        if !owned.mail.has_arrived() && owned.wake > now {
+            return Some(owned.wake).filter(|&wake| wake != Time::NEVER);
         }
-        // The driver may have got something to do.
-        let due = match acts {
-            true => now,
-            false => owned.wake,
-        };
+        let mut owned = self.owned.take()?;
+        self.address_by(now, &mut owned);
         self.owned = Some(owned);
-        Some(due).filter(|&due| due != Time::NEVER)
+        // The driver may have got something to do.
+        Some(now)
     }
 
     fn address_by(&mut self, now: Time, owned: &mut Owned) {
@@ -213,6 +212,10 @@ impl<O: Divisible> Engine<O> {
         self.hear_subnet(now, owned);
         for (rank, bytes) in owned.mail.take() {
             let from = owned.host_of(NodeId(rank));
+            if let Some(host) = from.filter(|_| bytes == FAREWELL_LETTER) {
+                owned.host.gone(now, host);
+                continue;
+            }
             let message = Message::decode(&bytes, owned.speakers.len() as u32);
             if let (Some(from), Some(message)) = (from, message) {
                 owned.host.message(now, from, message);
@@ -271,26 +274,39 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
+    /// The machine asks to join an address. It asks again for one that is granted if probes do not
+    /// arrive: then kernel, switches and manager are told anew.
     fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
         let id = number(address);
-        match (self.addresses.at(id), owned.asked.get(&id)) {
-            (None, _) => owned.host.refused(now, address, Refusal::NoAddresses),
-            (_, Some(true)) => owned.host.joined(now, address),
+        let Some(at) = self.addresses.at(id) else {
+            owned.host.refused(now, address, Refusal::NoAddresses);
+            return;
+        };
+        match owned.asked.insert(id, Asked::Joining) {
             // The subnet tries again by itself.
-            (_, Some(false)) => {}
-            (Some(at), None) => {
-                owned.asked.insert(id, false);
+            Some(Asked::Joining) => {}
+            Some(Asked::Granted) => {
+                self.networks.leave(Network::InterNode, id);
+                owned.subnet.leave(now, at);
                 owned.subnet.create(now, at);
             }
+            Some(Asked::Leaving) | None => owned.subnet.create(now, at),
         }
+        owned.asked_at = now;
         self.hear_subnet(now, owned);
     }
 
     fn leaves_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
         let id = number(address);
         self.networks.leave(Network::InterNode, id);
-        match (owned.asked.remove(&id), self.addresses.at(id)) {
-            (Some(_), Some(at)) => owned.subnet.leave(now, at),
+        match (owned.asked.get_mut(&id), self.addresses.at(id)) {
+            // The subnet tries again by itself.
+            (Some(Asked::Leaving), _) => {}
+            (Some(asked), Some(at)) => {
+                *asked = Asked::Leaving;
+                owned.asked_at = now;
+                owned.subnet.leave(now, at);
+            }
             _ => owned.host.left(now, address),
         }
         self.hear_subnet(now, owned);
@@ -301,6 +317,7 @@ impl<O: Divisible> Engine<O> {
     fn hear_subnet(&mut self, now: Time, owned: &mut Owned) {
         if let Err(error) = owned.subnet.step(now) {
             warn!(%error, "the subnet gives no more addresses");
+            self.subnet_fails(now, owned);
         }
         while let Some(news) = owned.subnet.news() {
             debug!(%news, "the subnet tells");
@@ -314,13 +331,17 @@ impl<O: Divisible> Engine<O> {
                     owned.host.refused(now, in_machine(id), reason(why));
                 }
                 News::Left(at) => {
-                    if let Some(id) = self.addresses.number_of(&at) {
+                    // An address that is joined again is not left.
+                    if let Some(id) = self.addresses.number_of(&at)
+                        && owned.asked.get(&id) == Some(&Asked::Leaving)
+                    {
+                        owned.asked.remove(&id);
                         owned.host.left(now, in_machine(id));
                     }
                 }
                 News::Lost(at) => {
                     if let Some(id) = self.addresses.number_of(&at) {
-                        owned.asked.insert(id, false);
+                        owned.asked.insert(id, Asked::Joining);
                         owned.host.lost(now, in_machine(id));
                     }
                 }
@@ -329,17 +350,36 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
+    /// The subnet has failed for good. It refuses everything from now on, and groups go on by the
+    /// addresses that need no subnet.
+    fn subnet_fails(&mut self, now: Time, owned: &mut Owned) {
+        owned.subnet = Box::new(Failed::default());
+        for (id, asked) in mem::take(&mut owned.asked) {
+            match asked {
+                Asked::Joining => {
+                    let why = Refusal::Denied;
+                    owned.host.refused(now, in_machine(id), why);
+                }
+                Asked::Granted => {
+                    self.networks.leave(Network::InterNode, id);
+                    owned.host.lost(now, in_machine(id));
+                }
+                Asked::Leaving => owned.host.left(now, in_machine(id)),
+            }
+        }
+    }
+
     fn is_granted(&mut self, now: Time, owned: &mut Owned, at: &GroupAddress) {
         let Some(id) = self.addresses.number_of(at) else {
             return;
         };
-        // Withdrawn meanwhile.
-        let Some(granted) = owned.asked.get_mut(&id) else {
+        // It may have been withdrawn meanwhile.
+        let Some(asked) = owned.asked.get_mut(&id).filter(|a| **a != Asked::Leaving) else {
             return;
         };
         match self.networks.join(Network::InterNode, id, at) {
             Ok(()) => {
-                *granted = true;
+                *asked = Asked::Granted;
                 owned.host.joined(now, in_machine(id));
             }
             Err(error) => {
@@ -385,6 +425,14 @@ impl<O: Divisible> Engine<O> {
             self.address_by(clock.now(), &mut owned);
             // An error shows in the next step.
             let _ = owned.subnet.wait(Duration::from_millis(1));
+        }
+    }
+
+    /// From now on, another subnet grants addresses.
+    #[cfg(test)]
+    pub fn put_subnet(&mut self, subnet: Box<dyn subnet::Subnet + Send>) {
+        if let Some(owned) = &mut self.owned {
+            owned.subnet = subnet;
         }
     }
 

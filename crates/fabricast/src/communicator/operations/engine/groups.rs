@@ -87,7 +87,7 @@ impl<O: Divisible> Engine<O> {
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
         let leaders = self.hosts.leaders(&self.all);
-        let speakers = leaders.clone();
+        let leaders_first = leaders.first();
         let unreached = unreached
             .iter()
             .filter_map(|&host| leaders.get(host as usize));
@@ -95,15 +95,24 @@ impl<O: Divisible> Engine<O> {
         if !self.unreached.is_empty() {
             info!(ranks = ?self.unreached, "multicast does not reach these hosts");
         }
-        if leaders.first() == Some(&self.rank) {
+        let reached = leaders
+            .iter()
+            .filter(|leader| !self.unreached.contains(leader));
+        let speakers: Vec<NodeId> = reached.copied().collect();
+        if leaders_first == Some(&self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
         // The group does not exist in a context of one or two hosts.
         let _ = self
             .networks
             .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
-        if speakers.len() > 2 && self.unreached.is_empty() {
+        // Groups with a host that multicast does not reach keep a shared address. The first process
+        // decides about addresses, since all have a connection to it.
+        let is_first = speakers.first() == leaders_first;
+        if speakers.len() > 2 && is_first {
             self.begin_to_address(now, speakers);
+        } else if speakers.len() > 2 {
+            info!("no group gets an address of its own: multicast does not reach rank 0's host");
         }
     }
 
@@ -227,7 +236,7 @@ impl<O: Divisible> Engine<O> {
             self.groups.remove(&group);
         }
         for network in networks {
-            self.endings.begin((group, network));
+            self.endings.begin(now, (group, network));
             // The next step begins with it, and must come soon: perhaps no caller comes again.
             self.wake = Some(now);
         }
@@ -249,7 +258,7 @@ impl<O: Divisible> Engine<O> {
     /// whether a barrier was begun.
     pub(super) fn go_on_leaving(&mut self, now: Time) -> (Option<Time>, bool) {
         let mut begun = false;
-        for (group, network) in self.endings.flushing() {
+        for (group, network) in self.endings.flushing(now) {
             let place = (group, network);
             let Some(state) = self.groups.get(&group) else {
                 self.has_ended(now, place);
@@ -278,7 +287,7 @@ impl<O: Divisible> Engine<O> {
                 false => self.endings.answers_on(now, place),
             }
         }
-        (self.endings.wake(), begun)
+        (self.endings.wake(now), begun)
     }
 
     /// Whether no member owes a group an answer.
