@@ -308,7 +308,7 @@ fn tell(context: &Here, message: &Message) {
     context.callers.peers.mail().deliver(0, bytes);
 }
 
-/// Whoever has to join again tells the kernel and the subnet so, each time.
+/// A host that has to join again tells the kernel and the subnet so, each time.
 #[test]
 fn a_host_joins_again_in_earnest() {
     with("pool(2)", 0.0, |rank, ranks, context| {
