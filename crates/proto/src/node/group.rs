@@ -32,8 +32,8 @@ const ANSWER_EVERY: Duration = Duration::from_micros(625);
 const ANSWER_EVERY_MEMBERS: u32 = 8;
 /// Answers that a member gives one prober at once, at most.
 const ANSWERS_AT_ONCE: u32 = 64;
-/// Interval at which a member answers by multicast addresses in the long run, for all probers together. Such an
-/// answer goes to all members, so that a forger must not have many of them.
+/// Interval at which a member answers by multicast addresses in the long run, for all probers
+/// together. Such an answer goes to all members, so that a forger must not have many of them.
 const BY_ADDRESS_EVERY: Duration = Duration::from_millis(2);
 /// Answers by multicast addresses that a member gives at once, at most: some for each address that
 /// a context may have.

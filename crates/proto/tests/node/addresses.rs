@@ -135,7 +135,8 @@ fn a_member_answers_by_the_address_that_the_probe_names() {
     assert_eq!(answer.to, Dest::Address(ADDRESS));
 }
 
-/// Answers by an address go to all members, so that a member gives few, in however many names they are asked for.
+/// Answers by an address go to all members, so that a member gives few, in however many names they
+/// are asked for.
 #[test]
 fn forged_probes_get_few_answers_by_an_address() {
     let mut n = node(1, 0, Scheme::auto());
