@@ -61,10 +61,10 @@ static void die(int signal) {
     raise(SIGKILL);
 }
 
-/* Communicators of all ranks but one come and go, so that addresses change all the time. After 100
+/* Communicators of all ranks but one come and go, so that addresses change all the time. After 30
  * of them the victim kills itself, wherever it is then. */
 static void change(int rank, int ranks, int victim) {
-    enum { BEFORE = 100 };
+    enum { BEFORE = 30 };
     for (int n = 0;; n++) {
         MPI_Comm comm;
         int word = n, out = n % ranks, members;
