@@ -12,7 +12,7 @@ use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
 use crate::subnet::igmp::Igmp;
 use crate::subnet::{News, Subnet};
-use crate::transport::{GroupAddress, Sleeper};
+use crate::transport::GroupAddress;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HOSTS: u32 = 5;
@@ -277,14 +277,6 @@ impl Subnet for Told {
 
     fn due(&self) -> Option<Time> {
         self.record().fails.then_some(Time::ZERO)
-    }
-
-    fn attach(&mut self, _: &Sleeper) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: Duration) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,13 +1,11 @@
 //! A subnet that has failed: it refuses every address, and everything that is left is left at once.
 
 use std::collections::VecDeque;
-use std::io;
-use std::time::Duration;
 
 use fabricast_proto::Time;
 
 use super::{News, Refusal, Subnet};
-use crate::transport::{GroupAddress, Sleeper};
+use crate::transport::GroupAddress;
 
 /// Stands in for a subnet whose port has failed for good.
 #[derive(Default)]
@@ -29,23 +27,7 @@ impl Subnet for Failed {
         self.news.push_back(News::Left(address.clone()));
     }
 
-    fn step(&mut self, _: Time) -> io::Result<()> {
-        Ok(())
-    }
-
     fn news(&mut self) -> Option<News> {
         self.news.pop_front()
-    }
-
-    fn due(&self) -> Option<Time> {
-        None
-    }
-
-    fn attach(&mut self, _: &Sleeper) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: Duration) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -4,14 +4,12 @@
 //! forward, a probe tells.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use fabricast_proto::Time;
 
 use super::{News, Refusal, Subnet};
-use crate::transport::{GroupAddress, Sleeper};
+use crate::transport::GroupAddress;
 
 /// Grants every IP multicast address at once.
 #[derive(Default)]
@@ -60,25 +58,8 @@ impl Subnet for Igmp {
         self.news.push_back(News::Left(address.clone()));
     }
 
-    fn step(&mut self, _: Time) -> io::Result<()> {
-        Ok(())
-    }
-
     fn news(&mut self) -> Option<News> {
         self.news.pop_front()
-    }
-
-    fn due(&self) -> Option<Time> {
-        None
-    }
-
-    fn attach(&mut self, _: &Sleeper) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Returns at once: all calls are answered already.
-    fn wait(&mut self, _: Duration) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -28,7 +28,8 @@ pub mod opensm;
 
 /// What grants memberships of multicast addresses to this host's port.
 ///
-/// Several joins of one address are one membership of the port, which ends with the last leave.
+/// Several joins of one address are one membership of the port, which ends with the last leave. The
+/// functions that are provided are those of a subnet that answers each call at once.
 pub trait Subnet {
     /// Begins to join `address`, and to create it if it does not exist. [`News::Joined`] or
     /// [`News::Refused`] answers each call.
@@ -45,21 +46,32 @@ pub trait Subnet {
 
     /// Takes the answers that have arrived, and sends what is due. An error ends the use of the
     /// subnet.
-    fn step(&mut self, now: Time) -> io::Result<()>;
+    fn step(&mut self, now: Time) -> io::Result<()> {
+        let _ = now;
+        Ok(())
+    }
 
     /// What has happened, the oldest first; `None` if there is nothing more.
     fn news(&mut self) -> Option<News>;
 
     /// When the owner must call [`Subnet::step`] again at the latest, although nothing arrives.
     /// `None`: no such time is known.
-    fn due(&self) -> Option<Time>;
+    fn due(&self) -> Option<Time> {
+        None
+    }
 
     /// From now on, answers end the sleep of this thread. Where the system cannot watch for
     /// answers, [`Subnet::due`] says when to look for them.
-    fn attach(&mut self, sleeper: &Sleeper) -> io::Result<()>;
+    fn attach(&mut self, sleeper: &Sleeper) -> io::Result<()> {
+        let _ = sleeper;
+        Ok(())
+    }
 
     /// Blocks until an answer may have arrived, or `timeout` has passed.
-    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let _ = timeout;
+        Ok(())
+    }
 }
 
 /// Something that has happened to a membership or to the port.

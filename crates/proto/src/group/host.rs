@@ -202,6 +202,12 @@ impl Host {
         statistics
     }
 
+    /// Why a group of which this host is the lowest has had no address of its own, if one has had
+    /// none.
+    pub fn scarce(&self) -> Option<Refusal> {
+        self.holder.statistics.scarce()
+    }
+
     /// Panics if the state contradicts itself. For tests.
     pub fn invariants(&self) {
         self.holder.invariants();

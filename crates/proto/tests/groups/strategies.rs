@@ -13,6 +13,18 @@ fn set(hosts: &[u32]) -> HostSet {
     hosts.iter().map(|&host| HostId(host)).collect()
 }
 
+/// The machine of host 1 of four.
+fn machine(now: Time, strategy: Strategy) -> Host {
+    let config = Config {
+        host: HostId(1),
+        hosts: 4,
+        strategy,
+        addresses: 8,
+        context_address: true,
+    };
+    Host::new(now, &config)
+}
+
 /// A world whose pool is full, at the time when it is.
 fn rested(scenario: Scenario) -> World {
     let mut world = World::new(1, scenario);
@@ -237,15 +249,8 @@ fn a_pair_uses_unicast() {
 /// Wrong calls and messages that a host does not expect change nothing.
 #[test]
 fn what_does_not_belong_is_ignored() {
-    let config = Config {
-        host: HostId(1),
-        hosts: 4,
-        strategy: Strategy::Lazy,
-        addresses: 8,
-        context_address: true,
-    };
     let (now, a) = (Time(1), AddressId(3));
-    let mut host = Host::new(now, &config);
+    let mut host = machine(now, Strategy::Lazy);
     assert!(!host.create(now, GroupId(1), set(&[0, 2, 3]), None));
     assert!(!host.create(now, GroupId(1), set(&[1, 2, 9]), None));
     assert!(host.create(now, GroupId(1), set(&[1, 2, 3]), None));
@@ -269,15 +274,8 @@ fn what_does_not_belong_is_ignored() {
 /// A creation that took long names an address which has gone to other groups since.
 #[test]
 fn an_address_of_an_earlier_term_is_ignored() {
-    let config = Config {
-        host: HostId(1),
-        hosts: 4,
-        strategy: Strategy::default(),
-        addresses: 8,
-        context_address: true,
-    };
     let (now, address) = (Time(1), AddressId(3));
-    let mut host = Host::new(now, &config);
+    let mut host = machine(now, Strategy::default());
     let join = |term| Message::Join {
         grant: Grant { address, term },
         hosts: None,
@@ -308,17 +306,10 @@ fn an_address_of_an_earlier_term_is_ignored() {
 /// the proof, but not of a membership that was lost after it.
 #[test]
 fn a_grant_tells_of_the_proof() {
-    let config = Config {
-        host: HostId(1),
-        hosts: 4,
-        strategy: Strategy::default(),
-        addresses: 8,
-        context_address: true,
-    };
     let (now, address) = (Time(1), AddressId(3));
     let grant = Grant { address, term: 1 };
     for (lost, expected) in [(false, address), (true, AddressId(0))] {
-        let mut host = Host::new(now, &config);
+        let mut host = machine(now, Strategy::default());
         host.message(now, HostId(0), Message::Join { grant, hosts: None });
         while !matches!(host.poll(now), Output::Wait(_)) {}
         host.joined(now, address);

@@ -237,10 +237,7 @@ impl Holder {
         match input {
             // A late answer to an earlier join ends no request to leave.
             Input::Joined if held.state == State::Leaving => return,
-            Input::Lost => {
-                held.untold = false;
-                self.statistics.lost += 1;
-            }
+            Input::Lost => self.statistics.lost += 1,
             Input::Joined => {
                 held.joined = Some(now);
                 if let Some(requested) = held.requested {
@@ -280,20 +277,10 @@ impl Holder {
         }
         match message {
             Message::Join { grant, hosts } => self.join(now, grant, hosts),
-            Message::Rejoin(address) => {
-                if let Some(held) = self.held.get_mut(&address) {
-                    held.untold = false;
-                }
-                self.input(now, address, Input::Rejoin);
-            }
+            Message::Rejoin(address) => self.input(now, address, Input::Rejoin),
             Message::Prove(address, hosts) => self.prove(address, hosts),
             Message::Proven(address) => self.is_proven(now, address),
-            Message::Unproven(address) => {
-                if let Some(held) = self.held.get_mut(&address) {
-                    held.untold = false;
-                }
-                self.input(now, address, Input::Unproven);
-            }
+            Message::Unproven(address) => self.input(now, address, Input::Unproven),
             Message::Share(grant) => {
                 let held = self.held.get(&grant.address);
                 if held.is_some_and(|held| held.term == Some(grant.term)) {
@@ -537,6 +524,7 @@ impl Holder {
         let Some(held) = self.held.get_mut(&address) else {
             return;
         };
+        held.untold &= !matches!(input, Input::Lost | Input::Rejoin | Input::Unproven);
         let (next, _) = held.state.next(input);
         let ends = next != held.state && !next.may_send();
         if ends || held.term.is_none() || input == Input::Join {

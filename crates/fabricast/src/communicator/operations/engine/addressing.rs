@@ -267,7 +267,7 @@ impl<O: Divisible> Engine<O> {
             }
         }
         if !owned.scarce
-            && let Some(why) = owned.host.statistics().scarce()
+            && let Some(why) = owned.host.scarce()
         {
             owned.scarce = true;
             info!(%why, "a group has no address of its own, and shares one");
