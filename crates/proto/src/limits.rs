@@ -31,6 +31,9 @@ pub const ROUNDS_MAX: usize = 64;
 pub const BURSTS: usize = 8192;
 /// Most data packets in one burst.
 pub const BURST_PACKETS: u32 = 16;
+/// Most packets of a stream that its sender sends before it has heard all receivers, if nodes can
+/// hold as many ([`crate::border::Config::unexpected_max`]).
+pub const FIRST_PACKETS: u32 = 1;
 /// Most packets that one XOR repair packet combines.
 pub const SOURCES_MAX: usize = 8;
 /// Largest number of receivers for which XOR repair packets are cheaper than parity packets.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fabricast::proto::limits::{BLOCK_PACKETS, XOR_RECEIVERS_MAX};
+use fabricast::proto::limits::{BLOCK_PACKETS, FIRST_PACKETS, XOR_RECEIVERS_MAX};
 use fabricast::proto::scheme::{FeedbackTopology, How};
 use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRepair, flag};
 use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
@@ -27,8 +27,9 @@ struct Receiver {
     told: u64,
     /// The first operation that the receiver has not acknowledged completely.
     told_op: usize,
-    /// Right edge of the advertised window; `None` before the first feedback.
-    limit: Option<u64>,
+    /// The largest right edge of the advertised window. Before the first feedback it is what the
+    /// sender may send unheard.
+    limit: u64,
     /// Nobody waits for the receiver any more.
     excused: bool,
 }
@@ -137,7 +138,7 @@ impl Judge {
                     posted: Vec::new(),
                     told: 0,
                     told_op: 0,
-                    limit: None,
+                    limit: u64::from(scenario.unexpected_max.min(FIRST_PACKETS)),
                     excused: false,
                 });
             }
@@ -393,7 +394,7 @@ impl Judge {
             return; // the packet may be for the liar
         }
         let s = &self.streams[i];
-        let open = |r: &Receiver| r.limit.is_some_and(|l| index < l);
+        let open = |r: &Receiver| index < r.limit;
         match dest {
             Dest::Node(n) => {
                 let to = self.numbering.host(n);
@@ -497,7 +498,7 @@ impl Judge {
                 ));
             }
         }
-        r.limit = Some(r.limit.map_or(limit, |l| l.max(limit)));
+        r.limit = r.limit.max(limit);
         if let Some(what) = problem {
             self.wrong(host, || what);
         }

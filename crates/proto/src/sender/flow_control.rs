@@ -133,8 +133,8 @@ impl Sender {
         most.is_none_or(|op| next.before(op.base))
     }
 
-    /// Whether the first packet may be sent: it waits up to [`GRACE`] for members that have not
-    /// been heard.
+    /// Whether the first packet may be sent: it waits up to [`GRACE`] for members that have not been
+    /// heard, unless all members hold some packets until they are posted.
     pub(super) fn may_start(&self, now: Time) -> bool {
         self.may_start_at().is_none_or(|t| now >= t)
     }
@@ -142,7 +142,24 @@ impl Sender {
     /// When the first packet may be sent although not all members have been heard; `None`: the
     /// sender waits for no member.
     pub(super) fn may_start_at(&self) -> Option<Time> {
-        self.started.filter(|_| self.unheard > 0).map(|t| t + GRACE)
+        self.grace_ends().filter(|_| self.first == 0)
+    }
+
+    /// When the sender ceases to wait for members that have not been heard, if it waits for any.
+    pub(super) fn grace_ends(&self) -> Option<Time> {
+        let waits = self.unheard > 0 && !self.grace_over;
+        self.started.filter(|_| waits).map(|t| t + GRACE)
+    }
+
+    /// From now on members that have not been heard hold nothing back.
+    pub(super) fn end_grace(&mut self) {
+        self.grace_over = true;
+        for m in self.members.iter_mut().filter(|m| m.heard.is_none()) {
+            m.limit = m.cum;
+        }
+        for path in 0..self.paths.len() {
+            self.update_window(path);
+        }
     }
 
     /// NACK aggregation delay of a path: how long it waits for further members' NACKs of a loss.

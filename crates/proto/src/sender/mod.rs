@@ -32,6 +32,7 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Event, MemberStatus, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
+use crate::limits::FIRST_PACKETS;
 use crate::mutant::{self, Mutant};
 use crate::path::{Bursts, Op, RttEstimator, Target};
 use crate::repair::ParityRequests;
@@ -45,7 +46,7 @@ use paths::Paths;
 
 pub use member::MemberConfig;
 
-/// Longest time that the first broadcast waits until every member has been heard.
+/// Longest time that a sender waits for members that have not been heard.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The sending side of a stream.
@@ -72,6 +73,10 @@ pub struct Sender {
     started: Option<Time>,
     /// Members that have never been heard.
     unheard: usize,
+    /// Packets that the sender sends before members have been heard, at most.
+    first: u32,
+    /// Whether [`GRACE`] is over.
+    grace_over: bool,
     rtt: RttEstimator,
 }
 
@@ -116,6 +121,11 @@ impl Sender {
         let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
         let blocks =
             relay.is_none() && Sender::codes_blocks(&config.scheme, members.len(), payload_size);
+        let direct = config.scheme.topology == FeedbackTopology::Direct;
+        let first = match direct && relay.is_none() {
+            true => config.unexpected_max.min(FIRST_PACKETS),
+            false => 0,
+        };
         let mut sender = Sender {
             group,
             copies: 1,
@@ -147,10 +157,17 @@ impl Sender {
             probing: Probing::default(),
             started: None,
             unheard: 0,
+            first,
+            grace_over: false,
             rtt: RttEstimator::default(),
         };
         let credit = sender.budget.most();
-        sender.members.iter_mut().for_each(|m| m.credit = credit);
+        for m in &mut sender.members {
+            m.credit = credit;
+            if m.is_mine() {
+                m.limit = start + first;
+            }
+        }
         sender.unheard = sender.members.iter().filter(|m| m.is_mine()).count();
         // A group of two needs no multicast: each member sends to the other alone.
         let pair = members.len() == 1 && !mutant::active(Mutant::PairByGroup);
@@ -170,6 +187,9 @@ impl Sender {
             } else if m.path_state == PathState::Unicast && !m.delegated {
                 sender.fall_back_to_unicast(i, PathState::Unicast);
             }
+        }
+        for path in 0..sender.paths.len() {
+            sender.update_window(path);
         }
         sender
     }

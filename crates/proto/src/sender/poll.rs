@@ -35,6 +35,9 @@ impl Sender {
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
     ) -> Option<Transmission> {
+        if self.grace_ends().is_some_and(|t| t <= now) {
+            self.end_grace();
+        }
         if self.probing.due.is_some_and(|t| t <= now) {
             self.probe_silent(now, config, out);
         }
@@ -281,6 +284,9 @@ impl Sender {
         let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
         if !self.probing.queue.is_empty() || !self.probing.reprobes.is_empty() {
             at(Time::ZERO);
+        }
+        if let Some(t) = self.grace_ends() {
+            at(t);
         }
         let may_start = self.may_start_at().unwrap_or(Time::ZERO);
         let total = self.paths.total().map_or(Time::ZERO, Pacer::opens_at);

@@ -187,3 +187,41 @@ fn who_counts_up_without_placing_is_slow() {
         }
     }
 }
+
+#[test]
+fn one_packet_leaves_before_all_receivers_have_been_heard() {
+    let packets = |outputs: &[(Output, Vec<u8>)]| {
+        let payload =
+            |output: &Output| matches!(output, Output::Transmit(t) if t.payload.is_some());
+        outputs.iter().filter(|(output, _)| payload(output)).count()
+    };
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    // Where nodes hold nothing that is not posted, or others report for them, nothing leaves.
+    for (hold, scheme, first) in [
+        (8, Scheme::auto(), 1),
+        (0, Scheme::auto(), 0),
+        (8, Scheme::tree(2), 0),
+        (8, Scheme::coroot(2), 0),
+    ] {
+        let mut n = node(0, hold, scheme.clone());
+        add(&mut n, 1);
+        bcast(&mut n, 1, 5 * u64::from(PAYLOAD));
+        assert_eq!(packets(&drain_paced(&mut n)), first, "{hold} {scheme:?}");
+    }
+    // One receiver that has not been heard holds up the others for 50 ms.
+    for late in [true, false] {
+        let mut n = node(0, 8, Scheme::auto());
+        add(&mut n, 1);
+        bcast(&mut n, 1, 5 * u64::from(PAYLOAD));
+        assert_eq!(packets(&drain(&mut n, at(1))), 1);
+        say(&mut n, 1, at(2), 1, 1);
+        assert_eq!(packets(&drain(&mut n, at(2))), 0);
+        if !late {
+            ready(&mut n, 2, at(3));
+        }
+        let soon: usize = (3..50).map(|ms| packets(&drain(&mut n, at(ms)))).sum();
+        let later: usize = (50..60).map(|ms| packets(&drain(&mut n, at(ms)))).sum();
+        // Who has not been heard may have lost the first packet.
+        assert_eq!((soon >= 4, later >= 4), (!late, late), "{soon} {later}");
+    }
+}

@@ -53,6 +53,9 @@ impl Subnet<'_> {
         };
         self.judge.groups.insert(group_of(k), members);
         for host in hosts.iter() {
+            self.add(host.0, k);
+        }
+        for host in hosts.iter() {
             let event = Event::Create(host.0, k, grant);
             match host.0 == lowest {
                 true => self.after(Duration::ZERO, event),
@@ -61,11 +64,9 @@ impl Subnet<'_> {
         }
     }
 
-    pub(super) fn create(&mut self, h: u32, k: usize, grant: Option<Grant>) {
-        let now = self.fabric.now();
-        let plan = &self.scenario.plans[k];
-        let (group, hosts) = (group_of(k), plan.hosts.clone());
-        self.courses[k].created.get_or_insert(now);
+    /// A host knows the group before the members agree on it, so no packet can come too early.
+    fn add(&mut self, h: u32, k: usize) {
+        let (group, hosts) = (group_of(k), &self.scenario.plans[k].hosts);
         let add = Command::GroupAdd {
             group,
             address: None,
@@ -74,6 +75,13 @@ impl Subnet<'_> {
             start: Seq(k as u32),
         };
         self.command(h, add);
+    }
+
+    /// The members have agreed on a communicator.
+    pub(super) fn create(&mut self, h: u32, k: usize, grant: Option<Grant>) {
+        let now = self.fabric.now();
+        let (group, hosts) = (group_of(k), self.scenario.plans[k].hosts.clone());
+        self.courses[k].created.get_or_insert(now);
         let host = &mut self.hosts[h as usize];
         host.parts.insert(group, Part::default());
         let gone = hosts.iter().any(|member| host.parted.contains(&member.0));
