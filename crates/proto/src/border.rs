@@ -22,7 +22,8 @@ pub struct Config {
     /// The scheme that makes multicast reliable; the same at all nodes of a session.
     pub scheme: Scheme,
     /// Packets of each stream that this node can hold for broadcasts that it has not posted yet.
-    /// The sender of a new stream expects the same of the others, and begins before it has heard them.
+    /// It is the same at all nodes of a session: the sender of a new stream relies on it and begins
+    /// before it has heard the others.
     pub unexpected_max: u32,
     /// Packets that may wait in the receive buffer before the network drops them.
     pub backlog: u32,

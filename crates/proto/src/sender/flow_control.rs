@@ -133,8 +133,8 @@ impl Sender {
         most.is_none_or(|op| next.before(op.base))
     }
 
-    /// Whether the first packet may be sent: it waits up to [`GRACE`] for members that have not been
-    /// heard, unless all members hold some packets until they are posted.
+    /// Whether new packets may be sent: they wait up to [`GRACE`] for members that have not been
+    /// heard. If members hold some packets until they are posted, their windows say how many.
     pub(super) fn may_start(&self, now: Time) -> bool {
         self.may_start_at().is_none_or(|t| now >= t)
     }
