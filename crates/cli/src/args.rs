@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
 use fabricast::pattern::Pattern;
@@ -138,6 +139,18 @@ directory]
   FABRICAST_MPI=openmpi|mpich   the launcher's MPI, if its name and version do not show it
   FABRICAST_LIB=DIRECTORY       where the libraries to preload are";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  source <(fabricast completions bash)
+      for this shell alone
+  fabricast completions bash >~/.local/share/bash-completion/completions/fabricast
+      for all later shells; `mpi/build --prefix DIR` installs the files of bash, zsh and fish";
+
+const MANUAL_EXAMPLES: &str = "\
+Example:
+  fabricast manual ~/.local/share/man/man1
+      then read `man fabricast`, `man fabricast-send` and so on";
+
 /// Reliable multicast for clusters: sends a file to many hosts at once, and serves the broadcasts
 /// of MPI programs
 #[derive(Parser, Debug)]
@@ -162,6 +175,19 @@ pub enum Command {
     /// Start an MPI program and serve its broadcasts and barriers
     #[command(long_about = RUN_LONG, after_help = RUN_EXAMPLES)]
     Run(Run),
+    /// Print a file that lets a shell complete this command's options
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell that reads the file
+        shell: Shell,
+    },
+    /// Write this command's manual pages into a directory
+    #[command(after_help = MANUAL_EXAMPLES)]
+    Manual {
+        /// The directory, which is made if it does not exist
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 /// Options that `send` and `recv` share.

@@ -4,11 +4,12 @@
 //! `args` reads the command line. `send` and `recv` run one transfer each and report it through
 //! `output`: text for people, JSON lines for programs. `demo` runs `send` and `recv` as processes
 //! of their own. `settings` puts options into the library's messages. `run` becomes an MPI
-//! launcher.
+//! launcher. `documents` writes manual pages and files for shells.
 #![forbid(unsafe_code)]
 
 mod args;
 mod demo;
+mod documents;
 mod output;
 mod recv;
 mod run;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         // Not prepared: the launcher must inherit this process's signal handling and limits
         // unchanged.
         args::Command::Run(a) => run::run(&a),
+        args::Command::Completions { shell } => documents::completions(shell),
+        args::Command::Manual { directory } => documents::manual(&directory),
     })
 }
 

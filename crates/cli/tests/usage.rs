@@ -75,6 +75,8 @@ fn bad_usage_says_so() {
             "neither a file nor a directory",
         ),
         (&["recv", "x", "--from", "no such host"], 2, "no such host"),
+        (&["completions", "csh"], 2, "bash"),
+        (&["manual", "/dev/null/man1"], 1, "/dev/null/man1"),
     ];
     for (args, code, words) in cases {
         let end = Run::start(*args).end();
