@@ -99,7 +99,9 @@ static const uint32_t *address_limit(uint32_t *limit) {
     unsigned long number = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || number > UINT32_MAX) {
         if (shim.rank == 0)
-            say("FABRICAST_ADDRESSES is a number, not '%s': no limit", value);
+            say("FABRICAST_ADDRESSES is a number from 0 on, not '%s', and is ignored: "
+                "communicators may get all addresses that there are",
+                value);
         return NULL;
     }
     *limit = (uint32_t)number;

@@ -184,14 +184,14 @@ void statistics_tell(void) {
             sum.sent_own, sum.addresses_refused);
     if (sum.address_joins)
         say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
-            " proven, %.3f ms later; in use by %" PRIu64
-            " communicators of a rank, %.3f ms after their first call",
+            " proven, %.3f ms later; communicators came to use one %" PRIu64
+            " times, %.3f ms after their first call",
             sum.address_joins, mean_ms(sum.address_join_us, sum.address_joins), sum.address_proofs,
             mean_ms(sum.address_proof_us, sum.address_proofs), sum.address_changes,
             mean_ms(sum.address_change_us, sum.address_changes));
     if (sum.groups_unaddressed)
-        say("communicators without an address of their own: %" PRIu64
-            ", because there are no more addresses: %" PRIu64,
+        say("communicators that had no address of their own, at least for a while: %" PRIu64
+            "; because all addresses were taken: %" PRIu64,
             sum.groups_unaddressed, sum.groups_exhausted);
     say("frames that reached ranks outside their communicator: %" PRIu64, sum.frames_foreign);
     if (sum.packets_shared)

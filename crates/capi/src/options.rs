@@ -11,6 +11,7 @@ use fabricast_lib::communicator::{
     Bootstrap, BootstrapError, Options, Statistics, UnknownBroadcast,
 };
 use fabricast_lib::proto::group::UnknownStrategy;
+use fabricast_lib::setting;
 use fabricast_lib::subnet::manager::UnknownManager;
 
 use crate::call::{Failure, wrong};
@@ -130,12 +131,15 @@ impl fabricast_options {
             Some("shared") => chosen.groups = None,
             Some(groups) => {
                 let strategy = groups.parse();
-                chosen.groups = Some(strategy.map_err(|e: UnknownStrategy| wrong(&e.to_string()))?);
+                let named =
+                    |e: UnknownStrategy| wrong(&format!("{}: {e}, or shared", setting::JOB_GROUPS));
+                chosen.groups = Some(strategy.map_err(named)?);
             }
         }
         if let Some(subnet) = text(self.subnet)? {
             let manager = subnet.parse();
-            chosen.subnet = manager.map_err(|e: UnknownManager| wrong(&e.to_string()))?;
+            let named = |e: UnknownManager| wrong(&format!("{}: {e}", setting::JOB_SUBNET));
+            chosen.subnet = manager.map_err(named)?;
         }
         // SAFETY: `addresses` is null, or valid by the caller's promise.
         chosen.addresses = unsafe { self.addresses.as_ref() }.copied();

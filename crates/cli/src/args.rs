@@ -129,8 +129,10 @@ Environment:
   FABRICAST_BROADCAST=NAME      how broadcasts go, the same on all ranks: multicast (default), or by
                                 messages: tree, chain, scatter-allgather
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
-                                all ranks: pool(8) (default), pool(N), lazy, basic, shared
-  FABRICAST_SUBNET=NAME         which subnet grants them: auto (default), igmp, opensm
+                                all ranks: pool(N) or pool(N),max=M: in advance (default pool(8));
+                                lazy: later; basic: broadcasts wait; shared: never
+  FABRICAST_SUBNET=NAME         what grants them: igmp (the kernel), opensm (InfiniBand), auto
+                                (default)
   FABRICAST_ADDRESSES=N         most addresses that communicators get of their own at the same time
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \

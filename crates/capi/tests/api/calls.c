@@ -244,7 +244,7 @@ void algorithms(void) {
     FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_BROADCAST", fabricast_context_create(&o, &context));
     o.broadcast = NULL;
     o.groups = "pond(3)";
-    FAILS(FABRICAST_ERR_ARGUMENT, "no strategy 'pond(3)'",
+    FAILS(FABRICAST_ERR_ARGUMENT, "FABRICAST_GROUPS: no strategy 'pond(3)'",
           fabricast_context_create(&o, &context));
     o.groups = rank == 1 ? "lazy" : "pool(3)";
     FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_GROUPS", fabricast_context_create(&o, &context));
