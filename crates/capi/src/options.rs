@@ -131,15 +131,15 @@ impl fabricast_options {
             Some("shared") => chosen.groups = None,
             Some(groups) => {
                 let strategy = groups.parse();
-                let named =
+                let unknown =
                     |e: UnknownStrategy| wrong(&format!("{}: {e}, or shared", setting::JOB_GROUPS));
-                chosen.groups = Some(strategy.map_err(named)?);
+                chosen.groups = Some(strategy.map_err(unknown)?);
             }
         }
         if let Some(subnet) = text(self.subnet)? {
             let manager = subnet.parse();
-            let named = |e: UnknownManager| wrong(&format!("{}: {e}", setting::JOB_SUBNET));
-            chosen.subnet = manager.map_err(named)?;
+            let unknown = |e: UnknownManager| wrong(&format!("{}: {e}", setting::JOB_SUBNET));
+            chosen.subnet = manager.map_err(unknown)?;
         }
         // SAFETY: `addresses` is null, or valid by the caller's promise.
         chosen.addresses = unsafe { self.addresses.as_ref() }.copied();

@@ -129,6 +129,11 @@ impl Judge {
                 None => (0..plan.lens.len()).map(content).collect(),
                 Some(_) => Vec::new(),
             };
+            // Where receivers report for others, the sender must have heard the receivers.
+            let unheard = match scenario.scheme.topology {
+                FeedbackTopology::Direct => scenario.unexpected_max.min(FIRST_PACKETS),
+                FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => 0,
+            };
             let mut receivers = Vec::new();
             let mut place = vec![None; scenario.hosts];
             for &host in group.members.iter().filter(|m| **m != plan.root) {
@@ -138,7 +143,7 @@ impl Judge {
                     posted: Vec::new(),
                     told: 0,
                     told_op: 0,
-                    limit: u64::from(scenario.unexpected_max.min(FIRST_PACKETS)),
+                    limit: unheard.into(),
                     excused: false,
                 });
             }

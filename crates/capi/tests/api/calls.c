@@ -246,6 +246,11 @@ void algorithms(void) {
     o.groups = "pond(3)";
     FAILS(FABRICAST_ERR_ARGUMENT, "FABRICAST_GROUPS: no strategy 'pond(3)'",
           fabricast_context_create(&o, &context));
+    o.groups = NULL;
+    o.subnet = "sea";
+    FAILS(FABRICAST_ERR_ARGUMENT, "FABRICAST_SUBNET: unknown subnet 'sea'",
+          fabricast_context_create(&o, &context));
+    o.subnet = NULL;
     o.groups = rank == 1 ? "lazy" : "pool(3)";
     FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_GROUPS", fabricast_context_create(&o, &context));
 }

@@ -164,6 +164,35 @@ fn what_waits_for_more_leaves_before_its_caller_sleeps() {
 }
 
 #[test]
+fn a_stream_begins_before_its_receivers_are_heard() {
+    let sent = job(3, 0.0, |rank, ranks, options| {
+        let mut sent = None;
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1, 2]).unwrap();
+        ranks.allgather(&[]).unwrap();
+        if rank == 0 {
+            let mut engine = context.callers.shared.lock();
+            let now = context.callers.shared.clock.now();
+            let before = engine.statistics().node;
+            let object = Memory::new(vec![7]);
+            _ = engine
+                .bcast(now, (group.id, NodeId(0)), object, true)
+                .unwrap();
+            engine.settle(now).unwrap();
+            let after = engine.statistics().node;
+            let heard = after.feedback_received - before.feedback_received;
+            sent = Some((after.data - before.data, heard));
+        } else {
+            bcast(&context, &group, 0, rank, &[7]).unwrap();
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        sent
+    });
+    assert_eq!(sent[0], Some((1, 0)), "packets, reports");
+}
+
+#[test]
 fn everybody_broadcasts_to_everybody() {
     broadcasts(
         &[0, 1, 2, 3],

@@ -23,6 +23,13 @@ impl Sender {
         m.is_ready() || self.is_tree() && m.cum != self.ops.end
     }
 
+    /// Recomputes the base and the limit of every path.
+    pub(super) fn update_windows(&mut self) {
+        for path in 0..self.paths.len() {
+            self.update_window(path);
+        }
+    }
+
     /// Recomputes the base and the limit of a path.
     pub(super) fn update_window(&mut self, path: usize) {
         let Some(l) = &self.paths[path] else { return };
@@ -139,10 +146,10 @@ impl Sender {
         self.may_start_at().is_none_or(|t| now >= t)
     }
 
-    /// When the first packet may be sent although not all members have been heard; `None`: the
-    /// sender waits for no member.
+    /// When new packets may be sent although not all members have been heard; `None`: only windows
+    /// hold them back.
     pub(super) fn may_start_at(&self) -> Option<Time> {
-        self.grace_ends().filter(|_| self.first == 0)
+        self.grace_ends().filter(|_| !self.begins_unheard)
     }
 
     /// When the sender ceases to wait for members that have not been heard, if it waits for any.
@@ -157,9 +164,7 @@ impl Sender {
         for m in self.members.iter_mut().filter(|m| m.heard.is_none()) {
             m.limit = m.cum;
         }
-        for path in 0..self.paths.len() {
-            self.update_window(path);
-        }
+        self.update_windows();
     }
 
     /// NACK aggregation delay of a path: how long it waits for further members' NACKs of a loss.

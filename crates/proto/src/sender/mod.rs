@@ -73,8 +73,8 @@ pub struct Sender {
     started: Option<Time>,
     /// Members that have never been heard.
     unheard: usize,
-    /// Packets that the sender sends before members have been heard, at most.
-    first: u32,
+    /// Whether the first packets leave before all members have been heard.
+    begins_unheard: bool,
     /// Whether [`GRACE`] is over.
     grace_over: bool,
     rtt: RttEstimator,
@@ -157,7 +157,7 @@ impl Sender {
             probing: Probing::default(),
             started: None,
             unheard: 0,
-            first,
+            begins_unheard: first > 0,
             grace_over: false,
             rtt: RttEstimator::default(),
         };
@@ -188,9 +188,7 @@ impl Sender {
                 sender.fall_back_to_unicast(i, PathState::Unicast);
             }
         }
-        for path in 0..sender.paths.len() {
-            sender.update_window(path);
-        }
+        sender.update_windows();
         sender
     }
 
@@ -260,7 +258,7 @@ impl Sender {
         // Members that have placed everything before this operation count no more, unless they are
         // ready for it.
         match self.is_tree() {
-            true => (0..self.paths.len()).for_each(|path| self.update_window(path)),
+            true => self.update_windows(),
             false => self.update_window(GROUP_PATH),
         }
         self.count_waiting();

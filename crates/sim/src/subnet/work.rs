@@ -54,8 +54,6 @@ impl Subnet<'_> {
         self.judge.groups.insert(group_of(k), members);
         for host in hosts.iter() {
             self.add(host.0, k);
-        }
-        for host in hosts.iter() {
             let event = Event::Create(host.0, k, grant);
             match host.0 == lowest {
                 true => self.after(Duration::ZERO, event),
