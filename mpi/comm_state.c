@@ -23,9 +23,6 @@
  * communicators made of it. Once half of all numbers are used, each communicator gets one number
  * only. MPI_COMM_WORLD comes first and has a quarter of all. */
 enum { NUMBERS = 4096, WORLD = 1 };
-/* A duplicate gets one part in 64 of the numbers that are left, for itself and communicators made
- * of it. */
-enum { DUPLICATES_PART = 64 };
 /* A call that makes parts takes one part in 256 of the numbers left for parts, and divides them
  * equally among the ranks of the whole, because each rank may become a part by itself. When fewer
  * numbers are left than ranks, nothing is proposed any more. A communicator of 8 ranks that was
@@ -256,8 +253,11 @@ int comm_state_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *c
     state->size = old->size;
     state->hosts = old->hosts;
     if (old->group) {
-        uint64_t left = old->end - old->next, part = left / DUPLICATES_PART;
+        /* The first duplicate gets half of the numbers, the k-th one in k(k + 1). So MPI_COMM_WORLD
+         * has numbers for thirty thousand duplicates, and the last ones have one each. */
+        uint64_t left = old->end - old->next, part = left / (old->duplicates + 2);
         part = part ? part : 1;
+        old->duplicates++;
         old->end -= part;
         own(state, (struct numbers){old->end, part});
         size_t bytes = sizeof *state->members * (size_t)state->size;

@@ -48,6 +48,7 @@ struct comm_state {
     struct process_set *set;
     uint32_t *members;         /* ranks of the group in the set */
     uint64_t next, end;        /* group numbers left for duplicates; equal on all ranks */
+    uint64_t duplicates;       /* that have taken some */
     uint64_t parts, parts_end; /* group numbers left for parts; all ranks propose the same */
     enum reason why;           /* SERVED, or why there is no group */
     int rank, size, hosts;

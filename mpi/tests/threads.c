@@ -163,6 +163,17 @@ static void *duplicates_and_frees(void *arg) {
     return NULL;
 }
 
+/* The numbers of MPI_COMM_WORLD's groups last for many duplicates. */
+static void many_duplicates(void) {
+    for (uint64_t i = 0; i < 2000; i++) {
+        MPI(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+        broadcast(made, (int)i % ranks, 4, i);
+        MPI(MPI_Comm_free(&made));
+    }
+    CHECK(reductions == 0, "%d agreements on many duplicates", reductions);
+    ok("threads: many duplicates");
+}
+
 static void *splits_and_frees(void *arg) {
     uint64_t t = (uint64_t)(uintptr_t)arg;
     for (uint64_t i = 0; i < MADE; i++) {
@@ -190,6 +201,7 @@ static void multiple(void) {
     run_threads(duplicates_and_frees, numbers);
     CHECK(reductions == 0, "%d agreements on duplicates", reductions);
     ok("threads: communicators duplicated and freed");
+    many_duplicates();
     run_threads(splits_and_frees, numbers);
     int serves = dlsym(RTLD_DEFAULT, "fabricast_group_create") != NULL;
     CHECK(reductions == serves * THREADS * (MADE - (rank == ranks - 1) * MADE / 2),

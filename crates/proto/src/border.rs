@@ -5,10 +5,11 @@ use core::time::Duration;
 
 use crate::histogram::Histogram;
 use crate::id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
+use crate::limits::FIRST_PACKETS;
 use crate::repair::{CodeBlock, Packets, Parity};
 use crate::repair::{Payload, XorExtents};
 use crate::schedule::Barrier;
-use crate::scheme::Scheme;
+use crate::scheme::{FeedbackTopology, Scheme};
 use crate::seq::Seq;
 use crate::time::Time;
 
@@ -33,6 +34,18 @@ pub struct Config {
     /// A receiver that has made no progress for this long while the sender waits for it is reported
     /// as [`Event::Slow`].
     pub patience: Duration,
+}
+
+impl Config {
+    /// Packets of a new stream that its sender sends before it has heard the receivers, which it
+    /// takes for a window that each of them has advertised.
+    pub fn first_packets(&self) -> u32 {
+        match self.scheme.topology {
+            FeedbackTopology::Direct => self.unexpected_max.min(FIRST_PACKETS),
+            // Where receivers report for others, the sender must have heard them.
+            FeedbackTopology::Coroots(_) | FeedbackTopology::Tree(_) => 0,
+        }
+    }
 }
 
 /// A command of the caller to a node.

@@ -138,6 +138,7 @@ impl Node {
     pub(super) fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
         self.ready.retain(|&g| g != at);
+        self.gathered.looks_anew();
         if let Some(mut group) = self.groups[at].take() {
             if let Some(sender) = group.own.get() {
                 self.leaving.extend(sender.unfinished());

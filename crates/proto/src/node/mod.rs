@@ -6,6 +6,7 @@
 mod commands;
 mod copies;
 mod datagram;
+mod gathered;
 mod group;
 mod incoming;
 mod op_table;
@@ -25,6 +26,7 @@ use crate::sender::Sender;
 use crate::time::Time;
 use crate::wire::{Probe, Query};
 use copies::Copies;
+use gathered::Gathered;
 use group::Group;
 use op_table::{Entry, OpTable, Stream};
 
@@ -49,6 +51,8 @@ pub struct Node {
     queries: VecDeque<(NodeId, Query)>,
     /// The rest of a datagram for a group without an address.
     copies: Copies,
+    /// Words that go together.
+    gathered: Gathered,
     /// Groups that may have something to do now.
     ready: VecDeque<usize>,
     /// When other groups will have something to do. An entry that differs from its group's `timer`
@@ -77,6 +81,7 @@ impl Node {
             acks: VecDeque::new(),
             queries: VecDeque::new(),
             copies: Copies::default(),
+            gathered: Gathered::default(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),

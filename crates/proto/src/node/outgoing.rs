@@ -44,6 +44,9 @@ impl Node {
                 }
                 return output;
             }
+            if let Some(words) = self.poll_gathered(now, head) {
+                return words;
+            }
             let Some(&at) = self.ready.front() else {
                 // Entries of groups that wait for nothing any more are no timers: remove them.
                 self.ring(now);
@@ -55,6 +58,7 @@ impl Node {
             }
             if self.out.is_empty() {
                 self.ready.pop_front();
+                self.gathered.first_is_done();
                 self.set_timer(now, at);
             }
         }
@@ -214,7 +218,7 @@ impl Node {
 
     /// Sends a datagram of group `at`, whose head was written. If the group has no address, copies
     /// for the other members follow.
-    fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
+    pub(super) fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
         let Datagram { to, by, payload } = datagram;
         let to = match (to, &self.groups[at]) {
             (Target::Node(node), _) => Dest::Node(node),

@@ -25,13 +25,14 @@ pub struct FeedbackTimer {
 }
 
 impl FeedbackTimer {
-    /// The state before any feedback, in a group of `receivers`; the stream begins at `start`.
-    pub fn new(receivers: u32, rule: &FeedbackRule, start: Seq) -> FeedbackTimer {
+    /// The state before any feedback, in a group of `receivers`. The sender counts on room for the
+    /// packets before `advertised`.
+    pub fn new(receivers: u32, rule: &FeedbackRule, advertised: Seq) -> FeedbackTimer {
         FeedbackTimer {
             count: 0,
             due: None,
             last: None,
-            advertised: start,
+            advertised,
             probes: 0,
             repeats: 0,
             suppression: receivers.div_ceil(rule.suppress_above).max(1),

@@ -174,7 +174,11 @@ impl Receiver {
             },
             parities: ParityCache::default(),
             arrivals: Arrivals::default(),
-            feedback: FeedbackTimer::new(receivers, &scheme.feedback, start),
+            feedback: FeedbackTimer::new(
+                receivers,
+                &scheme.feedback,
+                start + config.first_packets(),
+            ),
             nack: NackTimer::new(&scheme.detect, start),
             challenges: Challenges::default(),
         }
@@ -258,6 +262,12 @@ impl Receiver {
         // Sequence numbers wrap: a number far behind `cum` would in time count as ahead.
         self.nack.upto = self.nack.upto.max(self.gaps.cum());
         if self.feedback.last.is_none() {
+            if !self.feedback.advertised.before(self.posted.end) && !scheme.feedback.on_request_only
+            {
+                // The sender counts on room for what is posted, and hears this node when it has
+                // come.
+                return Ok(base);
+            }
             // All receivers may post at the same time, so in large groups they take turns.
             let turn = if self.feedback.suppression > 1 {
                 self.turn

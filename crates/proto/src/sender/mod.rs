@@ -32,7 +32,6 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Event, MemberStatus, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
-use crate::limits::FIRST_PACKETS;
 use crate::mutant::{self, Mutant};
 use crate::path::{Bursts, Op, RttEstimator, Target};
 use crate::repair::ParityRequests;
@@ -121,10 +120,9 @@ impl Sender {
         let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
         let blocks =
             relay.is_none() && Sender::codes_blocks(&config.scheme, members.len(), payload_size);
-        let direct = config.scheme.topology == FeedbackTopology::Direct;
-        let first = match direct && relay.is_none() {
-            true => config.unexpected_max.min(FIRST_PACKETS),
-            false => 0,
+        let first = match relay {
+            None => config.first_packets(),
+            Some(_) => 0,
         };
         let mut sender = Sender {
             group,
@@ -178,8 +176,7 @@ impl Sender {
         // With repair by code blocks, `parity_requests` counts losses: the window need not know
         // which member lacks what.
         let known = (!blocks).then_some(0..members.len() as u32);
-        let mut path = sender.paths.create(to, start, known);
-        path.window.prepare();
+        let path = sender.paths.create(to, start, known);
         sender.paths.add(path);
         for (i, m) in members.iter().enumerate() {
             if pair {

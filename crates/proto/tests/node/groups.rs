@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    Command, Event, GroupId, NodeId, Output, Placement, Refused, Scheme, Seq, Time, Token,
+    Barrier, Command, Dest, Event, GroupId, Node, NodeId, Output, Placement, Reached, Refused,
+    Scheme, Seq, Time, Token,
 };
 
-use crate::common::{PAYLOAD, add, bcast, data, drain, drain_paced, header, node, post, ready};
+use crate::common::{
+    PAYLOAD, add, bcast, data, drain, drain_paced, frames_of, header, node, post, ready,
+};
 
 #[test]
 fn a_removed_group_gives_back_what_it_held() {
@@ -148,4 +151,58 @@ fn a_scheme_of_zeros_neither_panics_nor_spins() {
         drain(&mut sender, now);
         drain(&mut receiver, now);
     }
+}
+
+/// A node that enters the barriers of many groups at once sends each other node its words together,
+/// and says the same as if each word had a datagram.
+#[test]
+fn words_of_several_groups_share_datagrams() {
+    let groups = 100;
+    let algorithm = Barrier::Dissemination { ways: 2 };
+    let mut n = node(0, 0, Scheme::auto());
+    for group in 1..=groups {
+        add(&mut n, group);
+    }
+    // A group that is removed leaves the others their words.
+    let enter = |n: &mut Node, group| {
+        let enter = Command::Barrier {
+            group: GroupId(group),
+            algorithm,
+            held: false,
+        };
+        assert!(n.command(Time(2), enter).is_ok());
+    };
+    (1..=groups).for_each(|group| enter(&mut n, group));
+    let removed = Command::GroupRemove(GroupId(7));
+    assert_eq!(n.command(Time(2), removed), Ok(None));
+    let said = drain(&mut n, Time(2));
+    let mut words: Vec<_> = frames_of(&said)
+        .map(|(to, frame)| match (to, frame) {
+            (Dest::Node(to), Frame::Word(word)) => (to, word.group),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    words.sort();
+    let each = |to| {
+        let groups = (1..=groups).filter(|group| *group != 7);
+        groups.map(move |group| (NodeId(to), GroupId(group)))
+    };
+    assert_eq!(words, each(1).chain(each(2)).collect::<Vec<_>>());
+    // A datagram of words is no longer than one with data: here it has room for three.
+    assert_eq!(said.len(), 2 * 99usize.div_ceil(3));
+    let longest = PAYLOAD as usize + Scheme::auto().data_overhead();
+    assert!(said.iter().all(|(_, head)| head.len() <= longest));
+    // One group alone, and the answers of others, go as before.
+    let word = wire::Word {
+        group: GroupId(1),
+        at: Reached {
+            count: Seq(1),
+            round: 0,
+        },
+        heard: None,
+        barrier: Some(algorithm),
+        flags: flag::ACK_REQUEST,
+    };
+    n.packet(Time(3), Time(3), &header(1), &Frame::Word(word));
+    assert_eq!(frames_of(&drain(&mut n, Time(3))).count(), 1);
 }

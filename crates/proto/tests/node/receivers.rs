@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    AddressId, Command, Dest, Event, GroupId, Node, NodeId, Output, Scheme, Seq, Time,
+    AddressId, Command, Dest, Event, GroupId, Node, NodeId, Outcome, Output, Placement, Scheme,
+    Seq, Time,
 };
 
-use crate::common::{PAYLOAD, add, bcast, config, drain, drain_paced, node, ready, say};
+use crate::common::{
+    PAYLOAD, add, bcast, config, drain, drain_paced, flagged, frames_of, node, post, ready, say,
+};
 
 #[test]
 fn one_silent_member_of_a_large_group_is_asked_alone() {
@@ -222,5 +225,46 @@ fn one_packet_leaves_before_all_receivers_have_been_heard() {
         let soon: usize = (3..50).map(|ms| packets(&drain(&mut n, at(ms)))).sum();
         let later: usize = (50..60).map(|ms| packets(&drain(&mut n, at(ms)))).sum();
         assert_eq!((soon >= 4, later >= 4), (!late, late), "{soon} {later}");
+    }
+}
+
+/// A receiver advertises no window before a packet on which the sender does not wait for it. It
+/// acknowledges the packet at once: the sender then knows the window, too.
+#[test]
+fn a_receiver_of_one_packet_is_heard_when_it_has_come() {
+    let mut on_request_only = Scheme::auto();
+    on_request_only.feedback.on_request_only = true;
+    for (hold, scheme, len, quiet) in [
+        (8, Scheme::auto(), 1, true),
+        (8, Scheme::auto(), u64::from(PAYLOAD) + 1, false),
+        (0, Scheme::auto(), 1, false),
+        (8, on_request_only, 1, false),
+        (8, Scheme::tree(2), 1, false),
+    ] {
+        let mut n = node(1, hold, scheme.clone());
+        add(&mut n, 1);
+        assert!(post(&mut n, 1, 0, len).is_ok());
+        let before = frames_of(&drain(&mut n, Time(2))).count();
+        assert_eq!(before == 0, quiet, "{hold} {len} {scheme:?}");
+        if !quiet {
+            continue;
+        }
+        // A second broadcast does not fit into that window.
+        let mut other = node(1, hold, scheme);
+        add(&mut other, 1);
+        for _ in 0..2 {
+            assert!(post(&mut other, 1, 0, len).is_ok());
+        }
+        assert_eq!(frames_of(&drain(&mut other, Time(2))).count(), 1);
+        let Placement::Write(extent) = flagged(&mut n, 0, 0, 1, flag::LAST) else {
+            panic!("it is not placed");
+        };
+        n.placed(Time(3), extent, Outcome::Ok);
+        let said = drain(&mut n, Time(3));
+        let feedback: Vec<_> = frames_of(&said).map(|(_, frame)| frame).collect();
+        match feedback[..] {
+            [Frame::Feedback(f)] => assert!(f.cum == Seq(1) && f.cum.before(f.limit)),
+            _ => panic!("{feedback:?}"),
+        }
     }
 }

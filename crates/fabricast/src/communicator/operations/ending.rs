@@ -13,8 +13,9 @@ use rustc_hash::FxHashMap;
 use crate::communicator::networks::Network;
 
 /// How long a group that was left waits for others that are left, so that their last barriers go
-/// together. A barrier wakes each process several times, however many others go with it.
-const TOGETHER: Duration = Duration::from_millis(2);
+/// together. A barrier wakes each process several times, however many others go with it, and the
+/// words of barriers that go together share datagrams.
+const TOGETHER: Duration = Duration::from_millis(10);
 /// How long a group stays after its last barrier, to answer members that lost a word.
 const ANSWERING: Duration = Duration::from_millis(50);
 /// How long a group stays at most after its last barrier, while a member still owes it an answer,
@@ -159,22 +160,22 @@ mod tests {
         let mut endings = Endings::default();
         let (place, op) = ((GroupId(7), FAR), OpId(3));
         endings.begin(at(0), place);
-        assert_eq!(endings.wake(at(0)), Some(at(2)));
-        endings.begin(at(1), (GroupId(8), FAR));
-        assert!(endings.flushing(at(1)).is_empty());
-        assert_eq!(endings.flushing(at(2)), [place, (GroupId(8), FAR)]);
+        assert_eq!(endings.wake(at(0)), Some(at(10)));
+        endings.begin(at(9), (GroupId(8), FAR));
+        assert!(endings.flushing(at(9)).is_empty());
+        assert_eq!(endings.flushing(at(10)), [place, (GroupId(8), FAR)]);
         endings.remove((GroupId(8), FAR));
         endings.meets(place, op);
-        assert!(!endings.is_flushed() && !endings.met(at(3), FAR, OpId(4)));
-        assert!(endings.met(at(3), FAR, op) && endings.is_flushed());
-        assert_eq!(endings.wake(at(3)), Some(at(53)));
-        assert_eq!(endings.answered(at(52)), None);
-        assert_eq!(endings.answered(at(53)), Some((place, false)));
-        endings.answers_on(at(53), place);
-        assert_eq!(endings.answered(at(100)), None);
-        assert_eq!(endings.answered(at(5003)), Some((place, true)));
+        assert!(!endings.is_flushed() && !endings.met(at(11), FAR, OpId(4)));
+        assert!(endings.met(at(11), FAR, op) && endings.is_flushed());
+        assert_eq!(endings.wake(at(11)), Some(at(61)));
+        assert_eq!(endings.answered(at(60)), None);
+        assert_eq!(endings.answered(at(61)), Some((place, false)));
+        endings.answers_on(at(61), place);
+        assert_eq!(endings.answered(at(110)), None);
+        assert_eq!(endings.answered(at(5011)), Some((place, true)));
         endings.remove(place);
-        assert!(endings.is_empty() && endings.wake(at(5001)).is_none());
+        assert!(endings.is_empty() && endings.wake(at(5011)).is_none());
     }
 
     #[test]
@@ -183,7 +184,7 @@ mod tests {
         let (place, op) = ((GroupId(7), FAR), OpId(3));
         for begun in [0, 20] {
             endings.begin(at(begun), place);
-            endings.flushing(at(begun + 2));
+            endings.flushing(at(begun + 10));
             endings.meets(place, op);
             endings.met(at(begun), FAR, op);
             if begun == 0 {
@@ -196,10 +197,10 @@ mod tests {
         endings.begin(at(80), place);
         endings.remove(place);
         endings.begin(at(80), place);
-        endings.flushing(at(82));
+        endings.flushing(at(90));
         endings.meets(place, op);
         endings.remove(place);
         assert!(endings.is_flushed() && endings.is_empty());
-        assert!(!endings.met(at(82), FAR, op));
+        assert!(!endings.met(at(90), FAR, op));
     }
 }

@@ -19,7 +19,7 @@ pub(super) const LOST: u8 = b'L';
 /// Kind of a word that names a group instead of a process.
 const BREAK_OFF: u8 = b'E';
 /// Kind of a word that a message follows; it names the message's length.
-pub(super) const MESSAGE: u8 = b'M';
+const MESSAGE: u8 = b'M';
 /// Largest length of a message, in bytes.
 const MESSAGE_MAX: u32 = 16 << 10;
 /// Length that says that the root's length is not known.
@@ -102,6 +102,13 @@ impl Line {
                 Err(_) => return self.unsaid.clear(),
             }
         }
+    }
+
+    /// Writes a message, as [`Line::say`] does. It leaves with its word in one packet, which wakes
+    /// the peer once.
+    pub fn say_message(&mut self, bytes: &[u8]) {
+        self.unsaid.extend(word(MESSAGE, bytes.len() as u32));
+        self.say(bytes);
     }
 
     /// Reads what has arrived of one word, or of the message that follows it.

@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 use crate::communicator::operations::group::BreakOff;
-use crate::communicator::wireup::line::{BYE, LOST, Line, MESSAGE, Said, word, word_of};
+use crate::communicator::wireup::line::{BYE, LOST, Line, Said, word, word_of};
 use crate::communicator::wireup::mail::{FAREWELL_LETTER, Mail};
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
@@ -388,8 +388,7 @@ impl Watch {
                 }
                 for (rank, bytes) in self.mail.collect() {
                     if let Some(line) = self.lines.iter_mut().find(|l| l.rank == rank) {
-                        line.say(&word(MESSAGE, bytes.len() as u32));
-                        line.say(&bytes);
+                        line.say_message(&bytes);
                     }
                 }
                 if self.record.closing.load(Ordering::Acquire) {

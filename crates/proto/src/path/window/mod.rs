@@ -80,15 +80,10 @@ impl Window {
             helped: Sets::new(1, bits),
             base: start,
             next: start,
-            repairs: VecDeque::with_capacity(size),
+            repairs: VecDeque::new(),
             tries: 1,
             members,
         }
-    }
-
-    /// Takes the memory for all slots at once, so that sending takes none.
-    pub fn prepare(&mut self) {
-        self.slots.prepare();
     }
 
     /// Sets the tries: how often a packet is sent until it arrives, on average.

@@ -1,10 +1,13 @@
 //! Sets of members for the slots of a window: those that lack a packet, and those that it has been
 //! sent to again.
 
-/// A fixed number of sets, with a bit for each member, in one allocation that stays the same.
+/// A fixed number of sets, with a bit for each member. They take memory, all together, when the
+/// first member is put in: many windows lose no packet.
 #[derive(Clone, Debug)]
 pub struct Sets {
+    /// The words of all sets, or none while all are empty.
     words: Vec<u64>,
+    sets: usize,
     /// Words of one set.
     stride: usize,
     /// The last word of a set that has all members.
@@ -16,7 +19,8 @@ impl Sets {
     pub fn new(sets: usize, members: usize) -> Sets {
         let stride = Sets::stride(members);
         Sets {
-            words: vec![0; sets * stride],
+            words: Vec::new(),
+            sets,
             stride,
             last: u64::MAX >> (stride * 64 - members.max(1)),
         }
@@ -31,18 +35,24 @@ impl Sets {
         members.div_ceil(64).max(1)
     }
 
-    /// The words of set `at`.
+    /// The words of set `at`; none if no set has ever had a member.
     pub fn get(&self, at: usize) -> &[u64] {
-        &self.words[at * self.stride..][..self.stride]
+        let from = at * self.stride;
+        self.words.get(from..from + self.stride).unwrap_or_default()
     }
 
+    /// The words of set `at`, to put members into it.
     fn get_mut(&mut self, at: usize) -> &mut [u64] {
+        if self.words.is_empty() {
+            self.words = vec![0; self.sets * self.stride];
+        }
         &mut self.words[at * self.stride..][..self.stride]
     }
 
     /// Whether `member` is in set `at`.
     pub fn has(&self, at: usize, member: u32) -> bool {
-        self.get(at)[member as usize / 64] >> (member % 64) & 1 == 1
+        let word = self.get(at).get(member as usize / 64);
+        word.is_some_and(|word| word >> (member % 64) & 1 == 1)
     }
 
     /// Puts `member` into set `at`; says whether it was not in it.
@@ -55,15 +65,18 @@ impl Sets {
 
     /// Takes `member` out of set `at`; says whether it was in it.
     pub fn remove(&mut self, at: usize, member: u32) -> bool {
-        let word = &mut self.get_mut(at)[member as usize / 64];
-        let old = *word;
-        *word &= !(1 << (member % 64));
-        *word != old
+        let had = self.has(at, member);
+        if had {
+            self.get_mut(at)[member as usize / 64] &= !(1 << (member % 64));
+        }
+        had
     }
 
     /// Takes all members out of set `at`.
     pub fn clear(&mut self, at: usize) {
-        self.get_mut(at).fill(0);
+        if !self.words.is_empty() {
+            self.get_mut(at).fill(0);
+        }
     }
 
     /// Puts all members into set `at`.

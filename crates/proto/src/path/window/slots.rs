@@ -59,11 +59,6 @@ impl Slots {
         }
     }
 
-    /// Takes the memory for all slots at once.
-    pub fn prepare(&mut self) {
-        (0..self.len).step_by(PAGE).for_each(|at| _ = &mut self[at]);
-    }
-
     /// Takes the slot at `at`, which is empty from now on.
     pub fn take(&mut self, at: usize) -> Slot {
         let page = self.pages[at / PAGE].as_mut();
@@ -108,8 +103,6 @@ mod tests {
         slots[129].repairs = 7;
         assert_eq!((slots[129].repairs, slots[128].repairs), (7, 0));
         assert_eq!(used(&slots), 1);
-        slots.prepare();
-        assert_eq!((used(&slots), slots.take(129).repairs), (3, 7));
-        assert_eq!(slots[129].repairs, 0);
+        assert_eq!((slots.take(129).repairs, slots[129].repairs), (7, 0));
     }
 }
