@@ -5,15 +5,9 @@
 
 use std::collections::VecDeque;
 
-use super::Node;
-use super::datagram;
-use crate::barrier::To;
-use crate::border::{Dest, Output};
 use crate::id::NodeId;
 use crate::limits::FRAMES_MAX;
-use crate::path::Target;
-use crate::time::Time;
-use crate::wire::{self, WORD_LEN};
+use crate::wire::{self, WORD_LEN, Word};
 
 /// Datagrams of words that are gathered before the first of them is sent. Each word is compared
 /// with all of them.
@@ -46,8 +40,20 @@ impl Gathered {
         self.looked = 0;
     }
 
-    /// The words to which one of `room` bytes is added that goes to this node.
-    fn to(&mut self, to: NodeId, room: usize) -> &mut Vec<u8> {
+    /// The position of the group, among the ready ones, whose words are gathered next; `None`: as
+    /// many words are gathered as are compared.
+    pub fn looks_at(&self) -> Option<usize> {
+        (self.waiting.len() < WAITING_MAX).then_some(self.looked)
+    }
+
+    /// Takes note that the group looked at has no more words.
+    pub fn looks_further(&mut self) {
+        self.looked += 1;
+    }
+
+    /// Gathers a word to a node, of a group that allows its datagrams `room` bytes of frames.
+    pub fn add(&mut self, to: NodeId, room: usize, word: &Word) {
+        let room = room.min(FRAMES_MAX * WORD_LEN);
         let fits = |w: &Waiting| w.to == to && w.frames.len() + WORD_LEN <= w.room.min(room);
         let at = self.waiting.iter().position(fits).unwrap_or_else(|| {
             self.waiting.push_back(Waiting {
@@ -59,44 +65,12 @@ impl Gathered {
         });
         let waiting = &mut self.waiting[at];
         waiting.room = waiting.room.min(room);
-        &mut waiting.frames
+        wire::put_word(&mut waiting.frames, word);
     }
-}
 
-impl Node {
-    /// Gathers the words of all groups that are ready, if there are several. Returns the next
-    /// datagram of words, whose head it has appended to `head`.
-    pub(super) fn poll_gathered(&mut self, now: Time, head: &mut Vec<u8>) -> Option<Output> {
-        let begin = self.start();
-        while self.ready.len() > 1
-            && self.gathered.waiting.len() < WAITING_MAX
-            && let Some(&at) = self.ready.get(self.gathered.looked)
-        {
-            let group = self.groups[at].as_mut();
-            let word = group.and_then(|group| {
-                let words = group.words.as_mut()?;
-                let (to, word) = words.poll(now, &mut self.counters, &mut self.out)?;
-                Some((group, to, word))
-            });
-            match word {
-                Some((group, To::Rank(rank), word)) => {
-                    // A datagram of words is no longer than one with data.
-                    let room = group.payload_size as usize + wire::DATA_LEN;
-                    let room = room.min(FRAMES_MAX * WORD_LEN);
-                    let to = group.members[rank as usize];
-                    wire::put_word(self.gathered.to(to, room), &word);
-                }
-                Some((_, To::All, word)) => {
-                    let start = head.len();
-                    let datagram = datagram::put_word(Target::All, &word, begin, head);
-                    return Some(self.send(at, datagram, &head[start..]));
-                }
-                None => self.gathered.looked += 1,
-            }
-        }
-        let words = self.gathered.waiting.pop_front()?;
-        begin.put(head, 0);
-        head.extend_from_slice(&words.frames);
-        Some(datagram::transmit(Dest::Node(words.to), None))
+    /// The frames of the next datagram, and the node to which it goes.
+    pub fn take(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        let first = self.waiting.pop_front()?;
+        Some((first.to, first.frames))
     }
 }

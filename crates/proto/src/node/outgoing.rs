@@ -64,6 +64,40 @@ impl Node {
         }
     }
 
+    /// Gathers the words of all groups that are ready, if there are several. Returns the next
+    /// datagram of words, whose head it has appended to `head`.
+    fn poll_gathered(&mut self, now: Time, head: &mut Vec<u8>) -> Option<Output> {
+        let begin = self.start();
+        while self.ready.len() > 1
+            && let Some(next) = self.gathered.looks_at()
+            && let Some(&at) = self.ready.get(next)
+        {
+            let group = self.groups[at].as_mut();
+            let said = group.and_then(|group| {
+                let words = group.words.as_mut()?;
+                let said = words.poll(now, &mut self.counters, &mut self.out)?;
+                Some((group, said))
+            });
+            match said {
+                Some((group, (To::Rank(rank), word))) => {
+                    // A datagram of words is no longer than one with data.
+                    let room = group.payload_size as usize + wire::DATA_LEN;
+                    self.gathered.add(group.members[rank as usize], room, &word);
+                }
+                Some((_, (To::All, word))) => {
+                    let start = head.len();
+                    let datagram = datagram::put_word(Target::All, &word, begin, head);
+                    return Some(self.send(at, datagram, &head[start..]));
+                }
+                None => self.gathered.looks_further(),
+            }
+        }
+        let (to, frames) = self.gathered.take()?;
+        begin.put(head, 0);
+        head.extend_from_slice(&frames);
+        Some(datagram::transmit(Dest::Node(to), None))
+    }
+
     /// This node's reply to a query; `None`: it has left the group meanwhile.
     pub(super) fn reply(&self, query: &Query) -> Option<Reply> {
         let (_, group) = self.group(query.group).ok()?;
@@ -218,7 +252,7 @@ impl Node {
 
     /// Sends a datagram of group `at`, whose head was written. If the group has no address, copies
     /// for the other members follow.
-    pub(super) fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
+    fn send(&mut self, at: usize, datagram: Datagram, head: &[u8]) -> Output {
         let Datagram { to, by, payload } = datagram;
         let to = match (to, &self.groups[at]) {
             (Target::Node(node), _) => Dest::Node(node),
