@@ -18,7 +18,7 @@ const CALM: Duration = Duration::from_millis(100);
 
 impl Receiver {
     /// Begins a challenge, because a packet that bears the sender's name contradicts operation
-    /// `id`. An operation that has a verdict or has failed is not challenged.
+    /// `id`, or because only other packets are here to tell its last one. An operation that has a verdict or has failed is not challenged.
     pub(super) fn challenge(&mut self, now: Time, id: OpId) {
         let op = self.posted.queue.iter().find(|op| op.id == id);
         if op.is_some_and(|op| !op.mismatch && !op.vouched && !op.failed) {
@@ -75,7 +75,10 @@ impl Receiver {
         };
         match reply.op {
             None => self.challenges.calm = now + CALM,
-            Some(meant) if meant == (op.base, op.len) => op.vouched = true,
+            Some(meant) if meant == (op.base, op.len) => {
+                op.vouched = true;
+                self.decode_waiting(out);
+            }
             Some(_) => {
                 op.mismatch = true;
                 out.push_back(Output::Event(Event::Mismatch(id)));

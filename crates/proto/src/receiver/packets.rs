@@ -1,6 +1,7 @@
 //! What a receiver does with a stream's packets: it finds where their bytes belong.
 
 use super::gaps::Seen;
+use super::posted::Posted;
 use super::unexpected::Unexpected;
 use super::{Children, Receiver, Shared};
 use crate::border::{Counters, Output, Placement};
@@ -43,6 +44,7 @@ impl Receiver {
         }
         self.note_loss(now, (filled, high), fresh, node.counters);
         self.on_packet(now, scheme, (data.seq, data.flags), high, filled, fresh);
+        self.ask_before_decoding(now);
         placement
     }
 
@@ -56,7 +58,7 @@ impl Receiver {
         node: &mut Shared<'_>,
     ) -> Placement {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
-        let Some(placement) = self.decode_xor(coded, node) else {
+        let Some(placement) = self.decode_xor(now, coded, node) else {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
@@ -79,6 +81,7 @@ impl Receiver {
     /// missing. `None`: the packet contradicts what was posted.
     pub(super) fn decode_xor(
         &mut self,
+        now: Time,
         coded: &XorRepair<'_>,
         node: &mut Shared<'_>,
     ) -> Option<Placement> {
@@ -110,6 +113,10 @@ impl Receiver {
             node.counters.duplicates += u64::from(first.is_none());
             return Some(Placement::Discard);
         };
+        if self.must_ask_before(&op, seq) {
+            self.challenge(now, op.id);
+            return Some(Placement::Discard);
+        }
         let mut others = XorExtents::new(op.id);
         let forgotten = usize::from(mutant::active(Mutant::SumForgetsOne));
         for s in sources.iter().filter(|&s| s != seq).skip(forgotten) {
@@ -123,6 +130,12 @@ impl Receiver {
             }
             Seen::Repeat | Seen::Beyond => Placement::Discard,
         })
+    }
+
+    /// Whether packet `seq` must not be computed from others before the sender has confirmed the
+    /// operation's length: only the last packet itself shows that the sender's operation ends there.
+    pub(super) fn must_ask_before(&self, op: &Posted, seq: Seq) -> bool {
+        op.is_last(seq) && !op.vouched
     }
 
     /// Says where a data packet belongs; `None`: the packet contradicts what was posted.

@@ -153,9 +153,10 @@ impl Sender {
         let path_to = l.to;
         let sources = match (repair, how) {
             (Some(Lacking::One(_) | Lacking::Several(_)), How::Coded | How::Xor)
-                if at == GROUP_PATH && l.lossy == 0 =>
+                if at == GROUP_PATH && l.lossy == 0 && seq + 1 != op.end() =>
             {
-                l.window.combine(op.base, op.end())?
+                // The last packet goes alone: it shows receivers where the operation ends.
+                l.window.combine(op.base, op.base + (op.cut.packets - 1))?
             }
             _ => XorSources::new(seq),
         };

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame, flag};
 use fabricast_proto::{
-    AddressId, Command, Dest, Event, GroupId, Node, NodeId, OpId, Output, Placement, Reached,
-    Scheme, Seq, Time,
+    AddressId, Command, Dest, Event, GroupId, Node, NodeId, OpId, Outcome, Output, Payload,
+    Placement, Reached, Scheme, Seq, Time, XorSources,
 };
 
 use crate::common::{
-    PAYLOAD, add, bcast, drain, flagged, flagged_at, frames_of, header, node, post,
+    PAYLOAD, add, bcast, drain, flagged, flagged_at, frames_of, header, node, post, ready, tell,
 };
 
 #[test]
@@ -209,5 +209,103 @@ fn nobody_else_speaks_for_the_sender() {
             assert_eq!(matches!(placement, Placement::Write(_)), speaks, "{from}");
             assert_eq!(n.counters().foreign, foreign, "{from}");
         }
+    }
+}
+
+/// Only the last packet itself shows where the sender's operation ends. A receiver that could
+/// compute it from others asks the sender first: the sender's operation may have another length.
+#[test]
+fn the_last_packet_is_not_computed_before_the_length_is_confirmed() {
+    let len = 2 * u64::from(PAYLOAD);
+    let payload = [3; PAYLOAD as usize];
+    let mut sources = XorSources::new(Seq(0));
+    assert!(sources.push(Seq(1)));
+    let xor = Frame::Xor(wire::XorRepair {
+        group: GroupId(1),
+        sources,
+        flags: 0,
+        payload: &payload,
+    });
+    let parity = Frame::Parity(wire::Parity {
+        group: GroupId(1),
+        first: Seq(0),
+        packets: 2,
+        index: 0,
+        flags: 0,
+        payload: &payload,
+    });
+    // The parity packet may come before the packet without which it is of no use.
+    for (coded, coded_first) in [(xor, false), (parity, false), (parity, true)] {
+        for meant in [len, len + 1] {
+            let mut n = node(1, 0, Scheme::auto());
+            add(&mut n, 1);
+            let op = post(&mut n, 1, 0, len).expect("posted").expect("numbered");
+            let feed = |n: &mut Node| n.packet(Time(2), Time(2), &header(0), &coded);
+            if coded_first {
+                feed(&mut n);
+            }
+            let first = flagged(&mut n, 0, 0, PAYLOAD as usize, 0);
+            let Placement::Write(extent) = first else {
+                panic!("{first:?}");
+            };
+            n.placed(Time(2), extent, Outcome::Ok);
+            if !coded_first {
+                assert!(!matches!(feed(&mut n), Placement::DecodeXor(..)));
+            }
+            let before = drain(&mut n, Time(2));
+            let decodes = |o: &[(Output, Vec<u8>)]| {
+                let decodes = |o: &Output| matches!(o, Output::DecodeParity(..));
+                o.iter().any(|(output, _)| decodes(output))
+            };
+            assert!(!decodes(&before));
+            let query = asks(&before, op);
+            let reply = wire::Reply {
+                group: query.group,
+                nonce: query.nonce,
+                op: Some((Seq(0), meant)),
+                at: Reached {
+                    count: Seq(0),
+                    round: 0,
+                },
+                barrier: None,
+                ended: false,
+            };
+            n.packet(Time(3), Time(3), &header(0), &Frame::Reply(reply));
+            let after = drain(&mut n, Time(3));
+            let mismatch = Output::Event(Event::Mismatch(op));
+            assert_eq!(after.iter().any(|o| o.0 == mismatch), meant != len);
+            if meant == len {
+                let now = matches!(feed(&mut n), Placement::DecodeXor(..));
+                assert!(decodes(&after) || now, "{coded:?}");
+            }
+        }
+    }
+}
+
+/// A sender repairs the last packet of an operation by itself, since receivers do not believe any
+/// other packet where the operation ends.
+#[test]
+fn the_last_packet_is_repaired_by_itself() {
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    for member in [1, 2] {
+        ready(&mut n, member, at(1));
+    }
+    bcast(&mut n, 1, 4 * u64::from(PAYLOAD));
+    (1..5).for_each(|ms| _ = drain(&mut n, at(ms)));
+    // Each receiver lacks another packet, so that one repair could mend both.
+    tell(&mut n, 1, at(9), (0, 100, 4), Some(3));
+    tell(&mut n, 2, at(9), (2, 100, 3), Some(2));
+    let repaired: Vec<_> = (9..100)
+        .flat_map(|ms| drain(&mut n, at(ms)))
+        .filter_map(|(output, _)| match output {
+            Output::Transmit(t) => t.payload,
+            _ => None,
+        })
+        .collect();
+    assert!(!repaired.is_empty());
+    for payload in repaired {
+        assert!(matches!(payload, Payload::Extent(_)), "{payload:?}");
     }
 }
