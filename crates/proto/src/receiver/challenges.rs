@@ -18,7 +18,8 @@ const CALM: Duration = Duration::from_millis(100);
 
 impl Receiver {
     /// Begins a challenge, because a packet that bears the sender's name contradicts operation
-    /// `id`, or because only other packets are here to tell its last one. An operation that has a verdict or has failed is not challenged.
+    /// `id`, or because its last packet could only be computed from others. An operation that has a
+    /// verdict or has failed is not challenged.
     pub(super) fn challenge(&mut self, now: Time, id: OpId) {
         let op = self.posted.queue.iter().find(|op| op.id == id);
         if op.is_some_and(|op| !op.mismatch && !op.vouched && !op.failed) {

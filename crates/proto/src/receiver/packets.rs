@@ -133,7 +133,7 @@ impl Receiver {
     }
 
     /// Whether packet `seq` must not be computed from others before the sender has confirmed the
-    /// operation's length: only the last packet itself shows that the sender's operation ends there.
+    /// operation's length: only the last packet itself shows where the sender's operation ends.
     pub(super) fn must_ask_before(&self, op: &Posted, seq: Seq) -> bool {
         op.is_last(seq) && !op.vouched
     }
