@@ -442,6 +442,11 @@ impl Sender {
         }
     }
 
+    /// The id of the file that opens next.
+    pub fn next_file(&self) -> FileId {
+        self.slots.next_file()
+    }
+
     /// P3's tuple of a slot: the file that is open, and the last one before it.
     pub fn tuple(&self, fd: Fd) -> (Option<FileId>, Option<FileId>) {
         self.slots.tuple(fd)
