@@ -173,10 +173,13 @@ pub fn ghosts_delay_nothing_and_wait_for_the_next_file() {
 
 #[test]
 pub fn a_ghost_that_hears_late_multicast_ends_without_the_file() {
-    // What was multicast before the ghost came arrives after it, in a slot that is free, in one
-    // where others have not finished, and beside a file that is still multicast.
-    for finished in [true, false] {
-        for beside in [true, false] {
+    // One message that was multicast before the ghost came arrives after it, in a slot that is free
+    // or where others have not finished, alone or beside a file that is still multicast.
+    let (offset, len) = (0, BLOCK);
+    let name = Name::new(b"file").expect("a name");
+    let bof = Body::Bof { len: LEN, name };
+    for late in [bof, Body::Data { offset, len }] {
+        for (finished, beside) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut world = World::new(Shape::default(), 1);
             if beside {
                 world.open(3 * LEN).expect("a slot");
@@ -189,18 +192,11 @@ pub fn a_ghost_that_hears_late_multicast_ends_without_the_file() {
                 world.settle();
             }
             let ghost = world.join();
-            let (offset, len) = (0, BLOCK);
-            for body in [
-                Body::Data { offset, len },
-                Body::Bof {
-                    len: LEN,
-                    name: Name::new(b"file").expect("a name"),
-                },
-            ] {
-                let station = world.stations.get_mut(&ghost).expect("the ghost");
-                station.multicast.push_back(Message { fd, file, body });
-            }
+            let body = late.clone();
+            let station = world.stations.get_mut(&ghost).expect("the ghost");
+            station.multicast.push_back(Message { fd, file, body });
             world.settle();
+            assert_eq!(world.stations[&ghost].ends.contains_key(&file), beside);
             assert_ne!(world.stations[&ghost].ends.get(&file), Some(&End::Complete));
             world.end();
         }
@@ -449,7 +445,7 @@ pub fn one_ack_acknowledges_a_batch() {
     world.multicast_all(|_, _| false);
     let mut acks = 0;
     while world.stations[&A].ends.is_empty() {
-        world.deliver_down(A);
+        assert!(world.deliver_down(A), "nothing moves");
         let up = &world.stations[&A].up;
         let is_ack = |frame: &&_| matches!(frame, Frame::Ack(4));
         acks += up.iter().filter(is_ack).count();
@@ -472,15 +468,23 @@ pub fn a_hole_that_was_filled_while_its_request_waited_is_not_requested() {
     };
     let mut world = World::new(shape, 1);
     world.open(6 * u64::from(BLOCK)).expect("a slot");
-    while world.multicast(|_, _| true) {}
-    // BOF, 0 and 2; then 4, and then 3 and 1, which were late.
-    for at in [0, 0, 1, 2, 1, 0, 0] {
+    let last = 5 * u64::from(BLOCK);
+    while world.multicast(|_, message| match message.body {
+        Body::Data { offset, .. } => offset != last,
+        _ => true,
+    }) {}
+    // BOF, 0 and 2; then 4, and then 3, which was late.
+    for at in [0, 0, 1, 2, 1] {
         assert!(world.deliver_multicast(A, at));
     }
     let block = u64::from(BLOCK);
     assert_eq!(bodies(&world, A), [data_request(block, block)]);
     world.settle();
-    assert_eq!(world.sent(A, Type::DataRequest), 1);
+    let requests = [data_request(block, block), data_request(last, block)];
+    assert_eq!(
+        bodies(&world, A),
+        [&requests[..], &[Body::TransferDone]].concat()
+    );
     world.end();
 }
 
