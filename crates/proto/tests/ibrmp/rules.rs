@@ -2,7 +2,7 @@
 
 use fabricast_proto::ibrmp::{
     Body, ChannelError, Credits, Failure, Fd, FileId, Frame, Message, Name, ReceiverId, Refusal,
-    Type,
+    SenderOutput, Type,
 };
 
 use crate::world::{BLOCK, End, Shape, TIMEOUT, World};
@@ -636,4 +636,20 @@ pub fn files_take_turns() {
         order.push(message.file.0);
     }
     assert_eq!(order, [1, 2, 3].repeat(5));
+}
+
+#[test]
+pub fn receivers_take_turns() {
+    let mut world = multicast(2, |_, _| false);
+    for receiver in [A, B] {
+        let (fd, file, body) = (FD, FILE, data_request(0, LEN));
+        let message = Message { fd, file, body };
+        world.sender.channel(receiver, &message).expect("a credit");
+    }
+    let mut order = Vec::new();
+    while let SenderOutput::Send(to, _) = world.sender.poll(world.now) {
+        order.push(to);
+    }
+    assert_eq!(order.len(), 8, "four blocks each");
+    assert!(order.windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
 }
