@@ -119,6 +119,7 @@ mod border;
 mod challenge;
 pub mod group;
 mod histogram;
+pub mod ibrmp;
 pub mod id;
 pub mod limits;
 pub mod mutant;
@@ -133,6 +134,8 @@ pub mod scheme;
 mod sender;
 pub mod seq;
 pub mod time;
+#[cfg(test)]
+mod vector;
 pub mod wire;
 
 pub use border::{

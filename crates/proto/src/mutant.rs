@@ -2,8 +2,8 @@
 //!
 //! With the feature `mutants` a test switches a defect on for its thread. Without the feature
 //! [`active`] is constantly false, and the compiler removes all of this. The simulator's checkers
-//! (`crates/sim/tests/mutants.rs`) or random worlds (`tests/groups/mutants.rs`) must catch every
-//! defect.
+//! (`crates/sim/tests/mutants.rs`) or the core's own worlds (`tests/groups/mutants.rs`,
+//! `tests/ibrmp/mutants.rs`) must catch every defect.
 
 /// A defect, named by what goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,28 @@ pub enum Mutant {
     AddressLeaked,
     /// A host joins an address again, and proves it, while tables of before may lead there.
     OldTablesBelieved,
+    /// A receiver of files sends TRANSFER_DONE as soon as BOF and all bytes are here, without EOF.
+    DoneBeforeEof,
+    /// A receiver of files requests nothing of what the EOF shows to be missing.
+    EndMakesNoHole,
+    /// A receiver of files takes an older file of a slot for a new one.
+    FileIdsFall,
+    /// A sender of files answers each request for a closed file by FILE_TIMEOUT.
+    TimeoutForEach,
+    /// A sender of files answers requests for the last file of a slot that is in use again.
+    ReusedSlotAnswers,
+    /// A sender of files prolongs a file's timeout with each request.
+    TimeoutRenewed,
+    /// A sender of files waits for receivers that have come after the EOF, too.
+    GhostsAwaited,
+    /// A sender of files drops what waits for a receiver when a file expires, and says nothing.
+    ExpiryUntold,
+    /// An end of a reliable channel sends messages without credits.
+    CreditsIgnored,
+    /// An end of a reliable channel sends the last entry of its wait-list first.
+    WaitListReversed,
+    /// An end of a reliable channel acknowledges each message by itself.
+    AckForEach,
 }
 
 impl Mutant {
@@ -103,6 +125,20 @@ impl Mutant {
         Mutant::AnswerBelieved,
         Mutant::AddressLeaked,
         Mutant::OldTablesBelieved,
+    ];
+    /// Mutants of the protocol for files, which `tests/ibrmp/mutants.rs` catches.
+    pub const IBRMP: [Mutant; 11] = [
+        Mutant::DoneBeforeEof,
+        Mutant::EndMakesNoHole,
+        Mutant::FileIdsFall,
+        Mutant::TimeoutForEach,
+        Mutant::ReusedSlotAnswers,
+        Mutant::TimeoutRenewed,
+        Mutant::GhostsAwaited,
+        Mutant::ExpiryUntold,
+        Mutant::CreditsIgnored,
+        Mutant::WaitListReversed,
+        Mutant::AckForEach,
     ];
 }
 

@@ -9,6 +9,7 @@ pub mod fabric;
 pub mod fault;
 mod host;
 mod hostile;
+pub mod ibrmp;
 mod liar;
 pub mod measure;
 pub mod object;

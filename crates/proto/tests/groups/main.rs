@@ -2,6 +2,8 @@
 
 #[cfg(feature = "mutants")]
 mod mutants;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod states;
 mod strategies;
 mod world;

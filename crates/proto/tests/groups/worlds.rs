@@ -5,7 +5,8 @@
 
 use fabricast_proto::group::{Refusal, Strategy};
 
-use crate::world::{Scenario, World, variable};
+use crate::seeds::variable;
+use crate::world::{Scenario, World};
 
 /// Worlds of one run; the variable `GROUP_SEEDS` asks for more.
 const SEEDS: u64 = 2000;

@@ -14,6 +14,8 @@ use fabricast_proto::group::{Config, Grant, Host, HostId, HostSet, Message, Outp
 use fabricast_proto::rng::Rng;
 use fabricast_proto::{AddressId, GroupId, Time};
 
+use crate::seeds::{caught, variable};
+
 use judge::{Group, Judge};
 use manager::{Answer, CONTEXT, Manager, Request};
 pub use scenario::Scenario;
@@ -119,12 +121,7 @@ impl World {
 
     /// Like [`World::run`]; a panic is a failure, too.
     pub fn judge(seed: u64, scenario: Scenario) -> Result<World, String> {
-        let run = || World::run(seed, scenario);
-        std::panic::catch_unwind(run).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-            Err(format!("panic: {}", text.unwrap_or_default()))
-        })
+        caught(|| World::run(seed, scenario))
     }
 
     /// Runs a whole world: groups come and go, faults happen, and at the end all is silent.
@@ -670,13 +667,4 @@ impl World {
             self.after(wait, Event::GoneNews(HostId(to), host));
         }
     }
-}
-
-/// What the caller of a test asks for.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "only a test run by hand reads it"
-)]
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }

@@ -1,0 +1,11 @@
+//! Tests of P3's protocol for files: each rule by itself, every loss of a small world, random
+//! worlds.
+
+#[cfg(feature = "mutants")]
+mod mutants;
+mod rules;
+#[path = "../seeds/mod.rs"]
+mod seeds;
+mod small;
+mod world;
+mod worlds;

@@ -1,0 +1,310 @@
+//! What no sender and no receiver may do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabricast_proto::Time;
+use fabricast_proto::ibrmp::{
+    Body, Credits, Extent, Fd, FileId, Message, ReceiverEvent, ReceiverId, Type,
+};
+
+use super::{End, TIMEOUT};
+
+/// A file, as the test knows it.
+struct File {
+    fd: Fd,
+    len: u64,
+    /// Bytes that have been multicast.
+    multicast: u64,
+    /// When the multicast has ended, and the receivers that were there.
+    ended: Option<(Time, Vec<ReceiverId>)>,
+    is_abandoned: bool,
+}
+
+/// What the judge knows of one receiver.
+#[derive(Default)]
+struct Known {
+    /// Messages that are not acknowledged: from the sender, and to it.
+    under_way: [u32; 2],
+    files: BTreeMap<FileId, Share>,
+    /// The newest file that has been heard of in each slot.
+    newest: BTreeMap<Fd, FileId>,
+}
+
+/// One file at one receiver.
+#[derive(Default)]
+struct Share {
+    here: Vec<bool>,
+    requested: Vec<bool>,
+    has_eof: bool,
+    is_announced: bool,
+    is_complete: bool,
+    timeouts: u32,
+    bof_requests: u32,
+    dones: u32,
+}
+
+/// Watches a world.
+pub struct Judge {
+    credits: Credits,
+    files: BTreeMap<FileId, File>,
+    known: BTreeMap<ReceiverId, Known>,
+    gone: BTreeSet<ReceiverId>,
+}
+
+impl Judge {
+    /// A judge who knows nothing yet.
+    pub fn new(credits: Credits) -> Judge {
+        Judge {
+            credits,
+            files: BTreeMap::new(),
+            known: BTreeMap::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// A file opens in a slot. Ids rise, and the slot was free.
+    pub fn open(&mut self, fd: Fd, file: FileId, len: u64) {
+        let last = self.files.last_key_value();
+        assert!(last.is_none_or(|(&last, _)| last < file), "file ids fall");
+        let file_of = File {
+            fd,
+            len,
+            multicast: 0,
+            ended: None,
+            is_abandoned: false,
+        };
+        self.files.insert(file, file_of);
+    }
+
+    /// The sender gives a file up.
+    pub fn abandon(&mut self, file: FileId) {
+        self.files.get_mut(&file).expect("a file").is_abandoned = true;
+    }
+
+    /// A message is multicast: a BOF, then all DATA in order, each once.
+    pub fn multicast(&mut self, now: Time, message: &Message, receivers: Vec<ReceiverId>) {
+        let file = self.files.get_mut(&message.file).expect("a file");
+        assert_eq!(message.fd, file.fd);
+        match message.body {
+            Body::Bof { .. } => assert_eq!(file.multicast, 0),
+            Body::Data { offset, len } => {
+                assert_eq!(offset, file.multicast);
+                file.multicast += u64::from(len);
+            }
+            _ => panic!("{message:?} is multicast"),
+        }
+        if file.multicast == file.len {
+            assert!(file.ended.is_none(), "{message:?} is multicast again");
+            file.ended = Some((now, receivers));
+        }
+    }
+
+    fn share(&mut self, receiver: ReceiverId, file: FileId) -> &mut Share {
+        let len = self.files[&file].len as usize;
+        let known = self.known.entry(receiver).or_default();
+        let share = known.files.entry(file).or_default();
+        share.here.resize(len, false);
+        share.requested.resize(len, false);
+        share
+    }
+
+    /// A message leaves by a channel: it costs a credit.
+    fn spend(&mut self, receiver: ReceiverId, up: bool) {
+        let known = self.known.entry(receiver).or_default();
+        let under_way = &mut known.under_way[usize::from(up)];
+        *under_way += 1;
+        assert!(*under_way <= self.credits.messages, "sent without a credit");
+    }
+
+    /// A message of a receiver that a test has made up, and which may break the rules.
+    pub fn made_up(&mut self, receiver: ReceiverId, message: &Message) {
+        self.spend(receiver, true);
+        let share = self.share(receiver, message.file);
+        match message.body {
+            Body::BofRequest => share.bof_requests = 1,
+            Body::DataRequest { offset, len } => {
+                let bytes = share.requested.iter_mut().skip(offset as usize);
+                bytes.take(len as usize).for_each(|byte| *byte = true);
+            }
+            _ => {}
+        }
+    }
+
+    /// An accumulated ACK leaves. It stands for a batch at least.
+    pub fn ack(&mut self, receiver: ReceiverId, from_sender: bool, messages: u32) {
+        assert!(messages >= self.credits.batch, "an ACK for {messages}");
+        let known = self.known.entry(receiver).or_default();
+        let under_way = &mut known.under_way[usize::from(from_sender)];
+        *under_way = under_way.checked_sub(messages).expect("an excess ACK");
+    }
+
+    /// The sender sends by a channel.
+    pub fn sender_sends(&mut self, receiver: ReceiverId, message: &Message) {
+        self.spend(receiver, false);
+        let file = &self.files[&message.file];
+        let ended = file.ended.as_ref();
+        let is_noted = ended.is_some_and(|(_, noted)| noted.contains(&receiver));
+        let share = self.share(receiver, message.file);
+        match message.body {
+            Body::FileTimeout => {
+                share.timeouts += 1;
+                assert_eq!(share.timeouts, 1, "FILE_TIMEOUT again");
+            }
+            Body::Eof { .. } => assert!(is_noted, "EOF to a receiver that is not noted"),
+            Body::Bof { .. } => assert!(share.bof_requests > 0, "nobody has requested {message:?}"),
+            Body::Data { offset, len } => {
+                let range = offset as usize..offset as usize + len as usize;
+                let all = share.requested[range].iter().all(|&requested| requested);
+                assert!(all, "nobody has requested {message:?}");
+            }
+            _ => panic!("the sender sends {message:?}"),
+        }
+    }
+
+    /// A receiver sends by its channel.
+    pub fn receiver_sends(&mut self, receiver: ReceiverId, message: &Message) {
+        self.spend(receiver, true);
+        let share = self.share(receiver, message.file);
+        match message.body {
+            Body::BofRequest => {
+                share.bof_requests += 1;
+                assert_eq!(share.bof_requests, 1, "BOF_REQUEST again");
+                assert!(!share.is_announced, "the BOF is here");
+            }
+            Body::DataRequest { offset, len } => {
+                for at in offset as usize..(offset + len) as usize {
+                    assert!(!share.requested[at], "byte {at} is requested again");
+                    share.requested[at] = true;
+                }
+            }
+            Body::TransferDone => {
+                share.dones += 1;
+                assert!(
+                    share.is_complete && share.dones == 1,
+                    "TRANSFER_DONE too early"
+                );
+            }
+            _ => panic!("a receiver sends {message:?}"),
+        }
+    }
+
+    /// A message arrives by a channel.
+    pub fn arrives(&mut self, receiver: ReceiverId, message: &Message) {
+        if message.kind() == Type::Eof {
+            self.share(receiver, message.file).has_eof = true;
+        }
+    }
+
+    /// A receiver writes bytes of a message.
+    pub fn write(&mut self, receiver: ReceiverId, message: &Message, extent: &Extent) {
+        let Body::Data { offset, len } = message.body else {
+            panic!("bytes of {message:?}");
+        };
+        let range = &extent.range;
+        assert_eq!((extent.fd, extent.file), (message.fd, message.file));
+        assert!(offset <= range.start && range.start < range.end);
+        assert!(range.end <= offset + u64::from(len));
+        let share = self.share(receiver, message.file);
+        assert!(!share.is_complete, "bytes of a complete file");
+        let ends = [range.start, range.end - 1].map(|at| share.here[at as usize]);
+        assert_eq!(ends, [false, false], "bytes that are here already");
+        share.here[range.start as usize..range.end as usize].fill(true);
+    }
+
+    /// Something happens at a receiver.
+    pub fn event(&mut self, receiver: ReceiverId, event: &ReceiverEvent) {
+        match event {
+            ReceiverEvent::Announced { fd, file, len, .. } => {
+                assert_eq!(*len, self.files[file].len);
+                let share = self.share(receiver, *file);
+                assert!(!share.is_announced, "announced again");
+                share.is_announced = true;
+                let known = self.known.entry(receiver).or_default();
+                let newest = known.newest.insert(*fd, *file);
+                assert!(newest.is_none_or(|newest| newest < *file), "file ids fall");
+            }
+            ReceiverEvent::Complete(_, file) => {
+                let share = self.share(receiver, *file);
+                assert!(share.is_announced, "complete without BOF");
+                assert!(share.has_eof, "complete without EOF");
+                assert!(share.here.iter().all(|&here| here), "bytes are missing");
+                share.is_complete = true;
+            }
+            ReceiverEvent::Failed(_, file, _) => {
+                assert!(!self.share(receiver, *file).is_complete);
+            }
+        }
+    }
+
+    /// The sender says that a receiver has a file.
+    pub fn done(&mut self, file: FileId, receiver: ReceiverId) {
+        assert_eq!(self.share(receiver, file).dones, 1, "it has not said so");
+    }
+
+    /// A receiver goes.
+    pub fn leave(&mut self, receiver: ReceiverId) {
+        self.gone.insert(receiver);
+    }
+
+    /// The sender closes a file: it is complete, given up, or expired to the moment.
+    pub fn closed(&mut self, now: Time, id: FileId, noted: usize, unfinished: &[ReceiverId]) {
+        let file = &self.files[&id];
+        if file.is_abandoned {
+            return;
+        }
+        let (ended, receivers) = file.ended.as_ref().expect("multicast");
+        assert_eq!(noted, receivers.len(), "receivers noted");
+        let is_waited_for = |receiver: &ReceiverId| !self.gone.contains(receiver);
+        if unfinished.iter().any(is_waited_for) {
+            assert_eq!(now, *ended + TIMEOUT, "closed too early or too late");
+        }
+        let noted: Vec<ReceiverId> = receivers.clone();
+        for receiver in noted {
+            let is_done = self.share(receiver, id).dones == 1;
+            assert!(is_done || unfinished.contains(&receiver));
+        }
+    }
+
+    /// All is over: a receiver knows how each file has ended for which it was noted. It is here,
+    /// or it has failed because the sender has closed it.
+    pub fn knows(&self, receiver: ReceiverId, ends: &BTreeMap<FileId, End>) {
+        for (id, file) in &self.files {
+            let ended = file.ended.as_ref();
+            if ended.is_some_and(|(_, noted)| noted.contains(&receiver)) {
+                let share = self
+                    .known
+                    .get(&receiver)
+                    .and_then(|known| known.files.get(id));
+                let Some(share) = share else { continue };
+                let has_begun = share.is_announced || share.here.contains(&true);
+                let end = ends.get(id);
+                assert!(
+                    end.is_some() || !has_begun,
+                    "{receiver:?} does not know of {id:?}"
+                );
+                assert_eq!(end == Some(&End::Complete), share.is_complete);
+            }
+        }
+    }
+
+    /// All is over: every file is closed. Where none has expired or was given up, each receiver
+    /// that has stayed has it.
+    pub fn over(&self, closed: &BTreeMap<FileId, (usize, Vec<ReceiverId>)>) {
+        for (id, file) in &self.files {
+            assert!(closed.contains_key(id), "{id:?} is open");
+            let Some((_, noted)) = &file.ended else {
+                assert!(file.is_abandoned);
+                continue;
+            };
+            let (_, unfinished) = &closed[id];
+            for receiver in noted {
+                let share = self
+                    .known
+                    .get(receiver)
+                    .and_then(|known| known.files.get(id));
+                let is_complete = share.is_some_and(|share| share.is_complete);
+                assert!(is_complete || unfinished.contains(receiver));
+            }
+        }
+    }
+}
