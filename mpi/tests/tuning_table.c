@@ -138,18 +138,16 @@ static void writers(void) {
                 good &= tuning_table_save(path, shape, &wrote[c]) == NULL;
             _exit(!good);
         }
-    int running = 2, seen = 0, status;
+    int running = 2, status;
     while (running > 0) {
         CHECK(tuning_table_load(path, shape, &loaded) == NULL);
         int which = memcmp(&loaded, &wrote[0], sizeof loaded) != 0;
         CHECK(memcmp(&loaded, &wrote[which], sizeof loaded) == 0);
-        seen |= 1 << which;
         if (waitpid(-1, &status, WNOHANG) > 0) {
             CHECK(status == 0);
             running--;
         }
     }
-    CHECK(seen & 1);
     printf("ok table: several writers\n");
 }
 
