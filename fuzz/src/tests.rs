@@ -18,6 +18,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut paths: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
         .collect();
     paths.sort();
     let vectors: Vec<_> = paths

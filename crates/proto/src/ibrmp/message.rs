@@ -371,26 +371,26 @@ mod tests {
     fn vectors() -> [(&'static str, Frame); 8] {
         let name = Name::new(b"radar").expect("a name");
         [
-            ("ibrmp-ack", Frame::Ack(32)),
-            ("ibrmp-bof", of(Body::Bof { len: 1600, name })),
+            ("ack", Frame::Ack(32)),
+            ("bof", of(Body::Bof { len: 1600, name })),
             (
-                "ibrmp-data",
+                "data",
                 of(Body::Data {
                     offset: 500,
                     len: 5,
                 }),
             ),
-            ("ibrmp-eof", of(Body::Eof { len: 1600 })),
-            ("ibrmp-file-timeout", of(Body::FileTimeout)),
-            ("ibrmp-bof-request", of(Body::BofRequest)),
+            ("eof", of(Body::Eof { len: 1600 })),
+            ("file-timeout", of(Body::FileTimeout)),
+            ("bof-request", of(Body::BofRequest)),
             (
-                "ibrmp-data-request",
+                "data-request",
                 of(Body::DataRequest {
                     offset: 600,
                     len: 400,
                 }),
             ),
-            ("ibrmp-transfer-done", of(Body::TransferDone)),
+            ("transfer-done", of(Body::TransferDone)),
         ]
     }
 
@@ -410,10 +410,10 @@ mod tests {
     fn frames_equal_the_vectors_of_the_specification() {
         for (name, frame) in vectors() {
             let written = bytes(&frame, b"hello");
-            assert_eq!(written, vector(name), "{name}");
+            assert_eq!(written, vector(&format!("ibrmp/{name}")), "{name}");
             let (read, payload) = decode(&written).expect(name);
             assert_eq!(read, frame);
-            let is_data = name == "ibrmp-data";
+            let is_data = name == "data";
             assert_eq!(payload, if is_data { &b"hello"[..] } else { b"" }, "{name}");
             for len in 0..written.len() {
                 assert_eq!(decode(&written[..len]), Err(DecodeError::Size), "{name}");
@@ -428,26 +428,26 @@ mod tests {
     #[test]
     fn what_no_sender_and_no_receiver_writes_is_refused() {
         let with = |name: &str, at: usize, value: &[u8]| {
-            let mut bytes = vector(name);
+            let mut bytes = vector(&format!("ibrmp/{name}"));
             bytes[at..at + value.len()].copy_from_slice(value);
             decode(&bytes).map(|_| ()).expect_err(name)
         };
         let large = &u64::MAX.to_be_bytes();
-        assert_eq!(with("ibrmp-eof", 0, &[8]), DecodeError::Type);
-        assert_eq!(with("ibrmp-eof", 1, &[1]), DecodeError::Nonzero);
-        assert_eq!(with("ibrmp-eof", 2, &[4, 0]), DecodeError::Range);
-        assert_eq!(with("ibrmp-eof", 4, &[0; 8]), DecodeError::Range);
-        assert_eq!(with("ibrmp-eof", 12, large), DecodeError::Nonzero);
-        assert_eq!(with("ibrmp-eof", 20, large), DecodeError::Range);
-        assert_eq!(with("ibrmp-ack", 11, &[5]), DecodeError::Nonzero);
-        assert_eq!(with("ibrmp-ack", 20, &[0; 8]), DecodeError::Range);
-        assert_eq!(with("ibrmp-ack", 23, &[1]), DecodeError::Range);
-        assert_eq!(with("ibrmp-data", 12, large), DecodeError::Range);
-        assert_eq!(with("ibrmp-data-request", 20, &[0; 8]), DecodeError::Range);
-        assert_eq!(with("ibrmp-data-request", 20, large), DecodeError::Range);
-        assert_eq!(with("ibrmp-transfer-done", 27, &[1]), DecodeError::Nonzero);
-        assert_eq!(with("ibrmp-bof", 28, large), DecodeError::Range);
-        assert_eq!(with("ibrmp-bof", 36, &[0]), DecodeError::Name);
+        assert_eq!(with("eof", 0, &[8]), DecodeError::Type);
+        assert_eq!(with("eof", 1, &[1]), DecodeError::Nonzero);
+        assert_eq!(with("eof", 2, &[4, 0]), DecodeError::Range);
+        assert_eq!(with("eof", 4, &[0; 8]), DecodeError::Range);
+        assert_eq!(with("eof", 12, large), DecodeError::Nonzero);
+        assert_eq!(with("eof", 20, large), DecodeError::Range);
+        assert_eq!(with("ack", 11, &[5]), DecodeError::Nonzero);
+        assert_eq!(with("ack", 20, &[0; 8]), DecodeError::Range);
+        assert_eq!(with("ack", 23, &[1]), DecodeError::Range);
+        assert_eq!(with("data", 12, large), DecodeError::Range);
+        assert_eq!(with("data-request", 20, &[0; 8]), DecodeError::Range);
+        assert_eq!(with("data-request", 20, large), DecodeError::Range);
+        assert_eq!(with("transfer-done", 27, &[1]), DecodeError::Nonzero);
+        assert_eq!(with("bof", 28, large), DecodeError::Range);
+        assert_eq!(with("bof", 36, &[0]), DecodeError::Name);
         assert_eq!(Name::new(&[1; NAME_MAX + 1]), None);
         assert_eq!(Name::new(&[]), None);
     }
@@ -496,7 +496,7 @@ mod tests {
             random in proptest::collection::vec(any::<u8>(), 1..80),
         ) {
             let mut bytes = match vectors().get(which) {
-                Some((name, _)) => vector(name),
+                Some((name, _)) => vector(&format!("ibrmp/{name}")),
                 None => random,
             };
             for (at, value) in damage {

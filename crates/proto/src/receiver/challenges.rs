@@ -76,10 +76,7 @@ impl Receiver {
         };
         match reply.op {
             None => self.challenges.calm = now + CALM,
-            Some(meant) if meant == (op.base, op.len) => {
-                op.vouched = true;
-                self.decode_waiting(out);
-            }
+            Some(meant) if meant == (op.base, op.len) => op.vouched = true,
             Some(_) => {
                 op.mismatch = true;
                 out.push_back(Output::Event(Event::Mismatch(id)));

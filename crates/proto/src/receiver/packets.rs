@@ -44,7 +44,6 @@ impl Receiver {
         }
         self.note_loss(now, (filled, high), fresh, node.counters);
         self.on_packet(now, scheme, (data.seq, data.flags), high, filled, fresh);
-        self.ask_before_decoding(now);
         placement
     }
 
@@ -253,7 +252,6 @@ impl Receiver {
         // by different sockets.
         self.arm_nack_timer(now, scheme);
         self.feedback.probes += u32::from(self.arrivals.newest.is_none());
-        self.ask_before_decoding(now);
         self.on_probe(now, scheme, next);
         if let Children::Aggregated(reports) = &mut self.children {
             reports.on_probe(next);

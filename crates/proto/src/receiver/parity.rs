@@ -30,7 +30,6 @@ impl Receiver {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
-        self.ask_before_decoding(now);
         self.count_packet(burst, node.counters);
         let last = parity.first + u32::from(parity.packets - 1);
         self.note_loss(now, (filled, high), false, node.counters);
@@ -143,7 +142,7 @@ impl Receiver {
     pub(super) fn decode(&mut self, at: usize, out: &mut VecDeque<Output>) {
         let cached = self.parities.blocks[at];
         let lacking = self.lacking(cached.first, cached.block.packets());
-        if lacking.count_ones() > cached.count() || self.must_ask_before_block(&cached, lacking) {
+        if lacking.count_ones() > cached.count() {
             return;
         }
         let mut computed = lacking;
@@ -158,35 +157,6 @@ impl Receiver {
             0 => Output::DropParity(cached.block),
             _ => Output::DecodeParity(cached.block, computed),
         });
-    }
-
-    /// Whether a block lacks the last packet of an operation whose length is not confirmed.
-    fn must_ask_before_block(&self, cached: &CachedParity, lacking: Packets) -> bool {
-        let last = cached.block.packets() - 1;
-        let op = self.posted.find(cached.first);
-        let op = op.filter(|_| lacking >> last & 1 == 1);
-        op.is_some_and(|op| self.must_ask_before(op, cached.first + last))
-    }
-
-    /// Asks the sender for the length of an operation whose last block could be decoded if its
-    /// length were confirmed.
-    pub(super) fn ask_before_decoding(&mut self, now: Time) {
-        // An operation has one last block, and operations complete in their order.
-        let mut blocks = self.parities.blocks.iter();
-        let waits = blocks.find(|cached| {
-            let lacking = self.lacking(cached.first, cached.block.packets());
-            lacking.count_ones() <= cached.count() && self.must_ask_before_block(cached, lacking)
-        });
-        if let Some(op) = waits.map(|cached| cached.block.op) {
-            self.challenge(now, op);
-        }
-    }
-
-    /// Decodes what has waited until the length of an operation was confirmed.
-    pub(super) fn decode_waiting(&mut self, out: &mut VecDeque<Output>) {
-        for at in (0..self.parities.blocks.len()).rev() {
-            self.decode(at, out);
-        }
     }
 
     /// Takes back decodings that read the corrupt bytes `corrupt` and have not been made yet: their

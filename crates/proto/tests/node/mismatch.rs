@@ -213,7 +213,7 @@ fn nobody_else_speaks_for_the_sender() {
 }
 
 /// Only the last packet itself shows where the sender's operation ends. A receiver that could
-/// compute it from others asks the sender first: the sender's operation may have another length.
+/// compute it by an exclusive or asks the sender first: that operation may have another length.
 #[test]
 fn the_last_packet_is_not_computed_before_the_length_is_confirmed() {
     let len = 2 * u64::from(PAYLOAD);
@@ -226,58 +226,22 @@ fn the_last_packet_is_not_computed_before_the_length_is_confirmed() {
         flags: 0,
         payload: &payload,
     });
-    let parity = Frame::Parity(wire::Parity {
-        group: GroupId(1),
-        first: Seq(0),
-        packets: 2,
-        index: 0,
-        flags: 0,
-        payload: &payload,
-    });
-    // The parity packet may come before the packet without which it is of no use.
-    for (coded, coded_first) in [(xor, false), (parity, false), (parity, true)] {
-        for meant in [len, len + 1] {
-            let mut n = node(1, 0, Scheme::auto());
-            add(&mut n, 1);
-            let op = post(&mut n, 1, 0, len).expect("posted").expect("numbered");
-            let feed = |n: &mut Node| n.packet(Time(2), Time(2), &header(0), &coded);
-            if coded_first {
-                feed(&mut n);
-            }
-            let first = flagged(&mut n, 0, 0, PAYLOAD as usize, 0);
-            let Placement::Write(extent) = first else {
-                panic!("{first:?}");
-            };
-            n.placed(Time(2), extent, Outcome::Ok);
-            if !coded_first {
-                assert!(!matches!(feed(&mut n), Placement::DecodeXor(..)));
-            }
-            let before = drain(&mut n, Time(2));
-            let decodes = |o: &[(Output, Vec<u8>)]| {
-                let decodes = |o: &Output| matches!(o, Output::DecodeParity(..));
-                o.iter().any(|(output, _)| decodes(output))
-            };
-            assert!(!decodes(&before));
-            let query = asks(&before, op);
-            let reply = wire::Reply {
-                group: query.group,
-                nonce: query.nonce,
-                op: Some((Seq(0), meant)),
-                at: Reached {
-                    count: Seq(0),
-                    round: 0,
-                },
-                barrier: None,
-                ended: false,
-            };
-            n.packet(Time(3), Time(3), &header(0), &Frame::Reply(reply));
-            let after = drain(&mut n, Time(3));
-            let mismatch = Output::Event(Event::Mismatch(op));
-            assert_eq!(after.iter().any(|o| o.0 == mismatch), meant != len);
-            if meant == len {
-                let now = matches!(feed(&mut n), Placement::DecodeXor(..));
-                assert!(decodes(&after) || now, "{coded:?}");
-            }
+    for meant in [len, len + 1] {
+        let mut n = node(1, 0, Scheme::auto());
+        add(&mut n, 1);
+        let op = post(&mut n, 1, 0, len).expect("posted").expect("numbered");
+        let feed = |n: &mut Node| n.packet(Time(2), Time(2), &header(0), &xor);
+        let first = flagged(&mut n, 0, 0, PAYLOAD as usize, 0);
+        let Placement::Write(extent) = first else {
+            panic!("{first:?}");
+        };
+        n.placed(Time(2), extent, Outcome::Ok);
+        assert_eq!(feed(&mut n), Placement::Discard);
+        let query = asks(&drain(&mut n, Time(2)), op);
+        let mismatch = told(&mut n, 0, &query, Some((Seq(0), meant)), op);
+        assert_eq!(mismatch, meant != len);
+        if !mismatch {
+            assert!(matches!(feed(&mut n), Placement::DecodeXor(..)));
         }
     }
 }
