@@ -55,7 +55,7 @@ fn seeds() -> Vec<Vec<u8>> {
         });
         put(&|bytes| {
             // The object's 79 packets are one block.
-            wire::put_parity(bytes, group, (Seq(START), 79, 3), 1, 64);
+            wire::put_parity(bytes, group, (Seq(START), 79, 3, (LEN % 64) as u16), 1, 64);
             bytes.extend([7; 64]);
         });
         // The sender believes no ACK of packets that it has not sent. So the first feedback opens

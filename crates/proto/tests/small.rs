@@ -26,6 +26,7 @@ struct Net {
     /// Indices of the parity packets that each node has cached, by node and block.
     kept: BTreeMap<(usize, CodeBlock), BTreeSet<u8>>,
     complete: Vec<(usize, OpId)>,
+    mismatches: Vec<(usize, OpId)>,
     sent: u32,
     /// Returns whether the network loses a copy of a datagram, given the number of the copy, the
     /// receiving node and the bytes.
@@ -70,6 +71,7 @@ impl Net {
             held: BTreeMap::new(),
             kept: BTreeMap::new(),
             complete: Vec::new(),
+            mismatches: Vec::new(),
             sent: 0,
             lose: Box::new(lose),
         }
@@ -127,6 +129,7 @@ impl Net {
             match output {
                 Output::Wait(t) => return t,
                 Output::Event(Event::Complete(op)) => self.complete.push((at, op)),
+                Output::Event(Event::Mismatch(op)) => self.mismatches.push((at, op)),
                 Output::Event(e) => panic!("node {at}: {e:?}"),
                 Output::Release(_) | Output::Discard(_) => {}
                 Output::DropParity(block) => _ = self.kept.remove(&(at, block)),
@@ -449,5 +452,40 @@ fn parity_packets_mend_any_losses_of_a_block() {
         // of the second block.
         let repairs = (c.repairs_coded, c.repairs_multicast, c.repairs_unicast);
         assert_eq!(repairs, (3, 3, if lost_parity { 2 } else { 1 }));
+    }
+}
+
+/// A receiver posted more or less bytes than the sender sends, and loses exactly the last packet.
+/// Others lose other packets, so that parity packets mend the losses. The odd receiver must not take
+/// the others' bytes for its own: it reports the mismatch.
+#[test]
+fn a_parity_packet_shows_where_the_operation_ends() {
+    for (packets, odd) in [(200, 8), (200, 6), (128, 7 + 64)] {
+        let start = Seq(u32::MAX - 3);
+        let mut net = Net::new(21, start, 0, move |_, to, b| {
+            match wire::decode(b).unwrap().frames().next() {
+                Some(Frame::Data(d)) => {
+                    let lost = packets - 1 - to as i32 % 3;
+                    d.seq.from(start) == lost && d.flags & wire::flag::REPAIR == 0
+                }
+                _ => false,
+            }
+        });
+        let whole = 64 * (packets as u64 - 1);
+        let object = bytes(whole as usize + 7, 5);
+        let posts: Vec<_> = (1..21)
+            .map(|n| (n, net.post(n, 0, whole + if n == 3 { odd } else { 7 })))
+            .collect();
+        net.bcast(0, object.clone());
+        net.run(Time(2_000_000_000));
+        for (n, post) in posts {
+            let odd = n == 3;
+            assert_eq!(net.mismatches.contains(&(n, post)), odd, "receiver {n}");
+            assert_eq!(net.complete.contains(&(n, post)), !odd, "receiver {n}");
+            if !odd {
+                assert_eq!(net.sinks[&(n, post)], object, "receiver {n}");
+            }
+        }
+        assert!(net.nodes[0].counters().repairs_coded > 0);
     }
 }

@@ -385,7 +385,13 @@ impl Judge {
         let (last, op) = (first + packets - 1, s.op_of(first));
         let begins = (first - s.starts[op]).is_multiple_of(u64::from(BLOCK_PACKETS));
         let ends = packets == u64::from(BLOCK_PACKETS) || last + 1 == s.starts[op + 1];
-        let fits = begins && ends && p.payload.len() as u32 == s.payload_sizes[op];
+        let payload_size = s.payload_sizes[op];
+        let end = match last + 1 == s.starts[op + 1] {
+            true => s.lens[op] - (last - s.starts[op]) * u64::from(payload_size),
+            false => 0,
+        };
+        let same = u64::from(p.end) == end && p.payload.len() as u32 == payload_size;
+        let fits = begins && ends && same;
         let to_all = self.copies || matches!(dest, Dest::Address(_));
         if op >= s.begun || op != s.op_of(last) || !fits || !to_all {
             return self.wrong(host, || format!("impossible parity of {first} to {last}"));

@@ -118,10 +118,11 @@ pub fn put(
         Transmission::Parity {
             first,
             parity,
+            end,
             flags,
             ..
         } => {
-            let named = (first, parity.block.packets() as u8, parity.index);
+            let named = (first, parity.block.packets() as u8, parity.index, end);
             wire::put_parity(head, group, named, flags, parity.block.payload_size);
             data(to, Payload::Parity(parity))
         }

@@ -130,6 +130,8 @@ pub enum Transmission {
         first: Seq,
         /// The code block, and the parity packet's index in it.
         parity: Parity,
+        /// Length in bytes of the operation's last packet; 0: it is not in the block.
+        end: u16,
         /// Flags of the parity frame.
         flags: u8,
     },

@@ -26,7 +26,7 @@ impl Receiver {
         node: &mut Shared<'_>,
     ) -> Placement {
         let (high, filled) = (self.gaps.high(), self.gaps.filled());
-        let Some(placement) = self.cache(parity, node) else {
+        let Some(placement) = self.cache(now, parity, node) else {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
@@ -47,6 +47,7 @@ impl Receiver {
     /// `None`: the packet contradicts what was posted.
     pub(super) fn cache(
         &mut self,
+        now: Time,
         parity: &wire::Parity<'_>,
         node: &mut Shared<'_>,
     ) -> Option<Placement> {
@@ -61,15 +62,17 @@ impl Receiver {
             return Some(Placement::Discard);
         };
         let index = first.from(op.base) as u32;
-        let whole = (op.cut.packets - index).min(BLOCK_PACKETS);
-        if !index.is_multiple_of(BLOCK_PACKETS)
-            || packets != whole
-            || parity.payload.len() as u32 != op.cut.payload_size
-        {
-            return None;
-        }
         let payload_size = op.cut.payload_size;
         let block = CodeBlock::at(op.id, index, op.len, payload_size);
+        if parity.payload.len() as u32 != payload_size {
+            return None;
+        }
+        let same = index.is_multiple_of(BLOCK_PACKETS) && packets == block.packets();
+        if !same || parity.end != block.end(op.len) {
+            let id = op.id;
+            self.challenge(now, id);
+            return None;
+        }
         // The sender sends all of a block before its parity packets.
         self.gaps.announce(end);
         let at = self

@@ -42,6 +42,15 @@ impl CodeBlock {
         self.len.div_ceil(self.payload_size)
     }
 
+    /// Length in bytes of the last packet of the operation, which has `len` bytes; 0 if that packet
+    /// is not in this block, or if the operation has no bytes.
+    pub fn end(&self, len: u64) -> u16 {
+        match self.offset + u64::from(self.len) == len {
+            true => self.extent(self.packets().saturating_sub(1)).len as u16,
+            false => 0,
+        }
+    }
+
     /// The extents of the block's packets that `which` names.
     pub fn extents(self, which: Packets) -> impl Iterator<Item = Extent> {
         positions(which).map(move |i| self.extent(i))
@@ -91,6 +100,9 @@ mod tests {
                     assert_eq!(whole.offset, at);
                     at += u64::from(whole.len);
                 }
+                let has_last = at == len;
+                let end = Extent::packet(OpId(1), first + block.packets() - 1, len, 100).len;
+                assert_eq!(u32::from(block.end(len)), if has_last { end } else { 0 });
             }
             assert_eq!(at, len);
         }

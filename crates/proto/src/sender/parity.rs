@@ -78,6 +78,7 @@ impl Sender {
         op.out += 1;
         let at = first.from(op.base) as u32;
         let block = CodeBlock::at(op.id, at, op.len, payload_size);
+        let end = block.end(op.len);
         self.parity_requests.as_mut()?.sent(now, first, burst);
         counters.repairs_multicast += 1;
         counters.repairs_coded += 1;
@@ -87,6 +88,7 @@ impl Sender {
             burst: burst as u16,
             first,
             parity: Parity { block, index },
+            end,
             flags: if last { flag::ACK_REQUEST } else { 0 },
         })
     }

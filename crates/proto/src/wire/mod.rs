@@ -20,7 +20,7 @@ use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
 
 /// The protocol version that this code implements.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Length of the header without extensions, in bytes.
 pub const HEADER_LEN: usize = 16;
 /// Length of a data, coded or parity frame without its payload, in bytes.
@@ -224,6 +224,8 @@ pub struct Parity<'a> {
     pub packets: u8,
     /// Index of the parity packet, less than [`crate::limits::PARITIES_MAX`].
     pub index: u8,
+    /// Length in bytes of the operation's last packet, at least 1; 0: it is not in the block.
+    pub end: u16,
     /// [`flag::ACK_REQUEST`].
     pub flags: u8,
     /// The parity packet's bytes.

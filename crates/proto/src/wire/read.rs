@@ -329,9 +329,9 @@ fn xor_repair(f: &[u8], flags: u8) -> Result<XorRepair<'_>, DecodeError> {
 /// Reads the parity packet of a frame with these flags.
 fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
     let (f, payload) = fixed::<DATA_LEN>(f)?;
-    let (packets, index) = (f[8], f[9]);
+    let (packets, index, end) = (f[8], f[9], u16_at(f, 10));
     let block = (2..=limits::BLOCK_PACKETS).contains(&u32::from(packets));
-    if !block || index >= limits::PARITIES_MAX || u16_at(f, 10) != 0 {
+    if !block || index >= limits::PARITIES_MAX || usize::from(end) > payload.len() {
         return Err(DecodeError::Block);
     }
     Ok(Parity {
@@ -339,6 +339,7 @@ fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
         first: Seq(u32_at(f, 12)),
         packets,
         index,
+        end,
         flags,
         payload,
     })

@@ -72,19 +72,20 @@ fn coded_vector() {
 fn parity_vector() {
     let mut b = start();
     let first = Seq(0xffff_fffe);
-    put_parity(&mut b, GroupId(7), (first, 128, 5), flag::ACK_REQUEST, 5);
+    put_parity(&mut b, GroupId(7), (first, 128, 5, 5), flag::ACK_REQUEST, 5);
     b.extend_from_slice(b"hello");
     let parity = Parity {
         group: GroupId(7),
         first,
         packets: 128,
         index: 5,
+        end: 5,
         flags: 1,
         payload: b"hello",
     };
     agrees("parity", &b, &[Frame::Parity(parity)]);
     let frame = HEADER_LEN + 8;
-    for (at, bad) in [(0, 1), (0, 129), (1, 64), (2, 1), (3, 1)] {
+    for (at, bad) in [(0, 1), (0, 129), (1, 64), (2, 1), (3, 6)] {
         let mut wrong = b.clone();
         wrong[frame + at] = bad;
         assert_eq!(decode(&wrong).err(), Some(DecodeError::Block), "{at} {bad}");
@@ -391,7 +392,7 @@ fn every_refusal_has_its_reason() {
     assert_eq!(decode(&good[..15]).err(), Some(DecodeError::Short));
     assert_eq!(decode(&good[..16]).err(), Some(DecodeError::FrameCount));
     assert_eq!(decode(&good[..18]).err(), Some(DecodeError::Short));
-    assert_eq!(with(0, 2), Some(DecodeError::Version));
+    assert_eq!(with(0, VERSION + 1), Some(DecodeError::Version));
     assert_eq!(with(1, 3), Some(DecodeError::HeaderLength));
     assert_eq!(with(1, 200), Some(DecodeError::Short));
     assert_eq!(with(16, kind::HELLO), Some(DecodeError::Kind));

@@ -78,17 +78,19 @@ pub fn put_xor(out: &mut Vec<u8>, group: GroupId, sources: &XorSources, flags: u
 }
 
 /// Appends a parity frame without its payload of `len` bytes, which must follow. `block` is the
-/// number of the block's first packet, its number of packets, and the index of the parity packet.
+/// number of the block's first packet, its number of packets, the index of the parity packet, and
+/// the length of the operation's last packet, or 0 if that is not in the block.
 pub fn put_parity(
     out: &mut Vec<u8>,
     group: GroupId,
-    (first, packets, index): (Seq, u8, u8),
+    (first, packets, index, end): (Seq, u8, u8, u16),
     flags: u8,
     len: u32,
 ) {
     frame(out, kind::PARITY, flags, DATA_LEN + len as usize);
     be(out, group.0);
-    out.extend_from_slice(&[packets, index, 0, 0]);
+    out.extend_from_slice(&[packets, index]);
+    out.extend_from_slice(&end.to_be_bytes());
     be(out, first.0);
 }
 
