@@ -230,20 +230,42 @@ impl<T: Transport, O: Object> Driver<T, O> {
         &mut self,
         now: Time,
         group: GroupId,
-        mut object: O,
+        object: O,
     ) -> Result<(OpId, Option<O>), (Refused, O)> {
-        let small = self.node.copies(group, object.len());
-        if small && !self.node.has_slots(group, object.len()) {
+        let len = object.len();
+        if !self.node.copies(group, len) {
+            let op = self.lend(now, group, object, true)?;
+            return Ok((op, None));
+        }
+        if !self.node.has_slots(group, len) {
             return Err((Refused::Busy, object));
         }
-        let copy = small.then(|| Stored::copy(&mut object, &mut self.spare));
-        let copy = copy.flatten();
+        self.copy(now, group, object)
+    }
+
+    /// Like [`Driver::bcast`], but copies the object whatever the scheme says, unless its bytes are
+    /// not available at once.
+    pub fn copy(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        mut object: O,
+    ) -> Result<(OpId, Option<O>), (Refused, O)> {
+        let Some(copy) = Stored::copy(&mut object, &mut self.spare) else {
+            let op = self.lend(now, group, object, true)?;
+            return Ok((op, None));
+        };
         // An empty object counts as awaited: its only packet requests ACKs.
-        let awaited = copy.is_none() || object.len() == 0;
-        let op = self.lend(now, group, object, awaited)?;
-        match copy.and_then(|copy| self.objects.insert(op, copy)) {
-            Some(Stored::Lent(object)) => Ok((op, Some(object))),
-            _ => Ok((op, None)),
+        let len = object.len();
+        let command = self.bcast_command(group, len, len == 0);
+        match self.start(now, command, copy) {
+            Ok(op) => Ok((op, Some(object))),
+            Err((refused, copy)) => {
+                if let Stored::Copy(copy) = copy {
+                    self.keep(copy.into_bytes());
+                }
+                Err((refused, object))
+            }
         }
     }
 
@@ -256,15 +278,18 @@ impl<T: Transport, O: Object> Driver<T, O> {
         object: O,
         awaited: bool,
     ) -> Result<OpId, (Refused, O)> {
-        let len = object.len();
+        let command = self.bcast_command(group, object.len(), awaited);
+        self.lends(now, command, object)
+    }
+
+    fn bcast_command(&self, group: GroupId, len: u64, awaited: bool) -> Command {
         // Where a packet takes a slot of the window, the next caller waits for it.
         let awaited = awaited || self.node.scheme().is_awaited(len);
-        let command = Command::Bcast {
+        Command::Bcast {
             group,
             len,
             awaited,
-        };
-        self.start(now, command, object)
+        }
     }
 
     /// Receives the next object of `root` into `object`, which must have its length.
@@ -276,7 +301,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
         object: O,
     ) -> Result<OpId, (Refused, O)> {
         let len = object.len();
-        self.start(
+        self.lends(
             now,
             Command::Post {
                 group,
@@ -322,10 +347,24 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    fn start(&mut self, now: Time, command: Command, object: O) -> Result<OpId, (Refused, O)> {
+    /// Starts an operation on the caller's own object.
+    fn lends(&mut self, now: Time, command: Command, object: O) -> Result<OpId, (Refused, O)> {
+        self.start(now, command, Stored::Lent(object))
+            .map_err(|(refused, stored)| match stored {
+                Stored::Lent(object) => (refused, object),
+                Stored::Copy(_) => unreachable!("it is what was given"),
+            })
+    }
+
+    fn start(
+        &mut self,
+        now: Time,
+        command: Command,
+        object: Stored<O>,
+    ) -> Result<OpId, (Refused, Stored<O>)> {
         match self.node.command(now, command) {
             Ok(Some(op)) => {
-                self.objects.insert(op, Stored::Lent(object));
+                self.objects.insert(op, object);
                 Ok(op)
             }
             Ok(None) => unreachable!("bcast and post are numbered"),

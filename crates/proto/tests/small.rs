@@ -456,8 +456,8 @@ fn parity_packets_mend_any_losses_of_a_block() {
 }
 
 /// A receiver posted more or less bytes than the sender sends, and loses exactly the last packet.
-/// Others lose other packets, so that parity packets mend the losses. The odd receiver must not take
-/// the others' bytes for its own: it reports the mismatch.
+/// Others lose other packets, so that parity packets mend the losses. The odd receiver must not
+/// take the others' bytes for its own: it reports the mismatch.
 #[test]
 fn a_parity_packet_shows_where_the_operation_ends() {
     for (packets, odd) in [(200, 8), (200, 6), (128, 7 + 64)] {

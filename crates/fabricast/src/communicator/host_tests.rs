@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::hierarchy::schedule::SEGMENT;
+use super::limits::COPY_MAX;
 use super::tests::{Here, bcast, broadcasts, job_on};
 use super::*;
 use crate::object::Memory;
@@ -300,4 +301,40 @@ fn who_is_late_gets_all_that_was_called_before_a_mismatch() {
         context.flush(&mut || ()).unwrap();
         ranks.allgather(&[]).unwrap();
     });
+}
+
+/// The context's scheme says what is copied, also where all members share a host: the root of a
+/// broadcast that is copied does not wait for a member that is late, any other root does.
+#[test]
+fn the_scheme_says_what_is_copied_on_a_host() {
+    const LEN: usize = COPY_MAX as usize + S;
+    for (scheme, copied) in [
+        ("auto+copied(2000000)", true),
+        ("auto", false),
+        ("basic", false),
+    ] {
+        for hosts in [&[0, 0, 0][..], &[0, 1, 1]] {
+            let entered = AtomicU32::new(0);
+            job_on(hosts, 0.0, |rank, ranks, options| {
+                let options = Options {
+                    scheme: scheme.into(),
+                    ..options.clone()
+                };
+                let context = Here::new(&options, ranks).unwrap();
+                let group = context.group(1, &[0, 1, 2]).unwrap();
+                ranks.allgather(&[]).unwrap();
+                if rank == 2 {
+                    std::thread::sleep(Duration::from_millis(200));
+                    entered.store(1, Ordering::SeqCst);
+                }
+                bcast(&context, &group, 0, rank, &pattern(LEN)).unwrap();
+                let waited = entered.load(Ordering::SeqCst) == 1;
+                // Where the root is alone on its host, the late member's leader has the object.
+                let waits = !copied && hosts[0] == hosts[2];
+                assert!(rank != 0 || waited == waits, "{scheme}, {hosts:?}");
+                context.flush(&mut || ()).unwrap();
+                ranks.allgather(&[]).unwrap();
+            });
+        }
+    }
 }

@@ -225,9 +225,12 @@ impl Sender {
         let Some(first) = self.ops.queue.front() else {
             return 0;
         };
-        let group = self.paths[GROUP_PATH].as_ref();
-        let base = group.map_or(first.base, |l| l.window.base().max(first.base));
-        self.ops.end.from(base).unsigned_abs()
+        // Not the window's base: that does not wait for members that are not ready, nor for members
+        // that have a path of their own.
+        let mine = self.members.iter().filter(|m| m.is_mine());
+        let behind = mine.map(|m| self.ops.end.from(m.cum).unsigned_abs()).max();
+        let most = self.ops.end.from(first.base).unsigned_abs();
+        behind.unwrap_or(0).min(most)
     }
 
     /// Begins a broadcast of `len` bytes, which `cut` divides into packets. `awaited`: the caller

@@ -18,7 +18,7 @@ use super::topology::{GroupTopology, Hosts};
 use crate::collective::{Action, Part, Peer, Segments, Step, pass_on};
 use crate::communicator::limits::COPY_MAX;
 
-/// Bytes of a segment. An object that its root may copy has one segment only.
+/// Bytes of a segment. An object that roots copy by default has one segment only.
 pub(crate) const SEGMENT: u64 = 128 << 10;
 
 /// The segments of an object of `len` bytes.

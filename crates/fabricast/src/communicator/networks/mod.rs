@@ -64,15 +64,15 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.command(now, command))
     }
 
-    /// Broadcasts `part`; if it is short, the driver copies and returns it.
-    pub fn bcast(
+    /// Broadcasts a copy of `part`, which it returns unless its bytes are not available at once.
+    pub fn copy(
         &mut self,
         network: Network,
         now: Time,
         group: GroupId,
         part: BufferView<O>,
     ) -> Sent<O> {
-        on!(self, network, driver => driver.bcast(now, group, part))
+        on!(self, network, driver => driver.copy(now, group, part))
     }
 
     /// Broadcasts `part` from where it is. Unless it is a copy, a caller waits until all receivers

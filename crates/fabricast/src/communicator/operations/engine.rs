@@ -16,6 +16,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
+use fabricast_proto::scheme::Copied;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
@@ -143,9 +144,13 @@ impl<O: Divisible> Engine<O> {
             broadcast,
             unshared,
         } = setting;
+        let copies_max = match networks.far.node().scheme().copied {
+            Copied::Never => 0,
+            _ => COPIES_MAX,
+        };
         Engine {
             networks,
-            executor: Executor::new(COPIES_MAX),
+            executor: Executor::new(copies_max),
             hosts,
             rank,
             payload_size,

@@ -141,7 +141,7 @@ impl<O: Divisible> Engine<O> {
         }
         let (network, part) = (channel.network, BufferView::Own(object));
         let started = match action {
-            Action::Send if copy => self.networks.bcast(network, now, group, part),
+            Action::Send if copy => self.networks.copy(network, now, group, part),
             Action::Send => {
                 let op = self.networks.lend(network, now, group, part);
                 op.map(|op| (op, None))
