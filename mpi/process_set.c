@@ -72,8 +72,7 @@ int process_set_hosts(const struct process_set *set, const int *members, int siz
     return count;
 }
 
-/* The variable's value, or NULL if it is unset or empty. */
-static const char *set_by(const char *variable) {
+const char *set_by(const char *variable) {
     const char *value = getenv(variable);
     return value && *value ? value : NULL;
 }
@@ -108,8 +107,8 @@ static const uint32_t *address_limit(uint32_t *limit) {
     return limit;
 }
 
-double loss_on_purpose(void) {
-    return number_of("FABRICAST_INJECT_LOSS");
+int is_disturbed(void) {
+    return number_of("FABRICAST_INJECT_LOSS") != 0 || number_of("FABRICAST_INJECT_DELAY") != 0;
 }
 
 struct process_set *process_set_create(MPI_Comm comm) {
@@ -130,7 +129,7 @@ struct process_set *process_set_create(MPI_Comm comm) {
         .interface = set_by("FABRICAST_INTERFACE"),
         .scheme = set_by("FABRICAST_SCHEME"),
         .broadcast = set_by("FABRICAST_BROADCAST"),
-        .inject_loss = loss_on_purpose(),
+        .inject_loss = number_of("FABRICAST_INJECT_LOSS"),
         .host = host,
         .work = sockets_work(),
         .inject_delay = number_of("FABRICAST_INJECT_DELAY"),

@@ -135,8 +135,10 @@ void comm_states_leave(void);
 /* process_set.c */
 /* Lets the MPI library advance its pending operations. */
 void progress(void *unused);
-/* FABRICAST_INJECT_LOSS: the share of datagrams to drop, 0.02 for 2 %. */
-double loss_on_purpose(void);
+/* The environment variable's value, or NULL if it is unset or empty. */
+const char *set_by(const char *variable);
+/* Whether datagrams are lost or delayed on purpose, so that what is measured means nothing. */
+int is_disturbed(void);
 /* Creates a set of the processes of `comm`, on all of them. If one process fails, all return NULL
  * and one of them prints the reason. */
 struct process_set *process_set_create(MPI_Comm comm);

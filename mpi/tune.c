@@ -76,7 +76,9 @@ static void describe(int size, int hosts, int fullest) {
         *colon = ' ';
     }
     fabricast_context_interface(shim.world_set->context, interface, sizeof interface);
-    const char *scheme = getenv("FABRICAST_SCHEME"), *by = getenv("FABRICAST_BROADCAST");
+    const char *scheme = set_by("FABRICAST_SCHEME"), *by = set_by("FABRICAST_BROADCAST");
+    if (by && strcmp(by, "multicast") == 0)
+        by = NULL; /* the default */
     snprintf(shape, sizeof shape,
              "%.60s, %d ranks on %d hosts, %d on the fullest, %s of MTU %ld and %ld Mbit/s, "
              "Fabricast %s%s%.40s%s%.20s",
@@ -95,7 +97,7 @@ static void decide(void) {
     if (strcmp(wanted, "now") == 0)
         tune.when = AT_ONCE;
     else if (strcmp(wanted, "on") == 0)
-        tune.when = state && loss_on_purpose() == 0 ? AT_THE_END : NEVER;
+        tune.when = state && !is_disturbed() ? AT_THE_END : NEVER;
     else if (strcmp(wanted, "off") != 0)
         say("FABRICAST_TUNE is on, off or now, not '%s': off", wanted);
     if (!state || tune.when == AT_ONCE)

@@ -34,8 +34,12 @@ pub enum Failure {
 
 /// The library's names of settings, and the names by which a C caller and the user of an MPI
 /// program set them.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     (setting::INJECT_LOSS, "inject_loss, FABRICAST_INJECT_LOSS"),
+    (
+        setting::INJECT_DELAY,
+        "inject_delay, FABRICAST_INJECT_DELAY",
+    ),
     (setting::INTERFACE, "interface, FABRICAST_INTERFACE"),
     (setting::JOB_SCHEME, "scheme, FABRICAST_SCHEME"),
     (setting::JOB_BROADCAST, "broadcast, FABRICAST_BROADCAST"),

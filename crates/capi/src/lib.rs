@@ -117,7 +117,11 @@ pub unsafe extern "C" fn fabricast_context_create(
         log::begin();
         let meanwhile = job.meanwhile();
         let _kept = signals::Kept::new();
-        let made = Context::new(&options.chosen()?, &mut { job })?;
+        let mut job = job;
+        let chosen = options
+            .chosen()
+            .map_err(|failure| Context::<Lent>::takes_no_part(&failure.to_string(), &mut job))?;
+        let made = Context::new(&chosen, &mut job)?;
         let unshared = made.unshared().and_then(|why| CString::new(why).ok());
         let inner = Inner {
             context: made,

@@ -110,7 +110,8 @@ impl fabricast_options {
         chosen.net.inject_loss = self.inject_loss;
         if self.inject_delay != 0.0 {
             let delay = Duration::try_from_secs_f64(self.inject_delay);
-            let delay = delay.map_err(|_| wrong("`inject_delay` is no time in seconds"))?;
+            let no_time = |_| wrong(&format!("{} is no time in seconds", setting::INJECT_DELAY));
+            let delay = delay.map_err(no_time)?;
             chosen.net.inject_delay = Some(delay);
         }
         if let Some(interface) = text(self.interface)? {
@@ -124,7 +125,8 @@ impl fabricast_options {
         }
         if let Some(broadcast) = text(self.broadcast)? {
             let algorithm = broadcast.parse();
-            chosen.broadcast = algorithm.map_err(|e: UnknownBroadcast| wrong(&e.to_string()))?;
+            let unknown = |e: UnknownBroadcast| wrong(&format!("{}: {e}", setting::JOB_BROADCAST));
+            chosen.broadcast = algorithm.map_err(unknown)?;
         }
         match text(self.groups)? {
             None => {}

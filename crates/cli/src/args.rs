@@ -126,6 +126,7 @@ Environment:
   FABRICAST=on|off|verbose      default on; off: as --off; verbose: as --verbose
   FABRICAST_STATS=1             as --stats
   FABRICAST_INTERFACE=IF|ADDR   as --interface
+  FABRICAST_SCHEME=NAME         the scheme, the same on all ranks (docs/usage.md) [default: auto]
   FABRICAST_BROADCAST=NAME      how broadcasts go, the same on all ranks: multicast (default), or by
                                 messages: tree, chain, scatter-allgather
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
@@ -137,6 +138,7 @@ Environment:
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]
+  FABRICAST_INIT_TIMEOUT=SECS   how long to wait in MPI_Init for ranks without Fabricast [default: 60]
   FABRICAST_LOG=FILTER          events on standard error: info, debug, or modules with levels
   FABRICAST_MPI=openmpi|mpich   the launcher's MPI, if its name and version do not show it
   FABRICAST_LIB=DIRECTORY       where the libraries to preload are";

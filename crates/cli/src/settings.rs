@@ -3,12 +3,13 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 21] = [
+const OPTIONS: [(&str, &str); 22] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
     (setting::FROM, "--from"),
     (setting::INJECT_CORRUPTION, "--inject-corruption"),
+    (setting::INJECT_DELAY, "--inject-delay"),
     (setting::INJECT_LOSS, "--inject-loss"),
     (setting::INTERFACE, "--interface"),
     (setting::MAX_RECEIVERS, "--max-receivers"),

@@ -13,8 +13,8 @@ pub use crate::bootstrap::announce::Offer;
 use crate::error::{Error, NetworkError};
 use crate::pattern::Pattern;
 use crate::setting::{
-    DATAGRAM, INJECT_CORRUPTION, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS, MIN_WAIT,
-    Wording,
+    DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
+    MIN_WAIT, Wording,
 };
 use crate::transport::interface::Interface;
 
@@ -30,6 +30,8 @@ pub const ADMITTED_MIN: usize = 1200;
 pub const PER_HOST: usize = 4;
 /// Largest share of datagrams that may be dropped or damaged on purpose.
 pub const INJECT_MAX: f64 = 0.9;
+/// Longest time after which a datagram is read late on purpose.
+pub const INJECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// Network options of a sender or a receiver.
 #[derive(Clone, Debug)]
@@ -83,6 +85,12 @@ impl NetOptions {
             return Err(NetworkError::Options(format!(
                 "a datagram of {d} bytes is none that this protocol can use: choose \
                  {DATAGRAM_MIN} to {DATAGRAM_MAX} ({DATAGRAM})"
+            )));
+        }
+        if let Some(delay) = self.inject_delay.filter(|&delay| delay > INJECT_DELAY_MAX) {
+            return Err(NetworkError::Options(format!(
+                "{delay:?} is too long for datagrams to be read late on purpose ({INJECT_DELAY}): \
+                 choose at most {INJECT_DELAY_MAX:?}, such as 0.5 ms"
             )));
         }
         let faults = [

@@ -20,6 +20,8 @@ pub const FROM: &str = "`RecvOptions::from`";
 /// Name in messages of
 /// [`NetOptions::inject_corruption`](crate::config::NetOptions::inject_corruption).
 pub const INJECT_CORRUPTION: &str = "`NetOptions::inject_corruption`";
+/// Name in messages of [`NetOptions::inject_delay`](crate::config::NetOptions::inject_delay).
+pub const INJECT_DELAY: &str = "`NetOptions::inject_delay`";
 /// Name in messages of [`NetOptions::inject_loss`](crate::config::NetOptions::inject_loss).
 pub const INJECT_LOSS: &str = "`NetOptions::inject_loss`";
 /// Name in messages of [`NetOptions::interface`](crate::config::NetOptions::interface).
@@ -67,12 +69,13 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 21] = [
+pub const ALL: [&str; 22] = [
     ACCEPT,
     DATAGRAM,
     ADMITTED_DATAGRAM,
     FROM,
     INJECT_CORRUPTION,
+    INJECT_DELAY,
     INJECT_LOSS,
     INTERFACE,
     MAX_RECEIVERS,

@@ -237,18 +237,18 @@ void algorithms(void) {
     fabricast_options o = options();
     fabricast_context *context = NULL;
     o.broadcast = "star";
-    FAILS(FABRICAST_ERR_ARGUMENT, "unknown algorithm of broadcasts 'star'",
+    FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_BROADCAST: unknown",
           fabricast_context_create(&o, &context));
     /* One process chooses another algorithm. */
     o.broadcast = rank == 1 ? "chain" : "tree";
     FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_BROADCAST", fabricast_context_create(&o, &context));
     o.broadcast = NULL;
     o.groups = "pond(3)";
-    FAILS(FABRICAST_ERR_ARGUMENT, "FABRICAST_GROUPS: no strategy 'pond(3)'",
+    FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_GROUPS: no strategy 'pond(3)'",
           fabricast_context_create(&o, &context));
     o.groups = NULL;
     o.subnet = "sea";
-    FAILS(FABRICAST_ERR_ARGUMENT, "FABRICAST_SUBNET: unknown subnet 'sea'",
+    FAILS(FABRICAST_ERR_REFUSED, "FABRICAST_SUBNET: unknown subnet 'sea'",
           fabricast_context_create(&o, &context));
     o.subnet = NULL;
     o.groups = rank == 1 ? "lazy" : "pool(3)";

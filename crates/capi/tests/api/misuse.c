@@ -22,9 +22,6 @@ void misuse(void) {
     o.allgather = NULL;
     FAILS(WRONG, "allgather", fabricast_context_create(&o, &context));
     o = options();
-    o.scheme = "\xff";
-    FAILS(WRONG, "UTF-8", fabricast_context_create(&o, &context));
-    o = options();
     o.allgather = refuses;
     FAILS(FABRICAST_ERR_REFUSED, "allgather failed (5)", fabricast_context_create(&o, &context));
     CHECK(context == NULL);
@@ -34,6 +31,23 @@ void misuse(void) {
         o.interface = "nowhere0";
     FAILS(FABRICAST_ERR_REFUSED, "rank 2 cannot take part", fabricast_context_create(&o, &context));
     CHECK(strstr(fabricast_last_error(), "nowhere0") != NULL && context == NULL);
+    o = options();
+    if (rank == 1)
+        o.scheme = "\xff";
+    FAILS(FABRICAST_ERR_REFUSED, "UTF-8", fabricast_context_create(&o, &context));
+    o = options();
+    if (rank == 3)
+        o.broadcast = "star";
+    FAILS(FABRICAST_ERR_REFUSED, "broadcast, FABRICAST_BROADCAST: unknown",
+          fabricast_context_create(&o, &context));
+    o = options();
+    if (rank == 1)
+        o.groups = "pond(3)";
+    FAILS(FABRICAST_ERR_REFUSED, "pond", fabricast_context_create(&o, &context));
+    o = options();
+    if (rank == 0)
+        o.inject_delay = 500;
+    FAILS(FABRICAST_ERR_REFUSED, "inject_delay", fabricast_context_create(&o, &context));
     o = options();
     if (rank == 1)
         o.inject_loss = 0.95;

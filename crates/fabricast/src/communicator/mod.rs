@@ -111,6 +111,13 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         Ok(context)
     }
 
+    /// Tells the other processes, which call [`Context::new`], that this one takes no part, and
+    /// `why`. A process whose options make no sense calls it, since the others would wait for it.
+    /// Returns the error that they get, too.
+    pub fn takes_no_part(why: &str, bootstrap: &mut dyn Bootstrap) -> Error {
+        wireup::refuse(why, bootstrap)
+    }
+
     /// If this process probes the others: waits until it knows which of them its multicasts reach.
     fn prove(&self) -> Result<(), Error> {
         let clock = self.callers.shared.clock;

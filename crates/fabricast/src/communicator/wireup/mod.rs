@@ -154,6 +154,15 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
     })
 }
 
+/// Takes no part, and tells the others `why`. Returns the error that all get.
+pub(crate) fn refuse(why: &str, bootstrap: &mut dyn Bootstrap) -> Error {
+    let rank = bootstrap.rank();
+    let mine: Result<EndpointDescriptor, String> = Err(why.into());
+    let all: Result<Vec<EndpointDescriptor>, Error> = agree(bootstrap, &mine);
+    let reason = short(why).into();
+    all.err().unwrap_or(Error::CannotTakePart { rank, reason })
+}
+
 /// Opens the network and makes the processes known to each other.
 pub(crate) fn wire_up<O: Divisible>(
     options: &Options,
