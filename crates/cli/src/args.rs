@@ -138,7 +138,8 @@ Environment:
   FABRICAST_TUNE=on|off|now     when to measure which is faster; now: as --tune
   FABRICAST_CACHE=DIR|off       where to keep the results [default: fabricast in the user's cache \
 directory]
-  FABRICAST_INIT_TIMEOUT=SECS   how long to wait in MPI_Init for ranks without Fabricast [default: 60]
+  FABRICAST_INIT_TIMEOUT=SECS   how long to wait in MPI_Init for ranks without Fabricast
+                                (default 60)
   FABRICAST_LOG=FILTER          events on standard error: info, debug, or modules with levels
   FABRICAST_MPI=openmpi|mpich   the launcher's MPI, if its name and version do not show it
   FABRICAST_LIB=DIRECTORY       where the libraries to preload are";

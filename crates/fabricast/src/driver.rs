@@ -12,6 +12,7 @@ mod outbox;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -27,6 +28,8 @@ use self::code::Code;
 use self::log::Log;
 use self::outbox::Outbox;
 use self::stored::Stored;
+pub use self::told::Join;
+use self::told::Told;
 use crate::object::{Object, Written};
 use crate::transport::{GroupAddress, Kept, News, Transport};
 
@@ -42,9 +45,6 @@ const PLACED: usize = 64;
 const SPARE_BYTES: usize = 4 << 20;
 /// Largest number of buffers that are kept for the next copies.
 const SPARES_MAX: usize = 64;
-
-/// Largest number of news that are kept for the owner.
-const NEWS_MAX: usize = 256;
 
 /// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +92,7 @@ pub struct Driver<T: Transport, O: Object> {
     /// Operations whose objects have put bytes off. Only these have progress to report.
     later: BTreeSet<OpId>,
     events: VecDeque<Event>,
-    /// What the transport has told, for the owner.
-    news: VecDeque<News>,
+    told: Told,
     outbox: Outbox,
     /// Buffers of copies that are over, kept for the next copies.
     spare: Vec<Vec<u8>>,
@@ -125,7 +124,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             later: BTreeSet::new(),
             held: FxHashMap::default(),
             events: VecDeque::new(),
-            news: VecDeque::new(),
+            told: Told::default(),
             outbox: Outbox::new(),
             spare: Vec::new(),
             placed: Vec::with_capacity(PLACED),
@@ -157,51 +156,23 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 
     /// Begins to send to a multicast address, and with `receive` to receive what is sent there
-    /// ([`Transport::join`]). Returns an error if the transport has refused at once. A later
-    /// failure is news ([`Driver::news`]).
-    pub fn join(&mut self, id: AddressId, address: &GroupAddress, receive: bool) -> io::Result<()> {
+    /// ([`Transport::join`]). Returns an error if the transport has refused at once. A later end is
+    /// news ([`Driver::news`]).
+    pub fn join(
+        &mut self,
+        id: AddressId,
+        address: &GroupAddress,
+        receive: bool,
+    ) -> io::Result<Join> {
         self.transport.join(id, address, receive);
-        self.hear_news()?;
-        let failed = |news: &News| matches!(news, News::JoinFailed(a, _) if *a == id);
-        match self
-            .news
-            .iter()
-            .position(failed)
-            .and_then(|at| self.news.remove(at))
-        {
-            Some(News::JoinFailed(_, error)) => Err(error),
-            _ => Ok(()),
-        }
+        self.told.hear(&mut self.transport);
+        self.told.joined(id)
     }
 
     /// The next of what the transport has told, beside datagrams. What the owner does not read in
     /// time is forgotten.
     pub fn news(&mut self) -> Option<News> {
-        self.news.pop_front()
-    }
-
-    /// Takes the transport's news. An error means that the transport can no longer be used.
-    fn hear_news(&mut self) -> io::Result<()> {
-        while let Some(news) = self.transport.news() {
-            self.hear(news)?;
-        }
-        Ok(())
-    }
-
-    /// Keeps news for the owner.
-    #[cold]
-    fn hear(&mut self, news: News) -> io::Result<()> {
-        if let Some(failure) = news.failure() {
-            return Err(failure);
-        }
-        if matches!(news, News::Joined(_)) {
-            return Ok(());
-        }
-        if self.news.len() == NEWS_MAX {
-            self.news.pop_front();
-        }
-        self.news.push_back(news);
-        Ok(())
+        self.told.next()
     }
 
     /// Gives up everything that is queued or posted. From now on nobody reads the objects, and the
@@ -400,7 +371,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Like [`Driver::step`], but does not receive. Pass `received = true` if the caller has
     /// received and more datagrams may be queued.
     pub fn advance(&mut self, now: Time, received: bool) -> io::Result<Step> {
-        self.hear_news()?;
+        self.told.hear(&mut self.transport);
+        self.told.failure()?;
         self.progress(now);
         self.log.summary(now, &self.node);
         self.complete(now);

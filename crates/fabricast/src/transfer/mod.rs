@@ -46,7 +46,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
 use crate::object::FileObject;
-use crate::transport::Transport;
+use crate::transport::{News, Transport};
 
 /// The sender's node number.
 const ROOT: NodeId = NodeId(0);
@@ -61,7 +61,9 @@ type FileDriver = Driver<Net, FileObject>;
 
 /// What the transport has noticed since the last call, in words.
 fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
-    std::iter::from_fn(|| driver.news().map(|n| n.to_string()))
+    let news = std::iter::from_fn(|| driver.news());
+    let told = news.filter(|n| !matches!(n, News::Joined(_)));
+    told.map(|n| n.to_string())
 }
 
 fn check(interrupt: &AtomicBool) -> Result<(), Error> {

@@ -9,7 +9,7 @@ mod steps;
 use std::fmt;
 use std::rc::Rc;
 
-use fabricast::driver::Driver;
+use fabricast::driver::{Driver, Join};
 use fabricast::proto::Counters;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{Command, Config, GroupId, Node, NodeId, Seq, Session, Time};
@@ -416,7 +416,7 @@ impl<'w> Cluster<'w> {
                 let driver = &mut self.hosts[m].driver;
                 let address = GroupAddress::Number(g as u32);
                 let joined = match plan.members.len() {
-                    2 => Ok(()), // a group of two has no multicast address
+                    2 => Ok(Join::Done), // a group of two has no multicast address
                     _ => driver.join(Self::address(g), &address, true),
                 };
                 let command = Command::GroupAdd {

@@ -13,7 +13,7 @@ use fabricast_proto::{AddressId, Barrier, Command, Event, GroupId, NodeId, OpId,
 
 use self::buffer::BufferView;
 use crate::collective::{Channel, Drivers};
-use crate::driver::{Driver, Step};
+use crate::driver::{Driver, Join, Step};
 use crate::net::{Net, SharedMemory};
 use crate::object::Object;
 use crate::transport::{GroupAddress, News, Ready, Sleeper, Transport, Watch};
@@ -134,7 +134,7 @@ impl<O: Object> Networks<O> {
         network: Network,
         id: AddressId,
         address: &GroupAddress,
-    ) -> io::Result<()> {
+    ) -> io::Result<Join> {
         on!(self, network, driver => driver.join(id, address, true))
     }
 

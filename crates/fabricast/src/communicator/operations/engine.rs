@@ -36,7 +36,7 @@ use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
 use crate::communicator::options::BroadcastAlgorithm;
 use crate::communicator::wireup::{Addressing, Setting};
-use crate::driver::Step;
+use crate::driver::{Join, Step};
 use crate::object::Divisible;
 use crate::transport::{self, Ready, Sleeper, Transport, Watch};
 use crate::waker::Waker;
@@ -263,9 +263,13 @@ impl<O: Divisible> Engine<O> {
 
     /// Takes what the networks tell, beside datagrams. A group whose address could not be joined
     /// after all would be served by nobody.
-    fn hear_news(&mut self) -> io::Result<()> {
+    fn hear_news(&mut self, now: Time) -> io::Result<()> {
         while let Some(news) = self.networks.news() {
             match news {
+                transport::News::Joined(id) => self.is_attached(now, id, Ok(Join::Done)),
+                transport::News::JoinFailed(id, error) if self.is_attaching(id) => {
+                    self.is_attached(now, id, Err(error));
+                }
                 transport::News::JoinFailed(_, error) => return Err(error),
                 news => info!(%news, "the network tells"),
             }
@@ -295,7 +299,7 @@ impl<O: Divisible> Engine<O> {
 
     fn go_on(&mut self, now: Time, step: io::Result<Step>) -> io::Result<(Option<Time>, bool)> {
         let mut step = step?;
-        self.hear_news()?;
+        self.hear_news(now)?;
         for pass in 0.. {
             let mut begun = self.on_events(now);
             begun |= self.begin_steps(now);

@@ -6,16 +6,19 @@
 //! group that is led by other processes stays at a shared address.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabricast_proto::group::{Config, Host, HostId, HostSet};
+use fabricast_proto::group::{Config, Host, HostId, HostSet, Refusal};
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 use rustc_hash::FxHashMap;
+use tracing::debug;
 
 use crate::communicator::limits::{ADDRESSES, ADDRESSES_MAX};
 use crate::communicator::wireup::Addressing;
 use crate::communicator::wireup::mail::Mail;
+use crate::driver::Join;
 use crate::subnet::Subnet;
 use crate::transport::GroupAddress;
 
@@ -88,7 +91,9 @@ impl Addresses {
 pub(super) enum Asked {
     /// To join; it has not answered.
     Joining,
-    /// To join; it has agreed.
+    /// To join; it has agreed, and the network is joining.
+    Attaching,
+    /// To join; it has agreed, and the network has joined.
     Granted,
     /// To leave; it has not answered.
     Leaving,
@@ -137,6 +142,29 @@ pub(super) struct Owned {
 }
 
 impl Owned {
+    /// The network has joined an address that the subnet has granted, or not, or is about to.
+    pub fn attaches(
+        &mut self,
+        now: Time,
+        (id, at): (AddressId, &GroupAddress),
+        joined: io::Result<Join>,
+    ) {
+        match joined {
+            Ok(Join::UnderWay) => {}
+            Ok(Join::Done) => {
+                self.asked.insert(id, Asked::Granted);
+                self.host.joined(now, in_machine(id));
+            }
+            Err(error) => {
+                debug!(%error, address = id.0, "cannot join");
+                self.asked.remove(&id);
+                self.subnet.leave(now, at);
+                let why = Refusal::NoAddresses;
+                self.host.refused(now, in_machine(id), why);
+            }
+        }
+    }
+
     pub fn new(
         now: Time,
         addressing: Addressing,

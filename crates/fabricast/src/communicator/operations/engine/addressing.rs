@@ -1,6 +1,7 @@
 //! How a process gives groups multicast addresses: it executes what the machine of
 //! [`fabricast_proto::group`] wants, and tells it what has come of that.
 
+use std::io;
 use std::mem;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
 use crate::communicator::wireup::mail::FAREWELL_LETTER;
+use crate::driver::Join;
 use crate::net::Clock;
 use crate::object::Divisible;
 use crate::subnet::failed::Failed;
@@ -285,7 +287,7 @@ impl<O: Divisible> Engine<O> {
         match owned.asked.insert(id, Asked::Joining) {
             // The subnet tries again by itself.
             Some(Asked::Joining) => {}
-            Some(Asked::Granted) => {
+            Some(Asked::Attaching | Asked::Granted) => {
                 self.networks.leave(Network::InterNode, id);
                 owned.subnet.leave(now, at);
                 owned.subnet.create(now, at);
@@ -360,6 +362,10 @@ impl<O: Divisible> Engine<O> {
                     let why = Refusal::Denied;
                     owned.host.refused(now, in_machine(id), why);
                 }
+                Asked::Attaching => {
+                    self.networks.leave(Network::InterNode, id);
+                    owned.host.refused(now, in_machine(id), Refusal::Denied);
+                }
                 Asked::Granted => {
                     self.networks.leave(Network::InterNode, id);
                     owned.host.lost(now, in_machine(id));
@@ -377,19 +383,26 @@ impl<O: Divisible> Engine<O> {
         let Some(asked) = owned.asked.get_mut(&id).filter(|a| **a != Asked::Leaving) else {
             return;
         };
-        match self.networks.join(Network::InterNode, id, at) {
-            Ok(()) => {
-                *asked = Asked::Granted;
-                owned.host.joined(now, in_machine(id));
-            }
-            Err(error) => {
-                debug!(%error, address = id.0, "cannot join");
-                owned.asked.remove(&id);
-                owned.subnet.leave(now, at);
-                owned
-                    .host
-                    .refused(now, in_machine(id), Refusal::NoAddresses);
-            }
+        *asked = Asked::Attaching;
+        let joined = self.networks.join(Network::InterNode, id, at);
+        owned.attaches(now, (id, at), joined);
+    }
+
+    /// Whether the network is joining an address that the subnet has granted.
+    pub(super) fn is_attaching(&self, id: AddressId) -> bool {
+        let asked = self.owned.as_ref().and_then(|owned| owned.asked.get(&id));
+        asked == Some(&Asked::Attaching)
+    }
+
+    /// Takes note of how the network's join of an address has ended, if it is one that the subnet
+    /// has granted.
+    pub(super) fn is_attached(&mut self, now: Time, id: AddressId, joined: io::Result<Join>) {
+        if self.is_attaching(id)
+            && let (Some(owned), Some(at)) = (&mut self.owned, self.addresses.at(id))
+        {
+            owned.attaches(now, (id, at), joined);
+            // The machine may ask for more.
+            self.wake = Some(now);
         }
     }
 

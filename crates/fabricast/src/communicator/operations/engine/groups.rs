@@ -187,7 +187,8 @@ impl<O: Divisible> Engine<O> {
             return Ok(());
         };
         let joined = self.networks.join(Network::InterNode, id, &address);
-        joined.map_err(|e| Error::io(format!("joining {address}"), e))
+        joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
+        Ok(())
     }
 
     /// A group on the network between hosts sends no more. Leaves its address with the last group.
