@@ -50,11 +50,11 @@ fn a_caller_that_leaves_nothing_lets_the_thread_sleep_but_not_rest_long() {
     loom::model(|| {
         let hand_over = HandOver::default();
         let returns = |left| hand_over.returns(NOW, left, false);
-        hand_over.sleeps(None);
+        hand_over.sleeps(|| (), |()| None);
         assert!(!returns(Left::Nothing));
         assert!(returns(Left::Due(NOW)));
         assert!(!returns(Left::Due(NOW)), "it was woken for the first");
-        hand_over.sleeps(Some(NOW + BUSY_MAX));
+        hand_over.sleeps(|| (), |()| Some(NOW + BUSY_MAX));
         assert!(!returns(Left::Due(NOW)) && returns(Left::Copies));
         let seen = hand_over.look();
         assert!(!hand_over.rests(NOW + LONG, seen));
@@ -63,6 +63,27 @@ fn a_caller_that_leaves_nothing_lets_the_thread_sleep_but_not_rest_long() {
         assert!(hand_over.look().inside);
         hand_over.leaves();
         assert!(!hand_over.look().inside);
+    });
+}
+
+/// A caller leaves copies and returns under the engine's lock, under which the thread takes its
+/// last step before it sleeps.
+#[test]
+fn a_thread_that_falls_asleep_is_woken_or_has_seen_what_is_left() {
+    loom::model(|| {
+        let shared = Arc::new((HandOver::default(), Mutex::new(false)));
+        let theirs = shared.clone();
+        let caller = thread::spawn(move || {
+            let (hand_over, copies) = &*theirs;
+            let mut copies = copies.lock().unwrap();
+            *copies = true;
+            hand_over.returns(NOW, Left::Copies, false)
+        });
+        let (hand_over, copies) = &*shared;
+        hand_over.works();
+        let saw = hand_over.sleeps(|| *copies.lock().unwrap(), |&saw| saw.then_some(NOW + TURN));
+        let woken = caller.join().unwrap();
+        assert!(woken || saw);
     });
 }
 

@@ -442,6 +442,10 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         if !engine.has(group.id) {
             return Some(Err(self.loss()));
         }
+        // A network that has failed takes no more objects.
+        if let Err(error) = engine.is_whole() {
+            return Some(Err(error));
+        }
         let (now, object) = (self.callers.shared.clock.now(), given.take()?);
         match start(engine, now, object) {
             Ok(started) => Some(engine.started(now).map(|()| started)),

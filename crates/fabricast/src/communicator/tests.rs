@@ -434,6 +434,33 @@ fn a_network_that_has_failed_once_is_used_no_more() {
     });
 }
 
+/// A panic in the engine ends the use of the network at once, not when somebody calls again.
+#[test]
+fn a_panic_under_the_lock_breaks_the_network_at_once() {
+    job(2, 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        let group = context.group(1, &[0, 1]).unwrap();
+        ranks.allgather(&[]).unwrap();
+        if rank == 0 {
+            let shared = &context.callers.shared;
+            let panics = || {
+                let _engine = shared.lock();
+                panic!("on purpose");
+            };
+            assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
+            let engine = shared.engine.lock().err().unwrap().into_inner();
+            assert!(engine.is_whole().is_err());
+            drop(engine);
+            let start = |_| context.ibcast(&group, 0, Memory::new(pattern(9)), &mut || ());
+            for error in (0..3).map(|i| start(i).map(|_| ()).unwrap_err()) {
+                assert!(error.to_string().contains("panicked"), "{error}");
+            }
+            assert_eq!(shared.lock().statistics().sent, 0);
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
 #[test]
 fn all_use_one_scheme() {
     let errors = job(3, 0.0, |rank, ranks, options| {

@@ -277,7 +277,8 @@ impl<O: Divisible> Engine<O> {
         Ok(())
     }
 
-    fn is_whole(&self) -> Result<(), Error> {
+    /// An error if the network has failed.
+    pub fn is_whole(&self) -> Result<(), Error> {
         let broken = self.broken.clone();
         broken.map_or(Ok(()), |why| Err(Error::Broken(why)))
     }

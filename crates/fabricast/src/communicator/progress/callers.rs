@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{NodeId, Time};
 
 use super::hand_over::HandOver;
-use super::shared::Shared;
+use super::shared::{Locked, Shared};
 use super::thread::Progress;
 use super::waiter::{Wait, Waiter, Woken};
 use crate::communicator::error::Error;
@@ -163,7 +163,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
     }
 
     /// Hands the work that is left to the progress thread, when a caller returns.
-    pub fn left(&self, mut engine: MutexGuard<'_, Engine<O>>) {
+    pub fn left(&self, mut engine: Locked<'_, O>) {
         let now = self.shared.clock.now();
         let (left, gathers) = (engine.left(now), engine.gathering().is_some());
         let spoilt = engine.take_spoilt();

@@ -8,8 +8,8 @@
 //!                          └───► sleeps (no caller; arrivals wake it) ─┘
 //! ```
 //! A caller that returns says what it leaves, and then looks what the thread is doing. The thread
-//! says what it is going to do, and then looks whether a caller has returned. So at least one of
-//! them sees the other.
+//! says what it is going to do, and then looks whether a caller has returned, or takes its last
+//! step under the lock under which callers return. So at least one of them sees the other.
 
 use std::time::Duration;
 
@@ -160,10 +160,16 @@ impl HandOver {
         self.returned.load(Ordering::Acquire) != seen.returned.0
     }
 
-    /// Takes note that the thread is going to sleep until something arrives, or until then.
-    pub fn sleeps(&self, until: Option<Time>) {
-        let until = until.map_or(NEVER, |at| at.0.min(NEVER));
+    /// Takes a step under the callers' lock, and takes note that the thread is going to sleep until
+    /// something arrives, or until the time that `wake` finds in what the step returns. A caller
+    /// that returns before that time is known wakes the thread: the step may not have seen what it
+    /// leaves.
+    pub fn sleeps<T>(&self, step: impl FnOnce() -> T, wake: impl FnOnce(&T) -> Option<Time>) -> T {
+        self.does(Doing::Sleeps(Time(NEVER)));
+        let stepped = step();
+        let until = wake(&stepped).map_or(NEVER, |at| at.0.min(NEVER));
         self.does(Doing::Sleeps(Time(until)));
+        stepped
     }
 
     /// Whether a broadcast waits to be coalesced.

@@ -120,21 +120,18 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
             }
             continue;
         }
-        // Until the length of the sleep is known, a caller that leaves work behind must wake the
-        // thread.
-        shared.hand_over.sleeps(None);
-        let stepped = {
+        let step = || {
             let mut engine = shared.lock();
             if let Some(ready) = ready.take() {
                 engine.heed(&ready);
             }
             engine.step(now)
         };
-        let Ok((wake, full)) = stepped else {
+        let wake = |stepped: &Result<(Option<Time>, bool), _>| stepped.as_ref().ok()?.0;
+        let Ok((wake, full)) = shared.hand_over.sleeps(step, wake) else {
             // The next caller gets the error.
             return;
         };
-        shared.hand_over.sleeps(wake);
         let timeout = wake.map(|at| at.since(shared.clock.now()));
         if timeout.is_none_or(|t| !t.is_zero()) {
             let Ok(woken) = sleeper.sleep(full, timeout) else {

@@ -143,7 +143,7 @@ impl<O: Divisible> Engine<O> {
             let before = |o: &&Operation<O>| o.group == group && o.call < call;
             let earlier = || operations.values().filter(before);
             let left = (
-                (call + 1).saturating_sub(state.calls),
+                call.saturating_add(1).saturating_sub(state.calls),
                 earlier().filter(|o| o.is_under_way()).count(),
                 earlier().filter(|o| o.copied().is_some()).count(),
             );
