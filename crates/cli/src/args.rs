@@ -9,10 +9,10 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
+use fabricast::interface::Interface;
 use fabricast::pattern::Pattern;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::{PRESETS, UnknownScheme};
-use fabricast::transport::interface::Interface;
 use fabricast_console::units;
 
 const EXAMPLES: &str = "\

@@ -10,10 +10,10 @@ use std::time::Duration;
 use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
+use fabricast::interface::{self, Interface};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
-use fabricast::transport::interface::{self, Interface};
 use fabricast_console::{table, units};
 
 use crate::args;

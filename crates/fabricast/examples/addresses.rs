@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use fabricast::driver::Driver;
+use fabricast::interface::Interface;
 use fabricast::object::Memory;
 use fabricast::proto::{
     AddressId, Command, Config, Event, GroupId, Node, NodeId, Scheme, Seq, Session, Time,
 };
-use fabricast::transport::interface::Interface;
 use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast::transport::{News, Transport};
 use rustix::time::{ClockId, clock_gettime};

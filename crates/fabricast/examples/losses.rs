@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use fabricast::driver::Driver;
+use fabricast::interface::Interface;
 use fabricast::object::Memory;
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{
@@ -25,7 +26,6 @@ use fabricast::proto::{
     Scheme, Seq, Session, Time,
 };
 use fabricast::transport::fault::{Fault, Faults};
-use fabricast::transport::interface::Interface;
 use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast::transport::{News, Transport};
 

@@ -9,8 +9,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use fabricast::interface::Interface;
 use fabricast::proto::{AddressId, Dest, Time};
-use fabricast::transport::interface::Interface;
 use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast::transport::{News, Transport, send_plain};
 

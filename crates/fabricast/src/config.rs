@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::bootstrap;
 pub use crate::bootstrap::announce::Offer;
 use crate::error::{Error, NetworkError};
+use crate::interface::Interface;
 use crate::pattern::Pattern;
 use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
     MIN_WAIT, Wording,
 };
-use crate::transport::interface::Interface;
 
 /// Smallest datagram in bytes. Feedback of any length fits into it, and so does a payload worth its
 /// headers. Every IPv4 host takes it.

@@ -24,7 +24,7 @@
 //!
 //! use fabricast::config::{NetOptions, RecvOptions, SendOptions};
 //! use fabricast::transfer::{SendEvent, recv, send};
-//! use fabricast::transport::interface::Interface;
+//! use fabricast::interface::Interface;
 //!
 //! let dir = std::env::temp_dir().join(format!("fabricast-doc-{}", std::process::id()));
 //! std::fs::create_dir_all(&dir)?;
@@ -73,7 +73,7 @@
 //! use fabricast::communicator::{Bootstrap, BootstrapError, Context, Error, Options};
 //! use fabricast::config::NetOptions;
 //! use fabricast::object::Memory;
-//! use fabricast::transport::interface::Interface;
+//! use fabricast::interface::Interface;
 //!
 //! struct Threads<'a> {
 //!     rank: u32,
@@ -126,8 +126,8 @@
 //! });
 //! assert!(got.iter().all(|got| got.as_deref().is_ok_and(|bytes| bytes == b"epoch 17")));
 //! ```
-// Allowed again, with reasons, in `transport::udp::sys`, `transport::shm::segment` and
-// `subnet::opensm::umad` alone.
+// Allowed again, with reasons, in `interface::sys`, `transport::udp::sys`,
+// `transport::shm::segment`, `transport::delayed` and `subnet::opensm::umad` alone.
 #![deny(unsafe_code)]
 
 pub use fabricast_proto as proto;
@@ -138,6 +138,7 @@ pub mod communicator;
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod interface;
 #[cfg(feature = "log")]
 pub mod log;
 mod net;

@@ -7,17 +7,15 @@ use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 
 use crate::config::{DATAGRAM_MIN, NetOptions};
 use crate::error::NetworkError;
+use crate::interface::{self, Family, Interface};
 use crate::setting::INTERFACE;
 use crate::transport::Transport;
 use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::fault::{Fault, Faults};
-use crate::transport::interface::{self, Family, Interface};
 use crate::transport::link::Link;
-use crate::transport::shm::Shm;
+use crate::transport::shm::{FdChannel, Meeting, Shm};
 use crate::transport::udp::{Udp, UdpConfig};
 use crate::waker::Waker;
-
-pub(crate) use crate::transport::shm::{FdChannel, Meeting};
 
 /// The network between hosts: UDP, delays and faults injected for tests, and the emulated link of
 /// the demo. A datagram that is dropped on purpose has used the link.
@@ -95,20 +93,38 @@ fn in_all_tests() -> Option<Duration> {
     None
 }
 
-/// Creates the memory that the processes of a host share, or takes it over from the first process.
-pub(crate) fn share_memory(
-    options: &NetOptions,
-    channel: FdChannel,
-    meeting: &Meeting<'_>,
-) -> std::io::Result<SharedMemory> {
-    let shm = match meeting.me {
-        0 => meeting.create(channel),
-        _ => meeting.join(channel),
-    };
-    Ok(Delayed::new(
-        shm?,
-        delays(options, meeting.key ^ meeting.me as u64),
-    ))
+/// The end by which a process meets the other processes of its host.
+pub(crate) struct MeetingPoint(FdChannel);
+
+impl MeetingPoint {
+    /// Opens the end with this name, which no other process of the host may have.
+    pub fn open(name: u64) -> std::io::Result<MeetingPoint> {
+        Ok(MeetingPoint(FdChannel::hang(name)?))
+    }
+
+    /// The name by which the other processes reach it.
+    pub fn name(&self) -> u64 {
+        self.0.name()
+    }
+
+    /// Creates the memory that the processes of a host share, or takes it over from the first
+    /// process. `names` are those of all processes' ends, in the order of the processes, and `me`
+    /// is the index of this process there. `key` is a number that only these processes know.
+    pub fn share_memory(
+        self,
+        options: &NetOptions,
+        names: &[u64],
+        me: usize,
+        key: u64,
+    ) -> std::io::Result<SharedMemory> {
+        let wakers = names;
+        let meeting = Meeting { wakers, me, key };
+        let shm = match me {
+            0 => meeting.create(self.0),
+            _ => meeting.join(self.0),
+        };
+        Ok(Delayed::new(shm?, delays(options, key ^ me as u64)))
+    }
 }
 
 fn has(name: &str, address: std::net::IpAddr) -> bool {

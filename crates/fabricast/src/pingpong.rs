@@ -151,8 +151,8 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::interface::Interface;
     use crate::transport::fault::{Fault, Faults};
-    use crate::transport::interface::Interface;
     use crate::transport::udp::{Udp, UdpConfig};
 
     fn open(loss: f64) -> (Fault<Udp>, std::net::SocketAddr) {

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use fabricast::error::Error;
+use fabricast::interface::{Family, Interface};
 use fabricast::pingpong::{self, ASKER};
 use fabricast::proto::NodeId;
 use fabricast::transport::Transport;
-use fabricast::transport::interface::{Family, Interface};
 use fabricast::transport::udp::{Udp, UdpConfig};
 use fabricast_lab::papers::Live;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use crate::tree::{File, Tree};
@@ -26,6 +27,9 @@ pub struct Module {
     /// Paths within the crate that the file uses, each with its line. A name that is re-exported
     /// counts where the file uses it itself. Paths within calls of macros are not seen.
     pub uses: Vec<(usize, ModulePath)>,
+    /// Paths of several names that begin with a name from elsewhere (another crate's, or one that
+    /// was imported), and all paths within calls of macros, as they are written. Each has its line.
+    pub outside: Vec<(usize, ModulePath)>,
     /// Names that the file re-exports, each with its line and the path that it stands for.
     pub reexports: BTreeMap<String, (usize, ModulePath)>,
     /// Why the file cannot be read as Rust, if it cannot.
@@ -108,6 +112,7 @@ impl Module {
             file: file.path.clone(),
             path: module_path(&file.path),
             uses: Vec::new(),
+            outside: Vec::new(),
             reexports: BTreeMap::new(),
             error: None,
         };
@@ -172,6 +177,38 @@ impl Reader<'_> {
         Some(base)
     }
 
+    fn outside(&mut self, line: usize, path: Vec<String>) {
+        if path.len() > 1 {
+            self.module.outside.push((line, path));
+        }
+    }
+
+    /// Takes the paths of a macro's call, which is not parsed.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let mut path: (usize, Vec<String>) = (0, Vec::new());
+        let mut colons = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        let (line, path) = std::mem::take(&mut path);
+                        self.outside(line, path);
+                    }
+                    path.0 = name.span().start().line;
+                    path.1.push(name.to_string());
+                    colons = 0;
+                }
+                TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
+                TokenTree::Group(group) => {
+                    colons = 0;
+                    self.tokens(group.stream());
+                }
+                _ => colons = 0,
+            }
+        }
+        self.outside(path.0, path.1);
+    }
+
     fn tree(&mut self, tree: &syn::UseTree, path: &mut Vec<String>, public: bool) {
         match tree {
             syn::UseTree::Path(part) => {
@@ -198,6 +235,8 @@ impl Reader<'_> {
                     self.module.error = Some(format!("line {line}: re-exports must be named"));
                 } else if let Some(target) = self.absolute(path) {
                     self.module.uses.push((line, target));
+                } else {
+                    self.outside(line, path.clone());
                 }
             }
         }
@@ -208,10 +247,10 @@ impl Reader<'_> {
         if ident != "self" {
             full.push(ident.to_string());
         }
-        let Some(target) = self.absolute(&full) else {
-            return;
-        };
         let line = ident.span().start().line;
+        let Some(target) = self.absolute(&full) else {
+            return self.outside(line, full);
+        };
         match name.filter(|_| public && self.here == self.module.path) {
             Some(name) => {
                 self.module.reexports.insert(name, (line, target));
@@ -263,11 +302,17 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         let line = path.segments[0].ident.span().start().line;
         match self.absolute(&parts).filter(|_| parts.len() > 1) {
             Some(target) => self.module.uses.push((line, target)),
-            None => self
-                .names
-                .extend(parts.into_iter().next().map(|name| (line, name))),
+            None => {
+                self.names.push((line, parts[0].clone()));
+                self.outside(line, parts);
+            }
         }
         visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        visit::visit_macro(self, call);
+        self.tokens(call.tokens.clone());
     }
 }
 

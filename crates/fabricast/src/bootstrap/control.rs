@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
 use super::{UNREACHABLE, plain, tune};
-use crate::transport::interface::stay_on_link;
+use crate::interface::stay_on_link;
 use crate::waker::Waker;
 
 /// The longest time for one attempt to connect.

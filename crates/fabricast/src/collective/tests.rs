@@ -12,11 +12,11 @@ use fabricast_proto::{
 
 use super::*;
 use crate::driver::Driver;
+use crate::interface::Interface;
 use crate::object::Memory;
 use crate::object::testing::pattern;
 use crate::transport::Transport;
 use crate::transport::fault::{Fault, Faults};
-use crate::transport::interface::Interface;
 use crate::transport::udp::{Udp, UdpConfig};
 
 const PAYLOAD: u32 = 1200;

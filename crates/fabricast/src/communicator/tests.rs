@@ -12,9 +12,9 @@ use std::thread;
 use super::progress::waiter::Waiter;
 use super::*;
 use crate::config::NetOptions;
+use crate::interface::Interface;
 use crate::object::Memory;
 use crate::object::testing::pattern;
-use crate::transport::interface::Interface;
 
 /// Threads that exchange what each gives.
 pub(super) struct Ranks {

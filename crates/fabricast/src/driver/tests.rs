@@ -9,9 +9,9 @@ use fabricast_proto::{AddressId, Config, Scheme, Seq, Session};
 
 use super::outbox::{GRACE, LATE_MAX};
 use super::*;
+use crate::interface::Interface;
 use crate::object::{Fetch, Memory};
 use crate::transport::delayed::{Delayed, Delays};
-use crate::transport::interface::Interface;
 use crate::transport::testing::Wire;
 use crate::transport::udp::{Udp, UdpConfig};
 

@@ -23,12 +23,12 @@ use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{SendOptions, Verdict};
 use crate::error::{Error, exit};
+use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, SourceFile};
 use crate::setting::{FROM, MAX_WAIT, PORT};
 use crate::text::spoken;
 use crate::transport::Transport;
-use crate::transport::interface::{Family, Interface};
 use crate::waker::Waker;
 
 /// How long a receiver may take to make room for the file.

@@ -12,10 +12,10 @@ use super::{TICK, check};
 use crate::bootstrap::announce::{Found, Listener, Offer};
 use crate::config::{Accept, Question, RecvOptions};
 use crate::error::Error;
+use crate::interface::{self, Interface};
 use crate::net::random;
 use crate::setting::{FROM, START_TIMEOUT};
 use crate::text::spoken;
-use crate::transport::interface::{self, Interface};
 
 /// How long a receiver ignores an address after its first failure there. The time doubles with each
 /// further failure.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::error::Error;
-use crate::transport::interface::{self, Family, Interface};
+use crate::interface::{self, Family, Interface};
 
 /// The addresses to listen at, the best first; an empty list means all addresses. On a named
 /// interface the sender listens at all its addresses, because receivers may know any of them. With

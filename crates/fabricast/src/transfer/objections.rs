@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::{Hello, VERSION};
 use crate::config::DATAGRAM_MIN;
+use crate::interface::Family;
 use crate::setting::{ADMITTED_DATAGRAM, FROM};
-use crate::transport::interface::Family;
 
 /// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
 /// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of

@@ -598,9 +598,9 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::interface::Interface;
     use crate::object::testing::scratch;
     use crate::transfer::plan::open;
-    use crate::transport::interface::Interface;
 
     #[test]
     fn a_source_that_fails_without_a_word_ends_the_transfer() {

@@ -79,7 +79,6 @@ macro_rules! forward {
 
 pub mod delayed;
 pub mod fault;
-pub mod interface;
 pub mod link;
 #[cfg(target_os = "linux")]
 pub mod shm;

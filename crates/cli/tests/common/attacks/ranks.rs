@@ -6,8 +6,8 @@ use std::thread;
 
 use fabricast::communicator::{Bootstrap, BootstrapError, Context, Options};
 use fabricast::config::NetOptions;
+use fabricast::interface::Interface;
 use fabricast::object::Memory;
-use fabricast::transport::interface::Interface;
 use serde_json::Value;
 
 use crate::common::place::Place;

@@ -68,7 +68,7 @@ mod tests {
     use rustix::net::sockopt::set_ip_multicast_if_with_ifindex;
 
     use super::*;
-    use crate::transport::interface::{Device, devices};
+    use crate::interface::{Device, devices};
 
     /// Finding 12: a listener also heard what came in by an interface that another process listens
     /// on.

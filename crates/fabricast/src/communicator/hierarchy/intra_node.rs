@@ -9,7 +9,7 @@ use crate::communicator::limits::COPY_MAX;
 use crate::communicator::networks::buffer::BufferView;
 use crate::config::NetOptions;
 use crate::driver::Driver;
-use crate::net::{self, FdChannel, Meeting, SharedMemory};
+use crate::net::{self, MeetingPoint, SharedMemory};
 use crate::object::Object;
 use crate::transport::{NodeAddress, Transport};
 
@@ -37,7 +37,7 @@ pub(crate) struct LocalRank {
 
 /// This process's part in its host's shared memory.
 pub(crate) struct LocalRanks {
-    channel: FdChannel,
+    channel: MeetingPoint,
     wakers: Vec<u64>,
     me: usize,
     key: u64,
@@ -48,7 +48,7 @@ impl LocalRanks {
     /// rank and is `None` for a process that cannot share memory. Returns `None` if no other
     /// process is on this host, or if this process has no channel.
     pub fn new(
-        channel: Option<FdChannel>,
+        channel: Option<MeetingPoint>,
         said: &[Option<LocalRank>],
         rank: u32,
     ) -> Option<LocalRanks> {
@@ -67,12 +67,10 @@ impl LocalRanks {
     /// Creates the shared memory, or takes it over. The others wait only for the process that
     /// creates it.
     pub fn meet(self, options: &NetOptions) -> Result<SharedMemory, String> {
-        let meeting = Meeting {
-            wakers: &self.wakers,
-            me: self.me,
-            key: self.key,
-        };
-        net::share_memory(options, self.channel, &meeting).map_err(|e| e.to_string())
+        let shared = self
+            .channel
+            .share_memory(options, &self.wakers, self.me, self.key);
+        shared.map_err(|e| e.to_string())
     }
 }
 

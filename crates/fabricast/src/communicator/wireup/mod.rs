@@ -35,11 +35,11 @@ use super::networks::Networks;
 use super::options::{Bootstrap, BroadcastAlgorithm, Options};
 use crate::communicator::error::Error;
 use crate::driver::Driver;
-use crate::net::{self, FdChannel, Net, SharedMemory, random};
+use crate::interface;
+use crate::net::{self, MeetingPoint, Net, SharedMemory, random};
 use crate::object::Divisible;
 use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_GROUPS, JOB_SCHEME, JOB_SUBNET};
 use crate::subnet::Subnet;
-use crate::transport::interface;
 use crate::transport::{GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
 
@@ -88,7 +88,7 @@ struct Opened {
     seed: u64,
     key: u64,
     host: u64,
-    channel: Option<FdChannel>,
+    channel: Option<MeetingPoint>,
     scheme: Scheme,
     broadcast: BroadcastAlgorithm,
     /// The subnet, if groups get addresses of their own.
@@ -98,7 +98,7 @@ struct Opened {
 impl Opened {
     /// The channel by which it shares memory, if it may. Algorithms of messages between two count
     /// each process as a host of its own.
-    fn channel(&self) -> Option<&FdChannel> {
+    fn channel(&self) -> Option<&MeetingPoint> {
         let channel = self.channel.as_ref();
         channel.filter(|_| self.broadcast == BroadcastAlgorithm::Multicast)
     }
@@ -148,7 +148,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         key: random()?,
         host: host::host(options.host.as_deref()),
         // A process without a channel shares no memory.
-        channel: FdChannel::hang(random()?).ok(),
+        channel: MeetingPoint::open(random()?).ok(),
         scheme,
         broadcast: options.broadcast,
     })
@@ -391,7 +391,7 @@ fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES_MAX] {
 mod tests {
     use super::*;
     use crate::config::NetOptions;
-    use crate::transport::interface::Interface;
+    use crate::interface::Interface;
 
     #[test]
     fn a_lost_packet_is_noticed_soon_whatever_was_late_before() {

@@ -1,6 +1,6 @@
 //! The options with which the transport is opened.
 
-use crate::transport::interface::{Family, Interface};
+use crate::interface::{Family, Interface};
 use crate::waker::Waker;
 
 /// How to open a [`Udp`](super::Udp).

@@ -9,8 +9,8 @@ use fabricast_proto::AddressId;
 use super::input::{Input, is_out_of_memberships};
 use super::socket::{scoped, set_gro, set_stamps, set_up_receiving};
 use super::{Destination, Group, Udp, sys};
+use crate::interface::{Family, because};
 use crate::transport::GroupAddress;
-use crate::transport::interface::{Family, because};
 
 impl Udp {
     /// Sets whether multicasts also go to receivers on this host, this node itself among them: see

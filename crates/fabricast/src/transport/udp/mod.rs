@@ -22,7 +22,7 @@ mod script;
 mod send;
 mod socket;
 mod stamps;
-pub(super) mod sys;
+mod sys;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -39,17 +39,17 @@ use socket2::{SockAddr, Socket};
 
 pub use self::config::UdpConfig;
 pub use self::notice::Notice;
-pub(super) use self::sys::set_timer_slack;
 
 use self::input::Input;
 use self::socket::{open, scoped, set_gro, set_stamps, set_up_receiving, whole};
 use self::stamps::Days;
-use super::interface::{Device, Family, because, choose};
 use super::wait::{Descriptors, sharpen_timers};
 use super::{
     Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
     Slots, Transport, Watch,
 };
+use crate::interface::sys::set_int;
+use crate::interface::{Device, Family, because, choose};
 use crate::setting::DATAGRAM;
 use crate::waker::Waker;
 
@@ -185,7 +185,7 @@ impl Udp {
             slots: Slots::new(),
             sent: Vec::new(),
             gso: config.offload
-                && sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
+                && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
             gro: config.offload,
             sending: sys::Sending::default(),
             messages: Vec::new(),
@@ -346,7 +346,7 @@ impl Udp {
                 socket
                     .set_multicast_ttl_v4(ttl)
                     .map_err(fails("IP_MULTICAST_TTL"))?;
-                sys::set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+                set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
                     .map_err(fails("IP_MTU_DISCOVER"))?;
             }
             Family::V6 => {
@@ -358,9 +358,9 @@ impl Udp {
                 socket
                     .set_multicast_hops_v6(ttl)
                     .map_err(fails("IPV6_MULTICAST_HOPS"))?;
-                sys::set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
+                set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
                     .map_err(fails("IPV6_MTU_DISCOVER"))?;
-                sys::set_int(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1).map_err(fails("IPV6_DONTFRAG"))?;
+                set_int(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1).map_err(fails("IPV6_DONTFRAG"))?;
             }
         }
         if let Some(bytes) = config.send_buffer {

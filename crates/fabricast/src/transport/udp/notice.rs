@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::interface::Family;
 use crate::setting::DATAGRAM;
 use crate::transport::NodeAddress;
-use crate::transport::interface::Family;
 
 /// Something that a user may want to know or fix; the transfer continues without it.
 #[derive(Clone, PartialEq, Eq, Debug)]

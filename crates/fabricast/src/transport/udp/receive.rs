@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use fabricast_proto::Time;
 
 use super::{RECEIVE_AT_ONCE, RECEIVE_MESSAGES, RECEIVE_MESSAGES_MIN, Udp, hearsay, sys, whole};
+use crate::interface::because;
 use crate::transport::Arrival;
-use crate::transport::interface::because;
 
 type Sink<'s> = &'s mut dyn FnMut(&mut Arrival<'_>);
 

@@ -13,8 +13,8 @@ use fabricast_proto::{Dest, Time};
 
 use super::sys::Message;
 use super::{Blocked, Destination, Notice, STANDING, Udp};
+use crate::interface::{self, because};
 use crate::transport::Outgoing;
-use crate::transport::interface::{self, because};
 
 /// Largest number of datagrams in one message: the kernel's limit since GSO exists (newer kernels
 /// allow 128).

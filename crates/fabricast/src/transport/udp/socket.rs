@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
-use super::sys;
-use crate::transport::interface::because;
+use crate::interface::because;
+use crate::interface::sys::set_int;
 
 /// The address with this interface's scope, if it is an IPv6 address whose meaning depends on the
 /// interface.
@@ -96,7 +96,7 @@ pub fn open_shared(address: SocketAddr, index: u32) -> io::Result<Socket> {
 pub fn bind_to_interface(socket: &Socket, index: u32) -> io::Result<()> {
     let index = index as libc::c_int;
     let socket = socket.as_fd();
-    sys::set_int(socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, index)
+    set_int(socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, index)
 }
 
 /// The wildcard address of the family of `address`, with its port.
@@ -132,7 +132,7 @@ fn only_multicasts(address: SocketAddr) -> [SockFilter; 5] {
 /// `getsockopt` then reports.
 pub fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
     let asked = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
-    let forced = sys::set_int(
+    let forced = set_int(
         socket.as_fd(),
         libc::SOL_SOCKET,
         libc::SO_RCVBUFFORCE,
@@ -150,10 +150,10 @@ pub fn set_up_receiving(socket: &Socket, bytes: usize) -> io::Result<usize> {
 /// that was not running does not look like a queue in the network. Without it, the time of reading
 /// must do.
 pub fn set_stamps(socket: &Socket) {
-    let _ = sys::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+    let _ = set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
 }
 
 /// Makes the kernel join datagrams that it hands up.
 pub fn set_gro(socket: &Socket) -> io::Result<()> {
-    sys::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
+    set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
 }

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use fabricast_proto::Dest;
 
-use super::super::interface::Interface;
 use super::super::send_plain;
 use super::*;
+use crate::interface::Interface;
 
 const G: AddressId = AddressId(1);
 const H: AddressId = AddressId(2);

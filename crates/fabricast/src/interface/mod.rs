@@ -1,13 +1,13 @@
 //! The network interfaces of this host, and how one of them is chosen.
 
+pub(crate) mod sys;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
-use super::udp::sys;
-
-pub use super::udp::sys::stay_on_link;
+pub(crate) use self::sys::stay_on_link;
 
 /// How an interface is chosen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
