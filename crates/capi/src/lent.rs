@@ -47,7 +47,8 @@ impl Lent {
     }
 }
 
-impl Object for Lent {
+// SAFETY: by the contract of `new` the caller neither moves nor changes its buffer.
+unsafe impl Object for Lent {
     fn len(&self) -> u64 {
         self.len as u64
     }

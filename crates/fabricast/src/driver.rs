@@ -135,7 +135,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    /// The transport, to tell it of peers and groups and to wait in it.
+    /// The transport, to tell it of peers and groups and to wait in it. It must stay the driver's
+    /// until the driver is dropped or cancelled ([`Driver::cancel`]): it may still read objects.
     pub fn transport(&mut self) -> &mut T {
         &mut self.transport
     }
@@ -355,8 +356,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 
     /// The object of an operation under way, unless it was copied.
-    pub fn object(&mut self, op: OpId) -> Option<&mut O> {
-        match self.objects.get_mut(&op)? {
+    pub fn object(&self, op: OpId) -> Option<&O> {
+        match self.objects.get(&op)? {
             Stored::Lent(object) => Some(object),
             Stored::Copy(_) => None,
         }

@@ -126,8 +126,11 @@
 //! });
 //! assert!(got.iter().all(|got| got.as_deref().is_ok_and(|bytes| bytes == b"epoch 17")));
 //! ```
-// Allowed again, with reasons, in `interface::sys`, `transport::udp::sys`,
-// `transport::shm::segment`, `transport::delayed` and `subnet::opensm::umad` alone.
+// Allowed again, each time with a reason, for calls to the system and to libraries in C
+// (`interface::sys`, `transport::udp::sys`, `transport::shm::segment`, `subnet::opensm::umad`), and
+// for the memory that a transport reads late: `Object` and its implementations promise that bytes
+// stay where they are, the driver and `send_plain` lend them to the transport (`Slots::lending`),
+// and `transport::delayed` reads them.
 #![deny(unsafe_code)]
 
 pub use fabricast_proto as proto;

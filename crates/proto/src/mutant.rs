@@ -54,6 +54,9 @@ pub enum Mutant {
     AnybodySpeaks,
     /// The sender returns an object while the network may still read it.
     ReleasesBeforeSent,
+    /// The driver counts a datagram as sent when the network has taken it, not when the network
+    /// reads it no more.
+    SentWhenPosted,
     /// A node does not record when a stream that has changed has something to do.
     ChangesUnnoticed,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
@@ -92,7 +95,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Mutants of a node, which the simulator's checkers catch.
-    pub const ALL: [Mutant; 23] = [
+    pub const ALL: [Mutant; 24] = [
         Mutant::AckBeforePlaced,
         Mutant::RepeatIsNew,
         Mutant::GapsUnreported,
@@ -115,6 +118,7 @@ impl Mutant {
         Mutant::RepairsWithoutLimit,
         Mutant::AnybodySpeaks,
         Mutant::ReleasesBeforeSent,
+        Mutant::SentWhenPosted,
         Mutant::ChangesUnnoticed,
     ];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in

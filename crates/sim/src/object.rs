@@ -327,7 +327,10 @@ impl PatternObject {
     }
 }
 
-impl Object for PatternObject {
+// SAFETY: bytes without memory of their own are of one table, which never changes. Memory of its
+// own changes only when the object is overwritten, which takes the object.
+#[allow(unsafe_code)]
+unsafe impl Object for PatternObject {
     fn len(&self) -> u64 {
         self.len
     }
@@ -371,7 +374,6 @@ impl Object for PatternObject {
         }
     }
 
-    /// Bytes without memory of their own are read from one pattern, which never changes.
     fn is_stable(&self) -> bool {
         true
     }

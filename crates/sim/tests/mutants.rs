@@ -17,6 +17,9 @@ const TRUSTING: [Mutant; 3] = [
     Mutant::AnybodySpeaks,
 ];
 
+/// Defects by which a buffer is reused while the network may still read it.
+const EARLY: [Mutant; 2] = [Mutant::ReleasesBeforeSent, Mutant::SentWhenPosted];
+
 /// Runs seeds with a defect until one fails. Returns this seed and why it failed.
 fn caught(mutant: Mutant) -> Option<(u64, String)> {
     mutant::select(Some(mutant));
@@ -29,7 +32,7 @@ fn caught(mutant: Mutant) -> Option<(u64, String)> {
             .filter(|seed| copies(*seed, mutant))
             .find_map(|seed| {
                 let network = match mutant {
-                    Mutant::ReleasesBeforeSent => Network::Delayed,
+                    _ if EARLY.contains(&mutant) => Network::Delayed,
                     _ => Network::Prompt,
                 };
                 let verdict = judge_seed(seed, network, false);
@@ -42,7 +45,7 @@ fn caught(mutant: Mutant) -> Option<(u64, String)> {
 
 /// Whether a seed serves for a mutant.
 fn copies(seed: u64, mutant: Mutant) -> bool {
-    mutant != Mutant::ReleasesBeforeSent || Scenario::delayed(seed).scheme.copied == Copied::Never
+    !EARLY.contains(&mutant) || Scenario::delayed(seed).scheme.copied == Copied::Never
 }
 
 #[test]

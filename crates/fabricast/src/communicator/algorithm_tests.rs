@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
 use crate::object::Memory;
-use crate::object::testing::pattern;
+use crate::object::testing::{overwrite, pattern};
 
 /// Longest time for which a test waits for what must come soon.
 const SOON: Duration = Duration::from_secs(8);
@@ -63,7 +63,7 @@ fn broadcasts(algorithm: BroadcastAlgorithm, sets: &[Vec<u32>]) -> Vec<Statistic
         }
         for (message, request) in requests {
             let object = context.wait(request, &mut || ()).unwrap();
-            assert!(object.map(Memory::into_bytes).as_ref() == Some(message));
+            assert!(object.map(overwrite).as_ref() == Some(message));
         }
         context.leave(group);
         end(&context, ranks)
@@ -422,7 +422,7 @@ fn to_start_thousands_of_broadcasts_waits_for_nobody() {
             for i in 0..COUNT {
                 let request = requests.next().unwrap();
                 let object = context.wait(request, &mut || ()).unwrap();
-                assert!(object.map(Memory::into_bytes) == Some(message(i)), "{i}");
+                assert!(object.map(overwrite) == Some(message(i)), "{i}");
                 if i % 20 == 0 {
                     let barrier = requests.next().unwrap();
                     assert!(context.wait(barrier, &mut || ()).unwrap().is_none());

@@ -14,6 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use fabricast_proto::mutant::{self, Mutant};
 use fabricast_proto::scheme::Checksum;
 use fabricast_proto::{OpId, Payload, Time, Token, Transmit, XorExtents};
 use rustc_hash::FxHashMap;
@@ -289,9 +290,16 @@ impl Outbox {
     ) -> io::Result<usize> {
         let slots = transport.slots();
         let ready = self.queue.iter().filter(|q| q.state == State::Ready);
+        // SAFETY: `look` has copied the payloads of objects that are not stable into slots, if the
+        // transport reads late. The driver keeps any other object until the node releases it, which
+        // it does after it was told that all its datagrams are complete (`complete`). The driver
+        // drops and gives back objects before only after it has cancelled the transport. It lets
+        // nobody change an object meanwhile (`Driver::object`), and writes only bytes that were
+        // not here, which nobody has sent.
+        #[allow(unsafe_code)]
         let outgoing = ready
             .take(BATCH)
-            .map(|q| slots.outgoing(q.id, q.transmit.to, q.payload(objects)));
+            .map(|q| unsafe { slots.lending(q.id, q.transmit.to, q.payload(objects)) });
         // Filled in place, because `collect` would move the whole array.
         let mut batch = ArrayVec::<_, BATCH>::new();
         batch.extend(outgoing);
@@ -318,6 +326,10 @@ impl Outbox {
             match q.state {
                 State::Ready if sent > 0 => {
                     sent -= 1;
+                    let mut token = token;
+                    if mutant::active(Mutant::SentWhenPosted) {
+                        token.take().into_iter().for_each(&mut *gone);
+                    }
                     posted[q.id.index()] = Some(Posted { token });
                     *waiting += 1;
                     false

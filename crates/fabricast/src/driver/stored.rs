@@ -33,7 +33,9 @@ impl<O: Object> Stored<O> {
     }
 }
 
-impl<O: Object> Object for Stored<O> {
+// SAFETY: it promises what the object promises that it holds.
+#[allow(unsafe_code)]
+unsafe impl<O: Object> Object for Stored<O> {
     fn len(&self) -> u64 {
         match self {
             Stored::Lent(o) => o.len(),

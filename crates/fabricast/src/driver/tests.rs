@@ -1,7 +1,9 @@
 //! A node, its transport and its objects.
 
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use fabricast_proto::wire::{Feedback, Header, Probe, Ranges};
@@ -10,6 +12,7 @@ use fabricast_proto::{AddressId, Config, Scheme, Seq, Session};
 use super::outbox::{GRACE, LATE_MAX};
 use super::*;
 use crate::interface::Interface;
+use crate::object::testing::overwrite;
 use crate::object::{Fetch, Memory};
 use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::testing::Wire;
@@ -111,20 +114,42 @@ impl Wire {
     }
 }
 
+/// What a test says about the payloads of an object, also while the driver has it.
+#[derive(Default)]
+struct Source {
+    late: RefCell<Range<u64>>,
+    failed: Cell<bool>,
+}
+
 /// An object of payloads that consist of their own number. Some are late, or the object has failed.
 struct Chunks {
     bytes: Vec<u8>,
-    late: Range<u64>,
-    failed: bool,
+    source: Rc<Source>,
 }
 
-impl Object for Chunks {
+impl Chunks {
+    fn new(count: u32, late: Range<u64>) -> Chunks {
+        let bytes = (0..count).flat_map(|n| [n as u8; PAYLOAD as usize]);
+        Chunks {
+            bytes: bytes.collect(),
+            source: Rc::new(Source {
+                late: RefCell::new(late),
+                ..Source::default()
+            }),
+        }
+    }
+}
+
+// SAFETY: it is not stable.
+#[allow(unsafe_code)]
+unsafe impl Object for Chunks {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
     fn fetch(&mut self, offset: u64, _: u32) -> Fetch {
-        match self.late.contains(&(offset / u64::from(PAYLOAD))) {
-            _ if self.failed => Fetch::Failed,
+        let late = self.source.late.borrow();
+        match late.contains(&(offset / u64::from(PAYLOAD))) {
+            _ if self.source.failed.get() => Fetch::Failed,
             true => Fetch::Later,
             false => Fetch::Ready,
         }
@@ -138,6 +163,11 @@ impl Object for Chunks {
     fn progress(&mut self, _: &mut dyn FnMut(u64, u32, Outcome)) {}
 }
 
+/// From now on these payloads of the object are late.
+fn is_late(driver: &Driver<Wire, Chunks>, op: OpId, late: Range<u64>) {
+    driver.object(op).unwrap().source.late.replace(late);
+}
+
 const MS: Duration = Duration::from_millis(1);
 const START: Time = Time(1);
 
@@ -147,14 +177,7 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
     driver
         .command(START, Command::PeerRemove(NodeId(3)))
         .unwrap();
-    let bytes = (0..count)
-        .flat_map(|n| [n as u8; PAYLOAD as usize])
-        .collect();
-    let chunks = Chunks {
-        bytes,
-        late,
-        failed: false,
-    };
+    let chunks = Chunks::new(count, late);
     let (op, _) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
     driver.transport().inbox.push_back(report(0));
     (driver, op)
@@ -184,10 +207,10 @@ fn what_is_late_lets_the_others_pass() {
     driver.step(START + 6 * MS).unwrap();
     assert_eq!(driver.transport().taken(), (vec![], vec![7]));
     // The datagrams go in order as soon as their bytes are available.
-    driver.object(op).unwrap().late = 4..6;
+    is_late(&driver, op, 4..6);
     driver.step(START + 7 * MS).unwrap();
     assert_eq!(driver.transport().taken().0, [3]);
-    driver.object(op).unwrap().late = 0..0;
+    is_late(&driver, op, 0..0);
     driver.step(START + 8 * MS).unwrap();
     assert_eq!(driver.transport().taken().0, [4, 5]);
     assert_eq!(driver.counters().unread, 0);
@@ -199,7 +222,7 @@ fn a_slow_source_holds_back_and_loses_nothing() {
     let (mut now, mut all) = (START, Vec::new());
     // The source provides ten payloads each 9 ms: it is always late, and always comes in time.
     for there in (0..=500).step_by(10) {
-        driver.object(op).unwrap().late = there..500;
+        is_late(&driver, op, there..500);
         run(&mut driver, now, now + 9 * MS);
         now = now + 9 * MS;
         all.extend(driver.transport().taken().0);
@@ -224,7 +247,7 @@ fn a_source_that_stands_still_does_not_silence_the_node() {
     // The second probe is answered twice.
     assert_eq!(driver.transport().taken(), (vec![], vec![8, 8]));
     // When the source continues, the datagrams that were kept come first.
-    driver.object(op).unwrap().late = 0..0;
+    is_late(&driver, op, 0..0);
     driver.step(after + MS).unwrap();
     let (data, _) = driver.transport().taken();
     let kept: Vec<u32> = (0..LATE_MAX as u32).collect();
@@ -234,7 +257,7 @@ fn a_source_that_stands_still_does_not_silence_the_node() {
 #[test]
 fn a_failed_source_is_told_once_and_stops_nobody() {
     let (mut driver, op) = root(500, 0..0);
-    driver.object(op).unwrap().failed = true;
+    driver.object(op).unwrap().source.failed.set(true);
     run(&mut driver, START, START + 20 * MS);
     driver.transport().inbox.push_back(probe(2, 7));
     driver.step(START + 20 * MS).unwrap();
@@ -300,18 +323,12 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     for (bytes, back) in [(20 * PAYLOAD, true), (20 * PAYLOAD - 1, false)] {
         let scheme = Scheme::auto().copied(bytes);
         let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
-        let chunks = Chunks {
-            bytes: (0..20).flat_map(|n| [n as u8; PAYLOAD as usize]).collect(),
-            late: 0..0,
-            failed: false,
-        };
+        let chunks = Chunks::new(20, 0..0);
         let (op, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-        assert_eq!(taken.is_some(), back);
         assert!(driver.take(op).is_none());
         assert_eq!(driver.object(op).is_some(), !back);
-        if let Some(mut chunks) = taken {
-            chunks.bytes.fill(0xff);
-        }
+        let taken = taken.map(|chunks| overwrite(Memory::new(chunks.bytes)));
+        assert_eq!(taken.is_some(), back);
         driver.transport().inbox.push_back(report(0));
         run(&mut driver, START, START + 5 * MS);
         let want: Vec<u32> = (0..20).collect();
@@ -320,11 +337,7 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     // Bytes that are not available yet cannot be copied: the driver reads them where they are.
     let scheme = Scheme::auto().copied(u32::MAX);
     let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
-    let chunks = Chunks {
-        bytes: vec![0; 2 * PAYLOAD as usize],
-        late: 0..1,
-        failed: false,
-    };
+    let chunks = Chunks::new(2, 0..1);
     let (_, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
     assert!(taken.is_none());
 }
@@ -364,7 +377,7 @@ fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
             complete |= matches!(event, Event::Complete(o) if o == op);
         }
         if let Some(object) = driver.take(op) {
-            break object;
+            break overwrite(object);
         }
         early += u32::from(complete);
         assert!(driver.object(op).is_some());
@@ -376,7 +389,7 @@ fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
         complete && early > 0,
         "complete before it came back: {early}"
     );
-    assert_eq!(object.len(), u64::from(20 * PAYLOAD));
+    assert_eq!(object.len(), 20 * PAYLOAD as usize);
     assert!(driver.net().due().is_none());
     let (data, _) = driver.transport().inner_mut().taken();
     assert_eq!(data, (0..20).collect::<Vec<u32>>());

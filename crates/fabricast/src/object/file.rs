@@ -24,7 +24,9 @@ macro_rules! each {
     };
 }
 
-impl Object for FileObject {
+// SAFETY: it promises what the object promises that it is.
+#[allow(unsafe_code)]
+unsafe impl Object for FileObject {
     fn len(&self) -> u64 {
         each!(self, o => o.len())
     }

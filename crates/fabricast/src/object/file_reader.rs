@@ -197,7 +197,9 @@ impl FileReader {
     }
 }
 
-impl Object for FileReader {
+// SAFETY: it is not stable.
+#[allow(unsafe_code)]
+unsafe impl Object for FileReader {
     fn len(&self) -> u64 {
         self.content.len()
     }

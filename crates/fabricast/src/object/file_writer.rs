@@ -192,7 +192,9 @@ impl FileWriter {
     }
 }
 
-impl Object for FileWriter {
+// SAFETY: it is not stable.
+#[allow(unsafe_code)]
+unsafe impl Object for FileWriter {
     fn len(&self) -> u64 {
         self.len
     }

@@ -33,7 +33,9 @@ impl Memory {
     }
 }
 
-impl Object for Memory {
+// SAFETY: nothing but `write` changes or moves the bytes while the driver has the object.
+#[allow(unsafe_code)]
+unsafe impl Object for Memory {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }

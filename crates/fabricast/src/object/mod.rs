@@ -27,7 +27,12 @@ pub enum Written {
 }
 
 /// The bytes of one operation: memory, a file, a pattern.
-pub trait Object {
+///
+/// # Safety
+/// [`Object::is_stable`] keeps its promise. The driver relies on it when it lends bytes to a
+/// transport that reads them late.
+#[allow(unsafe_code)]
+pub unsafe trait Object {
     /// Length of the object in bytes; it does not change.
     fn len(&self) -> u64;
 
@@ -43,9 +48,9 @@ pub trait Object {
     /// The bytes that [`Object::fetch`] has reported as ready.
     fn bytes(&self, offset: u64, len: u32) -> &[u8];
 
-    /// Whether bytes that were once ready stay where they are, unchanged, for as long as the object
-    /// lives, wherever it is moved. If not, the driver copies them for a transport that reads them
-    /// late.
+    /// Whether what [`Object::bytes`] returns stays where it is, unchanged, until the object is
+    /// dropped or those bytes are written ([`Object::write`]), wherever the object is moved. If it
+    /// does not, the driver copies the bytes for a transport that reads them late.
     fn is_stable(&self) -> bool {
         false
     }
@@ -76,7 +81,9 @@ pub trait Divisible: Object + Sized {
     fn append(&mut self, rest: Self);
 }
 
-impl<O: Object + ?Sized> Object for Box<O> {
+// SAFETY: it promises what the object in the box promises, which does not move.
+#[allow(unsafe_code)]
+unsafe impl<O: Object + ?Sized> Object for Box<O> {
     fn len(&self) -> u64 {
         (**self).len()
     }
@@ -158,8 +165,23 @@ fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
 
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::cell::RefCell;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Memory;
+
+    /// Does what a caller may do that has a message back: reads it, and overwrites its memory. The
+    /// memory stays where it is until the end of the thread, so that late readers find other bytes
+    /// there. Returns the message.
+    pub fn overwrite(message: Memory) -> Vec<u8> {
+        thread_local!(static RETURNED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
+        let mut bytes = message.into_bytes();
+        let copy = bytes.clone();
+        bytes.fill(0xdd);
+        RETURNED.with_borrow_mut(|returned| returned.push(bytes));
+        copy
+    }
 
     /// A directory of its own for one test.
     pub fn scratch() -> PathBuf {

@@ -1,9 +1,10 @@
 //! A transport that reads and completes datagrams late, as a device does, over any other transport.
 //!
 //! It reads the bytes of a datagram some time after `send` has taken it, and completes datagrams
-//! later still and out of order. It overwrites the slot of each datagram that it completes. So it
-//! shows whether a driver reuses or returns bytes too early: wrong bytes reach the network. The
-//! bytes of objects it does not overwrite, because retransmissions read them again.
+//! later still and out of order. It computes a checksum of the bytes when the datagram is posted,
+//! and panics if it finds another one when it reads the datagram, or when it completes it: the
+//! driver has reused or returned bytes too early. It overwrites the slot of each datagram that it
+//! completes. The bytes of objects it does not overwrite, because retransmissions read them again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -44,27 +45,89 @@ struct Late {
     longest: Duration,
     /// Datagrams that were posted, in their order.
     posted: VecDeque<Posted>,
-    /// Datagrams that were read, and when each is completed.
-    read: Vec<(Time, DatagramId)>,
+    /// Datagrams that the transport below has taken and has not completed.
+    below: Vec<Bytes>,
+    /// Datagrams that were read.
+    read: Vec<Read>,
     /// The transport below did not take what it was last given.
     refused: bool,
     /// The time of the last call.
     now: Time,
 }
 
+/// A datagram that is still to be read.
 struct Posted {
+    bytes: Bytes,
+    read_at: Time,
+}
+
+/// A datagram that was read, or given up.
+struct Read {
+    id: DatagramId,
+    /// When it is completed.
+    complete_at: Time,
+    /// Its bytes, unless it was given up: then its owner may have them back.
+    bytes: Option<Bytes>,
+}
+
+impl Read {
+    fn given_up(id: DatagramId) -> Read {
+        Read {
+            id,
+            complete_at: Time::ZERO,
+            bytes: None,
+        }
+    }
+}
+
+/// The bytes of a posted datagram, which nobody may change.
+#[derive(Clone, Copy)]
+struct Bytes {
     id: DatagramId,
     to: Dest,
     payload: Payload,
-    read_at: Time,
+    /// Their checksum when they were posted.
+    sum: u32,
+}
+
+impl Bytes {
+    fn new(slots: &Slots, datagram: &Outgoing<'_>) -> Bytes {
+        Bytes {
+            id: datagram.id,
+            to: datagram.to,
+            payload: Payload(datagram.payload()),
+            sum: sum(slots, datagram),
+        }
+    }
+
+    /// The datagram once more, which must not have changed before `moment`.
+    fn unchanged(&self, slots: &Slots, moment: &str) -> Outgoing<'_> {
+        // SAFETY: the payload is that of a datagram that was made in this way and is not complete.
+        #[allow(unsafe_code)]
+        let datagram = unsafe { slots.lending(self.id, self.to, self.payload.bytes()) };
+        assert!(
+            sum(slots, &datagram) == self.sum,
+            "bytes of the datagram {:?} to {:?} have changed before the network had {moment} it: \
+             they were reused or given back too early",
+            self.id,
+            self.to,
+        );
+        datagram
+    }
+}
+
+/// A checksum of all bytes of a datagram.
+fn sum(slots: &Slots, datagram: &Outgoing<'_>) -> u32 {
+    let pieces = slots.pieces(datagram).into_iter();
+    pieces.fold(0, crc32c::crc32c_append)
 }
 
 /// The payload of a posted datagram, which the driver neither moves nor changes.
 #[derive(Clone, Copy)]
 struct Payload(*const [u8]);
 
-// SAFETY: it points to bytes that nobody changes while they are posted, so any thread may read
-// them.
+// SAFETY: it points to bytes that nobody changes while they are posted (`Slots::lending`), so any
+// thread may read them.
 #[allow(unsafe_code)]
 unsafe impl Send for Payload {}
 
@@ -73,9 +136,9 @@ impl Payload {
     #[allow(unsafe_code)]
     fn bytes(&self) -> &[u8] {
         // SAFETY: the pointer was made from a reference to that many bytes. By the contract of
-        // `Transport::send` the driver keeps them where they are, unchanged, until the datagram is
-        // completed, and completed datagrams are in no list that this is called for. A driver that
-        // breaks the contract is what this transport is there to find.
+        // `Slots::lending` they stay where they are, unchanged, until the datagram is completed or
+        // given up, and such datagrams are in no list that this is called for. A driver that breaks
+        // the contract is what this transport is there to find.
         unsafe { &*self.0 }
     }
 }
@@ -89,6 +152,7 @@ impl<T: Transport> Delayed<T> {
                 rng: Rng::new(delays.seed),
                 longest: delays.longest,
                 posted: VecDeque::with_capacity(BATCH),
+                below: Vec::with_capacity(BATCH),
                 read: Vec::with_capacity(BATCH),
                 refused: false,
                 now: Time::ZERO,
@@ -114,15 +178,23 @@ impl Late {
         now + Duration::from_nanos(1 + self.rng.below(longest.max(1)))
     }
 
-    fn post(&mut self, now: Time, datagram: &Outgoing<'_>) {
+    fn post(&mut self, now: Time, slots: &Slots, datagram: &Outgoing<'_>) {
         let after = self.posted.back().map_or(now, |last| last.read_at);
         let read_at = self.later(now).max(after);
         self.posted.push_back(Posted {
-            id: datagram.id,
-            to: datagram.to,
-            payload: Payload(datagram.payload),
+            bytes: Bytes::new(slots, datagram),
             read_at,
         });
+    }
+
+    /// A datagram that the transport below has completed.
+    fn read_below(&mut self, now: Time, id: DatagramId) -> Read {
+        let at = self.below.iter().position(|bytes| bytes.id == id);
+        Read {
+            id,
+            complete_at: self.later(now),
+            bytes: at.map(|at| self.below.remove(at)),
+        }
     }
 
     /// Hands the datagrams whose time has come to the transport below, which reads them.
@@ -136,15 +208,16 @@ impl Late {
             let slots = inner.slots();
             let mut batch = arrayvec::ArrayVec::<_, BATCH>::new();
             for posted in self.posted.iter().take(due.min(BATCH)) {
-                batch.push(slots.outgoing(posted.id, posted.to, posted.payload.bytes()));
+                batch.push(posted.bytes.unchanged(slots, "read"));
             }
             let offered = batch.len();
             let taken = inner.send(now, &batch)?;
             drop(batch);
-            self.posted.drain(..taken);
-            let mut done = std::mem::take(&mut self.read);
-            inner.completions(now, &mut |id| done.push((self.later(now), id)));
-            self.read = done;
+            self.below
+                .extend(self.posted.drain(..taken).map(|p| p.bytes));
+            let mut read = std::mem::take(&mut self.read);
+            inner.completions(now, &mut |id| read.push(self.read_below(now, id)));
+            self.read = read;
             if taken < offered {
                 self.refused = true;
                 return Ok(());
@@ -170,7 +243,9 @@ impl<T: Transport> Transport for Delayed<T> {
         };
         // An error of earlier datagrams comes first: then nothing of this batch is taken.
         late.read(now, &mut self.inner)?;
-        batch.iter().for_each(|datagram| late.post(now, datagram));
+        let slots = self.inner.slots();
+        let post = |datagram| late.post(now, slots, datagram);
+        batch.iter().for_each(post);
         Ok(batch.len())
     }
 
@@ -181,13 +256,16 @@ impl<T: Transport> Transport for Delayed<T> {
         // An error comes again when the next datagram is sent or received.
         let _ = late.read(now, &mut self.inner);
         let slots = self.inner.slots();
-        late.read.retain(|&(at, id)| {
-            if at > now {
+        late.read.retain(|read| {
+            if read.complete_at > now {
                 return true;
             }
-            slots.head(id).fill(OVERWRITTEN);
-            slots.trailer(id).fill(OVERWRITTEN);
-            done(id);
+            if let Some(bytes) = &read.bytes {
+                bytes.unchanged(slots, "completed");
+            }
+            slots.head(read.id).fill(OVERWRITTEN);
+            slots.trailer(read.id).fill(OVERWRITTEN);
+            done(read.id);
             false
         });
     }
@@ -196,10 +274,12 @@ impl<T: Transport> Transport for Delayed<T> {
         self.inner.cancel();
         if let Some(late) = &mut self.late {
             let done = &mut late.read;
-            done.iter_mut().for_each(|(at, _)| *at = Time::ZERO);
-            done.extend(late.posted.drain(..).map(|p| (Time::ZERO, p.id)));
+            done.iter_mut().for_each(|r| *r = Read::given_up(r.id));
+            let posted = late.posted.drain(..).map(|p| p.bytes.id);
+            done.extend(posted.map(Read::given_up));
+            late.below.clear();
             self.inner
-                .completions(late.now, &mut |id| done.push((Time::ZERO, id)));
+                .completions(late.now, &mut |id| done.push(Read::given_up(id)));
         }
     }
 
@@ -213,7 +293,7 @@ impl<T: Transport> Transport for Delayed<T> {
     fn due(&self) -> Option<Time> {
         let late = self.late.as_ref().and_then(|late| {
             let next = late.posted.front().filter(|_| !late.refused);
-            let read = late.read.iter().map(|r| r.0);
+            let read = late.read.iter().map(|r| r.complete_at);
             read.chain(next.map(|p| p.read_at)).min()
         });
         late.into_iter().chain(self.inner.due()).min()
@@ -251,7 +331,9 @@ mod tests {
         let id = slots.take().unwrap();
         slots.head(id).extend_from_slice(head);
         slots.trailer(id).extend_from_slice(b"!");
-        let datagram = slots.outgoing(id, Dest::Node(NodeId(1)), payload);
+        // SAFETY: each test keeps the payload.
+        #[allow(unsafe_code)]
+        let datagram = unsafe { slots.lending(id, Dest::Node(NodeId(1)), payload) };
         assert_eq!(net.send(now, &[datagram]).unwrap(), 1);
         id
     }
@@ -292,12 +374,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_too_early_is_sent_changed() {
+    #[should_panic(expected = "before the network had read it")]
+    fn a_slot_that_is_reused_too_early_is_found() {
         let mut net = delayed();
         let id = post(&mut net, Time::ZERO, b"head", b"");
         net.slots().head(id).fill(b'x');
-        assert!(done(&mut net, Time::ZERO + LONGEST).is_empty());
-        assert_eq!(net.inner.inbox, [b"xxxx!"]);
+        done(&mut net, Time::ZERO + LONGEST);
+    }
+
+    /// The payload of a datagram is changed before it is read, or before it is complete.
+    fn change_payload_at(net: &mut Delayed<Wire>, at: Time) {
+        let payload = Box::into_raw(Box::new(*b"payload"));
+        // SAFETY: the memory is never freed, and no reference to it is in use when it is written.
+        #[allow(unsafe_code)]
+        unsafe {
+            post(net, Time::ZERO, b"head", &*payload);
+            done(net, at);
+            (*payload)[3] = b'x';
+        }
+        done(net, Time::ZERO + 2 * LONGEST);
+    }
+
+    #[test]
+    #[should_panic(expected = "before the network had read it")]
+    fn a_payload_that_is_given_back_before_it_is_read_is_found() {
+        change_payload_at(&mut delayed(), Time::ZERO);
+    }
+
+    #[test]
+    #[should_panic(expected = "before the network had completed it")]
+    fn a_payload_that_is_given_back_between_reading_and_completion_is_found() {
+        let mut net = delayed();
+        change_payload_at(&mut net, Time::ZERO + LONGEST);
     }
 
     #[test]
@@ -317,7 +425,7 @@ mod tests {
         net.inner.fails = true;
         let slots = net.slots();
         let second = slots.take().unwrap();
-        let datagram = slots.outgoing(second, Dest::Node(NodeId(1)), b"");
+        let datagram = slots.outgoing(second, Dest::Node(NodeId(1)));
         let later = Time::ZERO + LONGEST;
         assert!(net.send(later, &[datagram]).is_err());
         net.cancel();

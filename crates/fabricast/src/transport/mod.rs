@@ -199,7 +199,7 @@ pub trait Transport {
     /// datagram for an unknown node or address counts as sent and is dropped.
     ///
     /// The caller neither moves nor changes the slot and the payload of a posted datagram until
-    /// [`Transport::completions`] has named it.
+    /// [`Transport::completions`] has named it ([`Slots::lending`]).
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize>;
 
     /// Names the posted datagrams that the transport reads no more and has not named yet, in any
@@ -262,38 +262,49 @@ pub trait Transport {
 }
 
 /// Sends datagrams that no driver has written, each to a destination and in two pieces: the first
-/// is copied, the second is sent from where it is. For measurements and tests over a transport that
-/// completes every datagram at once. Returns how many were taken.
+/// is copied, the second is sent from where it is, unless the transport reads it late. For
+/// measurements and tests. Returns how many were taken.
 pub fn send_plain<T: Transport>(
     net: &mut T,
     now: Time,
     batch: &[(Dest, &[u8], &[u8])],
 ) -> io::Result<usize> {
+    let reads_late = net.caps().zero_copy;
     let mut sent = 0;
-    for some in batch.chunks(SLOTS) {
+    while sent < batch.len() {
+        release_completed(net, now);
         let slots = net.slots();
-        let outgoing: Vec<Outgoing<'_>> = some
-            .iter()
-            .map_while(|&(to, head, payload)| {
-                let id = slots.take()?;
-                slots.head(id).extend_from_slice(head);
-                Some(slots.outgoing(id, to, payload))
-            })
-            .collect();
-        let taken = net.send(now, &outgoing);
-        let mut done = Vec::new();
-        net.completions(now, &mut |id| done.push(id));
-        let not_sent = outgoing[*taken.as_ref().unwrap_or(&0)..]
-            .iter()
-            .map(|d| d.id);
-        for id in not_sent.chain(done) {
-            net.slots().release(id);
+        let mut outgoing = Vec::with_capacity(SLOTS);
+        for &(to, head, payload) in &batch[sent..] {
+            let Some(id) = slots.take() else { break };
+            slots.head(id).extend_from_slice(head);
+            outgoing.push(match reads_late {
+                true => {
+                    slots.head(id).extend_from_slice(payload);
+                    slots.payload_from(id, head.len());
+                    slots.outgoing(id, to)
+                }
+                // SAFETY: the transport reads the payload in `send` alone.
+                #[allow(unsafe_code)]
+                false => unsafe { slots.lending(id, to, payload) },
+            });
         }
+        let taken = net.send(now, &outgoing);
+        let not_taken = &outgoing[*taken.as_ref().unwrap_or(&0)..];
+        not_taken.iter().for_each(|d| net.slots().release(d.id));
         let taken = taken?;
         sent += taken;
-        if taken < some.len() {
+        if taken < outgoing.len() || outgoing.is_empty() {
             break;
         }
     }
+    release_completed(net, now);
     Ok(sent)
+}
+
+/// Frees the slots of the datagrams that the transport reads no more.
+fn release_completed<T: Transport>(net: &mut T, now: Time) {
+    let mut done = Vec::new();
+    net.completions(now, &mut |id| done.push(id));
+    done.into_iter().for_each(|id| net.slots().release(id));
 }

@@ -25,14 +25,20 @@ pub struct Outgoing<'a> {
     pub id: DatagramId,
     /// The node or group to which the datagram goes.
     pub to: Dest,
-    /// The payload where it lies in an object. It neither moves nor changes until the transport has
-    /// completed the datagram.
-    pub payload: &'a [u8],
+    payload: &'a [u8],
     len: usize,
     payload_len: usize,
 }
 
-impl Outgoing<'_> {
+impl<'a> Outgoing<'a> {
+    /// The payload where it lies in an object; empty if the slot holds it, or if there is none. A
+    /// transport with [`super::Caps::zero_copy`] may read it until it has completed the datagram:
+    /// [`Slots::lending`] promises that it stays where it is. Any other transport reads it in
+    /// [`super::Transport::send`] alone.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
     /// Length of the datagram, in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -128,8 +134,23 @@ impl Slots {
         &mut self.slots[id.index()].trailer
     }
 
-    /// The datagram in a slot, with this payload.
-    pub fn outgoing<'a>(&self, id: DatagramId, to: Dest, payload: &'a [u8]) -> Outgoing<'a> {
+    /// The datagram in a slot, all of whose bytes are there.
+    pub fn outgoing(&self, id: DatagramId, to: Dest) -> Outgoing<'static> {
+        self.with_payload(id, to, &[])
+    }
+
+    /// The datagram in a slot, with a payload that lies elsewhere.
+    ///
+    /// # Safety
+    /// Once a transport with [`super::Caps::zero_copy`] has taken the datagram, the payload stays
+    /// where it is, unchanged, until the transport has completed the datagram, or until
+    /// [`super::Transport::cancel`] has returned, or until the transport is dropped.
+    #[allow(unsafe_code)]
+    pub unsafe fn lending<'a>(&self, id: DatagramId, to: Dest, payload: &'a [u8]) -> Outgoing<'a> {
+        self.with_payload(id, to, payload)
+    }
+
+    fn with_payload<'a>(&self, id: DatagramId, to: Dest, payload: &'a [u8]) -> Outgoing<'a> {
         let slot = &self.slots[id.index()];
         Outgoing {
             id,
@@ -160,7 +181,7 @@ mod tests {
         let id = all[7];
         slots.head(id).extend_from_slice(b"head");
         slots.trailer(id).extend_from_slice(b"end");
-        let datagram = slots.outgoing(id, Dest::Node(NodeId(1)), b"payload");
+        let datagram = slots.with_payload(id, Dest::Node(NodeId(1)), b"payload");
         assert_eq!(slots.pieces(&datagram).concat(), b"headpayloadend");
         assert_eq!(datagram.len(), 14);
         slots.release(id);

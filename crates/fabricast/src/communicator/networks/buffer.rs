@@ -36,7 +36,10 @@ impl<O> BufferView<O> {
     }
 }
 
-impl<O: Object> Object for BufferView<O> {
+// SAFETY: it promises what the object promises that it is or is a part of. Shared ones are not
+// written.
+#[allow(unsafe_code)]
+unsafe impl<O: Object> Object for BufferView<O> {
     fn len(&self) -> u64 {
         match self {
             BufferView::Own(o) => o.len(),

@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::super::send_plain;
+use super::super::testing::lending;
 use super::*;
 
 /// The ends of `processes` processes.
@@ -97,7 +98,7 @@ fn a_trailer_follows_the_payload() {
         let id = slots.take().unwrap();
         slots.head(id).extend_from_slice(&front[..head]);
         slots.trailer(id).extend_from_slice(last);
-        let datagram = slots.outgoing(id, Dest::Node(NodeId(11)), &front[head..]);
+        let datagram = lending(slots, id, Dest::Node(NodeId(11)), &front[head..]);
         assert_eq!(datagram.len(), bytes.len());
         assert_eq!(ends[0].send(Time::ZERO, &[datagram]).unwrap(), 1);
         assert_eq!(got(&mut ends[1]), [bytes]);

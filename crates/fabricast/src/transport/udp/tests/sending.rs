@@ -3,6 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use super::*;
+use crate::transport::testing::lending;
 
 /// Sends numbered datagrams of many lengths to three destinations, in runs and alone.
 fn mixed(send: &UdpConfig, receive_with: &UdpConfig, spoil: impl FnOnce(&mut Udp)) -> Counters {
@@ -150,7 +151,7 @@ fn a_trailer_follows_the_payload() {
                 .trailer(id)
                 .extend_from_slice(&bytes[head + payload..]);
             let payload = &bytes[head..head + payload];
-            batch.push(slots.outgoing(id, Dest::Node(NodeId(1)), payload));
+            batch.push(lending(slots, id, Dest::Node(NodeId(1)), payload));
         }
         assert_eq!(root.send(NOW, &batch).unwrap(), batch.len());
         assert_eq!(receive(&mut end, whole.len()), whole);
