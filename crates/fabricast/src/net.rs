@@ -76,21 +76,11 @@ pub(crate) fn open(
 
 /// How late datagrams are on purpose.
 fn delays(options: &NetOptions, seed: u64) -> Option<Delays> {
-    let longest = options.inject_delay.or_else(in_all_tests)?;
-    Some(Delays { seed, longest })
-}
-
-/// The delay in all tests, for those that say nothing about it: `DELAYED_US` sets it (see
-/// CONTRIBUTING.md).
-#[cfg(test)]
-fn in_all_tests() -> Option<Duration> {
-    let micros = std::env::var("DELAYED_US").ok()?;
-    Some(Duration::from_micros(micros.parse().unwrap()))
-}
-
-#[cfg(not(test))]
-fn in_all_tests() -> Option<Duration> {
-    None
+    match options.inject_delay {
+        Some(longest) => Some(Delays { seed, longest }),
+        None if cfg!(test) => Delays::in_tests(seed),
+        None => None,
+    }
 }
 
 /// The end by which a process meets the other processes of its host.

@@ -152,17 +152,19 @@ mod tests {
 
     use super::*;
     use crate::interface::Interface;
+    use crate::transport::delayed::Delayed;
     use crate::transport::fault::{Fault, Faults};
     use crate::transport::udp::{Udp, UdpConfig};
 
-    fn open(loss: f64) -> (Fault<Udp>, std::net::SocketAddr) {
+    fn open(loss: f64) -> (Fault<Delayed<Udp>>, std::net::SocketAddr) {
         let config = UdpConfig {
             interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
             ..UdpConfig::default()
         };
         let udp = Udp::new(&config).unwrap();
         let address = udp.local_addr();
-        (Fault::new(udp, Faults::loss(1, loss)), address)
+        let delayed = Delayed::in_tests(udp, address.port().into());
+        (Fault::new(delayed, Faults::loss(1, loss)), address)
     }
 
     fn job(loss: f64, peers: u32) -> Vec<io::Result<RoundTrips>> {

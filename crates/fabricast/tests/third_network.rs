@@ -13,6 +13,7 @@ use fabricast::proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
     Time,
 };
+use fabricast::transport::delayed::Delayed;
 use fabricast::transport::{GroupAddress, NodeAddress, Transport};
 use fabricast::waker::Waker;
 
@@ -27,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// One node of the network.
 struct End {
-    driver: Driver<Pipe, FileObject>,
+    driver: Driver<Delayed<Pipe>, FileObject>,
     clock: Instant,
     /// Nodes that have nothing more to do.
     done: Arc<AtomicU32>,
@@ -35,7 +36,7 @@ struct End {
 
 impl End {
     fn new(hub: &Arc<Hub>, me: u32, clock: Instant, done: &Arc<AtomicU32>) -> End {
-        let pipe = Pipe::new(hub, me);
+        let pipe = Delayed::in_tests(Pipe::new(hub, me), me.into());
         let config = Config {
             node: NodeId(me),
             session: Session(7),
@@ -77,7 +78,7 @@ impl End {
     }
 
     /// Steps until `over` returns true.
-    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Pipe, FileObject>) -> bool) {
+    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Delayed<Pipe>, FileObject>) -> bool) {
         loop {
             let now = self.now();
             let step = self.driver.step(now).unwrap();
@@ -201,7 +202,7 @@ fn a_file() {
 fn a_port_that_goes_down_is_named() {
     let mut end = End::new(&Hub::new(NODES), 0, Instant::now(), &Arc::default());
     end.driver.step(Time(1)).unwrap();
-    end.driver.transport().pull_the_plug();
+    end.driver.transport().inner_mut().pull_the_plug();
     let error = end.driver.step(Time(2)).unwrap_err();
     assert!(error.to_string().contains("pipe0"), "{error}");
 }

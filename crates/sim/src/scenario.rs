@@ -11,6 +11,7 @@ use crate::baseline::Baseline;
 use crate::fault::{Block, Blocked, Burst, Crash, Faults, LinkFaults, Pause, RateChange};
 use crate::object::Disk;
 use crate::topology::{LinkSpec, Topology};
+use crate::transport;
 use crate::workload::{
     BarrierPlan, Cost, Costs, GroupPlan, HostPlan, Posting, Sending, StreamPlan,
 };
@@ -23,13 +24,6 @@ pub enum SlowRule {
     /// The root removes the member.
     Drop,
 }
-
-/// How late networks read in all scenarios that do not say it: far less than a round trip,
-/// so that tests which compare times hold.
-const IN_ALL_TESTS: Option<Duration> = match cfg!(feature = "delayed") {
-    true => Some(Duration::from_micros(5)),
-    false => None,
-};
 
 /// From a time on, a host sends to a group by another address.
 #[derive(Clone, PartialEq, Debug)]
@@ -215,9 +209,7 @@ impl Scenario {
 
     /// How late the network reads a host's datagrams.
     pub fn delays(&self, host: u32) -> Option<Delays> {
-        let seed = self.seed ^ u64::from(host) << 32 ^ 0xde1a;
-        let longest = self.delay.or(IN_ALL_TESTS)?;
-        Some(Delays { seed, longest })
+        transport::delays(self.delay, self.seed, host)
     }
 
     /// The disk of a host.

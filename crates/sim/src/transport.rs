@@ -11,7 +11,7 @@ use std::time::Duration;
 use fabricast::driver::Driver;
 use fabricast::proto::wire;
 use fabricast::proto::{AddressId, Dest, NodeId, Time};
-use fabricast::transport::delayed::Delayed;
+use fabricast::transport::delayed::{Delayed, Delays};
 use fabricast::transport::{
     Arrival, Caps, DatagramId, GroupAddress, NodeAddress, Outgoing, Sleeper, Slots, Transport,
     Watch,
@@ -20,6 +20,20 @@ use fabricast::transport::{
 use crate::fabric::{Packet, Target};
 use crate::object::PatternObject;
 use crate::workload::{Costs, Kind};
+
+/// How late networks read in all scenarios that do not say it: far less than a round trip,
+/// so that tests which compare times hold.
+const IN_ALL_TESTS: Option<Duration> = match cfg!(feature = "delayed") {
+    true => Some(Duration::from_micros(5)),
+    false => None,
+};
+
+/// How late the network reads a host's datagrams, if the scenario of this seed says `delay`.
+pub(crate) fn delays(delay: Option<Duration>, seed: u64, host: u32) -> Option<Delays> {
+    let seed = seed ^ u64::from(host) << 32 ^ 0xde1a;
+    let longest = delay.or(IN_ALL_TESTS)?;
+    Some(Delays { seed, longest })
+}
 
 /// The driver of a host.
 pub(crate) type HostDriver = Driver<Delayed<SimTransport>, Box<PatternObject>>;

@@ -16,6 +16,7 @@ use crate::interface::Interface;
 use crate::object::Memory;
 use crate::object::testing::pattern;
 use crate::transport::Transport;
+use crate::transport::delayed::Delayed;
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::udp::{Udp, UdpConfig};
 
@@ -26,7 +27,7 @@ const START: Seq = Seq(u32::MAX - 3);
 /// Longest wait before a rank checks whether all ranks are done.
 const LOOK: Duration = Duration::from_millis(20);
 
-type Net = Fault<Udp>;
+type Net = Fault<Delayed<Udp>>;
 
 fn open(rank: usize, loss: f64) -> Net {
     let config = UdpConfig {
@@ -39,7 +40,8 @@ fn open(rank: usize, loss: f64) -> Net {
         reorder: loss,
         ..Faults::loss(rank as u64, loss)
     };
-    Fault::new(Udp::new(&config).unwrap(), faults)
+    let delayed = Delayed::in_tests(Udp::new(&config).unwrap(), rank as u64);
+    Fault::new(delayed, faults)
 }
 
 fn node(rank: usize, net: &Net) -> Node {
@@ -174,7 +176,10 @@ fn run(
     let schedules: Vec<Schedule> = schedules.collect();
     let done = AtomicUsize::new(0);
     let ends: Vec<_> = (0..schedule.nodes).map(|rank| open(rank, loss)).collect();
-    let peers: Vec<SocketAddr> = ends.iter().map(|net| net.inner().local_addr()).collect();
+    let peers: Vec<SocketAddr> = ends
+        .iter()
+        .map(|net| net.inner().inner().local_addr())
+        .collect();
     let empty: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
     thread::scope(|scope| {
         let (schedules, peers, done) = (&schedules, &peers, &done);

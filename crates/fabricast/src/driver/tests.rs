@@ -164,7 +164,7 @@ unsafe impl Object for Chunks {
 }
 
 /// From now on these payloads of the object are late.
-fn is_late(driver: &Driver<Wire, Chunks>, op: OpId, late: Range<u64>) {
+fn is_late(driver: &Driver<Delayed<Wire>, Chunks>, op: OpId, late: Range<u64>) {
     driver.object(op).unwrap().source.late.replace(late);
 }
 
@@ -172,19 +172,38 @@ const MS: Duration = Duration::from_millis(1);
 const START: Time = Time(1);
 
 /// A root that sends `count` payloads to node 2, which has room for them.
-fn root(count: u32, late: Range<u64>) -> (Driver<Wire, Chunks>, OpId) {
-    let mut driver = Driver::new(node(1, &[2, 3]), Wire::new());
+fn root(count: u32, late: Range<u64>) -> (Driver<Delayed<Wire>, Chunks>, OpId) {
+    let mut driver = Driver::new(node(1, &[2, 3]), Delayed::in_tests(Wire::new(), 1));
     driver
         .command(START, Command::PeerRemove(NodeId(3)))
         .unwrap();
     let chunks = Chunks::new(count, late);
     let (op, _) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-    driver.transport().inbox.push_back(report(0));
+    driver.transport().inner_mut().inbox.push_back(report(0));
     (driver, op)
 }
 
+/// Steps once, and again while the network has not read everything, if all tests are over networks
+/// that read late.
+fn step<T: Transport, O: Object>(driver: &mut Driver<Delayed<T>, O>, now: Time) {
+    driver.step(now).unwrap();
+    settle(driver);
+}
+
+/// Steps while the network has not read everything.
+fn settle<T: Transport, O: Object>(driver: &mut Driver<Delayed<T>, O>) {
+    while let Some(due) = driver.net().late_until() {
+        driver.step(due).unwrap();
+    }
+}
+
+/// What was sent since the last call ([`Wire::taken`]).
+fn taken(driver: &mut Driver<Delayed<Wire>, Chunks>) -> (Vec<u32>, Vec<u32>) {
+    driver.transport().inner_mut().taken()
+}
+
 /// Steps once a millisecond, and at once while the driver asks for that.
-fn run(driver: &mut Driver<Wire, Chunks>, from: Time, until: Time) {
+fn run(driver: &mut Driver<Delayed<Wire>, Chunks>, from: Time, until: Time) {
     let mut now = from;
     while now < until {
         let mut steps = 0;
@@ -194,25 +213,26 @@ fn run(driver: &mut Driver<Wire, Chunks>, from: Time, until: Time) {
         }
         now = now + MS;
     }
+    settle(driver);
 }
 
 #[test]
 fn what_is_late_lets_the_others_pass() {
     let (mut driver, op) = root(20, 3..6);
     run(&mut driver, START, START + 5 * MS);
-    let (data, _) = driver.transport().taken();
+    let (data, _) = taken(&mut driver);
     let others: Vec<u32> = (0..3).chain(6..20).collect();
     assert_eq!(data, others);
-    driver.transport().inbox.push_back(probe(2, 7));
-    driver.step(START + 6 * MS).unwrap();
-    assert_eq!(driver.transport().taken(), (vec![], vec![7]));
+    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
+    step(&mut driver, START + 6 * MS);
+    assert_eq!(taken(&mut driver), (vec![], vec![7]));
     // The datagrams go in order as soon as their bytes are available.
     is_late(&driver, op, 4..6);
-    driver.step(START + 7 * MS).unwrap();
-    assert_eq!(driver.transport().taken().0, [3]);
+    step(&mut driver, START + 7 * MS);
+    assert_eq!(taken(&mut driver).0, [3]);
     is_late(&driver, op, 0..0);
-    driver.step(START + 8 * MS).unwrap();
-    assert_eq!(driver.transport().taken().0, [4, 5]);
+    step(&mut driver, START + 8 * MS);
+    assert_eq!(taken(&mut driver).0, [4, 5]);
     assert_eq!(driver.counters().unread, 0);
 }
 
@@ -225,7 +245,7 @@ fn a_slow_source_holds_back_and_loses_nothing() {
         is_late(&driver, op, there..500);
         run(&mut driver, now, now + 9 * MS);
         now = now + 9 * MS;
-        all.extend(driver.transport().taken().0);
+        all.extend(taken(&mut driver).0);
     }
     let want: Vec<u32> = (0..500).collect();
     assert_eq!(all, want);
@@ -236,20 +256,20 @@ fn a_slow_source_holds_back_and_loses_nothing() {
 fn a_source_that_stands_still_does_not_silence_the_node() {
     let (mut driver, op) = root(900, 0..900);
     run(&mut driver, START, START + 5 * MS);
-    driver.transport().inbox.push_back(probe(2, 7));
+    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
     let after = START + GRACE + 10 * MS;
     run(&mut driver, START + 5 * MS, after);
-    assert_eq!(driver.transport().taken(), (vec![], vec![7]), "in the end");
+    assert_eq!(taken(&mut driver), (vec![], vec![7]), "in the end");
     assert!(driver.counters().unread > 0);
     // From now on no datagram waits for the source.
-    driver.transport().inbox.push_back(probe(2, 8));
-    driver.step(after).unwrap();
+    driver.transport().inner_mut().inbox.push_back(probe(2, 8));
+    step(&mut driver, after);
     // The second probe is answered twice.
-    assert_eq!(driver.transport().taken(), (vec![], vec![8, 8]));
+    assert_eq!(taken(&mut driver), (vec![], vec![8, 8]));
     // When the source continues, the datagrams that were kept come first.
     is_late(&driver, op, 0..0);
-    driver.step(after + MS).unwrap();
-    let (data, _) = driver.transport().taken();
+    step(&mut driver, after + MS);
+    let (data, _) = taken(&mut driver);
     let kept: Vec<u32> = (0..LATE_MAX as u32).collect();
     assert_eq!(data[..LATE_MAX], kept);
 }
@@ -259,9 +279,9 @@ fn a_failed_source_is_told_once_and_stops_nobody() {
     let (mut driver, op) = root(500, 0..0);
     driver.object(op).unwrap().source.failed.set(true);
     run(&mut driver, START, START + 20 * MS);
-    driver.transport().inbox.push_back(probe(2, 7));
-    driver.step(START + 20 * MS).unwrap();
-    assert_eq!(driver.transport().taken(), (vec![], vec![7]));
+    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
+    step(&mut driver, START + 20 * MS);
+    assert_eq!(taken(&mut driver), (vec![], vec![7]));
     let events: Vec<_> = std::iter::from_fn(|| driver.event()).collect();
     let failed = |e: &&Event| matches!(e, Event::Failed(o) if *o == op);
     assert_eq!(events.iter().filter(failed).count(), 1, "{events:?}");
@@ -279,12 +299,12 @@ fn a_forged_datagram_does_not_reach_the_node() {
     let [peer, liar] = [peer, liar].map(|a| UdpSocket::bind(a).unwrap());
     udp.peer(NodeId(2), &peer.local_addr().unwrap().into());
     let home = udp.local_addr();
-    let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
+    let mut driver: Driver<_, Memory> = Driver::new(node(1, &[2]), Delayed::in_tests(udp, 1));
     liar.send_to(&probe(2, 1), home).unwrap();
     peer.send_to(&probe(2, 2), home).unwrap();
     // The node answers what the driver hands it: only the true probe.
     peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    driver.step(Time(1)).unwrap();
+    step(&mut driver, Time(1));
     let mut bytes = [0; 2000];
     let len = peer.recv(&mut bytes).unwrap();
     let answer = wire::decode(&bytes[..len]).unwrap();
@@ -308,12 +328,12 @@ fn nobody_is_idle_while_datagrams_wait() {
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.peer(NodeId(2), &peer.local_addr().unwrap().into());
     let home = udp.local_addr();
-    let mut driver: Driver<Udp, Memory> = Driver::new(node(1, &[2]), udp);
+    let mut driver: Driver<_, Memory> = Driver::new(node(1, &[2]), Delayed::in_tests(udp, 1));
     for nonce in 0..WAITING as u32 {
         peer.send_to(&probe(2, nonce), home).unwrap();
     }
     while !driver.step(Time(1)).unwrap().is_idle(Time(1)) {}
-    assert_eq!(driver.net().counters().datagrams_received, WAITING);
+    assert_eq!(driver.net().inner().counters().datagrams_received, WAITING);
 }
 
 /// Small objects are copied. The sender may change its bytes at once, and receivers get the bytes
@@ -322,21 +342,27 @@ fn nobody_is_idle_while_datagrams_wait() {
 fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
     for (bytes, back) in [(20 * PAYLOAD, true), (20 * PAYLOAD - 1, false)] {
         let scheme = Scheme::auto().copied(bytes);
-        let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
+        let mut driver = Driver::new(
+            node_with(1, &[2], scheme),
+            Delayed::in_tests(Wire::new(), 1),
+        );
         let chunks = Chunks::new(20, 0..0);
-        let (op, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
+        let (op, back_already) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
         assert!(driver.take(op).is_none());
         assert_eq!(driver.object(op).is_some(), !back);
-        let taken = taken.map(|chunks| overwrite(Memory::new(chunks.bytes)));
-        assert_eq!(taken.is_some(), back);
-        driver.transport().inbox.push_back(report(0));
+        let message = back_already.map(|chunks| overwrite(Memory::new(chunks.bytes)));
+        assert_eq!(message.is_some(), back);
+        driver.transport().inner_mut().inbox.push_back(report(0));
         run(&mut driver, START, START + 5 * MS);
         let want: Vec<u32> = (0..20).collect();
-        assert_eq!(driver.transport().taken().0, want);
+        assert_eq!(taken(&mut driver).0, want);
     }
     // Bytes that are not available yet cannot be copied: the driver reads them where they are.
     let scheme = Scheme::auto().copied(u32::MAX);
-    let mut driver = Driver::new(node_with(1, &[2], scheme), Wire::new());
+    let mut driver = Driver::new(
+        node_with(1, &[2], scheme),
+        Delayed::in_tests(Wire::new(), 1),
+    );
     let chunks = Chunks::new(2, 0..1);
     let (_, taken) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
     assert!(taken.is_none());

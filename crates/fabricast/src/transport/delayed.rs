@@ -33,6 +33,21 @@ pub struct Delays {
     pub longest: Duration,
 }
 
+impl Delays {
+    /// The delays in all tests of the library that say nothing about them: the environment variable
+    /// `DELAYED_US` gives the longest, in microseconds. `None` without it.
+    pub fn in_tests(seed: u64) -> Option<Delays> {
+        let micros = std::env::var("DELAYED_US").ok()?;
+        let micros = micros
+            .parse()
+            .expect("DELAYED_US is a number of microseconds");
+        Some(Delays {
+            seed,
+            longest: Duration::from_micros(micros),
+        })
+    }
+}
+
 /// `T`, with delays or without.
 pub struct Delayed<T: Transport> {
     inner: T,
@@ -160,6 +175,20 @@ impl<T: Transport> Delayed<T> {
         }
     }
 
+    /// Wraps `inner` for a test, with the delays of all tests ([`Delays::in_tests`]).
+    pub fn in_tests(inner: T, seed: u64) -> Delayed<T> {
+        Delayed::new(inner, Delays::in_tests(seed))
+    }
+
+    /// When it reads or completes the next datagram; `None` if none is late, or if the transport
+    /// underneath takes none.
+    pub fn late_until(&self) -> Option<Time> {
+        let late = self.late.as_ref()?;
+        let next = late.posted.front().filter(|_| !late.refused);
+        let read = late.read.iter().map(|r| r.complete_at);
+        read.chain(next.map(|p| p.read_at)).min()
+    }
+
     /// The transport underneath.
     pub fn inner(&self) -> &T {
         &self.inner
@@ -187,19 +216,26 @@ impl Late {
         });
     }
 
-    /// A datagram that the transport below has completed.
-    fn read_below(&mut self, now: Time, id: DatagramId) -> Read {
-        let at = self.below.iter().position(|bytes| bytes.id == id);
-        Read {
-            id,
-            complete_at: self.later(now),
-            bytes: at.map(|at| self.below.remove(at)),
-        }
+    /// Takes note of what the transport below has completed.
+    fn complete_below<T: Transport>(&mut self, now: Time, inner: &mut T) {
+        let mut read = std::mem::take(&mut self.read);
+        inner.completions(now, &mut |id| {
+            let at = self.below.iter().position(|bytes| bytes.id == id);
+            read.push(Read {
+                id,
+                complete_at: self.later(now),
+                bytes: at.map(|at| self.below.remove(at)),
+            });
+        });
+        self.read = read;
     }
 
     /// Hands the datagrams whose time has come to the transport below, which reads them.
     fn read<T: Transport>(&mut self, now: Time, inner: &mut T) -> io::Result<()> {
         (self.now, self.refused) = (now, false);
+        if !self.below.is_empty() {
+            self.complete_below(now, inner);
+        }
         loop {
             let due = self.posted.iter().take_while(|p| p.read_at <= now).count();
             if due == 0 {
@@ -215,9 +251,7 @@ impl Late {
             drop(batch);
             self.below
                 .extend(self.posted.drain(..taken).map(|p| p.bytes));
-            let mut read = std::mem::take(&mut self.read);
-            inner.completions(now, &mut |id| read.push(self.read_below(now, id)));
-            self.read = read;
+            self.complete_below(now, inner);
             if taken < offered {
                 self.refused = true;
                 return Ok(());
@@ -291,12 +325,7 @@ impl<T: Transport> Transport for Delayed<T> {
     }
 
     fn due(&self) -> Option<Time> {
-        let late = self.late.as_ref().and_then(|late| {
-            let next = late.posted.front().filter(|_| !late.refused);
-            let read = late.read.iter().map(|r| r.complete_at);
-            read.chain(next.map(|p| p.read_at)).min()
-        });
-        late.into_iter().chain(self.inner.due()).min()
+        self.late_until().into_iter().chain(self.inner.due()).min()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -406,6 +435,27 @@ mod tests {
     fn a_payload_that_is_given_back_between_reading_and_completion_is_found() {
         let mut net = delayed();
         change_payload_at(&mut net, Time::ZERO + LONGEST);
+    }
+
+    /// The transport below completes a datagram only at the next look.
+    #[test]
+    fn a_transport_below_may_be_late_too() {
+        let delays = Delays {
+            seed: 8,
+            longest: LONGEST,
+        };
+        let mut net = Delayed::new(delayed(), Some(delays));
+        let slots = net.slots();
+        let id = slots.take().unwrap();
+        let datagram = slots.outgoing(id, Dest::Node(NodeId(1)));
+        assert_eq!(net.send(Time::ZERO, &[datagram]).unwrap(), 1);
+        let mut completed = Vec::new();
+        while completed.is_empty() {
+            let due = net.due().expect("the datagram is under way");
+            net.completions(due, &mut |id| completed.push(id));
+        }
+        assert_eq!((completed, net.due()), (vec![id], None));
+        assert_eq!(net.inner.inner.inbox.len(), 1);
     }
 
     #[test]

@@ -45,6 +45,11 @@ macro_rules! forward {
     (@$inner:ident slots) => {
         fn slots(&mut self) -> &mut Slots { self.$inner.slots() }
     };
+    (@$inner:ident send) => {
+        fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+            self.$inner.send(now, batch)
+        }
+    };
     (@$inner:ident completions) => {
         fn completions(&mut self, now: Time, done: &mut dyn FnMut(DatagramId)) {
             self.$inner.completions(now, done);
@@ -67,6 +72,11 @@ macro_rules! forward {
     };
     (@$inner:ident due) => {
         fn due(&self) -> Option<Time> { self.$inner.due() }
+    };
+    (@$inner:ident wait) => {
+        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+            self.$inner.wait(timeout)
+        }
     };
     (@$inner:ident sleep) => {
         fn is_full(&self) -> bool { self.$inner.is_full() }

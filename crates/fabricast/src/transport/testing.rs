@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use fabricast_proto::wire;
 
+use super::delayed::Delayed;
 use super::*;
 
 /// Keeps what is sent, and hands up what a test puts into its inbox, `burst` datagrams in each
@@ -50,6 +51,44 @@ impl Wire {
             echoes: true,
             ..Wire::new()
         }
+    }
+}
+
+/// Sends datagrams ([`send_plain`]), over a network that reads late if all tests do
+/// ([`Delayed::in_tests`]). When it returns, the transport has read them. Returns how many were
+/// taken.
+pub fn send_in_tests<T: Transport>(
+    net: &mut T,
+    now: Time,
+    batch: &[(Dest, &[u8], &[u8])],
+) -> io::Result<usize> {
+    let mut late = Delayed::in_tests(Borrowed { inner: net }, 1);
+    let (mut taken, mut now) = (0, now);
+    for some in batch.chunks(SLOTS) {
+        let count = send_plain(&mut late, now, some)?;
+        while late.slots().free() < SLOTS {
+            match late.late_until() {
+                Some(due) => now = now.max(due),
+                None => late.wait(Some(Duration::from_secs(1)))?,
+            }
+            release_completed(&mut late, now);
+        }
+        taken += count;
+        if count < some.len() {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+/// A transport that a test goes on using by itself.
+struct Borrowed<'a, T> {
+    inner: &'a mut T,
+}
+
+impl<T: Transport> Transport for Borrowed<'_, T> {
+    forward! {
+        inner: caps names members slots send completions cancel recv is_drained due sleep wait
     }
 }
 

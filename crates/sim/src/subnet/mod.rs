@@ -33,7 +33,7 @@ use fabricast::transport::{Caps, GroupAddress};
 use crate::fabric::Fabric;
 use crate::object::World;
 use crate::trace::Trace;
-use crate::transport::{Numbering, SimTransport};
+use crate::transport::{Numbering, SimTransport, delays};
 use host::Host;
 use judge::Judge;
 use manager::{Answer, CONTEXT, Manager, Request};
@@ -210,7 +210,8 @@ impl<'w> Subnet<'w> {
                 context_address: scenario.context_address,
             };
             let machine = group::Host::new(Time::ZERO, &config);
-            Host::new(Driver::new(node, Delayed::new(transport, None)), machine)
+            let delayed = Delayed::new(transport, delays(None, scenario.seed, h));
+            Host::new(Driver::new(node, delayed), machine)
         });
         let hosts = hosts.collect();
         let world = Rc::<World>::default();

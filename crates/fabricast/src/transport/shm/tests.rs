@@ -2,8 +2,7 @@
 
 use std::thread;
 
-use super::super::send_plain;
-use super::super::testing::lending;
+use super::super::testing::{lending, send_in_tests};
 use super::*;
 
 /// The ends of `processes` processes.
@@ -43,7 +42,7 @@ const ALL: Dest = Dest::Address(AddressId(1));
 
 fn put(end: &mut Shm, to: Dest, bytes: &[u8]) {
     let (head, body) = bytes.split_at(bytes.len() / 3);
-    let sent = send_plain(end, Time::ZERO, &[(to, head, body)]);
+    let sent = send_in_tests(end, Time::ZERO, &[(to, head, body)]);
     assert_eq!(sent.unwrap(), 1);
 }
 

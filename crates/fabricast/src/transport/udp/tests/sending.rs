@@ -169,7 +169,8 @@ fn batches_arrive_whole_when_the_kernel_will_not_cut() {
         udp.peer(NodeId(1), &peer.local_addr().unwrap().into());
         udp.script.cut = Some(errno);
         for _ in 0..3 {
-            send_all(&mut udp, &[datagram(Dest::Node(NodeId(1)), b"x", b"y"); 4]);
+            let batch = [datagram(Dest::Node(NodeId(1)), b"x", b"y"); 4];
+            assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 4);
         }
         while let Some(notice) = udp.notice() {
             assert!(matches!(notice, Notice::GsoRefused { errno: e, .. } if e == errno));
