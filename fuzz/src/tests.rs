@@ -74,6 +74,7 @@ fn seeds() -> Vec<Vec<u8>> {
                     held_us: 10,
                     burst: 1,
                     flags: wire::flag::BURST,
+                    slot: None,
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];

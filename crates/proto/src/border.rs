@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::histogram::Histogram;
 use crate::id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
 use crate::limits::FIRST_PACKETS;
+use crate::membership::Admission;
 use crate::repair::{CodeBlock, Packets, Parity};
 use crate::repair::{Payload, XorExtents};
 use crate::schedule::Barrier;
@@ -78,10 +79,45 @@ pub enum Command {
         /// The address.
         address: Option<AddressId>,
     },
+    /// Admits a node to this node's stream to a group, from the next broadcast on: broadcasts under
+    /// way do not wait for it, and later ones do. The node gets a slot of the stream
+    /// ([`crate::Node::admission`]), which the caller takes to it for [`Command::GroupJoin`]. The
+    /// group's other members need not know of it, and the group's barriers go on without it. All
+    /// members must have joined the address by which this node sends, also those of a group of two.
+    ///
+    /// A node that was removed may come back. Refused ([`Refused::Hierarchy`]) where receivers
+    /// report for each other.
+    MemberAdd {
+        /// The group.
+        group: GroupId,
+        /// The node. It is no member, and it is not gone ([`Command::PeerRemove`]).
+        node: NodeId,
+    },
+    /// Removes a node from a group: nothing waits for it any more, and its slot is free. What
+    /// [`Command::PeerRemove`] does for all groups.
+    MemberRemove {
+        /// The group.
+        group: GroupId,
+        /// The member.
+        node: NodeId,
+    },
+    /// Adds a group to which another node has admitted this one ([`Command::MemberAdd`]). This node
+    /// receives the other node's stream, and takes no other part in the group.
+    GroupJoin {
+        /// The group's number, the same on every node.
+        group: GroupId,
+        /// The node whose stream it is.
+        sender: NodeId,
+        /// Payload of a data packet in bytes, the same on every node.
+        payload_size: u32,
+        /// What the sender's node has said about the join.
+        admission: Admission,
+    },
     /// Removes a group: this node sends nothing more to it and expects nothing more from it.
     GroupRemove(GroupId),
     /// A node is gone (its process ended, its link is dead, or the caller gave it up). No member
-    /// waits for it any more. It never returns to the groups that exist now.
+    /// waits for it any more. It returns to a group that exists now only by
+    /// [`Command::MemberAdd`], after [`Command::PeerAdd`].
     PeerRemove(NodeId),
     /// A node that was gone is back. It can be a member of groups that are added from now on.
     PeerAdd(NodeId),
@@ -171,6 +207,14 @@ pub enum Refused {
     Busy,
     /// The object would need more than 2^31 packets.
     TooLong,
+    /// The node is a member already.
+    IsMember,
+    /// The node is gone ([`Command::PeerRemove`]).
+    Gone,
+    /// Receivers report for each other, so that their number must not change.
+    Hierarchy,
+    /// This node has joined the group to receive one stream, and cannot take another part in it.
+    ReceivesOnly,
 }
 
 impl core::fmt::Display for Refused {
@@ -181,6 +225,10 @@ impl core::fmt::Display for Refused {
             Refused::NotMember => "not a member of the group",
             Refused::PayloadSize => "payload size out of range",
             Refused::Busy => "too many operations or groups at once",
+            Refused::IsMember => "already a member of the group",
+            Refused::Gone => "the node is gone",
+            Refused::Hierarchy => "members cannot join where receivers report for each other",
+            Refused::ReceivesOnly => "this node only receives one stream of the group",
             Refused::TooLong => "the object has more than 2^31 packets; use a larger payload",
         })
     }

@@ -122,6 +122,7 @@ mod histogram;
 pub mod ibrmp;
 pub mod id;
 pub mod limits;
+mod membership;
 pub mod mutant;
 mod node;
 mod nonce;
@@ -144,6 +145,7 @@ pub use border::{
 };
 pub use histogram::Histogram;
 pub use id::{AddressId, Extent, GroupId, NodeId, OpId, Session, Token};
+pub use membership::{Admission, Slot};
 pub use node::Node;
 pub use receiver::gaps;
 pub use repair::{CodeBlock, Packets, Parity, Payload, XorExtents, XorSources, positions};

@@ -47,12 +47,14 @@ pub const PARITIES_MAX: u8 = 64;
 /// Most frames in one datagram. A receiver refuses a datagram with more.
 pub const FRAMES_MAX: usize = 64;
 /// Longest head (everything but payload) of a datagram that the core writes, in bytes.
-pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 * RANGES_MAX;
+pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 + 4 * RANGES_MAX;
 
 const _: () = assert!(WINDOW_MAX.is_power_of_two());
 const _: () = assert!(WINDOW_MAX < u16::MAX as u32);
 const _: () = assert!(2 * WINDOW_MAX as usize * 1024 / 8 <= SETS_BYTES);
 const _: () = assert!(2 * 512 * MEMBERS_MAX / 8 <= SETS_BYTES);
+// A slot's number has 16 bits.
+const _: () = assert!(MEMBERS_MAX - 1 <= u16::MAX as usize);
 // The schedule with the most rounds goes up a tree of fan-out 2 and down again.
 const _: () = assert!(2 * (MEMBERS_MAX.ilog2() as usize + 1) <= ROUNDS_MAX);
 const _: () = assert!(BURSTS.is_power_of_two() && BURSTS <= 1 << 15);

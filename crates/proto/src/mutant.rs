@@ -59,6 +59,10 @@ pub enum Mutant {
     SentWhenPosted,
     /// A node does not record when a stream that has changed has something to do.
     ChangesUnnoticed,
+    /// A node that joins is told that it gets the broadcasts that are under way.
+    JoinsUnderWay,
+    /// A sender takes feedback of an earlier holder of a slot for that of the present one.
+    EpochsIgnored,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
     UsedBeforeProof,
     /// A host leaves an address as soon as it is told to send there no more; others still send.
@@ -121,6 +125,9 @@ impl Mutant {
         Mutant::SentWhenPosted,
         Mutant::ChangesUnnoticed,
     ];
+    /// Mutants of members that join and leave, which the simulator catches. Random runs in
+    /// `tests/small/members.rs` catch them, too.
+    pub const MEMBERS: [Mutant; 2] = [Mutant::JoinsUnderWay, Mutant::EpochsIgnored];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
     pub const GROUP: [Mutant; 5] = [

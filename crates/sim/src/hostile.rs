@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use fabricast::proto::rng::Rng;
 use fabricast::proto::wire::{self, Frame, HEADER_LEN, Header};
-use fabricast::proto::{GroupId, NodeId, Seq, Session};
+use fabricast::proto::{GroupId, NodeId, Seq, Session, Slot};
 
 use crate::fabric::{Packet, Target};
 use crate::workload::Kind;
@@ -176,6 +176,10 @@ impl Hostile {
                     held_us: 0,
                     burst: b as u16,
                     flags: b as u8,
+                    slot: (b & 4 != 0).then_some(Slot {
+                        index: b as u16 >> 8 & 7,
+                        epoch: 1 + (b >> 16 & 3) as u16,
+                    }),
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(a) + 3, 4)];

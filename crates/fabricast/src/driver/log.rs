@@ -29,6 +29,15 @@ impl Log {
                 debug!(group = group.0, members = members.len(), "group added");
             }
             Command::GroupRemove(group) => debug!(group = group.0, "group removed"),
+            Command::MemberAdd { group, node } => {
+                info!(group = group.0, node = node.0, "member admitted");
+            }
+            Command::MemberRemove { group, node } => {
+                info!(group = group.0, node = node.0, "member removed");
+            }
+            Command::GroupJoin { group, sender, .. } => {
+                debug!(group = group.0, sender = sender.0, "group joined");
+            }
             Command::PeerRemove(node) => info!(node = node.0, "member removed"),
             Command::Unreached { group, members } => {
                 let nodes: Vec<u32> = members.iter().map(|node| node.0).collect();

@@ -87,6 +87,7 @@ fn report(end: u32) -> Vec<u8> {
         held_us: 0,
         burst: 0,
         flags: 0,
+        slot: None,
         missing: Ranges::NONE,
     };
     said(2, |bytes| {

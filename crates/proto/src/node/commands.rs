@@ -7,10 +7,10 @@ use super::group::Group;
 use super::op_table::{Entry, Stream};
 use super::own_stream::OwnStream;
 use super::{Node, timers_max};
-use crate::barrier::Ended;
-use crate::border::{Command, Event, Output, PathState, Refused};
+use crate::border::{Command, Output, PathState, Refused};
 use crate::id::{AddressId, Cut, GroupId, NodeId, OpId};
 use crate::limits;
+use crate::membership::Admission;
 use crate::path::Prover;
 use crate::receiver::Streams;
 use crate::schedule::Barrier;
@@ -30,6 +30,18 @@ impl Node {
                 start,
             } => self
                 .group_add((group, address), members, payload_size, start)
+                .map(|()| None),
+            Command::MemberAdd { group, node } => self.member_add(now, group, node).map(|()| None),
+            Command::MemberRemove { group, node } => {
+                self.member_remove(now, group, node).map(|()| None)
+            }
+            Command::GroupJoin {
+                group,
+                sender,
+                payload_size,
+                admission,
+            } => self
+                .group_join(group, sender, payload_size, admission)
                 .map(|()| None),
             Command::SendBy { group, address } => self.send_by(group, address).map(|()| None),
             Command::GroupRemove(group) => self.group_remove(group).map(|()| None),
@@ -83,6 +95,18 @@ impl Node {
             members.sort_unstable();
             members.dedup();
         }
+        self.add((group, address), members, payload_size, (start, None))
+    }
+
+    /// Adds a group. `joined`: this node receives the stream of the only other member, and has been
+    /// told this about it.
+    pub(super) fn add(
+        &mut self,
+        (group, address): (GroupId, Option<AddressId>),
+        members: Vec<NodeId>,
+        payload_size: u32,
+        (start, joined): (Seq, Option<Admission>),
+    ) -> Result<(), Refused> {
         if self.index.contains_key(&group) {
             return Err(Refused::GroupExists);
         }
@@ -106,6 +130,7 @@ impl Node {
             id: group,
             address,
             members,
+            joined,
             payload_size,
             start,
             path_state: gone.iter().map(|&m| (m, PathState::Nothing)).collect(),
@@ -158,44 +183,6 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn peer_remove(&mut self, now: Time, node: NodeId) {
-        self.gone.insert(node);
-        // Events of the peer that the driver has not fetched yet are of no interest any more.
-        self.out.retain(|o| match o {
-            Output::Event(Event::Path { node: n, .. } | Event::Slow { node: n, .. }) => *n != node,
-            _ => true,
-        });
-        self.queries.retain(|q| q.0 != node);
-        for at in 0..self.groups.len() {
-            let Some(group) = self.groups[at].as_mut() else {
-                continue;
-            };
-            let Some(rank) = group.rank(node) else {
-                continue;
-            };
-            group.path_state.insert(node, PathState::Nothing);
-            group.gone.insert(node);
-            if let Some(sender) = group.own.get_mut() {
-                sender.remove(node, &mut self.out);
-            }
-            let scheme = &self.config.scheme;
-            group.streams.change_all(scheme, |stream| {
-                stream.remove(now, node, &mut self.out);
-            });
-            for prover in group.provers() {
-                prover.remove(node);
-            }
-            if let Some(words) = group.words.as_mut() {
-                words.end(Ended::Failed, &mut self.out);
-            }
-            if let Some(mut stream) = group.streams.remove(scheme, rank) {
-                self.leaving.extend(stream.unfinished());
-                stream.abandon(&mut self.out);
-            }
-            self.touch(at);
-        }
-    }
-
     pub(super) fn prove(
         &mut self,
         now: Time,
@@ -206,9 +193,9 @@ impl Node {
         let (at, group) = self.group(group)?;
         let node = self.config.node;
         let gone = |m: &NodeId| group.path_state.get(m) == Some(&PathState::Nothing);
-        let members = group.members.iter().filter(|m| **m != node && !gone(m));
-        let alone = group.members.len() == 2 || group.address.is_none();
-        let prover = Prover::new(now, group.id, nonces, members.copied(), patience, alone);
+        let members = group.peers(node).filter(|m| !gone(m));
+        let alone = group.is_pair() || group.address.is_none();
+        let prover = Prover::new(now, group.id, nonces, members, patience, alone);
         if let Some(group) = self.groups[at].as_mut() {
             group.prover = Some(prover);
         }
@@ -228,8 +215,8 @@ impl Node {
         let (at, group) = self.group(group)?;
         let me = self.config.node;
         let wanted: BTreeSet<NodeId> = members.iter().copied().collect();
-        let probed = |m: &&NodeId| **m != me && wanted.contains(m) && !group.gone.contains(m);
-        let probed = group.members.iter().filter(probed).copied();
+        let probed = |m: &NodeId| wanted.contains(m) && group.expects(*m);
+        let probed = group.peers(me).filter(probed);
         let prover = Prover::of_address(now, group.id, nonces, probed, address, patience);
         if let Some(group) = self.groups[at].as_mut() {
             group.provers.insert(address, prover);
@@ -270,6 +257,7 @@ impl Node {
         let payload_size = g.payload_size;
         let (id, cut) = self.next_operation(len, payload_size)?;
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        g.takes_part()?;
         let sender = g.sender(&self.config);
         let base = sender.bcast(now, (id, len, cut), awaited, &mut self.out)?;
         self.ops.add(Entry {
@@ -318,6 +306,7 @@ impl Node {
         let (at, _) = self.group(group)?;
         let id = self.ops.next();
         let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        group.takes_part()?;
         let words = group.words(&self.config).ok_or(Refused::NotMember)?;
         words.begin(id, algorithm, held)?;
         self.ops.give_away(id);

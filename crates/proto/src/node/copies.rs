@@ -24,9 +24,9 @@ impl Copies {
         group: &Group,
         (head, payload): (&[u8], Option<Payload>),
     ) -> NodeId {
-        let mut others = group.members.iter().rev().filter(|m| **m != me);
-        let served = |m: &&NodeId| group.path_state_of(**m) == PathState::Multicast;
-        self.to.extend(others.clone().filter(served));
+        let others = group.peers(me).rev();
+        let served = |m: &NodeId| group.path_state_of(*m) == PathState::Multicast;
+        self.to.extend(others.filter(served));
         let first = self.to.pop();
         if !self.to.is_empty() {
             self.head.clear();
@@ -34,7 +34,8 @@ impl Copies {
             self.payload = payload;
         }
         // If all have paths of their own or are gone, one copy is as good as none.
-        first.or_else(|| others.next_back().copied()).unwrap_or(me)
+        let any = group.members.iter().find(|m| **m != me);
+        first.or(any.copied()).unwrap_or(me)
     }
 
     /// The next copy; its head is appended to `head`.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::own_stream::OwnStream;
 use crate::barrier::Words;
-use crate::border::{Config, Output, PathState};
+use crate::border::{Config, Output, PathState, Refused};
 use crate::id::{AddressId, GroupId, NodeId};
+use crate::membership::Admission;
 use crate::mutant::{self, Mutant};
 use crate::nonce::Nonces;
 use crate::path::{Prover, Target};
@@ -44,8 +45,12 @@ pub struct Group {
     pub id: GroupId,
     /// The multicast address by which this node sends.
     pub address: Option<AddressId>,
-    /// The members, sorted by number.
+    /// The members that the group was added with, sorted by number. Nodes that join later are
+    /// members of this node's own stream only, which knows them.
     pub members: Vec<NodeId>,
+    /// What this node was told when it joined; `None`: it is one of those that the group was added
+    /// with.
+    pub joined: Option<Admission>,
     pub payload_size: u32,
     pub start: Seq,
     pub path_state: BTreeMap<NodeId, PathState>,
@@ -139,7 +144,52 @@ impl Group {
     fn copies(&self) -> u32 {
         match self.address {
             Some(_) => 1,
-            None => self.members.len() as u32 - 1,
+            None => self.slots(),
+        }
+    }
+
+    /// Slots of this node's stream, held or free.
+    fn slots(&self) -> u32 {
+        let founders = self.members.len() as u32 - 1;
+        self.own.get().map_or(founders, Sender::slots)
+    }
+
+    /// Whether the group has two members, and never had more. It needs no address.
+    pub fn is_pair(&self) -> bool {
+        self.members.len() == 2 && self.slots() == 1
+    }
+
+    /// The members of this node's stream, which is `me`, in rising order. Those that are gone may
+    /// be among them.
+    pub fn peers(&self, me: NodeId) -> impl DoubleEndedIterator<Item = NodeId> + '_ {
+        let founders = match self.own.get() {
+            None => &self.members[..],
+            Some(_) => &[],
+        };
+        let joined = self.own.get().into_iter().flat_map(Sender::nodes);
+        let founders = founders.iter().copied().filter(move |m| *m != me);
+        founders.chain(joined)
+    }
+
+    /// Refuses what a node cannot do that has joined to receive one stream.
+    pub fn takes_part(&self) -> Result<(), Refused> {
+        match self.joined {
+            None => Ok(()),
+            Some(_) => Err(Refused::ReceivesOnly),
+        }
+    }
+
+    /// This node's stream has another slot: the number of copies changes, and a group of two may
+    /// become a group that multicast serves.
+    pub fn has_grown(&mut self, out: &mut VecDeque<Output>) {
+        let copies = self.copies();
+        if let Some(sender) = self.own.get_mut() {
+            sender.set_copies(copies);
+            for (&node, &path_state) in &self.path_state {
+                if path_state == PathState::Unicast {
+                    sender.set_path_state(node, path_state, out);
+                }
+            }
         }
     }
 
@@ -201,8 +251,13 @@ impl Group {
             return None;
         }
         let me = self.rank(config.node)?;
-        let turn = (me - usize::from(me > at)) as u32;
-        let receivers = self.members.len() as u32 - 1;
+        let (turn, receivers) = match &self.joined {
+            Some(joined) => (u32::from(joined.slot.index), joined.receivers),
+            None => {
+                let turn = me - usize::from(me > at);
+                (turn as u32, self.members.len() as u32 - 1)
+            }
+        };
         let hierarchy = Hierarchy::new(config.scheme.topology, receivers);
         let node = |turn: u32| self.members[turn as usize + usize::from(turn as usize >= at)];
         let collector = hierarchy.collector(turn).map(node);
@@ -217,6 +272,7 @@ impl Group {
             sender,
             turn,
             receivers,
+            slot: self.joined.map(|joined| joined.slot),
             collector: collector
                 .filter(|c| !self.gone.contains(c))
                 .unwrap_or(sender),
@@ -290,6 +346,7 @@ impl Group {
 
     /// This node's state in the group's barriers; `None` if the node is no member.
     pub fn words(&mut self, config: &Config) -> Option<&mut Words> {
+        self.takes_part().ok()?;
         if self.words.is_none() {
             let rank = |node| self.members.binary_search(&node).ok().map(|at| at as u32);
             let size = self.members.len() as u32;
@@ -332,9 +389,10 @@ impl Group {
         }
     }
 
-    /// Whether a node is a member and has never gone.
+    /// Whether a node is a member and not gone.
     pub fn expects(&self, node: NodeId) -> bool {
-        self.rank(node).is_some() && !self.gone.contains(&node)
+        let founder = self.rank(node).is_some() && !self.gone.contains(&node);
+        founder || self.own.get().is_some_and(|sender| sender.has(node))
     }
 
     /// A query that is due because a datagram has contradicted what this node expects.

@@ -128,7 +128,7 @@ impl Node {
                 }
                 None => shared.counters.foreign += 1,
             },
-            Frame::Feedback(f) if f.sender == self.config.node => {
+            Frame::Feedback(f) if f.sender == self.config.node && group.takes_part().is_ok() => {
                 let sender = group.sender(&self.config);
                 sender.on_feedback(now, from, f, shared.counters, shared.out);
             }

@@ -9,6 +9,7 @@ mod datagram;
 mod gathered;
 mod group;
 mod incoming;
+mod members;
 mod op_table;
 mod outgoing;
 mod own_stream;

@@ -15,10 +15,13 @@
 //! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
 //! takes losses as TCP does, until a drain finds the queue gone.
 
+mod receiver;
+
 use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
+use receiver::{Mark, ReceiverState};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
 /// five rounds.
@@ -109,68 +112,6 @@ enum Phase {
     Startup,
     Cruise,
     Compete,
-}
-
-/// The state of one receiver, as its feedback shows it.
-#[derive(Clone, Debug)]
-struct ReceiverState {
-    /// Whether the rate follows this receiver.
-    required: bool,
-    /// Shortest one-way delays seen in the current and in the last period: arrival by the
-    /// receiver's clock less departure by the sender's, in µs, modulo 2^32.
-    base: [Option<u32>; 2],
-    /// Shortest one-way delay in the drain under way.
-    drained: Option<u32>,
-    /// Where the present measurement of the delivered rate began.
-    mark: Option<Mark>,
-    /// When the last reported burst arrived, by the receiver's clock, in µs.
-    last_us: u32,
-    /// Number of the newest reported burst.
-    newest: u32,
-    /// Shortest queue in this round, in µs.
-    queue_us: Option<u32>,
-    /// Delivered rate in bytes per second of what was sent: the usual loss does not lower it.
-    delivered: Option<f64>,
-    /// Share of packets lost of late, over some 100 packets.
-    loss: f64,
-    /// Share of packets lost as a rule, over some 2000 packets.
-    usual_loss: f64,
-    /// Number of packets that `loss` and `usual_loss` were learnt from.
-    learnt: f64,
-    /// When they were last learnt from.
-    learnt_at: Time,
-    /// Since when loss has been far above the usual one, and the value of `learnt` then.
-    over: Option<(Time, f64)>,
-}
-
-/// The beginning of a measurement of the delivered rate.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    burst: Burst,
-    /// Packets that the receiver had received.
-    received: u32,
-    /// When the burst arrived, by the receiver's clock, in µs.
-    arrived_us: u32,
-}
-
-impl ReceiverState {
-    fn new() -> ReceiverState {
-        ReceiverState {
-            required: false,
-            base: [None; 2],
-            drained: None,
-            mark: None,
-            last_us: 0,
-            newest: 0,
-            queue_us: None,
-            delivered: None,
-            loss: 0.0,
-            usual_loss: 0.0,
-            learnt: 0.0,
-            learnt_at: Time::ZERO,
-            over: None,
-        }
-    }
 }
 
 /// The share of what was sent that says how fast a path is: the share `got` of `packets` packets
@@ -323,6 +264,11 @@ impl Pacer {
             path.over = None;
         }
         path.required = required;
+    }
+
+    /// Forgets a member that is gone: another node may get its number.
+    pub fn forget(&mut self, member: usize) {
+        self.paths.retain(|p| p.0 != member as u32);
     }
 
     /// Whether a packet may leave now.

@@ -34,6 +34,7 @@ use std::collections::VecDeque;
 use crate::border::{Config, Counters, Event, Output, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::limits;
+use crate::membership::Slot;
 use crate::scheme::{FeedbackTopology, Scheme};
 use crate::sender::{MemberConfig, Sender};
 use crate::seq::Seq;
@@ -66,8 +67,10 @@ pub struct Place {
     pub sender: NodeId,
     /// This node's position among the receivers.
     pub turn: u32,
-    /// How many receivers there are.
+    /// How many receivers there are, or were when this node joined.
     pub receivers: u32,
+    /// The slot of a node that joined later.
+    pub slot: Option<Slot>,
     /// The node to which this node sends feedback.
     pub collector: NodeId,
     /// The node's children, which send their feedback to it.
@@ -101,6 +104,10 @@ pub struct Receiver {
     sender: NodeId,
     turn: u32,
     receivers: u32,
+    /// This node's slot if it joined later.
+    slot: Option<Slot>,
+    /// Number of the first packet that this node gets. It is not compared once packets have come.
+    first: Seq,
     collector: NodeId,
     children: Children,
     /// The cumulative number last reported for the sub-tree; it never goes back.
@@ -134,9 +141,15 @@ impl Receiver {
             sender,
             turn,
             receivers,
+            slot,
             collector,
             reporters,
         } = place;
+        // The sender counts on nothing of a node that joins before it has heard the node.
+        let unheard = match slot {
+            None => config.first_packets(),
+            Some(_) => 0,
+        };
         let children = match scheme.topology {
             _ if reporters.is_empty() => Children::None,
             FeedbackTopology::Tree(_) => {
@@ -154,6 +167,8 @@ impl Receiver {
             sender,
             turn,
             receivers,
+            slot,
+            first: start,
             collector,
             children,
             reported_subtree: start,
@@ -174,11 +189,7 @@ impl Receiver {
             },
             parities: ParityCache::default(),
             arrivals: Arrivals::default(),
-            feedback: FeedbackTimer::new(
-                receivers,
-                &scheme.feedback,
-                start + config.first_packets(),
-            ),
+            feedback: FeedbackTimer::new(receivers, &scheme.feedback, start + unheard),
             nack: NackTimer::new(&scheme.detect, start),
             challenges: Challenges::default(),
         }

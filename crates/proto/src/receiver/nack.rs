@@ -195,6 +195,7 @@ impl Receiver {
             held_us: now.since(newest.at).as_micros().min(u128::from(u32::MAX)) as u32,
             burst: newest.burst,
             flags: if known { flags | flag::BURST } else { flags },
+            slot: self.slot,
             missing: Ranges::NONE,
         };
         let nack_upto = self.nack_limit(scheme);

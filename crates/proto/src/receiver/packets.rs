@@ -37,7 +37,9 @@ impl Receiver {
         self.arrivals.received = self.arrivals.received.wrapping_add(u32::from(fresh));
         self.count_lost(high, fresh && !repeat);
         self.update_coroot(now, node.out);
-        if fresh && repeat {
+        // A node that has joined still hears broadcasts that it gets nothing of.
+        let others = high == self.first && data.seq.before(self.first);
+        if fresh && repeat && !others {
             // The packet was late, not lost: its own repair overtook it.
             self.nack
                 .learn_reordering(now, &scheme.detect, self.nack.reorder_threshold * 2);

@@ -51,9 +51,12 @@ impl Sender {
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
         // The feedback is older than what the sender knows, or about packets that were never sent.
-        let most = self.relay.map_or(self.ops.sent, |_| self.ops.end);
-        if !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
-            counters.foreign += u64::from(!m.gone && !cum.before(m.cum));
+        let most = self
+            .relay
+            .map_or(self.ops.sent.max(m.cum), |_| self.ops.end);
+        let current = self.membership.is_current(i, f.slot);
+        if !current || !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
+            counters.foreign += u64::from(!current || !m.gone && !cum.before(m.cum));
             return;
         }
         counters.feedback_received += 1;

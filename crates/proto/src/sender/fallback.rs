@@ -119,7 +119,7 @@ impl Sender {
 
     /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
-        if self.relay.is_some() || self.members.len() == 1 {
+        if self.relay.is_some() || self.is_pair() {
             return;
         }
         let end = self.ops.end;

@@ -33,6 +33,7 @@ impl Sender {
     /// Recomputes the base and the limit of a path.
     pub(super) fn update_window(&mut self, path: usize) {
         let Some(l) = &self.paths[path] else { return };
+        let next = l.window.next();
         let (mut base, mut at_base) = (None::<Seq>, 0);
         let (mut limit, mut at_limit) = (None::<Seq>, 0);
         for m in self.members.iter().filter(|m| self.counts(m, path)) {
@@ -50,13 +51,18 @@ impl Sender {
         }
         let old = l.window.base();
         if let Some(l) = &mut self.paths[path] {
-            if let Some(b) = base.filter(|b| old.before(*b)) {
+            if let Some(b) = base.map(|b| b.min(next)).filter(|b| old.before(*b)) {
                 l.window.release(b);
                 if let Some(demand) = self.parity_requests.as_mut().filter(|_| path == GROUP_PATH) {
                     demand.release(b);
                 }
             }
-            l.at_base = at_base;
+            // A member that has joined waits for packets after `next`, so it holds no base.
+            l.at_base = if base.is_some_and(|b| next.before(b)) {
+                0
+            } else {
+                at_base
+            };
             (l.limit, l.at_limit) = (limit, at_limit);
         }
         self.follow(path);

@@ -23,6 +23,8 @@ const ATONES: u8 = 8;
 pub struct Member {
     /// The receiver's node.
     pub node: NodeId,
+    /// Number of the first packet that the receiver gets.
+    pub first: Seq,
     /// Index of the path that serves the receiver.
     pub path: usize,
     /// How the sender reaches the receiver.
@@ -95,6 +97,7 @@ impl Member {
     pub fn new(node: NodeId, start: Seq, gone: bool, delegated: bool) -> Member {
         Member {
             node,
+            first: start,
             path: GROUP_PATH,
             path_state: PathState::Multicast,
             gone,

@@ -18,6 +18,7 @@ mod budget;
 mod coroot;
 mod fallback;
 mod flow_control;
+mod joins;
 mod member;
 mod nacks;
 mod operations;
@@ -32,6 +33,7 @@ use std::collections::VecDeque;
 
 use crate::border::{Config, Event, MemberStatus, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
+use crate::membership::Membership;
 use crate::mutant::{self, Mutant};
 use crate::path::{Bursts, Op, RttEstimator, Target};
 use crate::repair::ParityRequests;
@@ -60,6 +62,9 @@ pub struct Sender {
     broadcasts: u32,
     /// Members that are co-roots.
     coroots: Vec<u32>,
+    /// Which node holds which slot.
+    membership: Membership,
+    /// What the sender knows of each slot's holder, or of its last one, by slot.
     members: Vec<Member>,
     paths: Paths,
     /// What members of the group's path lack, if the sender repairs it by code blocks.
@@ -136,6 +141,7 @@ impl Sender {
             by_sender: config.scheme.detect.by_sender,
             broadcasts: config.scheme.broadcasts,
             coroots: coroots.map(|(i, _)| i).collect(),
+            membership: Membership::new(members.iter().map(|m| m.node)),
             members: members
                 .iter()
                 .map(|m| {
@@ -159,6 +165,12 @@ impl Sender {
             grace_over: false,
             rtt: RttEstimator::default(),
         };
+        for m in members
+            .iter()
+            .filter(|m| m.path_state == PathState::Nothing)
+        {
+            sender.membership.leave(m.node);
+        }
         let credit = sender.budget.most();
         for m in &mut sender.members {
             m.credit = credit;
@@ -189,9 +201,9 @@ impl Sender {
         sender
     }
 
-    /// Index of `node` among the members.
+    /// The slot that `node` holds.
     fn index_of(&self, node: NodeId) -> Option<usize> {
-        self.members.binary_search_by_key(&node, |m| m.node).ok()
+        self.membership.index_of(node)
     }
 
     /// Whether receivers report up a tree. A member of a tree cannot be served alone, so all wait
@@ -209,7 +221,10 @@ impl Sender {
 
     /// Status of each receiver.
     pub fn status(&self) -> impl Iterator<Item = MemberStatus> + '_ {
-        self.members.iter().map(|m| MemberStatus {
+        // A node that has come back in another slot is not shown in its former one.
+        let former = |m: &&Member| m.gone && self.membership.index_of(m.node).is_some();
+        let members = self.members.iter().filter(move |m| !former(m));
+        members.map(|m| MemberStatus {
             node: m.node,
             path_state: m.path_state,
             placed: m.placed,
@@ -269,44 +284,6 @@ impl Sender {
                 .map_or(now + GRACE / 5, |s| s.min(now + GRACE / 5)),
         );
         Ok(base)
-    }
-
-    /// Removes a member that is gone.
-    pub fn remove(&mut self, node: NodeId, out: &mut VecDeque<Output>) {
-        let Some(i) = self.index_of(node) else {
-            return;
-        };
-        if self.members[i].gone {
-            return;
-        }
-        self.members[i].gone = true;
-        // This comes first: an operation must not complete before the sender waits for the
-        // receivers that reported to this member.
-        self.adopt_reporters(i);
-        if self.members[i].delegated {
-            return;
-        }
-        self.unheard -= usize::from(self.members[i].heard.is_none());
-        let at = self.members[i].path;
-        if let Some(l) = &mut self.paths[at] {
-            l.window.forget(i as u32);
-            l.pacer.require(i, false);
-        }
-        if at == GROUP_PATH {
-            if let Some(demand) = &mut self.parity_requests {
-                demand.forget(i as u32);
-            }
-            self.update_window(at);
-            self.weigh(at);
-        } else {
-            self.paths[at] = None;
-        }
-        if mutant::active(Mutant::RemovesNeighbour) {
-            let next = (i + 1) % self.members.len();
-            self.members[next].gone = true;
-        }
-        self.count_waiting();
-        self.finish(out);
     }
 
     fn count_waiting(&mut self) {
@@ -415,8 +392,13 @@ impl Sender {
             }
         }
         assert!(!self.ops.end.before(self.ops.sent));
+        self.membership.invariants();
+        assert_eq!(self.membership.len(), self.members.len());
         for (i, m) in self.members.iter().enumerate() {
-            assert!(self.relay.is_some() || !self.ops.sent.before(m.cum));
+            let new = m.cum == m.first;
+            assert!(self.relay.is_some() || new || !self.ops.sent.before(m.cum));
+            let held = self.membership.index_of(m.node) == Some(i);
+            assert_eq!(held, !m.gone, "slot {i}");
             assert!(!self.ops.end.before(m.cum));
             if !m.is_mine() {
                 continue;

@@ -15,6 +15,7 @@ pub use write::{
 };
 
 use crate::id::{AddressId, GroupId, NodeId, Session};
+use crate::membership::Slot;
 use crate::repair::XorSources;
 use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
@@ -29,8 +30,10 @@ pub const DATA_LEN: usize = 16;
 pub const DATA_OVERHEAD: usize = HEADER_LEN + DATA_LEN;
 /// Length of a check frame, in bytes.
 pub const CHECK_LEN: usize = 8;
-/// Length of a feedback frame without its ranges, in bytes.
+/// Length of a feedback frame without a slot and without ranges, in bytes.
 pub const FEEDBACK_LEN: usize = 44;
+/// Length of the slot in the feedback of a receiver that joined later, in bytes.
+pub const SLOT_LEN: usize = 4;
 /// Length of a sync frame, in bytes.
 pub const SYNC_LEN: usize = 16;
 /// Length of a probe without padding and of a probe's answer, in bytes.
@@ -87,6 +90,8 @@ pub mod flag {
     pub const BURST: u8 = 1;
     /// Feedback: the feedback is piggybacked on a datagram that other nodes receive, too.
     pub const PIGGYBACKED: u8 = 2;
+    /// Feedback: the receiver joined later, and the feedback names its slot.
+    pub const SLOT: u8 = 4;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the probe names the only node that answers it.
@@ -259,8 +264,10 @@ pub struct Feedback<'a> {
     pub held_us: u32,
     /// The sender's newest burst that has arrived.
     pub burst: u16,
-    /// [`flag::BURST`], [`flag::PIGGYBACKED`].
+    /// [`flag::BURST`], [`flag::PIGGYBACKED`]. `slot` says whether the frame has [`flag::SLOT`].
     pub flags: u8,
+    /// The receiver's slot; `None`: the group was added with the receiver.
+    pub slot: Option<Slot>,
     /// The packets between `cum_subtree` and `high` that are missing here or in the sub-tree, in
     /// rising order. There are at most [`crate::limits::RANGES_MAX`] ranges. A list that was cut
     /// off is complete up to its last range.

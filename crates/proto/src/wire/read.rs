@@ -5,11 +5,12 @@ use core::fmt;
 use super::ranges::Ranges;
 use super::{
     CHECK_LEN, Check, Checksum, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
-    Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION,
-    WORD_LEN, Word, XorRepair, flag, kind,
+    Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SLOT_LEN, SYNC_LEN, Sync,
+    VERSION, WORD_LEN, Word, XorRepair, flag, kind,
 };
 use crate::id::{AddressId, GroupId, NodeId, Session};
 use crate::limits;
+use crate::membership::Slot;
 use crate::repair::XorSources;
 use crate::schedule::{Barrier, Reached};
 use crate::seq::Seq;
@@ -33,6 +34,8 @@ pub enum DecodeError {
     /// The ranges of a feedback frame overrun, are empty, or go past `high`; or its numbers are
     /// further apart than a window.
     Ranges,
+    /// A feedback frame names a slot in an epoch in which no node joins.
+    Slot,
     /// The checksum of a check frame is of an unknown kind.
     Check,
     /// A coded frame names fewer than two packets or too many, or encodes them in another way than
@@ -56,6 +59,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Kind => "unknown kind of frame",
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
+            DecodeError::Slot => "impossible slot in feedback",
             DecodeError::Check => "unknown checksum",
             DecodeError::XorSources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
@@ -347,9 +351,18 @@ fn parity(f: &[u8], flags: u8) -> Result<Parity<'_>, DecodeError> {
 
 /// Reads the feedback of a frame with these flags.
 fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
-    let (f, rest) = fixed::<FEEDBACK_LEN>(frame)?;
+    let (f, mut rest) = fixed::<FEEDBACK_LEN>(frame)?;
     let count = usize::from(u16_at(f, 42));
-    if frame.len() != FEEDBACK_LEN + RANGE_LEN * count {
+    let mut slot = None;
+    if flags & flag::SLOT != 0 {
+        let (named, ranges) = fixed::<SLOT_LEN>(rest)?;
+        let (index, epoch) = (u16_at(named, 0), u16_at(named, 2));
+        if epoch == 0 {
+            return Err(DecodeError::Slot);
+        }
+        (slot, rest) = (Some(Slot { index, epoch }), ranges);
+    }
+    if rest.len() != RANGE_LEN * count {
         return Err(DecodeError::FrameLength);
     }
     let (cum, cum_subtree) = (Seq(u32_at(f, 12)), Seq(u32_at(f, 16)));
@@ -364,7 +377,8 @@ fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
         arrived_us: u32_at(f, 32),
         held_us: u32_at(f, 36),
         burst: u16_at(f, 40),
-        flags,
+        flags: flags & !flag::SLOT,
+        slot,
         missing: Ranges {
             at: cum_subtree,
             rest,

@@ -107,6 +107,7 @@ fn feedback_vector() {
         held_us: 250,
         burst: 0x0102,
         flags: flag::BURST,
+        slot: None,
         missing: Ranges::NONE,
     };
     let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
@@ -120,6 +121,44 @@ fn feedback_vector() {
     assert_eq!(got.missing.collect::<Vec<_>>(), ranges);
     f.missing = got.missing;
     assert_eq!(got, f);
+}
+
+/// A receiver that joined later names its slot; the frames of the others are as long as ever.
+#[test]
+fn feedback_of_a_receiver_that_joined_vector() {
+    let mut b = start();
+    let slot = Slot { index: 5, epoch: 3 };
+    let mut f = Feedback {
+        group: GroupId(7),
+        sender: NodeId(3),
+        cum: Seq(100),
+        cum_subtree: Seq(100),
+        limit: Seq(1124),
+        high: Seq(140),
+        received: 139,
+        arrived_us: 1_000_000,
+        held_us: 250,
+        burst: 0x0102,
+        flags: flag::BURST,
+        slot: Some(slot),
+        missing: Ranges::NONE,
+    };
+    put_feedback(&mut b, &f, [(Seq(110), 1)].into_iter());
+    let v = vector("feedback-joined");
+    assert_eq!(b, v);
+    let datagram = decode(&v).unwrap();
+    let Some(Frame::Feedback(got)) = datagram.frames().next() else {
+        panic!("no feedback");
+    };
+    assert_eq!(got.missing.collect::<Vec<_>>(), [(Seq(110), 1)]);
+    f.missing = got.missing;
+    assert_eq!(got, f);
+    let mut founder = v.clone();
+    founder[HEADER_LEN + FEEDBACK_LEN + 3] = 0;
+    assert_eq!(decode(&founder).err(), Some(DecodeError::Slot));
+    let mut cut = v[..HEADER_LEN + FEEDBACK_LEN + 2].to_vec();
+    cut[HEADER_LEN + 3] = FEEDBACK_LEN as u8 + 2;
+    assert_eq!(decode(&cut).err(), Some(DecodeError::FrameLength));
 }
 
 #[test]
@@ -423,12 +462,12 @@ proptest! {
     /// ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..11, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..12, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
         let mut b = vector([
             "data", "coded", "parity", "feedback", "sync", "probe", "probe-ack", "check", "word",
-            "query", "reply",
+            "query", "reply", "feedback-joined",
         ][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();
@@ -444,7 +483,9 @@ proptest! {
         cum: u32,
         window in 0u32..limits::WINDOW_MAX,
         gaps in proptest::collection::vec((0u32..50, 1u32..50), 0..150),
+        slot in proptest::option::of((any::<u16>(), 1..=u16::MAX)),
     ) {
+        let slot = slot.map(|(index, epoch)| Slot { index, epoch });
         let mut at = Seq(cum);
         let missing: Vec<_> = gaps.iter().map(|&(skip, len)| {
             let first = at + skip;
@@ -458,7 +499,7 @@ proptest! {
             cum_subtree: Seq(cum),
             limit: Seq(cum) + window,
             high: at,
-            received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, missing: Ranges::NONE,
+            received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, slot, missing: Ranges::NONE,
         };
         let mut b = start();
         put_feedback(&mut b, &f, missing.iter().copied());
@@ -467,7 +508,7 @@ proptest! {
         let Some(Frame::Feedback(got)) = d.frames().next() else { panic!("no feedback") };
         let kept = missing.len().min(limits::RANGES_MAX);
         prop_assert_eq!(got.missing.collect::<Vec<_>>(), &missing[..kept]);
-        prop_assert_eq!(got.limit, f.limit);
+        prop_assert_eq!((got.limit, got.slot), (f.limit, f.slot));
     }
 }
 

@@ -3,8 +3,7 @@
 
 use super::{
     CHECK_LEN, Check, Checksum, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin,
-    PROBE_LEN, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word,
-    flag, kind,
+    PROBE_LEN, Probe, QUERY_LEN, Query, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
 };
 use crate::id::GroupId;
 use crate::limits;
@@ -103,7 +102,9 @@ pub fn put_feedback(
     missing: impl Iterator<Item = (Seq, u32)>,
 ) {
     let start = out.len();
-    frame(out, kind::FEEDBACK, f.flags, FEEDBACK_LEN);
+    let joined = if f.slot.is_some() { flag::SLOT } else { 0 };
+    let flags = f.flags & !flag::SLOT | joined;
+    frame(out, kind::FEEDBACK, flags, FEEDBACK_LEN);
     for n in [
         f.group.0,
         f.sender.0,
@@ -119,6 +120,10 @@ pub fn put_feedback(
     }
     out.extend_from_slice(&f.burst.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
+    if let Some(slot) = f.slot {
+        out.extend_from_slice(&slot.index.to_be_bytes());
+        out.extend_from_slice(&slot.epoch.to_be_bytes());
+    }
     let (mut at, mut count) = (f.cum_subtree, 0u16);
     for (first, len) in missing.take(limits::RANGES_MAX) {
         debug_assert!(!first.before(at) && len > 0 && len <= u32::from(u16::MAX));
@@ -127,7 +132,7 @@ pub fn put_feedback(
         at = first + len;
         count += 1;
     }
-    let len = (FEEDBACK_LEN + RANGE_LEN * usize::from(count)) as u16;
+    let len = (out.len() - start) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
     out[start + 42..start + 44].copy_from_slice(&count.to_be_bytes());
 }

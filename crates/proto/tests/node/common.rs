@@ -129,6 +129,7 @@ pub fn tell(
         held_us: 0,
         burst: 0,
         flags: 0,
+        slot: None,
         missing: wire::Ranges::NONE,
     };
     let lacks = lacks.filter(|&first| first < high);

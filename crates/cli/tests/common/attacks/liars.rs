@@ -154,6 +154,7 @@ fn speak(
                 held_us: 0,
                 burst: 0,
                 flags: 0,
+                slot: None,
                 missing: Ranges::NONE,
             };
             let missing = (lie == Lie::LacksAll).then_some((first, window));

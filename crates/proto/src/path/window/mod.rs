@@ -348,6 +348,30 @@ impl Window {
         self.repairs = kept;
     }
 
+    /// Tells members before number `end` apart from now on, no fewer than before, if the sets then
+    /// take no more than [`limits::SETS_BYTES`]. `None`, or larger sets: members are not told apart
+    /// any more. Then what is queued is forgotten, and the receivers ask again.
+    pub fn grow(&mut self, end: Option<u32>) {
+        let Some(members) = self.members.take() else {
+            return;
+        };
+        let size = self.slots.len();
+        let wider = end.map(|end| members.start..end);
+        self.members = wider.filter(|m| Sets::bytes(2 * size, m.len()) <= limits::SETS_BYTES);
+        if let Some(members) = &self.members {
+            for sets in [&mut self.lacks, &mut self.served, &mut self.helped] {
+                sets.grow(members.len());
+            }
+            return;
+        }
+        (self.lacks, self.served) = (Sets::new(size, 2), Sets::new(size, 2));
+        self.helped = Sets::new(1, 2);
+        for (seq, _) in self.repairs.drain(..) {
+            let at = seq.0 as usize & (size - 1);
+            self.slots[at].lacking = 0;
+        }
+    }
+
     /// Panics if an invariant is broken; tests and soaks call it after every change.
     pub fn invariants(&self) {
         assert!(!self.next.before(self.base));

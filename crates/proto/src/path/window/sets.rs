@@ -31,6 +31,19 @@ impl Sets {
         sets * Sets::stride(members) * size_of::<u64>()
     }
 
+    /// Makes room for members `0 .. members`, no fewer than before.
+    pub fn grow(&mut self, members: usize) {
+        let wider = Sets::new(self.sets, members);
+        let old = core::mem::replace(self, wider);
+        if old.words.is_empty() || old.stride == self.stride {
+            self.words = old.words;
+            return;
+        }
+        for at in 0..self.sets {
+            self.get_mut(at)[..old.stride].copy_from_slice(old.get(at));
+        }
+    }
+
     fn stride(members: usize) -> usize {
         members.div_ceil(64).max(1)
     }
@@ -126,6 +139,7 @@ mod tests {
         Clear,
         Fill,
         Add,
+        Grow(u32),
     }
 
     proptest! {
@@ -139,8 +153,10 @@ mod tests {
                 1 => Just(Act::Clear),
                 1 => Just(Act::Fill),
                 1 => Just(Act::Add),
+                1 => (0u32..80).prop_map(Act::Grow),
             ]), 0..200),
         ) {
+            let mut members = members;
             let mut sets = Sets::new(3, members as usize);
             let mut model = [BTreeSet::new(), BTreeSet::new()];
             for (at, rank, act) in acts {
@@ -160,6 +176,10 @@ mod tests {
                     Act::Fill => {
                         sets.fill(at);
                         model[at].extend(0..members);
+                    }
+                    Act::Grow(more) => {
+                        members += more;
+                        sets.grow(members as usize);
                     }
                     Act::Add => {
                         let other = sets.get(1 - at).to_vec();

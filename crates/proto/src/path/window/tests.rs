@@ -12,6 +12,7 @@ enum Act {
     Repair(bool),
     Release(u32),
     Forget(u32),
+    Grow(u32),
 }
 
 fn acts(members: Range<u32>) -> impl Strategy<Value = Vec<Act>> {
@@ -22,6 +23,7 @@ fn acts(members: Range<u32>) -> impl Strategy<Value = Vec<Act>> {
         3 => any::<bool>().prop_map(Act::Repair),
         1 => (0u32..20).prop_map(Act::Release),
         1 => members.prop_map(Act::Forget),
+        1 => (0u32..70).prop_map(Act::Grow),
     ];
     proptest::collection::vec(act, 0..400)
 }
@@ -51,7 +53,7 @@ proptest! {
     ) {
         let (size, rto) = (64u32, Duration::from_nanos(40));
         let mut w = Window::new(Seq(start), size, Some(members.clone()));
-        let (mut base, mut next) = (0u32, 0u32);
+        let (mut base, mut next, mut members) = (0u32, 0u32, members);
         let mut queue: Vec<u32> = Vec::new();
         let mut lacks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         // Per packet: when it was last sent, and the members that it was sent to again.
@@ -123,6 +125,10 @@ proptest! {
                     lacks.values_mut().for_each(|l| {
                         l.remove(&m);
                     });
+                }
+                Act::Grow(more) => {
+                    members.end += more;
+                    w.grow(Some(members.end));
                 }
             }
             queue.retain(|n| *n >= base && who(&lacks, *n) > 0);
@@ -264,5 +270,23 @@ fn a_sum_is_of_what_different_members_lack() {
         assert_eq!(w.peek_repair(), Some((Seq(2), Lacking::One(0))));
         assert!(w.is_mended(Time(1), Seq(3), members / 2, Some(0), Duration::MAX));
         assert!(!w.is_mended(Time(1), Seq(3), 0, Some(0), Duration::MAX));
+    }
+}
+
+/// When a group becomes so large that members are not told apart any more, the window forgets what
+/// is queued, and takes it again when the members ask again.
+#[test]
+fn a_window_that_grows_too_large_is_asked_again() {
+    for end in [Some(limits::MEMBERS_MAX as u32), None] {
+        let mut w = Window::new(Seq(0), 1024, Some(0..3));
+        w.send(Time(0), 0);
+        assert!(w.lacks(Time(0), Seq(0), 2, None, Duration::ZERO));
+        w.grow(end);
+        w.invariants();
+        assert_eq!((w.peek_repair(), w.oldest_report()), (None, None));
+        assert!(w.lacks(Time(1), Seq(0), 60_000, None, Duration::ZERO));
+        assert_eq!(w.peek_repair(), Some((Seq(0), Lacking::One(60_000))));
+        w.repair(Time(2), 1, None);
+        w.invariants();
     }
 }
