@@ -222,15 +222,8 @@ pub enum SimCommand {
     Run {
         /// The seed
         seed: u64,
-        /// Over a network that reads datagrams late and gives their memory back out of order
-        #[arg(long)]
-        delayed: bool,
-        /// With hosts that begin to send by other multicast addresses again and again
-        #[arg(long, conflicts_with = "delayed")]
-        readdressed: bool,
-        /// With communicators that get their multicast addresses from a subnet manager
-        #[arg(long, conflicts_with_all = ["delayed", "readdressed"])]
-        subnet: bool,
+        #[command(flatten)]
+        kind: Kind,
     },
     /// Run many seeds with all kinds of faults, each judged by the checkers
     Soak {
@@ -253,19 +246,30 @@ pub enum SimCommand {
             value_parser = clap::value_parser!(u16).range(..=THREADS_MAX),
         )]
         threads: u16,
-        /// Over a network that reads datagrams late and gives their memory back out of order
-        #[arg(long)]
-        delayed: bool,
-        /// With hosts that begin to send by other multicast addresses again and again
-        #[arg(long, conflicts_with = "delayed")]
-        readdressed: bool,
-        /// With communicators that get their multicast addresses from a subnet manager
-        #[arg(long, conflicts_with_all = ["delayed", "readdressed"])]
-        subnet: bool,
+        #[command(flatten)]
+        kind: Kind,
     },
     /// Compare auto with the papers' schemes by nodes, size and loss
     #[command(long_about = COMPARE_LONG, after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
+}
+
+/// What is special about the runs of seeds.
+#[derive(clap::Args, Clone, Copy, Debug)]
+#[group(multiple = false)]
+pub struct Kind {
+    /// Over a network that reads datagrams late and gives their memory back out of order
+    #[arg(long)]
+    pub delayed: bool,
+    /// With hosts that begin to send by other multicast addresses again and again
+    #[arg(long)]
+    pub readdressed: bool,
+    /// With receivers that join and leave in the midst of broadcasts
+    #[arg(long)]
+    pub joined: bool,
+    /// With communicators that get their multicast addresses from a subnet manager
+    #[arg(long)]
+    pub subnet: bool,
 }
 
 /// Largest number of threads: every run has memory and a thread of its own.

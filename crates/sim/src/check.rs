@@ -11,7 +11,7 @@ use std::rc::Rc;
 use fabricast::proto::limits::{BLOCK_PACKETS, FIRST_PACKETS, XOR_RECEIVERS_MAX};
 use fabricast::proto::scheme::{FeedbackTopology, How};
 use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRepair, flag};
-use fabricast::proto::{Dest, Event, GroupId, NodeId, OpId, Seq, Session};
+use fabricast::proto::{Admission, Dest, Event, GroupId, NodeId, OpId, Seq, Session, Slot};
 
 use crate::object::{Progress, World, content_of, packets_of, shift, window};
 use crate::scenario::{Scenario, SendsBy};
@@ -21,7 +21,11 @@ use crate::transport::Numbering;
 #[derive(Debug)]
 struct Receiver {
     host: u32,
-    /// Objects that the receiver has posted, in order.
+    /// The receiver's slot, if it has joined later.
+    slot: Option<Slot>,
+    /// The first operation that the receiver gets.
+    from: usize,
+    /// Objects that the receiver has posted, in order, from that one on.
     posted: Vec<Rc<Progress>>,
     /// Packets of the stream that the receiver has acknowledged.
     told: u64,
@@ -59,8 +63,37 @@ struct Stream {
     idle_repairs: u64,
     /// Retransmissions to the group when no receiver was left that could take them.
     late_repairs: u32,
+    /// Packets to receivers that have left.
+    late_data: u32,
     /// Per host: its index among the receivers.
     place: Vec<Option<u32>>,
+}
+
+impl Receiver {
+    /// A receiver that gets the operations from `from` on, whose first packet is `first`. The
+    /// sender may send it the packets before `limit` unheard.
+    fn new(host: u32, from: usize, first: u64, limit: u64) -> Receiver {
+        Receiver {
+            host,
+            slot: None,
+            from,
+            posted: Vec::new(),
+            told: first,
+            told_op: from,
+            limit,
+            excused: false,
+        }
+    }
+
+    /// How far the receiver is with an operation, if it has posted it.
+    fn progress(&self, number: usize) -> Option<&Rc<Progress>> {
+        self.posted.get(number.checked_sub(self.from)?)
+    }
+
+    /// The number of operations that are posted, with those before the first.
+    fn posted_end(&self) -> usize {
+        self.from + self.posted.len()
+    }
 }
 
 impl Stream {
@@ -113,6 +146,7 @@ impl Judge {
         session: Session,
         world: Rc<World>,
     ) -> Judge {
+        let changes = scenario.groups_that_change();
         let mut of_group = vec![Vec::new(); scenario.groups.len()];
         let mut streams = Vec::new();
         for (number, plan) in scenario.streams.iter().enumerate() {
@@ -138,14 +172,7 @@ impl Judge {
             let mut place = vec![None; scenario.hosts];
             for &host in group.members.iter().filter(|m| **m != plan.root) {
                 place[host] = Some(receivers.len() as u32);
-                receivers.push(Receiver {
-                    host: host as u32,
-                    posted: Vec::new(),
-                    told: 0,
-                    told_op: 0,
-                    limit: unheard.into(),
-                    excused: false,
-                });
+                receivers.push(Receiver::new(host as u32, 0, 0, unheard.into()));
             }
             streams.push(Stream {
                 root: plan.root as u32,
@@ -160,6 +187,7 @@ impl Judge {
                 repairs: 0,
                 idle_repairs: 0,
                 late_repairs: 0,
+                late_data: 0,
                 place,
             });
         }
@@ -177,7 +205,8 @@ impl Judge {
             pairs: scenario
                 .groups
                 .iter()
-                .map(|g| g.members.len() == 2)
+                .enumerate()
+                .map(|(g, plan)| plan.members.len() == 2 && !changes.contains(&g))
                 .collect(),
             copies: scenario
                 .readdressed
@@ -201,6 +230,34 @@ impl Judge {
             if let Some(r) = receivers.find(|r| r.host == host) {
                 r.excused = true;
             }
+        }
+    }
+
+    /// Notes that the root has admitted a host, which gets the operations from `from` on.
+    pub(crate) fn admitted(
+        &mut self,
+        (stream, host, from): (usize, u32, usize),
+        admission: Admission,
+    ) {
+        let s = &mut self.streams[stream];
+        let first = s.starts[from];
+        s.place[host as usize] = Some(s.receivers.len() as u32);
+        s.receivers.push(Receiver {
+            slot: Some(admission.slot),
+            ..Receiver::new(host, from, first, first)
+        });
+        if s.index(admission.first) != first {
+            let root = s.root;
+            self.wrong(root, || {
+                format!("host {host} is to begin with {:?}", admission.first)
+            });
+        }
+    }
+
+    /// Notes that the root has removed a host.
+    pub(crate) fn left(&mut self, stream: usize, host: u32) {
+        if let Some(r) = self.receiver(stream, host) {
+            r.excused = true;
         }
     }
 
@@ -415,6 +472,14 @@ impl Judge {
                     Some(r) if !open(r) && !self.trees && !self.copies => self.wrong(host, || {
                         format!("packet {index} for n{}, whose window is closed", n.0)
                     }),
+                    Some(r) if r.excused => {
+                        // A batch may have been on its way when the receiver was removed.
+                        let s = &mut self.streams[i];
+                        s.late_data += 1;
+                        if s.late_data > BATCH_MAX {
+                            self.wrong(host, || format!("goes on sending to n{}, which left", n.0));
+                        }
+                    }
                     Some(_) => {}
                 }
             }
@@ -472,10 +537,13 @@ impl Judge {
         let Some(r) = self.receiver(i, host) else {
             return self.wrong(host, || "feedback from a host that receives nothing".into());
         };
+        if f.slot != r.slot {
+            return; // the host wrote it before it left and came back
+        }
         if cum < r.told && f.flags & flag::PIGGYBACKED != 0 {
             return; // the data packet that carried the feedback was late
         }
-        let posted_end = starts[r.posted.len()];
+        let posted_end = starts[r.posted_end()];
         let mut problem = None;
         if cum < r.told || cum > total {
             problem = Some(format!("says {cum} after {}", r.told));
@@ -487,15 +555,16 @@ impl Judge {
             ));
         } else {
             r.told = cum;
-            while r.told_op < r.posted.len() && starts[r.told_op + 1] <= cum {
-                let p = &r.posted[r.told_op];
+            while let Some(p) = r.progress(r.told_op)
+                && starts[r.told_op + 1] <= cum
+            {
                 if !p.whole() && !p.failed.get() {
                     problem = Some(format!("acknowledges operation {} early", r.told_op));
                 }
                 r.told_op += 1;
             }
             let rest = cum - starts[r.told_op].min(cum);
-            let placed = r.posted.get(r.told_op).map_or(0, |p| {
+            let placed = r.progress(r.told_op).map_or(0, |p| {
                 if p.failed.get() {
                     p.packets.get()
                 } else {
@@ -524,7 +593,7 @@ impl Judge {
                 Some((stream, number, false)) => {
                     let whole = self
                         .receiver(stream, host)
-                        .and_then(|r| r.posted.get(number).cloned())
+                        .and_then(|r| r.progress(number).cloned())
                         .is_some_and(|p| p.whole());
                     if !whole {
                         self.wrong(host, || {
@@ -543,7 +612,7 @@ impl Judge {
                 let failed = !root
                     && self
                         .receiver(stream, host)
-                        .and_then(|r| r.posted.get(number).cloned())
+                        .and_then(|r| r.progress(number).cloned())
                         .is_some_and(|p| p.failed.get());
                 if !failed && !abandoned {
                     self.wrong(host, || format!("{event:?} without a reason"));
@@ -574,9 +643,9 @@ impl Judge {
             .iter()
             .find(|r| {
                 !r.excused
+                    && r.from <= number
                     && !r
-                        .posted
-                        .get(number)
+                        .progress(number)
                         .is_some_and(|p| p.whole() || p.failed.get())
             })
             .map(|r| r.host);

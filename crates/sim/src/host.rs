@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast::proto::OpId;
 use fabricast::proto::rng::Rng;
+use fabricast::proto::{Admission, OpId};
 
 use crate::barrier::Entrant;
 use crate::baseline::Relay;
@@ -27,6 +27,8 @@ pub(crate) struct Role {
     pub(crate) proven: bool,
     /// The other side has been given up; nothing more is expected of it.
     pub(crate) ended: bool,
+    /// The host has left the group: what ends now ended before.
+    pub(crate) gone: bool,
 }
 
 /// An operation under way at a host.
@@ -36,6 +38,16 @@ pub(crate) struct Op {
     pub(crate) number: usize,
     /// The driver has copied the object and returned it.
     pub(crate) copied: bool,
+}
+
+/// A receiver that its root has admitted and that has not joined yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) stream: usize,
+    pub(crate) host: usize,
+    pub(crate) admission: Admission,
+    /// The first operation that the receiver gets.
+    pub(crate) from: usize,
 }
 
 impl Role {
@@ -48,6 +60,7 @@ impl Role {
             not_before: ns(begins),
             proven,
             ended: false,
+            gone: false,
         }
     }
 }

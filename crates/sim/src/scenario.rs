@@ -1,5 +1,8 @@
 //! Everything that a run depends on, as a value, and how a seed becomes such a value.
 
+mod variants;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fabricast::proto::rng::Rng;
@@ -47,6 +50,33 @@ pub enum SendsBy {
     Shared(usize),
     /// Unicast to each member.
     Nothing,
+}
+
+/// A change of the members of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// When.
+    pub at: Duration,
+    /// The stream whose members change; the only one of its group.
+    pub stream: usize,
+    /// The receiver that joins or leaves.
+    pub host: usize,
+    /// What happens.
+    pub step: Step,
+}
+
+/// A step by which a receiver joins or leaves. Steps of the root and of the receiver lie apart,
+/// since other means than the protocol carry the news from one to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The root admits the receiver.
+    Admit,
+    /// The receiver adds the group.
+    Join,
+    /// The root removes the receiver.
+    Remove,
+    /// The receiver removes the group.
+    Leave,
 }
 
 /// A complete description of a run.
@@ -105,6 +135,8 @@ pub struct Scenario {
     pub shared_addresses: usize,
     /// When hosts begin to send by other addresses.
     pub readdressed: Vec<Readdress>,
+    /// Changes of members, in the order of their times.
+    pub changes: Vec<Change>,
     /// Time after everything has healed within which all operations must complete.
     pub complete_within: Duration,
     /// Time after completion from which on there must be silence.
@@ -144,6 +176,7 @@ impl Scenario {
             delay: None,
             shared_addresses: 0,
             readdressed: Vec::new(),
+            changes: Vec::new(),
             complete_within: Duration::from_secs(60),
             silent_after: Duration::from_secs(10),
             events_max: 50_000_000,
@@ -163,36 +196,18 @@ impl Scenario {
         s
     }
 
-    /// A scenario with a file to several receivers, of which the last lies in everything that it
-    /// says. The root soon drops a receiver that holds up the others.
-    pub fn lied_to(seed: u64) -> Scenario {
-        let mut draw = Draw {
-            rng: Rng::new(seed ^ 0x11a5_0f11),
-        };
-        let (rate, payload_size) = draw.one(&[(25_000_000, 1440), (125_000_000, 8900)]);
-        let hosts = draw.between(3, 24) as usize;
-        let mut s = Scenario::bulk(hosts, rate, payload_size);
-        s.seed = seed;
-        s.topology = Topology::single(LinkSpec {
-            rate,
-            ..LinkSpec::GIGABIT
-        });
-        s.receive_buffer = 4 << 20;
-        s.scheme.window = draw.one(&[512, 2048, 16_384]);
-        s.faults.down.loss = draw.one(&[0.0, 0.0, 0.01]);
-        s.faults.heal_at = Duration::from_secs(3600);
-        s.faults.liar = Some((hosts - 1, us(draw.one(&[100, 500, 2000]))));
-        s.slow = SlowRule::Drop;
-        s.patience = ms(50);
-        s
-    }
-
     /// Payload of the packets of a broadcast of `len` bytes in a group.
     pub fn payload_size(&self, group: usize, len: u64) -> u32 {
         let room = self.groups[group].payload_size;
         self.scheme
             .cut(len, room)
             .map_or(room, |cut| cut.payload_size)
+    }
+
+    /// Groups whose members change.
+    pub fn groups_that_change(&self) -> BTreeSet<usize> {
+        let streams = self.changes.iter().map(|c| c.stream);
+        streams.map(|s| self.streams[s].group).collect()
     }
 
     /// Largest datagram that the scenario's groups need.
@@ -227,54 +242,6 @@ impl Scenario {
             rng: Rng::new(seed ^ 0x5ce7_a210),
         }
         .scenario(seed)
-    }
-
-    /// The scenario that a seed stands for, in which hosts begin to send by other addresses again
-    /// and again.
-    pub fn readdressed(seed: u64) -> Scenario {
-        let mut draw = Draw {
-            rng: Rng::new(seed ^ 0x0add_4e55),
-        };
-        let mut s = Scenario::from_seed(seed);
-        s.shared_addresses = 2;
-        let until = s.faults.heal_at.as_micros() as u64;
-        for group in 0..s.groups.len() {
-            // Nothing is sent to the address of a group of two.
-            if s.groups[group].members.len() == 2 || s.baseline.is_some() {
-                continue;
-            }
-            for host in s.groups[group].members.clone() {
-                for _ in 0..draw.rng.below(6) {
-                    s.readdressed.push(Readdress {
-                        at: us(1 + draw.rng.below(until)),
-                        host,
-                        group,
-                        by: draw.one(&[
-                            SendsBy::Own,
-                            SendsBy::Shared(0),
-                            SendsBy::Shared(1),
-                            SendsBy::Nothing,
-                        ]),
-                    });
-                }
-            }
-        }
-        s
-    }
-
-    /// The scenario that a seed stands for, over a network that reads datagrams late and gives
-    /// their memory back late and out of order.
-    pub fn delayed(seed: u64) -> Scenario {
-        let mut draw = Draw {
-            rng: Rng::new(seed ^ 0x1a7e_0de1),
-        };
-        let mut s = Scenario::from_seed(seed);
-        s.delay = Some(us(draw.one(&[1, 20, 200, 2000])));
-        // Half of the runs read all objects where they are.
-        if draw.rarely(2) {
-            s.scheme.copied = Copied::Never;
-        }
-        s
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Network {
     /// At once; hosts begin to send by other addresses again and again
     /// ([`Scenario::readdressed`]).
     Readdressed,
+    /// At once; receivers join and leave ([`Scenario::joined`]).
+    Joined,
     /// At once; communicators get their addresses from a subnet manager
     /// ([`subnet::Scenario::from_seed`]).
     Subnet,
@@ -40,6 +42,7 @@ impl Network {
             Network::Prompt => Scenario::from_seed(seed),
             Network::Delayed => Scenario::delayed(seed),
             Network::Readdressed => Scenario::readdressed(seed),
+            Network::Joined => Scenario::joined(seed),
             Network::Subnet => return Run::Subnet(Box::new(subnet::Scenario::from_seed(seed))),
         })
     }
@@ -113,6 +116,7 @@ impl Verdict {
             Network::Prompt => "",
             Network::Delayed => " --delayed",
             Network::Readdressed => " --readdressed",
+            Network::Joined => " --joined",
             Network::Subnet => " --subnet",
         };
         format!("fabricast-lab sim run {}{network}", self.seed)

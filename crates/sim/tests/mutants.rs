@@ -33,6 +33,7 @@ fn caught(mutant: Mutant) -> Option<(u64, String)> {
             .find_map(|seed| {
                 let network = match mutant {
                     _ if EARLY.contains(&mutant) => Network::Delayed,
+                    _ if Mutant::MEMBERS.contains(&mutant) => Network::Joined,
                     _ => Network::Prompt,
                 };
                 let verdict = judge_seed(seed, network, false);
@@ -50,7 +51,7 @@ fn copies(seed: u64, mutant: Mutant) -> bool {
 
 #[test]
 fn every_mutant_is_caught() {
-    let all = Mutant::ALL.into_iter();
+    let all = Mutant::ALL.into_iter().chain(Mutant::MEMBERS);
     catch(all.filter(|m| !TRUSTING.contains(m)));
 }
 
@@ -103,7 +104,12 @@ fn catch(mutants: impl Iterator<Item = Mutant>) {
 fn without_a_mutant_the_same_seeds_pass() {
     mutant::select(None);
     for seed in 0..50 {
-        for network in [Network::Prompt, Network::Delayed, Network::Subnet] {
+        for network in [
+            Network::Prompt,
+            Network::Delayed,
+            Network::Joined,
+            Network::Subnet,
+        ] {
             let verdict = judge_seed(seed, network, false);
             assert!(verdict.result.is_ok(), "{verdict}");
         }

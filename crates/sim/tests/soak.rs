@@ -32,6 +32,15 @@ fn seeds_are_good_when_hosts_send_by_other_addresses() {
     assert!(report.is_clean(), "{report}");
 }
 
+/// Receivers join and leave in the midst of broadcasts: each gets every broadcast from its join on,
+/// and none before it, and nobody waits for those that have left.
+#[test]
+fn seeds_are_good_when_receivers_join_and_leave() {
+    let report = soak(Network::Joined, 0, 300, 4, &mut |_, _| true);
+    assert_eq!(report.seeds, 300);
+    assert!(report.is_clean(), "{report}");
+}
+
 /// Seeds that have found a defect, each with a sentence about that defect.
 #[test]
 fn seeds_of_defects_that_are_mended() {

@@ -1,5 +1,7 @@
 //! A node, its transport and its objects.
 
+mod members;
+
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;

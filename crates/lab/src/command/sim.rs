@@ -10,20 +10,15 @@ use fabricast_sim::{Network, run_seed, soak, table};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{at_once, compare, written};
-use crate::args::{Sim, SimCommand};
+use crate::args::{Kind, Sim, SimCommand};
 
 /// Runs the command and returns the exit code.
 pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     match args.command {
         SimCommand::Compare(ref args) => compare::run(args, interrupt),
-        SimCommand::Run {
-            seed,
-            delayed,
-            readdressed,
-            subnet,
-        } => {
+        SimCommand::Run { seed, kind } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            let verdict = run_seed(seed, network(delayed, readdressed, subnet), &mut out);
+            let verdict = run_seed(seed, network(kind), &mut out);
             // If a write has failed, the rest is still in the buffer, and `flush` fails again.
             written(out.flush(), code(verdict.result.is_ok()))
         }
@@ -38,9 +33,7 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
             seeds,
             from,
             threads,
-            delayed,
-            readdressed,
-            subnet,
+            kind,
         } => {
             let threads = at_once(threads).min(usize::try_from(seeds).unwrap_or(usize::MAX));
             let began = Instant::now();
@@ -49,23 +42,17 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
                 true => Duration::from_secs(1),
                 false => Duration::from_secs(30),
             };
-            let report = soak(
-                network(delayed, readdressed, subnet),
-                from,
-                seeds,
-                threads,
-                &mut |verdict, done| {
-                    // The core's panic has been printed; this names the seed.
-                    if verdict.result.is_err() {
-                        eprintln!("{verdict}\n  again: {}", verdict.repeat());
-                    }
-                    if told.elapsed() >= every {
-                        told = Instant::now();
-                        eprintln!("{done} of {seeds} seeds");
-                    }
-                    !interrupt.load(Ordering::Relaxed)
-                },
-            );
+            let report = soak(network(kind), from, seeds, threads, &mut |verdict, done| {
+                // The core's panic has been printed; this names the seed.
+                if verdict.result.is_err() {
+                    eprintln!("{verdict}\n  again: {}", verdict.repeat());
+                }
+                if told.elapsed() >= every {
+                    told = Instant::now();
+                    eprintln!("{done} of {seeds} seeds");
+                }
+                !interrupt.load(Ordering::Relaxed)
+            });
             let seconds = began.elapsed().as_secs_f64();
             let rate = report.events as f64 / seconds / 1e6;
             let said = writeln!(
@@ -82,11 +69,14 @@ pub fn run(args: &Sim, interrupt: &AtomicBool) -> u8 {
     }
 }
 
-fn network(delayed: bool, readdressed: bool, subnet: bool) -> Network {
-    match (delayed, readdressed, subnet) {
-        (true, ..) => Network::Delayed,
-        (_, true, _) => Network::Readdressed,
-        (.., true) => Network::Subnet,
+fn network(kind: Kind) -> Network {
+    match kind {
+        Kind { delayed: true, .. } => Network::Delayed,
+        Kind {
+            readdressed: true, ..
+        } => Network::Readdressed,
+        Kind { joined: true, .. } => Network::Joined,
+        Kind { subnet: true, .. } => Network::Subnet,
         _ => Network::Prompt,
     }
 }

@@ -29,6 +29,19 @@ impl Cluster<'_> {
         }
     }
 
+    /// Hosts that will join a group listen to its address from the start.
+    pub(super) fn join_later(&mut self) {
+        for change in &self.scenario.changes {
+            let group = self.scenario.streams[change.stream].group;
+            let address = GroupAddress::Number(group as u32);
+            let driver = &mut self.hosts[change.host].driver;
+            if driver.join(Self::address(group), &address, true).is_err() {
+                let refused = || format!("host {}: address refused", change.host);
+                self.world.complain(refused);
+            }
+        }
+    }
+
     /// A host begins to send by another address.
     pub(super) fn readdress(&mut self, i: usize) {
         let now = Time(self.now());

@@ -3,6 +3,8 @@
 
 mod addresses;
 mod barriers;
+mod hostility;
+mod members;
 mod relays;
 mod steps;
 
@@ -18,16 +20,15 @@ use fabricast::transport::{Caps, GroupAddress};
 
 use crate::barrier::{Crossing, FirstWords, Watchman};
 use crate::check::{GROUP_FIRST, Judge};
-use crate::fabric::{Fabric, Happening, Packet, Target};
+use crate::fabric::{Fabric, Happening};
 use crate::fault::{Blocked, LinkFaults};
-use crate::host::{Host, Role};
+use crate::host::{Admitted, Host, Role};
 use crate::hostile::Hostile;
-use crate::liar::{Heard, Liar};
+use crate::liar::Liar;
 use crate::object::World;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::transport::{Numbering, SimTransport};
-use crate::workload::Kind;
 
 /// Kinds of alarms: the first word that [`Fabric::alarm`] gets.
 pub(crate) mod alarm {
@@ -45,6 +46,7 @@ enum Act {
     Pause(usize),
     Crash(usize),
     Readdress(usize),
+    Change(usize),
     Notice(usize),
     Block(usize, bool),
     Rate(usize),
@@ -112,6 +114,8 @@ pub struct Cluster<'w> {
     pub(crate) trace: Trace<'w>,
     pub(crate) hostile: Hostile,
     pub(crate) liar: Option<Liar>,
+    /// Receivers that are admitted and have not joined.
+    pub(crate) admitted: Vec<Admitted>,
     session: Session,
     script: Vec<Act>,
     /// Operations that have not ended, at hosts that are alive.
@@ -234,6 +238,7 @@ impl<'w> Cluster<'w> {
             trace,
             hostile: Hostile::new(session, rng.bits()),
             liar: None,
+            admitted: Vec::new(),
             session,
             script: Vec::new(),
             left: 0,
@@ -409,14 +414,16 @@ impl<'w> Cluster<'w> {
             Some(b) => b.groups.len(), // the executors add the other groups
             None => groups.len(),
         };
+        let changes = self.scenario.groups_that_change();
+        let changes = |g: usize| changes.contains(&g);
         for (g, plan) in groups.iter().enumerate().take(adds) {
             let node = |m: &usize| self.numbering.node(*m as u32);
             let members: Vec<NodeId> = plan.members.iter().map(node).collect();
             for &m in &plan.members {
                 let driver = &mut self.hosts[m].driver;
                 let address = GroupAddress::Number(g as u32);
-                let joined = match plan.members.len() {
-                    2 => Ok(Join::Done), // a group of two has no multicast address
+                let joined = match (plan.members.len(), changes(g)) {
+                    (2, false) => Ok(Join::Done), // a group of two has no multicast address
                     _ => driver.join(Self::address(g), &address, true),
                 };
                 let command = Command::GroupAdd {
@@ -433,6 +440,7 @@ impl<'w> Cluster<'w> {
                 }
             }
         }
+        self.join_later();
         self.join_shared(groups.len());
         for (s, plan) in self.scenario.streams.iter().enumerate() {
             for &m in &groups[plan.group].members {
@@ -515,6 +523,9 @@ impl<'w> Cluster<'w> {
         for (i, r) in self.scenario.readdressed.iter().enumerate() {
             script.push((r.at, Act::Readdress(i)));
         }
+        for (i, c) in self.scenario.changes.iter().enumerate() {
+            script.push((c.at, Act::Change(i)));
+        }
         for (i, b) in f.blocks.iter().enumerate() {
             script.push((b.at, Act::Block(i, true)));
             if let Some(until) = b.until {
@@ -575,6 +586,7 @@ impl<'w> Cluster<'w> {
                 }
             }
             Act::Readdress(i) => self.readdress(i),
+            Act::Change(i) => self.change(i),
             Act::Notice(i) => {
                 let gone = f.crashes[i].host;
                 for h in 0..self.hosts.len() {
@@ -616,82 +628,5 @@ impl<'w> Cluster<'w> {
         for link in self.fabric.trunks().to_vec() {
             self.fabric.set_faults(link, trunk);
         }
-    }
-
-    /// From now on the liar's own node is silent, and nothing is expected of it.
-    fn begin_to_lie(&mut self) {
-        let Some((host, mean)) = self.scenario.faults.liar else {
-            return;
-        };
-        self.hosts[host].dead = true;
-        for role in &self.hosts[host].roles {
-            self.left -= self.scenario.streams[role.stream].lens.len() - role.over;
-        }
-        if let Some(judge) = &mut self.judge {
-            judge.lies(host as u32);
-        }
-        let streams = self.scenario.streams.iter();
-        let heard = streams.filter(|s| s.root != host).map(|s| {
-            let group = &self.scenario.groups[s.group];
-            Heard {
-                group: group_id(s.group),
-                target: s.group as u32,
-                host: s.root as u32,
-                sender: self.numbering.node(s.root as u32),
-                payload_size: group.payload_size,
-                front: Seq(group.start),
-                cum: Seq(group.start),
-                burst: 0,
-                received: 0,
-            }
-        });
-        let (node, window) = (
-            self.numbering.node(host as u32),
-            self.scenario.scheme.window,
-        );
-        let me = (node, self.session);
-        let mut liar = Liar::new(me, self.scenario.seed, window, heard.collect());
-        let first = liar.pause(mean.as_nanos() as u64);
-        self.liar = Some(liar);
-        self.fabric.alarm(Time(first), alarm::LIAR, 0);
-    }
-
-    fn lie(&mut self) {
-        let now = self.now();
-        let (Some(liar), Some((host, mean))) = (&mut self.liar, self.scenario.faults.liar) else {
-            return;
-        };
-        // The liar stops once no operation is left that it could mislead.
-        if self.left == 0 {
-            return;
-        }
-        let (to, bytes) = liar.says(self.hosts.len() as u32);
-        let next = now + liar.pause(mean.as_nanos() as u64);
-        if to != Target::Host(host as u32) {
-            let packet = Packet {
-                from: host as u32,
-                to,
-                kind: Kind::Message,
-                way_ns: 0,
-                bytes,
-            };
-            self.fabric.send(Time(now), Rc::new(packet));
-        }
-        self.fabric.alarm(Time(next), alarm::LIAR, 0);
-    }
-
-    fn be_hostile(&mut self) {
-        let now = self.now();
-        let f = &self.scenario.faults;
-        let (Some(mean), heal) = (f.hostile_every, f.heal_at.as_nanos() as u64) else {
-            return;
-        };
-        if now >= heal {
-            return;
-        }
-        let (host, packet) = self.hostile.make(self.hosts.len() as u32);
-        self.fabric.inject(Time(now), host, packet);
-        let next = now + self.hostile.pause(mean.as_nanos() as u64);
-        self.fabric.alarm(Time(next), alarm::HOSTILE, 0);
     }
 }

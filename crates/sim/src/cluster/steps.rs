@@ -394,7 +394,7 @@ impl Cluster<'_> {
     // ---- what its steps bring -----------------------------------------------------------------
 
     /// Takes the driver's events. Returns whether there were any.
-    fn heed_events(&mut self, h: usize) -> bool {
+    pub(super) fn heed_events(&mut self, h: usize) -> bool {
         let mut any = false;
         while let Some(event) = self.hosts[h].driver.event() {
             any = true;
@@ -412,6 +412,10 @@ impl Cluster<'_> {
         let about = match event {
             Event::Complete(op) | Event::Failed(op) | Event::Mismatch(op) => {
                 let found = host.ops.remove(&op);
+                let left = |op: &Op| host.roles[op.role].gone;
+                if found.as_ref().is_some_and(left) {
+                    return;
+                }
                 match &mut host.relay {
                     Some(relay) => relay.heed(event),
                     None if found.as_ref().is_some_and(|op| !op.copied) => host.returning.push(op),

@@ -1,0 +1,126 @@
+//! Members join and leave a group in the midst of a run.
+
+use fabricast::proto::{Command, Time};
+
+use super::{Cluster, group_id};
+use crate::host::{Admitted, Role};
+use crate::scenario::{Change, Step};
+
+impl Cluster<'_> {
+    /// Makes a change of members.
+    pub(super) fn change(&mut self, i: usize) {
+        let change = self.scenario.changes[i];
+        let root = self.scenario.streams[change.stream].root;
+        if self.hosts[root].dead || self.hosts[change.host].dead {
+            return;
+        }
+        let at = match change.step {
+            Step::Admit | Step::Remove => root,
+            Step::Join | Step::Leave => change.host,
+        };
+        // What the driver has found must not be taken for news of what comes now.
+        self.heed_events(at);
+        match change.step {
+            Step::Admit => self.admit(change, root),
+            Step::Join => self.join(change, root),
+            Step::Remove => self.remove(change, root),
+            Step::Leave => self.leave_group(change),
+        }
+        self.step_when_free(at);
+    }
+
+    fn admit(&mut self, Change { stream, host, .. }: Change, root: usize) {
+        let now = Time(self.now());
+        let plan = &self.scenario.streams[stream];
+        let (group, node) = (group_id(plan.group), self.numbering.node(host as u32));
+        let begun = self.hosts[root].roles.iter().find(|r| r.stream == stream);
+        let from = begun.map_or(0, |role| role.begun);
+        let driver = &mut self.hosts[root].driver;
+        if let Err(e) = driver.command(now, Command::MemberAdd { group, node }) {
+            let refused = || format!("host {root}: to admit host {host} is refused: {e}");
+            return self.world.complain(refused);
+        }
+        let Some(admission) = driver.node().admission(group, node) else {
+            let unknown = || format!("host {root} does not know host {host}");
+            return self.world.complain(unknown);
+        };
+        if let Some(judge) = &mut self.judge {
+            judge.admitted((stream, host as u32, from), admission);
+        }
+        self.admitted.push(Admitted {
+            stream,
+            host,
+            admission,
+            from,
+        });
+    }
+
+    fn join(&mut self, Change { stream, host, .. }: Change, root: usize) {
+        let now = self.now();
+        let ours = |a: &Admitted| (a.stream, a.host) == (stream, host);
+        let Some(at) = self.admitted.iter().position(ours) else {
+            return;
+        };
+        let Admitted {
+            admission, from, ..
+        } = self.admitted.swap_remove(at);
+        let plan = &self.scenario.streams[stream];
+        let group = group_id(plan.group);
+        let node = self.numbering.node(host as u32);
+        let mut members = self.hosts[root].driver.node().members(group);
+        if members.any(|m| m.node == node && m.heard.is_some()) {
+            let early = || format!("host {root} has heard host {host} before it joins");
+            self.world.complain(early);
+        }
+        drop(members);
+        let join = Command::GroupJoin {
+            group,
+            sender: self.numbering.node(root as u32),
+            payload_size: self.scenario.groups[plan.group].payload_size,
+            admission,
+        };
+        if let Err(e) = self.hosts[host].driver.command(Time(now), join) {
+            let refused = || format!("host {host}: to join stream {stream} is refused: {e}");
+            return self.world.complain(refused);
+        }
+        let mut role = Role::new(stream, false, std::time::Duration::ZERO, true);
+        (role.begun, role.over) = (from, from);
+        self.left += plan.lens.len() - from;
+        self.hosts[host].roles.push(role);
+    }
+
+    fn remove(&mut self, Change { stream, host, .. }: Change, root: usize) {
+        let now = Time(self.now());
+        let plan = &self.scenario.streams[stream];
+        let (group, node) = (group_id(plan.group), self.numbering.node(host as u32));
+        let driver = &mut self.hosts[root].driver;
+        if let Err(e) = driver.command(now, Command::MemberRemove { group, node }) {
+            let refused = || format!("host {root}: to remove host {host} is refused: {e}");
+            return self.world.complain(refused);
+        }
+        if let Some(judge) = &mut self.judge {
+            judge.left(stream, host as u32);
+        }
+        let ours = |a: &Admitted| (a.stream, a.host) == (stream, host);
+        self.admitted.retain(|a| !ours(a));
+    }
+
+    fn leave_group(&mut self, Change { stream, host, .. }: Change) {
+        let now = Time(self.now());
+        let plan = &self.scenario.streams[stream];
+        let roles = &mut self.hosts[host].roles;
+        let Some(r) = roles.iter().position(|r| r.stream == stream && !r.ended) else {
+            return; // it was admitted, and has never joined
+        };
+        roles[r].ended = true;
+        roles[r].gone = true;
+        self.left -= plan.lens.len() - roles[r].over;
+        let command = Command::GroupRemove(group_id(plan.group));
+        let host = &mut self.hosts[host];
+        if let Err(e) = host.driver.command(now, command) {
+            self.world.complain(|| format!("a group is not left: {e}"));
+        }
+        let posted = host.ops.iter().filter(|(_, op)| op.role == r && !op.copied);
+        host.returning.extend(posted.map(|(op, _)| *op));
+    }
+}
