@@ -75,6 +75,7 @@ fn seeds() -> Vec<Vec<u8>> {
                     burst: 1,
                     flags: wire::flag::BURST,
                     slot: None,
+                    declined: wire::Declined::NONE,
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];

@@ -172,6 +172,20 @@ pub enum Command {
         /// Length of the object in bytes, the same as at the sender.
         len: u64,
     },
+    /// Declines the next object that `sender` broadcasts to a group, since this node has it
+    /// already. Nothing of it is sent or repaired for this node, and nothing waits for this node
+    /// because of it. If all receivers decline an object, it is complete without being sent.
+    /// The command takes the place of [`Command::Post`]; no event follows.
+    ///
+    /// Refused ([`Refused::Hierarchy`]) where receivers report for each other.
+    Decline {
+        /// The group.
+        group: GroupId,
+        /// The node that broadcasts.
+        sender: NodeId,
+        /// Length of the object in bytes, the same as at the sender.
+        len: u64,
+    },
     /// Enters a barrier of a group. The k-th barrier of a group is the same one at all members, and
     /// all members name the same algorithm. [`Event::Complete`] says that all members have entered.
     /// Further barriers may be requested meanwhile: the node enters each of them when it has left
@@ -211,7 +225,7 @@ pub enum Refused {
     IsMember,
     /// The node is gone ([`Command::PeerRemove`]).
     Gone,
-    /// Receivers report for each other, so that their number must not change.
+    /// Receivers report for each other, so that none can join or decline.
     Hierarchy,
     /// This node has joined the group to receive one stream, and cannot take another part in it.
     ReceivesOnly,
@@ -227,7 +241,9 @@ impl core::fmt::Display for Refused {
             Refused::Busy => "too many operations or groups at once",
             Refused::IsMember => "already a member of the group",
             Refused::Gone => "the node is gone",
-            Refused::Hierarchy => "members cannot join where receivers report for each other",
+            Refused::Hierarchy => {
+                "no member joins or declines where receivers report for each other"
+            }
             Refused::ReceivesOnly => "this node only receives one stream of the group",
             Refused::TooLong => "the object has more than 2^31 packets; use a larger payload",
         })
@@ -302,8 +318,8 @@ pub enum PathState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// An operation is complete. A broadcast of this node: every member that is not gone has placed
-    /// it. A broadcast of another node: this node has placed it. A barrier: every member has
-    /// entered.
+    /// or declined it. A broadcast of another node: this node has placed it. A barrier: every
+    /// member has entered.
     Complete(OpId),
     /// A barrier that this node holds ([`Command::Barrier`]) has stopped before its last round.
     Arrived(OpId),
@@ -386,7 +402,7 @@ pub struct MemberStatus {
     pub node: NodeId,
     /// How the sender reaches it.
     pub path_state: PathState,
-    /// Bytes of the stream that the receiver has placed, all operations together.
+    /// Bytes of the stream that the receiver has placed or declined, all operations together.
     pub placed: u64,
     /// Data packets that the sender retransmitted for it: by unicast, or because it was the first
     /// to NACK them.

@@ -12,6 +12,9 @@ pub const PAYLOAD_MIN: u32 = 64;
 pub const PAYLOAD_MAX: u32 = 65_000;
 /// Most ranges in one feedback frame. The next frame reports those that are left out.
 pub const RANGES_MAX: usize = 96;
+/// Most runs of declined packets in one feedback frame. Later frames report those that are left
+/// out.
+pub const DECLINED_MAX: usize = 16;
 /// Most broadcasts of one stream under way at once.
 pub const OPS_MAX: usize = 4096;
 /// Most members of a group.
@@ -47,7 +50,7 @@ pub const PARITIES_MAX: u8 = 64;
 /// Most frames in one datagram. A receiver refuses a datagram with more.
 pub const FRAMES_MAX: usize = 64;
 /// Longest head (everything but payload) of a datagram that the core writes, in bytes.
-pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 + 4 * RANGES_MAX;
+pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 + 4 + 8 * DECLINED_MAX + 4 * RANGES_MAX;
 
 const _: () = assert!(WINDOW_MAX.is_power_of_two());
 const _: () = assert!(WINDOW_MAX < u16::MAX as u32);

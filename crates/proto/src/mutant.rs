@@ -63,6 +63,10 @@ pub enum Mutant {
     JoinsUnderWay,
     /// A sender takes feedback of an earlier holder of a slot for that of the present one.
     EpochsIgnored,
+    /// A receiver does not tell the sender what it declines.
+    DeclinesUntold,
+    /// A sender sends what no member of a path wants.
+    SentUnwanted,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
     UsedBeforeProof,
     /// A host leaves an address as soon as it is told to send there no more; others still send.
@@ -128,6 +132,9 @@ impl Mutant {
     /// Mutants of members that join and leave, which the simulator catches. Random runs in
     /// `tests/small/members.rs` catch them, too.
     pub const MEMBERS: [Mutant; 2] = [Mutant::JoinsUnderWay, Mutant::EpochsIgnored];
+    /// Mutants of objects that receivers decline, which the simulator catches. Small cases in
+    /// `tests/small/declines.rs` catch them, too.
+    pub const DECLINES: [Mutant; 2] = [Mutant::DeclinesUntold, Mutant::SentUnwanted];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
     pub const GROUP: [Mutant; 5] = [

@@ -5,11 +5,13 @@
 //! and how far each object has come, and checks every datagram and event against that. It reports
 //! what it finds to [`World::complain`], which keeps the first complaint.
 
+mod declines;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fabricast::proto::limits::{BLOCK_PACKETS, FIRST_PACKETS, XOR_RECEIVERS_MAX};
-use fabricast::proto::scheme::{FeedbackTopology, How};
+use fabricast::proto::scheme::{Checksum, FeedbackTopology, How};
 use fabricast::proto::wire::{self, Data, Feedback, Frame, Origin, Parity, XorRepair, flag};
 use fabricast::proto::{Admission, Dest, Event, GroupId, NodeId, OpId, Seq, Session, Slot};
 
@@ -27,6 +29,9 @@ struct Receiver {
     from: usize,
     /// Objects that the receiver has posted, in order, from that one on.
     posted: Vec<Rc<Progress>>,
+    /// Operations that the receiver declines, and how many of their packets have been sent for it
+    /// alone since its root heard that.
+    declined: BTreeMap<usize, Option<u32>>,
     /// Packets of the stream that the receiver has acknowledged.
     told: u64,
     /// The first operation that the receiver has not acknowledged completely.
@@ -78,6 +83,7 @@ impl Receiver {
             slot: None,
             from,
             posted: Vec::new(),
+            declined: BTreeMap::new(),
             told: first,
             told_op: from,
             limit,
@@ -137,6 +143,7 @@ pub(crate) struct Judge {
     removed: Vec<Vec<(NodeId, u32)>>,
     /// One of the receivers makes up its feedback.
     lied_to: bool,
+    checksum: Checksum,
 }
 
 impl Judge {
@@ -214,6 +221,7 @@ impl Judge {
                 .any(|r| r.by == SendsBy::Nothing),
             removed: vec![Vec::new(); scenario.hosts],
             lied_to: false,
+            checksum: scenario.scheme.checksum,
         }
     }
 
@@ -403,6 +411,7 @@ impl Judge {
         }
         let repair = d.flags & flag::REPAIR != 0;
         self.packet(host, dest, i, index, repair);
+        self.unwanted(host, dest, i, op);
         if repair {
             self.repaired(host, dest, i, index);
         }

@@ -180,6 +180,7 @@ impl Hostile {
                         index: b as u16 >> 8 & 7,
                         epoch: 1 + (b >> 16 & 3) as u16,
                     }),
+                    declined: wire::Declined::NONE,
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(a) + 3, 4)];

@@ -158,6 +158,7 @@ impl Liar {
             burst: s.burst.wrapping_sub(self.up_to(20) as u16),
             flags: if self.rng.chance(0.5) { flag::BURST } else { 0 },
             slot: None,
+            declined: wire::Declined::NONE,
             missing: wire::Ranges::NONE,
         };
         wire::put_feedback(bytes, &feedback, missing.into_iter());

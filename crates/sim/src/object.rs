@@ -83,6 +83,16 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// An object of this many packets that its receiver declines: it counts as whole.
+    pub(crate) fn declined(packets: u64) -> Progress {
+        Progress {
+            placed: Cell::new(packets),
+            prefix: Cell::new(packets),
+            packets: Cell::new(packets),
+            ..Progress::default()
+        }
+    }
+
     pub(crate) fn whole(&self) -> bool {
         self.placed.get() == self.packets.get()
     }

@@ -135,6 +135,8 @@ pub struct Scenario {
     pub shared_addresses: usize,
     /// When hosts begin to send by other addresses.
     pub readdressed: Vec<Readdress>,
+    /// Receivers decline one in this many operations; zero: none.
+    pub declined_one_in: u64,
     /// Changes of members, in the order of their times.
     pub changes: Vec<Change>,
     /// Time after everything has healed within which all operations must complete.
@@ -176,6 +178,7 @@ impl Scenario {
             delay: None,
             shared_addresses: 0,
             readdressed: Vec::new(),
+            declined_one_in: 0,
             changes: Vec::new(),
             complete_within: Duration::from_secs(60),
             silent_after: Duration::from_secs(10),
@@ -202,6 +205,15 @@ impl Scenario {
         self.scheme
             .cut(len, room)
             .map_or(room, |cut| cut.payload_size)
+    }
+
+    /// Whether a host declines an operation of a stream. All receivers decline some operations.
+    pub fn declines(&self, stream: usize, host: usize, number: usize) -> bool {
+        let draw = |who: u64| {
+            let name = (stream as u64) << 48 ^ who << 32 ^ number as u64;
+            Rng::new(self.seed ^ name ^ 0xdec1).below(self.declined_one_in) == 0
+        };
+        self.declined_one_in > 0 && (draw(1 + host as u64) || draw(0))
     }
 
     /// Groups whose members change.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast_proto::wire::{Feedback, Header, Probe, Ranges};
+use fabricast_proto::wire::{Declined, Feedback, Header, Probe, Ranges};
 use fabricast_proto::{AddressId, Config, Scheme, Seq, Session};
 
 use super::outbox::{GRACE, LATE_MAX};
@@ -90,6 +90,7 @@ fn report(end: u32) -> Vec<u8> {
         burst: 0,
         flags: 0,
         slot: None,
+        declined: Declined::NONE,
         missing: Ranges::NONE,
     };
     said(2, |bytes| {

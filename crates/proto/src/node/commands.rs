@@ -14,6 +14,7 @@ use crate::membership::Admission;
 use crate::path::Prover;
 use crate::receiver::Streams;
 use crate::schedule::Barrier;
+use crate::scheme::FeedbackTopology;
 use crate::seq::Seq;
 use crate::time::Time;
 
@@ -75,6 +76,9 @@ impl Node {
                 awaited,
             } => self.bcast(now, group, (len, awaited)).map(Some),
             Command::Post { group, sender, len } => self.post(now, group, sender, len).map(Some),
+            Command::Decline { group, sender, len } => {
+                self.decline(now, group, sender, len).map(|()| None)
+            }
             Command::Barrier {
                 group,
                 algorithm,
@@ -295,6 +299,29 @@ impl Node {
         });
         self.touch(at);
         Ok(id)
+    }
+
+    pub(super) fn decline(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        sender: NodeId,
+        len: u64,
+    ) -> Result<(), Refused> {
+        if self.config.scheme.topology != FeedbackTopology::Direct {
+            return Err(Refused::Hierarchy);
+        }
+        let (at, g) = self.group(group)?;
+        let cut = self.config.scheme.cut(len, g.payload_size);
+        let cut = cut.ok_or(Refused::TooLong)?;
+        let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let place = g.stream(&self.config, sender).ok_or(Refused::NotMember)?;
+        let stream = g.streams.change(&self.config.scheme, place);
+        let mut stream = stream.ok_or(Refused::NotMember)?;
+        stream.decline(now, cut, &mut self.out)?;
+        drop(stream);
+        self.touch(at);
+        Ok(())
     }
 
     pub(super) fn barrier(

@@ -7,6 +7,8 @@
 //! *Seen* says that a packet need not be sent again; *placed* says that its bytes are where they
 //! belong. Only placed packets move `cum`, and the sender forgets only packets before `cum`.
 
+use std::collections::VecDeque;
+
 use crate::limits;
 use crate::mutant::{self, Mutant};
 use crate::seq::Seq;
@@ -30,6 +32,9 @@ pub struct Gaps {
     cum: Seq,
     filled: Seq,
     high: Seq,
+    /// Ranges of packets that are not wanted, as `from .. to` in rising order, all after `cum`.
+    /// They count as placed.
+    declined: VecDeque<(Seq, Seq)>,
 }
 
 impl Gaps {
@@ -43,6 +48,7 @@ impl Gaps {
             cum: start,
             filled: start,
             high: start,
+            declined: VecDeque::new(),
         }
     }
 
@@ -97,8 +103,8 @@ impl Gaps {
             self.place(seq);
         }
         self.high = self.high.max(seq + 1);
-        if seq == self.filled {
-            self.filled = self.seen.next(seq, self.high, false);
+        if seq == self.filled || !self.declined.is_empty() {
+            self.filled = self.seen.next(self.filled, self.high, false);
         }
         Seen::New
     }
@@ -109,6 +115,9 @@ impl Gaps {
             self.high = self.high.max(next);
         } else if self.cum.before(next) {
             self.high = self.cum + self.window();
+        }
+        if !self.declined.is_empty() {
+            self.filled = self.seen.next(self.filled, self.high, false);
         }
     }
 
@@ -123,8 +132,49 @@ impl Gaps {
             self.seen.clear(self.cum, end);
             self.placed.clear(self.cum, end);
             self.cum = end;
+            self.skip_declined();
         }
         true
+    }
+
+    /// Notes that the packets `from .. to`, none of which has been seen, are not wanted. They lie
+    /// after all that were declined before.
+    pub fn decline(&mut self, from: Seq, to: Seq) {
+        match self.declined.back_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => self.declined.push_back((from, to)),
+        }
+        self.skip_declined();
+    }
+
+    /// Moves `cum` past declined packets, and marks those that the bitmaps cover as placed.
+    fn skip_declined(&mut self) {
+        while let Some(&(from, to)) = self.declined.front()
+            && !self.cum.before(from)
+        {
+            self.declined.pop_front();
+            if self.cum.before(to) {
+                let covered = to.min(self.cum + self.window());
+                self.seen.clear(self.cum, covered);
+                self.placed.clear(self.cum, covered);
+                (self.cum, self.high) = (to, self.high.max(to));
+                self.filled = self.filled.max(to);
+            }
+            let end = self.placed.next(self.cum, self.high, false);
+            self.seen.clear(self.cum, end);
+            self.placed.clear(self.cum, end);
+            self.cum = end;
+        }
+        let covered = self.cum + self.window();
+        for &(from, to) in self.declined.iter().take_while(|d| d.0.before(covered)) {
+            let mut at = from;
+            while at.before(to.min(covered)) {
+                self.seen.set(at);
+                self.placed.set(at);
+                at += 1;
+            }
+        }
+        self.filled = self.seen.next(self.filled, self.high, false);
     }
 
     /// Takes packet `seq` for missing again: it was seen, but its bytes, not yet placed, were not
@@ -262,6 +312,7 @@ mod tests {
         Place(u32),
         Reopen(u32),
         Announce(u32),
+        Decline(u32, u32),
     }
 
     fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -272,6 +323,7 @@ mod tests {
                 3 => near.clone().prop_map(Act::Place),
                 1 => near.clone().prop_map(Act::Reopen),
                 1 => near.prop_map(Act::Announce),
+                1 => (0u32..60, 1u32..200).prop_map(|(skip, n)| Act::Decline(skip, n)),
             ],
             0..600,
         )
@@ -287,12 +339,13 @@ mod tests {
             let window = 128u32;
             let mut gaps = Gaps::new(Seq(start), window);
             let (mut seen, mut placed, mut high) = (BTreeSet::new(), BTreeSet::new(), 0u32);
-            let mut cum = 0u32;
+            let (mut cum, mut declined) = (0u32, 0u32);
             for act in acts {
                 match act {
                     Act::See(n) => {
-                        let want = if n < cum || seen.contains(&n) { Seen::Repeat }
-                            else if n >= cum + window { Seen::Beyond } else { Seen::New };
+                        let want = if n >= cum + window { Seen::Beyond }
+                            else if n < cum || seen.contains(&n) { Seen::Repeat }
+                            else { Seen::New };
                         prop_assert_eq!(gaps.see(Seq(start) + n), want);
                         if want == Seen::New { seen.insert(n); high = high.max(n + 1); }
                     }
@@ -301,6 +354,7 @@ mod tests {
                         prop_assert_eq!(gaps.place(Seq(start) + n), want);
                         if want { placed.insert(n); }
                         while placed.contains(&cum) { cum += 1; }
+                        high = high.max(cum);
                     }
                     Act::Reopen(n) => {
                         gaps.reopen(Seq(start) + n);
@@ -309,6 +363,15 @@ mod tests {
                     Act::Announce(n) => {
                         gaps.announce(Seq(start) + n);
                         high = high.max(n.min(cum + window));
+                    }
+                    Act::Decline(skip, n) => {
+                        let from = declined.max(cum + skip);
+                        declined = from + n;
+                        gaps.decline(Seq(start) + from, Seq(start) + declined);
+                        seen.extend(from..declined);
+                        placed.extend(from..declined);
+                        while placed.contains(&cum) { cum += 1; }
+                        high = high.max(cum);
                     }
                 }
                 gaps.invariants();

@@ -11,6 +11,8 @@ mod challenges;
 mod children;
 mod contradiction;
 mod deadlines;
+mod declined;
+mod declines;
 mod feedback;
 mod feedback_timer;
 pub mod gaps;
@@ -41,6 +43,7 @@ use crate::seq::Seq;
 use crate::time::Time;
 use arrivals::Arrivals;
 use contradiction::Challenges;
+use declined::Declines;
 use feedback_timer::FeedbackTimer;
 use gaps::Gaps;
 use nack_timer::NackTimer;
@@ -123,6 +126,7 @@ pub struct Receiver {
     /// Missing packets before this number may be NACKed: all that are posted, and those that
     /// arrived but could not be held.
     nackable: Seq,
+    declines: Declines,
     buffer: ReceiveBuffer,
     parities: ParityCache,
     arrivals: Arrivals,
@@ -182,6 +186,7 @@ impl Receiver {
                 max: config.unexpected_max.min(window),
             },
             nackable: start,
+            declines: Declines::default(),
             buffer: ReceiveBuffer {
                 packets: config.backlog.max(16),
                 backlog: config.backlog.max(16),
@@ -223,15 +228,7 @@ impl Receiver {
         (id, len, cut): (OpId, u64, Cut),
         out: &mut VecDeque<Output>,
     ) -> Result<Seq, Refused> {
-        let span = self
-            .posted
-            .queue
-            .iter()
-            .map(|o| u64::from(o.cut.packets))
-            .sum::<u64>();
-        if self.posted.queue.len() >= limits::OPS_MAX || span + u64::from(cut.packets) >= 1 << 31 {
-            return Err(Refused::Busy);
-        }
+        self.has_room_for(cut)?;
         let op = Posted {
             id,
             base: self.posted.end,
@@ -299,6 +296,17 @@ impl Receiver {
             self.advertise_window(now);
         }
         Ok(base)
+    }
+
+    /// Whether another operation can be posted or declined. Refused ([`Refused::Busy`]) if there
+    /// are too many, or if their packets' numbers could not be told apart.
+    fn has_room_for(&self, cut: Cut) -> Result<(), Refused> {
+        let span = self.posted.end.from(self.gaps.cum()).max(0) as u64;
+        let many = self.posted.queue.len() >= limits::OPS_MAX || self.declines.is_full();
+        match many || span + u64::from(cut.packets) >= 1 << 31 {
+            true => Err(Refused::Busy),
+            false => Ok(()),
+        }
     }
 
     /// Ends the stream because its sender is gone: posted operations fail, and this node repairs

@@ -9,7 +9,7 @@ use crate::mutant::{self, Mutant};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{self, Feedback, Ranges, flag};
+use crate::wire::{self, Declined, Feedback, Ranges, flag};
 
 /// Largest number of packets of a short operation. A receiver may NACK lost packets of a short
 /// operation before it is posted. Repairs of longer operations are XOR repair packets and parity
@@ -196,16 +196,20 @@ impl Receiver {
             burst: newest.burst,
             flags: if known { flags | flag::BURST } else { flags },
             slot: self.slot,
+            declined: Declined::NONE,
             missing: Ranges::NONE,
         };
+        self.declines.forget_before(self.gaps.cum());
         let nack_upto = self.nack_limit(scheme);
         if !self.parities.blocks.is_empty() {
             self.find_nacks(nack_upto);
         }
+        let declined = self.declines.runs();
         let own = self.gaps.missing(nack_upto);
         match &mut self.children {
             _ if !self.parities.blocks.is_empty() => {
-                wire::put_feedback(head, &feedback, self.parities.wanted.iter().copied());
+                let wanted = self.parities.wanted.iter().copied();
+                wire::put_declining_feedback(head, &feedback, declined, wanted);
             }
             Children::Aggregated(reports) => {
                 let all = reports.missing(self.reported_subtree, own);
@@ -217,7 +221,7 @@ impl Receiver {
                 });
                 wire::put_feedback(head, &feedback, known);
             }
-            _ => wire::put_feedback(head, &feedback, own),
+            _ => wire::put_declining_feedback(head, &feedback, declined, own),
         }
     }
 }

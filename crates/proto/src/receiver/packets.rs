@@ -166,6 +166,8 @@ impl Receiver {
         if data.seq.before(self.posted.end) {
             let Some(op) = self.posted.find(data.seq) else {
                 counters.duplicates += 1;
+                // Of an operation that is declined: what lies before it has been sent.
+                self.gaps.announce(data.seq);
                 return Some(Placement::Discard);
             };
             if op.failed {

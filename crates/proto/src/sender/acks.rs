@@ -32,31 +32,16 @@ impl Sender {
             counters.foreign += 1;
             return;
         };
-        let f = &match self.relay {
-            // A receiver only knows what it was told, and a forged sync tells it of packets that do
-            // not exist.
-            None => Feedback {
-                high: f.high.min(self.ops.sent).max(f.cum),
-                ..*f
-            },
-            // Receivers of a co-root's group may be ahead of what the co-root has posted.
-            Some(_) => Feedback {
-                cum: f.cum.min(self.ops.end),
-                cum_subtree: f.cum_subtree.min(self.ops.end),
-                high: f.high.min(self.ops.end),
-                ..*f
-            },
+        let believed = self.believed(i, f);
+        let Some(f) = &believed else {
+            counters.foreign += 1;
+            return;
         };
         // A receiver that reports for a tree is as far as all receivers below it.
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
-        // The feedback is older than what the sender knows, or about packets that were never sent.
-        let most = self
-            .relay
-            .map_or(self.ops.sent.max(m.cum), |_| self.ops.end);
-        let current = self.membership.is_current(i, f.slot);
-        if !current || !m.is_mine() || cum.before(m.cum) || most.before(f.cum) {
-            counters.foreign += u64::from(!current || !m.gone && !cum.before(m.cum));
+        // The feedback is older than what the sender knows.
+        if cum.before(m.cum) {
             return;
         }
         counters.feedback_received += 1;
@@ -96,6 +81,9 @@ impl Sender {
             self.measure_path(now, i, burst, f);
         }
         self.on_progress(i, old_cum, old_limit, was_ready);
+        if !f.declined.is_empty() {
+            self.update_window(self.members[i].path);
+        }
         if self.members[i].path == path {
             self.detect_path_fallback(now, i, f, out);
         }
@@ -108,6 +96,49 @@ impl Sender {
             l.pacer.tick(now, newest);
         }
         self.finish(out);
+    }
+
+    /// What the sender believes of a member's feedback. `None`: nothing, since the feedback is not
+    /// from the slot's present holder, or is about packets that were never sent.
+    fn believed<'a>(&mut self, i: usize, f: &Feedback<'a>) -> Option<Feedback<'a>> {
+        if !self.membership.is_current(i, f.slot) || !self.members[i].is_mine() {
+            return None;
+        }
+        let placed = self.placed_by(i, f)?;
+        let subtree = match f.declined.is_empty() {
+            true => f.cum_subtree,
+            false => placed,
+        };
+        Some(match self.relay {
+            // A receiver only knows what it was told, and a forged sync tells it of packets that do
+            // not exist.
+            None => Feedback {
+                cum: placed,
+                cum_subtree: subtree,
+                // A window that is closed stays so when declined packets move `cum`.
+                limit: if f.limit == f.cum { placed } else { f.limit },
+                high: f.high.min(self.ops.sent).max(placed),
+                ..*f
+            },
+            // Receivers of a co-root's group may be ahead of what the co-root has posted.
+            Some(_) => Feedback {
+                cum: f.cum.min(self.ops.end),
+                cum_subtree: f.cum_subtree.min(self.ops.end),
+                high: f.high.min(self.ops.end),
+                ..*f
+            },
+        })
+    }
+
+    /// The number before which a member has placed every packet, apart from those that it declines.
+    /// `None`: the feedback is about packets that were never sent.
+    fn placed_by(&mut self, i: usize, f: &Feedback<'_>) -> Option<Seq> {
+        let most = match self.relay {
+            None if !f.declined.is_empty() => return self.on_declined(i, f),
+            None => self.ops.sent.max(self.members[i].cum),
+            Some(_) => return Some(f.cum),
+        };
+        (!most.before(f.cum)).then_some(f.cum)
     }
 
     pub(super) fn count_placed(&mut self, i: usize, from: Seq, to: Seq) {

@@ -32,6 +32,7 @@ impl Sender {
 
     /// Recomputes the base and the limit of a path.
     pub(super) fn update_window(&mut self, path: usize) {
+        self.skip_unwanted(path);
         let Some(l) = &self.paths[path] else { return };
         let next = l.window.next();
         let (mut base, mut at_base) = (None::<Seq>, 0);

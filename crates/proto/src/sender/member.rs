@@ -42,6 +42,9 @@ pub struct Member {
     pub limit: Seq,
     /// When `cum` last moved.
     pub advanced: Time,
+    /// Packets that the receiver declines, as first packet and number of packets, in rising order.
+    /// They end after `cum`.
+    pub declined: Vec<(Seq, u32)>,
     /// The gaps that the receiver last reported, where the sender detects losses: first packet and
     /// length of each.
     pub missing: Vec<(Seq, u32)>,
@@ -104,6 +107,7 @@ impl Member {
             delegated,
             cum_subtree: start,
             advanced: Time::ZERO,
+            declined: Vec::new(),
             missing: Vec::new(),
             unseen: start,
             cum: start,

@@ -16,6 +16,7 @@
 mod acks;
 mod budget;
 mod coroot;
+mod declines;
 mod fallback;
 mod flow_control;
 mod joins;
@@ -77,6 +78,8 @@ pub struct Sender {
     started: Option<Time>,
     /// Members that have never been heard.
     unheard: usize,
+    /// Whether a member has ever declined an operation.
+    declined: bool,
     /// Whether the first packets leave before all members have been heard.
     begins_unheard: bool,
     /// Whether [`GRACE`] is over.
@@ -161,6 +164,7 @@ impl Sender {
             probing: Probing::default(),
             started: None,
             unheard: 0,
+            declined: false,
             begins_unheard: first > 0,
             grace_over: false,
             rtt: RttEstimator::default(),
@@ -270,6 +274,7 @@ impl Sender {
             }
         }
         self.started.get_or_insert(now);
+        self.skip_declined_ahead();
         // Members that have placed everything before this operation count no more, unless they are
         // ready for it.
         match self.is_tree() {
@@ -395,8 +400,8 @@ impl Sender {
         self.membership.invariants();
         assert_eq!(self.membership.len(), self.members.len());
         for (i, m) in self.members.iter().enumerate() {
-            let new = m.cum == m.first;
-            assert!(self.relay.is_some() || new || !self.ops.sent.before(m.cum));
+            let unsent = m.cum == m.first || self.declined;
+            assert!(self.relay.is_some() || unsent || !self.ops.sent.before(m.cum));
             let held = self.membership.index_of(m.node) == Some(i);
             assert_eq!(held, !m.gone, "slot {i}");
             assert!(!self.ops.end.before(m.cum));

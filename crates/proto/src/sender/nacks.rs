@@ -64,7 +64,9 @@ impl Sender {
         let first = first.max(l.window.base());
         let mut noted = 0;
         for seq in (0..end.from(first).max(0) as u32).map(|k| first + k) {
-            if l.window.is_on_its_way(now, seq, as_of, rtt) {
+            let m = &self.members[i];
+            let declines = !m.declined.is_empty() && m.wants(seq) != seq;
+            if declines || l.window.is_on_its_way(now, seq, as_of, rtt) {
                 continue;
             }
             let costs = singly || !l.window.is_queued(seq);

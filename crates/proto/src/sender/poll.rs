@@ -94,6 +94,9 @@ impl Sender {
             None => return None,
         };
         let send = self.send_or_retransmit(now, at, next, scheme, counters)?;
+        if next.repair.is_none() {
+            self.skip_unwanted(at);
+        }
         if next.repair.is_none() && at == GROUP_PATH {
             self.follow_group();
             self.copy_to_coroots(now, next.seq);

@@ -7,11 +7,11 @@ mod ranges;
 mod read;
 mod write;
 
-pub use ranges::{RANGE_LEN, Ranges};
+pub use ranges::{DECLINED_LEN, Declined, RANGE_LEN, Ranges};
 pub use read::{Datagram, DecodeError, Frames, decode, source};
 pub use write::{
-    put_check, put_data, put_feedback, put_header, put_parity, put_probe, put_probe_ack, put_query,
-    put_reply, put_sync, put_word, put_xor, set_check,
+    put_check, put_data, put_declining_feedback, put_feedback, put_header, put_parity, put_probe,
+    put_probe_ack, put_query, put_reply, put_sync, put_word, put_xor, set_check,
 };
 
 use crate::id::{AddressId, GroupId, NodeId, Session};
@@ -92,6 +92,8 @@ pub mod flag {
     pub const PIGGYBACKED: u8 = 2;
     /// Feedback: the receiver joined later, and the feedback names its slot.
     pub const SLOT: u8 = 4;
+    /// Feedback: the receiver declines operations, and the feedback says which packets.
+    pub const DECLINED: u8 = 8;
     /// Probe and its answer: the probe went to the group's address.
     pub const MULTICAST: u8 = 1;
     /// Probe and its answer: the probe names the only node that answers it.
@@ -264,10 +266,14 @@ pub struct Feedback<'a> {
     pub held_us: u32,
     /// The sender's newest burst that has arrived.
     pub burst: u16,
-    /// [`flag::BURST`], [`flag::PIGGYBACKED`]. `slot` says whether the frame has [`flag::SLOT`].
+    /// [`flag::BURST`], [`flag::PIGGYBACKED`]. `slot` says whether the frame has [`flag::SLOT`],
+    /// and `declined` whether it has [`flag::DECLINED`].
     pub flags: u8,
     /// The receiver's slot; `None`: the group was added with the receiver.
     pub slot: Option<Slot>,
+    /// Packets of operations that the receiver declines: at most [`crate::limits::DECLINED_MAX`]
+    /// ranges, which may lie before `cum` or after it.
+    pub declined: Declined<'a>,
     /// The packets between `cum_subtree` and `high` that are missing here or in the sub-tree, in
     /// rising order. There are at most [`crate::limits::RANGES_MAX`] ranges. A list that was cut
     /// off is complete up to its last range.

@@ -1,4 +1,4 @@
-//! The missing ranges of a feedback frame.
+//! The missing and the declined ranges of a feedback frame.
 
 use crate::seq::Seq;
 
@@ -36,5 +36,39 @@ impl Iterator for Ranges<'_> {
         self.at = first + len;
         self.rest = rest;
         Some((first, len))
+    }
+}
+
+/// Length of one declined range of a feedback frame, in bytes: first sequence number, and packets.
+pub const DECLINED_LEN: usize = 8;
+
+/// The declined ranges of a checked feedback frame, each as first sequence number and length, in
+/// rising order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Declined<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+impl Declined<'_> {
+    /// An empty list.
+    pub const NONE: Declined<'static> = Declined { rest: &[] };
+
+    /// Whether nothing is declined.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Iterator for Declined<'_> {
+    type Item = (Seq, u32);
+
+    fn next(&mut self) -> Option<(Seq, u32)> {
+        let (range, rest) = self.rest.split_first_chunk::<DECLINED_LEN>()?;
+        let [a, b, c, d, e, f, g, h] = *range;
+        self.rest = rest;
+        Some((
+            Seq(u32::from_be_bytes([a, b, c, d])),
+            u32::from_be_bytes([e, f, g, h]),
+        ))
     }
 }

@@ -4,9 +4,9 @@ use core::fmt;
 
 use super::ranges::Ranges;
 use super::{
-    CHECK_LEN, Check, Checksum, DATA_LEN, Data, FEEDBACK_LEN, Feedback, Frame, HEADER_LEN, Header,
-    Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SLOT_LEN, SYNC_LEN, Sync,
-    VERSION, WORD_LEN, Word, XorRepair, flag, kind,
+    CHECK_LEN, Check, Checksum, DATA_LEN, DECLINED_LEN, Data, Declined, FEEDBACK_LEN, Feedback,
+    Frame, HEADER_LEN, Header, Origin, PROBE_LEN, Parity, Probe, QUERY_LEN, Query, RANGE_LEN,
+    Reply, SLOT_LEN, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, XorRepair, flag, kind,
 };
 use crate::id::{AddressId, GroupId, NodeId, Session};
 use crate::limits;
@@ -36,6 +36,8 @@ pub enum DecodeError {
     Ranges,
     /// A feedback frame names a slot in an epoch in which no node joins.
     Slot,
+    /// A feedback frame declines no range, too many, an empty one, or ranges that do not rise.
+    Declined,
     /// The checksum of a check frame is of an unknown kind.
     Check,
     /// A coded frame names fewer than two packets or too many, or encodes them in another way than
@@ -60,6 +62,7 @@ impl fmt::Display for DecodeError {
             DecodeError::FrameLength => "frame length does not fit its kind",
             DecodeError::Ranges => "impossible ranges in feedback",
             DecodeError::Slot => "impossible slot in feedback",
+            DecodeError::Declined => "impossible declined ranges in feedback",
             DecodeError::Check => "unknown checksum",
             DecodeError::XorSources => "impossible list of packets in a coded frame",
             DecodeError::Block => "impossible block in a parity frame",
@@ -362,6 +365,18 @@ fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
         }
         (slot, rest) = (Some(Slot { index, epoch }), ranges);
     }
+    let mut declined = Declined::NONE;
+    if flags & flag::DECLINED != 0 {
+        let (ranges, all) = fixed::<4>(rest)?;
+        let ranges = u32::from_be_bytes(*ranges) as usize;
+        if !(1..=limits::DECLINED_MAX).contains(&ranges) {
+            return Err(DecodeError::Declined);
+        }
+        let split = all.split_at_checked(ranges * DECLINED_LEN);
+        let (list, after) = split.ok_or(DecodeError::FrameLength)?;
+        (declined, rest) = (Declined { rest: list }, after);
+        check_declined(declined)?;
+    }
     if rest.len() != RANGE_LEN * count {
         return Err(DecodeError::FrameLength);
     }
@@ -377,8 +392,9 @@ fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
         arrived_us: u32_at(f, 32),
         held_us: u32_at(f, 36),
         burst: u16_at(f, 40),
-        flags: flags & !flag::SLOT,
+        flags: flags & !(flag::SLOT | flag::DECLINED),
         slot,
+        declined,
         missing: Ranges {
             at: cum_subtree,
             rest,
@@ -386,6 +402,21 @@ fn feedback(frame: &[u8], flags: u8) -> Result<Feedback<'_>, DecodeError> {
     };
     check_feedback(&feedback, count)?;
     Ok(feedback)
+}
+
+/// Checks declined ranges: they are not empty, rise, and span less than half of all numbers.
+fn check_declined(declined: Declined<'_>) -> Result<(), DecodeError> {
+    let mut spanned = 0u64;
+    let mut end = None::<Seq>;
+    for (first, len) in declined {
+        let gap = end.map_or(0, |end| first.0.wrapping_sub(end.0));
+        spanned += u64::from(gap) + u64::from(len);
+        if len == 0 || spanned >= 1 << 31 {
+            return Err(DecodeError::Declined);
+        }
+        end = Some(first + len);
+    }
+    Ok(())
 }
 
 /// Splits a frame into the part of fixed length that its kind always has, and the rest.

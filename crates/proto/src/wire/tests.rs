@@ -108,6 +108,7 @@ fn feedback_vector() {
         burst: 0x0102,
         flags: flag::BURST,
         slot: None,
+        declined: Declined::NONE,
         missing: Ranges::NONE,
     };
     let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
@@ -141,6 +142,7 @@ fn feedback_of_a_receiver_that_joined_vector() {
         burst: 0x0102,
         flags: flag::BURST,
         slot: Some(slot),
+        declined: Declined::NONE,
         missing: Ranges::NONE,
     };
     put_feedback(&mut b, &f, [(Seq(110), 1)].into_iter());
@@ -158,6 +160,63 @@ fn feedback_of_a_receiver_that_joined_vector() {
     assert_eq!(decode(&founder).err(), Some(DecodeError::Slot));
     let mut cut = v[..HEADER_LEN + FEEDBACK_LEN + 2].to_vec();
     cut[HEADER_LEN + 3] = FEEDBACK_LEN as u8 + 2;
+    assert_eq!(decode(&cut).err(), Some(DecodeError::FrameLength));
+}
+
+/// A receiver that declines operations names their packets.
+#[test]
+fn feedback_of_a_receiver_that_declines_vector() {
+    let mut b = start();
+    let f = Feedback {
+        group: GroupId(7),
+        sender: NodeId(3),
+        cum: Seq(100),
+        cum_subtree: Seq(100),
+        limit: Seq(1124),
+        high: Seq(140),
+        received: 139,
+        arrived_us: 1_000_000,
+        held_us: 250,
+        burst: 0x0102,
+        flags: flag::BURST,
+        slot: None,
+        declined: Declined::NONE,
+        missing: Ranges::NONE,
+    };
+    let declined = [(Seq(90), 10), (Seq(200), 200_000)];
+    put_declining_feedback(
+        &mut b,
+        &f,
+        declined.into_iter(),
+        [(Seq(110), 1)].into_iter(),
+    );
+    let v = vector("feedback-declining");
+    assert_eq!(b, v);
+    let datagram = decode(&v).unwrap();
+    let Some(Frame::Feedback(got)) = datagram.frames().next() else {
+        panic!("no feedback");
+    };
+    assert_eq!(got.missing.collect::<Vec<_>>(), [(Seq(110), 1)]);
+    assert_eq!(got.declined.collect::<Vec<_>>(), declined);
+    let (declined, missing) = (got.declined, got.missing);
+    assert_eq!(
+        got,
+        Feedback {
+            declined,
+            missing,
+            ..f
+        }
+    );
+    // No ranges, too many, an empty one, ranges that do not rise, and ranges that wrap around.
+    let list = HEADER_LEN + FEEDBACK_LEN;
+    for (at, bad) in [(3, 0), (3, 17), (11, 0), (12, 0x80), (8, 0x80)] {
+        let mut wrong = v.clone();
+        wrong[list + at] = bad;
+        let refused = decode(&wrong).err();
+        assert_eq!(refused, Some(DecodeError::Declined), "{at} {bad}");
+    }
+    let mut cut = v[..list + 10].to_vec();
+    cut[HEADER_LEN + 3] = FEEDBACK_LEN as u8 + 10;
     assert_eq!(decode(&cut).err(), Some(DecodeError::FrameLength));
 }
 
@@ -462,12 +521,12 @@ proptest! {
     /// ever resemble.
     #[test]
     fn damaged_vectors_decode_or_are_refused(
-        which in 0usize..12, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
+        which in 0usize..13, damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         cut in 0usize..120,
     ) {
         let mut b = vector([
             "data", "coded", "parity", "feedback", "sync", "probe", "probe-ack", "check", "word",
-            "query", "reply", "feedback-joined",
+            "query", "reply", "feedback-joined", "feedback-declining",
         ][which]);
         for (at, v) in damage {
             let i = usize::from(at) % b.len();
@@ -499,7 +558,8 @@ proptest! {
             cum_subtree: Seq(cum),
             limit: Seq(cum) + window,
             high: at,
-            received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, slot, missing: Ranges::NONE,
+            received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, slot,
+            declined: Declined::NONE, missing: Ranges::NONE,
         };
         let mut b = start();
         put_feedback(&mut b, &f, missing.iter().copied());

@@ -93,17 +93,27 @@ pub fn put_parity(
     be(out, first.0);
 }
 
-/// Appends a feedback frame. The ranges in `missing` are in rising order, at or after
-/// `f.cum_subtree`, and not empty. Ranges beyond [`limits::RANGES_MAX`] are omitted. `f.missing` is
-/// ignored.
+/// Appends a feedback frame that declines nothing. The ranges in `missing` are in rising order, at
+/// or after `f.cum_subtree`, and not empty. Ranges beyond [`limits::RANGES_MAX`] are omitted.
+/// `f.missing` and `f.declined` are ignored.
 pub fn put_feedback(
     out: &mut Vec<u8>,
     f: &Feedback<'_>,
     missing: impl Iterator<Item = (Seq, u32)>,
 ) {
+    put_declining_feedback(out, f, core::iter::empty(), missing);
+}
+
+/// Appends a feedback frame like [`put_feedback`]. The ranges in `declined` are in rising order,
+/// and not empty. Ranges beyond [`limits::DECLINED_MAX`] are omitted.
+pub fn put_declining_feedback(
+    out: &mut Vec<u8>,
+    f: &Feedback<'_>,
+    declined: impl Iterator<Item = (Seq, u32)>,
+    missing: impl Iterator<Item = (Seq, u32)>,
+) {
     let start = out.len();
-    let joined = if f.slot.is_some() { flag::SLOT } else { 0 };
-    let flags = f.flags & !flag::SLOT | joined;
+    let flags = f.flags & !(flag::SLOT | flag::DECLINED);
     frame(out, kind::FEEDBACK, flags, FEEDBACK_LEN);
     for n in [
         f.group.0,
@@ -121,8 +131,22 @@ pub fn put_feedback(
     out.extend_from_slice(&f.burst.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
     if let Some(slot) = f.slot {
+        out[start + 1] |= flag::SLOT;
         out.extend_from_slice(&slot.index.to_be_bytes());
         out.extend_from_slice(&slot.epoch.to_be_bytes());
+    }
+    let (at_declined, mut ranges) = (out.len(), 0u32);
+    for (first, len) in declined.take(limits::DECLINED_MAX) {
+        if ranges == 0 {
+            out[start + 1] |= flag::DECLINED;
+            be(out, 0);
+        }
+        be(out, first.0);
+        be(out, len);
+        ranges += 1;
+    }
+    if ranges > 0 {
+        out[at_declined..at_declined + 4].copy_from_slice(&ranges.to_be_bytes());
     }
     let (mut at, mut count) = (f.cum_subtree, 0u16);
     for (first, len) in missing.take(limits::RANGES_MAX) {

@@ -130,6 +130,7 @@ pub fn tell(
         burst: 0,
         flags: 0,
         slot: None,
+        declined: wire::Declined::NONE,
         missing: wire::Ranges::NONE,
     };
     let lacks = lacks.filter(|&first| first < high);

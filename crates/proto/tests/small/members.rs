@@ -11,7 +11,7 @@ use fabricast_proto::{Admission, Command, NodeId, OpId, Refused, Seq, Time};
 use crate::net::{GROUP, Net, PAYLOAD, bytes};
 
 /// Number of random runs.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 2000;
 const MS: Duration = Duration::from_millis(1);
 
 fn add(net: &mut Net, node: usize) -> Admission {
@@ -119,8 +119,8 @@ fn a_member_leaves_at_every_point_of_a_broadcast() {
 struct Expected {
     /// The first broadcast that the receiver gets.
     from: usize,
-    /// Broadcasts that it has posted, from `from` on.
-    posts: Vec<OpId>,
+    /// Broadcasts that it has posted, from `from` on; `None`: it has declined it.
+    posts: Vec<Option<OpId>>,
     /// What it was told, if it has not yet joined.
     admission: Option<Admission>,
 }
@@ -164,7 +164,11 @@ fn run(seed: u64) {
                 let op = net.bcast(0, object.clone());
                 objects.push((object, op));
             }
-            (4..7, true) => post_next(&mut net, n, members.get_mut(&n).unwrap(), &objects),
+            (4..7, true) => {
+                let declines = rng.chance(0.3);
+                let expected = members.get_mut(&n).unwrap();
+                post_next(&mut net, n, expected, &objects, declines);
+            }
             (7, true) => {
                 let expected = members.remove(&n).unwrap();
                 check(&net, n, &expected, &objects, false);
@@ -208,7 +212,7 @@ fn run(seed: u64) {
     *healed.borrow_mut() = true;
     for (&n, expected) in &mut members {
         while expected.from + expected.posts.len() < objects.len() {
-            post_next(&mut net, n, expected, &objects);
+            post_next(&mut net, n, expected, &objects, false);
         }
     }
     net.run(net.now + 20_000 * MS);
@@ -230,24 +234,38 @@ fn newcomer(net: &mut Net, n: usize, from: usize) -> Expected {
     }
 }
 
-/// A receiver joins if it has not, and posts the next broadcast.
-fn post_next(net: &mut Net, n: usize, expected: &mut Expected, objects: &[(Vec<u8>, OpId)]) {
+/// A receiver joins if it has not, and posts or declines the next broadcast.
+fn post_next(
+    net: &mut Net,
+    n: usize,
+    expected: &mut Expected,
+    objects: &[(Vec<u8>, OpId)],
+    declines: bool,
+) {
     if let Some(admission) = expected.admission.take() {
         join(net, n, admission);
     }
     if let Some((object, _)) = objects.get(expected.from + expected.posts.len()) {
-        expected.posts.push(net.post(n, 0, object.len() as u64));
+        let len = object.len() as u64;
+        expected.posts.push(match declines {
+            true => {
+                net.decline(n, 0, len);
+                None
+            }
+            false => Some(net.post(n, 0, len)),
+        });
     }
 }
 
 /// Checks what a receiver has: `all` that it has posted, or what is complete.
 fn check(net: &Net, n: usize, expected: &Expected, objects: &[(Vec<u8>, OpId)], all: bool) {
-    for (i, &op) in expected.posts.iter().enumerate() {
+    for (i, op) in (expected.from..).zip(&expected.posts) {
+        let Some(op) = *op else { continue };
         let times = net.complete.iter().filter(|c| **c == (n, op)).count();
-        let name = format!("node {n}, broadcast {}", expected.from + i);
+        let name = format!("node {n}, broadcast {i}");
         assert!(times == 1 || times == 0 && !all, "{name}: {times} times");
         if times == 1 {
-            assert_eq!(net.sinks[&(n, op)], objects[expected.from + i].0, "{name}");
+            assert_eq!(net.sinks[&(n, op)], objects[i].0, "{name}");
         }
     }
 }
@@ -344,18 +362,9 @@ fn feedback_of_an_earlier_holder_does_not_count() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_members_is_caught() {
-    use fabricast_proto::mutant::{self, Mutant};
-    std::panic::set_hook(Box::new(|_| {}));
-    let caught = |mutant: Mutant| {
-        mutant::select(Some(mutant));
-        let found = (0..SEEDS).find(|&seed| std::panic::catch_unwind(|| run(seed)).is_err());
-        mutant::select(None);
-        (mutant, found)
-    };
-    let found = Mutant::MEMBERS.map(caught);
-    let _ = std::panic::take_hook();
-    for (mutant, found) in found {
-        let seed = found.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+    for mutant in fabricast_proto::mutant::Mutant::MEMBERS {
+        let seed = (0..SEEDS).find(|&seed| crate::fails(mutant, || run(seed)));
+        let seed = seed.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
         println!("{mutant:?}: seed {seed}");
     }
 }

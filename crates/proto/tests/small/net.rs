@@ -119,6 +119,15 @@ impl Net {
         op
     }
 
+    pub fn decline(&mut self, at: usize, sender: usize, len: u64) {
+        let decline = Command::Decline {
+            group: GROUP,
+            sender: NodeId(sender as u32),
+            len,
+        };
+        assert_eq!(self.nodes[at].command(self.now, decline), Ok(None));
+    }
+
     fn write(&mut self, at: usize, extent: Extent, bytes: &[u8]) {
         let sink = self.sinks.get_mut(&(at, extent.op)).unwrap();
         assert_eq!(extent.len as usize, bytes.len());

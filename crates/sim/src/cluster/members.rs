@@ -1,9 +1,12 @@
 //! Members join and leave a group in the midst of a run.
 
-use fabricast::proto::{Command, Time};
+use std::rc::Rc;
+
+use fabricast::proto::{Command, Refused, Time};
 
 use super::{Cluster, group_id};
 use crate::host::{Admitted, Role};
+use crate::object::{Progress, packets_of};
 use crate::scenario::{Change, Step};
 
 impl Cluster<'_> {
@@ -87,6 +90,48 @@ impl Cluster<'_> {
         (role.begun, role.over) = (from, from);
         self.left += plan.lens.len() - from;
         self.hosts[host].roles.push(role);
+    }
+
+    /// Declines the next object of a role; `false` if the node is too busy.
+    pub(super) fn decline(&mut self, h: usize, r: usize) -> bool {
+        let now = self.now();
+        let role = &self.hosts[h].roles[r];
+        let (stream, number) = (role.stream, role.begun);
+        let plan = &self.scenario.streams[stream];
+        let len = plan.lens[number];
+        let decline = Command::Decline {
+            group: group_id(plan.group),
+            sender: self.numbering.node(plan.root as u32),
+            len,
+        };
+        let packets = packets_of(len, self.scenario.payload_size(plan.group, len));
+        match self.hosts[h].driver.command(Time(now), decline) {
+            Ok(()) => {}
+            Err(Refused::Busy) => return false,
+            Err(e) => {
+                let refused = || format!("host {h}: to decline operation {number} is refused: {e}");
+                self.world.complain(refused);
+                return false;
+            }
+        }
+        self.trace.note(
+            now,
+            [h as u64, 5 << 32 | stream as u64, number as u64],
+            || format!("h{h} declines s{stream}/{number}"),
+        );
+        if let Some(judge) = &mut self.judge {
+            let progress = Rc::new(Progress::declined(packets));
+            judge.posted(stream, h as u32, progress);
+            judge.declines((stream, h as u32), number);
+        }
+        let role = &mut self.hosts[h].roles[r];
+        role.begun += 1;
+        role.over += 1;
+        if !role.ended {
+            self.left -= 1;
+        }
+        self.host_done_at[h] = self.host_done_at[h].max(Time(now));
+        true
     }
 
     fn remove(&mut self, Change { stream, host, .. }: Change, root: usize) {

@@ -39,6 +39,7 @@ impl Cluster<'_> {
         }
         let numbers = [h as u64, u64::from(packet.from), packet.bytes.len() as u64];
         let text = self.trace.prints().then(|| Rc::clone(&packet));
+        let said = self.judge.as_ref().map(|_| Rc::clone(&packet));
         let taken = host.net().deliver(Time(now), packet);
         self.trace.note(now, numbers, || {
             let what = text.map(|p| format!("h{} {}", p.from, words::datagram(&p.bytes)));
@@ -48,6 +49,9 @@ impl Cluster<'_> {
         if !taken {
             host.overflowed += 1;
             return false;
+        }
+        if let (Some(judge), Some(packet)) = (&mut self.judge, said) {
+            judge.hears(h as u32, &packet.bytes);
         }
         self.step_when_free(h)
     }
@@ -289,7 +293,12 @@ impl Cluster<'_> {
                     later = later.min(role.not_before);
                     break;
                 }
-                if !self.begin(h, r) {
+                let (stream, number) = (role.stream, role.begun);
+                let begun = match !role.root && self.scenario.declines(stream, h, number) {
+                    true => self.decline(h, r),
+                    false => self.begin(h, r),
+                };
+                if !begun {
                     break;
                 }
             }

@@ -85,7 +85,7 @@ impl Scenario {
     }
 
     /// The scenario that a seed stands for, in which receivers join and leave a group again and
-    /// again. Each group has one stream.
+    /// again, and decline operations. Each group has one stream.
     pub fn joined(seed: u64) -> Scenario {
         let mut draw = Draw {
             rng: Rng::new(seed ^ 0x0901_ed00),
@@ -129,6 +129,7 @@ impl Scenario {
             }
         }
         s.changes.sort_by_key(|c| c.at);
+        s.declined_one_in = draw.one(&[0, 2, 2, 5]);
         let changes = &s.changes;
         s.faults
             .crashes

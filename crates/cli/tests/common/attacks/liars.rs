@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fabricast::proto::wire::{self, Feedback, Frame, Header, Origin, Ranges};
+use fabricast::proto::wire::{self, Declined, Feedback, Frame, Header, Origin, Ranges};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -155,6 +155,7 @@ fn speak(
                 burst: 0,
                 flags: 0,
                 slot: None,
+                declined: Declined::NONE,
                 missing: Ranges::NONE,
             };
             let missing = (lie == Lie::LacksAll).then_some((first, window));

@@ -160,3 +160,42 @@ fn a_member_joins_leaves_and_comes_back_over_sockets() {
     }
     net.until(0, fourth);
 }
+
+/// Two receivers decline an object that the sender has not begun, and get the next one.
+#[test]
+fn a_declined_object_is_not_sent_over_sockets() {
+    let mut net = Net::new(3);
+    for node in 0..3 {
+        let add = Command::GroupAdd {
+            group: G,
+            address: Some(AddressId(G.0)),
+            members: (0..3).map(NodeId).collect(),
+            payload_size: PAYLOAD,
+            start: Seq(5),
+        };
+        net.command(node, add);
+    }
+    let objects = [700_000, 40_000].map(crate::object::testing::pattern);
+    let [declined, wanted] = &objects;
+    let mut posts = Vec::new();
+    for node in 1..3 {
+        let decline = Command::Decline {
+            group: G,
+            sender: NodeId(0),
+            len: declined.len() as u64,
+        };
+        net.command(node, decline);
+        posts.push(net.post(node, wanted.len()));
+    }
+    let first = net.bcast(declined);
+    let second = net.bcast(wanted);
+    for (node, post) in (1..).zip(posts) {
+        assert!(net.taken(node, post) == *wanted, "node {node}");
+    }
+    for op in [first, second] {
+        net.until(0, op);
+    }
+    // The first packet may have left before the sender heard the receivers.
+    let sent = net.drivers[0].node().counters().data;
+    assert!(sent <= 41, "{sent} packets");
+}
