@@ -247,7 +247,7 @@ impl Sender {
         // Not the window's base: that does not wait for members that are not ready, nor for members
         // that have a path of their own.
         let mine = self.members.iter().filter(|m| m.is_mine());
-        let behind = mine.map(|m| self.ops.end.from(m.cum).unsigned_abs()).max();
+        let behind = mine.map(|m| self.ops.end.from(m.cum).max(0) as u32).max();
         let most = self.ops.end.from(first.base).unsigned_abs();
         behind.unwrap_or(0).min(most)
     }

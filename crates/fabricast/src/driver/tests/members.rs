@@ -124,7 +124,7 @@ fn a_member_joins_leaves_and_comes_back_over_sockets() {
         net.command(node, add);
     }
     let objects: Vec<Vec<u8>> = [500_000, 300_000, 7, 200_000]
-        .map(|len| crate::object::testing::pattern(len))
+        .map(crate::object::testing::pattern)
         .into();
     // The first broadcast does not wait for the newcomer, which has not even joined.
     let first = net.bcast(&objects[0]);
