@@ -1,7 +1,7 @@
 //! Text that ends up on a terminal: names of files and of hosts, and whatever a peer has said.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Ranges of characters that show as nothing, so that two names can look the same. They are all
@@ -62,6 +62,11 @@ pub fn shown(path: &Path) -> String {
 /// A path for programs, as JSON lines contain it: with U+FFFD for bytes that are not UTF-8.
 pub(crate) fn told<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
+}
+
+/// Paths for programs, each as by [`told`].
+pub(crate) fn all_told<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
 /// A number of bytes for people, with a binary unit.

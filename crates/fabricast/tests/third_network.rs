@@ -1,4 +1,4 @@
-//! Another network needs nothing but the trait: a broadcast, a barrier and a file over `Pipe`.
+//! Another network needs nothing but the trait: a broadcast and a barrier over `Pipe`.
 
 mod pipe;
 
@@ -8,13 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::driver::Driver;
-use fabricast::object::{FileObject, FileReader, FileWriter, Memory, PartialFile, SourceFile};
+use fabricast::object::Memory;
 use fabricast::proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
     Time,
 };
 use fabricast::transport::{GroupAddress, NodeAddress, Transport};
-use fabricast::waker::Waker;
 
 use pipe::{Hub, Pipe};
 
@@ -27,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// One node of the network.
 struct End {
-    driver: Driver<Pipe, FileObject>,
+    driver: Driver<Pipe, Memory>,
     clock: Instant,
     /// Nodes that have nothing more to do.
     done: Arc<AtomicU32>,
@@ -77,7 +76,7 @@ impl End {
     }
 
     /// Steps until `over` returns true.
-    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Pipe, FileObject>) -> bool) {
+    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Pipe, Memory>) -> bool) {
         loop {
             let now = self.now();
             let step = self.driver.step(now).unwrap();
@@ -92,7 +91,7 @@ impl End {
     }
 
     /// Steps until the operation is complete, and takes its object.
-    fn complete(&mut self, op: OpId, has_object: bool) -> Option<FileObject> {
+    fn complete(&mut self, op: OpId, has_object: bool) -> Option<Memory> {
         let (mut complete, mut object) = (false, None);
         self.step_until(|driver| {
             while let Some(event) = driver.event() {
@@ -111,7 +110,7 @@ impl End {
     }
 
     /// Sends an object, or receives one.
-    fn bcast(&mut self, me: u32, object: FileObject) -> FileObject {
+    fn bcast(&mut self, me: u32, object: Memory) -> Memory {
         let now = self.now();
         let begun = match me {
             0 => self.driver.lend(now, ALL, object, true),
@@ -156,9 +155,7 @@ fn a_broadcast_and_a_barrier() {
                 0 => Memory::new(bytes(len)),
                 _ => Memory::room(len),
             };
-            let FileObject::Memory(got) = end.bcast(me, FileObject::Memory(memory)) else {
-                panic!("another object");
-            };
+            let got = end.bcast(me, memory);
             assert!(got.as_slice() == bytes(len), "node {me}, {len} bytes");
             let now = end.now();
             let by = Barrier::Dissemination { ways: 2 };
@@ -166,35 +163,6 @@ fn a_broadcast_and_a_barrier() {
             end.complete(op, false);
         }
     });
-}
-
-#[test]
-fn a_file() {
-    let dir = std::env::temp_dir().join(format!("fabricast-pipe-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let source = dir.join("source");
-    let content = bytes(5_000_000);
-    std::fs::write(&source, &content).unwrap();
-    nodes(|me, end| {
-        let waker = Waker::new().unwrap();
-        if me == 0 {
-            let file = SourceFile::open(&source).unwrap();
-            let reader = FileReader::new(file, PAYLOAD, waker);
-            end.bcast(me, FileObject::Source(reader));
-            return;
-        }
-        let path = dir.join(me.to_string());
-        let len = content.len() as u64;
-        let mut partial = PartialFile::new(path.clone(), len, 0o644, false, None, 0).unwrap();
-        partial.allocate().unwrap();
-        let partial = Arc::new(partial);
-        let window = 256 * u64::from(PAYLOAD);
-        let writer = FileWriter::new(partial.clone(), window, waker);
-        drop(end.bcast(me, FileObject::FileWriter(writer)));
-        partial.finish(false).unwrap();
-        assert!(std::fs::read(path).unwrap() == content, "node {me}");
-    });
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

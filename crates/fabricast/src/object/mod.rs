@@ -104,29 +104,29 @@ mod memory;
 pub use memory::Memory;
 
 mod disk_space;
-mod file;
 mod file_name;
-mod file_reader;
-mod file_writer;
-mod partial_file;
+pub mod manifest;
+pub mod pack;
+mod pack_index;
+mod packer;
 mod possession;
-mod source_file;
-pub use disk_space::{LEN_MAX, room};
-pub use file::FileObject;
-pub use file_name::safe_name;
-pub use file_reader::FileReader;
-pub use file_writer::{FileWriter, WINDOW_BYTES};
-pub use partial_file::PartialFile;
+mod source_set;
+mod tree;
+pub use disk_space::{LEN_MAX, check_space};
+pub use file_name::{parent, safe_name};
+pub use pack_index::PackIndex;
+pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
-pub use source_file::SourceFile;
+pub use source_set::SourceSet;
+pub use tree::{Destination, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {
     sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
 }
 
-/// Length of a hash block in bytes: these are hashed, read and written together. Part of the
-/// protocol: the hash list has one entry for each block.
+/// Length of a hash block in bytes. Part of the protocol: a pack's header has a hash for each block
+/// of the pack.
 pub const BLOCK: usize = 1 << 20;
 /// Bytes of a hash.
 pub const HASH: usize = 32;
@@ -141,11 +141,7 @@ pub fn pieces(len: u64) -> u32 {
     len.div_ceil(PIECE as u64) as u32
 }
 
-/// Bytes that are read and hashed, or hashed and written, in one step. The second action then finds
-/// them in the processor's second-level cache.
-const AT_ONCE: usize = 128 << 10;
-
-/// Number of blocks of a file of `len` bytes.
+/// Number of blocks of a pack or of all files together, of `len` bytes.
 pub fn blocks(len: u64) -> u64 {
     len.div_ceil(BLOCK as u64)
 }

@@ -1,12 +1,12 @@
-//! Transfer of one file from one host to many, from admission to the report.
+//! Transfer of files from one host to many, from admission to the report.
 //!
 //! [`send`] and [`recv`] block. Each drives one [`crate::driver::Driver`] on the calling thread and
 //! reports events through a callback. Disk and control connections have threads of their own
 //! ([`crate::object`], [`crate::bootstrap`]). These threads use a waker when they have something.
 //!
 //! ```text
-//!   send:  gather ── start ── prove paths ── stream file, then hash list ── all verified
-//!   recv:  connect ── join, post ── receive ── prove hashes (mend) ── fsync, rename ── verified
+//!   send:  list ── gather ── start ── prove paths ── announce and send packs ── all verified
+//!   recv:  connect ── join ── post packs ── prove (mend), store each ── links ── verified
 //! ```
 
 mod admission;
@@ -29,6 +29,7 @@ mod sender;
 mod sender_session;
 mod slow;
 mod start_check;
+mod storing;
 mod trouble;
 
 pub use events::{
@@ -45,7 +46,7 @@ use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
-use crate::object::FileObject;
+use crate::object::Memory;
 use crate::transport::Transport;
 
 /// The sender's node number.
@@ -54,10 +55,12 @@ const ROOT: NodeId = NodeId(0);
 const ALL: GroupId = GroupId(0);
 /// The number of its multicast address, if it has one.
 const ADDRESS: AddressId = AddressId(0);
+/// Bytes that may be under way to a receiver; the window must not exceed them.
+const WINDOW_BYTES: u64 = 58 << 20;
 /// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
 
-type FileDriver = Driver<Net, FileObject>;
+type FileDriver = Driver<Net, Memory>;
 
 /// What the transport has noticed since the last call, in words.
 fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {

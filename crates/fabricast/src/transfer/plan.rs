@@ -12,7 +12,6 @@ use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
-use crate::object::SourceFile;
 use crate::transport::Transport;
 
 /// The plan that sender and receivers have agreed on.
@@ -23,14 +22,14 @@ pub struct Plan {
     pub overhead: u32,
     /// Name of the interface in use.
     pub interface: String,
-    /// Length of the file in bytes.
+    /// Bytes of all files together.
     pub len: u64,
 }
 
 /// Opens the network for the receivers that are there, and creates the driver and the plan.
 pub fn open(
     admission: &mut Admission<'_>,
-    content: &SourceFile,
+    len: u64,
     session: u64,
     options: &SendOptions,
 ) -> Result<(FileDriver, Plan), Error> {
@@ -99,7 +98,6 @@ pub fn open(
     let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
     driver.command(Time::ZERO, command).map_err(refused)?;
     let interface = driver.net().port().to_owned();
-    let len = content.len();
     Ok((
         driver,
         Plan {
@@ -142,7 +140,7 @@ fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<So
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::WINDOW_BYTES;
+    use crate::transfer::WINDOW_BYTES;
     use crate::transfer::objections::WINDOW_BYTES_MIN;
 
     #[test]

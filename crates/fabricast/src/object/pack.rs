@@ -1,0 +1,241 @@
+//! Packs: what one broadcast of a transfer carries (spec 5.4).
+//!
+//! A pack begins with its header, which says what the bytes behind it are: a page of the manifest,
+//! or pieces of files, each by file and offset. The header also has the BLAKE3 hash of each block
+//! of these bytes. The sender tells the hash of the header over the control connection, so a
+//! receiver proves a pack as soon as it has arrived, and writes nothing that is not proven.
+
+use super::manifest::{PAGE_MAX, take};
+use super::{BLOCK, HASH, PIECE, blocks};
+
+/// Most bytes of files in a pack.
+pub const PACK_MAX: usize = 16 << 20;
+/// Most entries of a header.
+pub const PIECES_MAX: usize = 4096;
+/// Longest reason of a failure in bytes.
+const REASON_MAX: usize = 200;
+/// Longest header in bytes: entries that are failures with reasons, and the hashes.
+pub const HEADER_MAX: usize = 5 + PIECES_MAX * (7 + REASON_MAX) + (PACK_MAX / BLOCK) * HASH;
+
+const _: () = assert!(PAGE_MAX <= PACK_MAX && HEADER_MAX <= BLOCK);
+
+/// One entry of a header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Piece {
+    /// Bytes of a file.
+    Bytes {
+        /// Number of the file in the manifest.
+        file: u32,
+        /// Where they begin.
+        offset: u64,
+        /// Their number.
+        len: u32,
+        /// Whether the file is complete with them.
+        last: bool,
+    },
+    /// The sender cannot read a file: nothing more of it comes, and what came is void.
+    Failed {
+        /// Number of the file in the manifest.
+        file: u32,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// What the bytes of a pack are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// A page of the manifest.
+    Page,
+    /// Pieces of files, one behind the other.
+    Pieces(Vec<Piece>),
+}
+
+const PAGE: u8 = 0;
+const PIECES: u8 = 1;
+const BYTES: u8 = 0;
+const LAST: u8 = 1;
+const FAILED: u8 = 2;
+
+/// The header of a pack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the bytes are.
+    pub content: Content,
+    /// The BLAKE3 hashes of the blocks of these bytes.
+    pub hashes: Vec<u8>,
+}
+
+impl Header {
+    /// The header as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let pieces = match &self.content {
+            Content::Page => {
+                out.push(PAGE);
+                &[][..]
+            }
+            Content::Pieces(pieces) => {
+                out.push(PIECES);
+                pieces
+            }
+        };
+        out.extend((pieces.len() as u32).to_be_bytes());
+        for piece in pieces {
+            match piece {
+                Piece::Bytes {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } => {
+                    out.push(if *last { LAST } else { BYTES });
+                    out.extend(file.to_be_bytes());
+                    out.extend(offset.to_be_bytes());
+                    out.extend(len.to_be_bytes());
+                }
+                Piece::Failed { file, reason } => {
+                    out.push(FAILED);
+                    out.extend(file.to_be_bytes());
+                    let reason = cut(reason, REASON_MAX).as_bytes();
+                    out.extend((reason.len() as u16).to_be_bytes());
+                    out.extend(reason);
+                }
+            }
+        }
+        out.extend(&self.hashes);
+        out
+    }
+
+    /// The header of a pack with `len` bytes behind it; `None` if the bytes are no such header.
+    pub fn decode(mut bytes: &[u8], len: usize) -> Option<Header> {
+        let [kind] = take(&mut bytes)?;
+        let count = u32::from_be_bytes(take(&mut bytes)?) as usize;
+        let mut pieces = Vec::new();
+        let mut sum = 0u64;
+        for _ in 0..(count <= PIECES_MAX).then_some(count)? {
+            let [kind] = take(&mut bytes)?;
+            let file = u32::from_be_bytes(take(&mut bytes)?);
+            pieces.push(match kind {
+                BYTES | LAST => {
+                    let offset = u64::from_be_bytes(take(&mut bytes)?);
+                    let len = u32::from_be_bytes(take(&mut bytes)?);
+                    offset.checked_add(len.into())?;
+                    sum += u64::from(len);
+                    let last = kind == LAST;
+                    Piece::Bytes {
+                        file,
+                        offset,
+                        len,
+                        last,
+                    }
+                }
+                FAILED => {
+                    let len = u16::from_be_bytes(take(&mut bytes)?);
+                    let (text, rest) = bytes.split_at_checked(len.into())?;
+                    bytes = rest;
+                    let reason = std::str::from_utf8(text).ok()?.to_owned();
+                    Piece::Failed { file, reason }
+                }
+                _ => return None,
+            });
+        }
+        let content = match kind {
+            PAGE if count == 0 && len <= PAGE_MAX => Content::Page,
+            PIECES if sum == len as u64 => Content::Pieces(pieces),
+            _ => return None,
+        };
+        let hashes = bytes.to_vec();
+        (hashes.len() == blocks(len as u64) as usize * HASH).then_some(Header { content, hashes })
+    }
+}
+
+/// The beginning of a text, in at most `most` bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A pack in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pack {
+    /// Header and bytes.
+    pub bytes: Vec<u8>,
+    /// Length of the header in bytes.
+    pub header: usize,
+}
+
+impl Pack {
+    /// Puts a pack together from its header's content and its bytes. The bytes are hashed.
+    pub fn new(content: Content, bytes: &[u8]) -> Pack {
+        let hashes = bytes.chunks(BLOCK).map(blake3::hash);
+        let hashes = hashes.flat_map(|h| *h.as_bytes()).collect();
+        let mut whole = Header { content, hashes }.encode();
+        let header = whole.len();
+        whole.reserve_exact(bytes.len());
+        whole.extend_from_slice(bytes);
+        Pack {
+            bytes: whole,
+            header,
+        }
+    }
+
+    /// The BLAKE3 hash of the header.
+    pub fn hash(&self) -> blake3::Hash {
+        blake3::hash(&self.bytes[..self.header])
+    }
+
+    /// The bytes behind the header.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.header..]
+    }
+
+    /// The bytes of a block.
+    pub fn block(&self, block: u64) -> &[u8] {
+        let start = block as usize * BLOCK;
+        let payload = self.payload();
+        &payload[start..payload.len().min(start + BLOCK)]
+    }
+
+    /// The blocks whose hashes differ from those in `header`.
+    pub fn differing(&self, header: &Header) -> Vec<u64> {
+        let hashes = header.hashes.chunks_exact(HASH);
+        let each = self.payload().chunks(BLOCK).zip(hashes).enumerate();
+        let wrong = each.filter(|(_, (block, hash))| blake3::hash(block).as_bytes() != *hash);
+        wrong.map(|(i, _)| i as u64).collect()
+    }
+
+    /// Pieces of 16 KiB of a block that do not match `hashes`, which has one hash for each.
+    pub fn wrong_pieces(&self, block: u64, hashes: &[u8]) -> Vec<u32> {
+        let pieces = self.block(block).chunks(PIECE);
+        let each = pieces.zip(hashes.chunks_exact(HASH)).enumerate();
+        let wrong = each.filter(|(_, (piece, hash))| blake3::hash(piece).as_bytes() != *hash);
+        wrong.map(|(i, _)| i as u32).collect()
+    }
+
+    /// Replaces `pieces` of a damaged block by `bytes`. Returns false, and changes nothing, if the
+    /// block would still not match the header.
+    pub fn mend(&mut self, header: &Header, block: u64, pieces: &[u32], bytes: &[u8]) -> bool {
+        let mut whole = self.block(block).to_vec();
+        let mut rest = bytes;
+        for piece in pieces {
+            let start = (*piece as usize * PIECE).min(whole.len());
+            let end = (start + PIECE).min(whole.len());
+            let Some((piece, after)) = rest.split_at_checked(end - start) else {
+                return false;
+            };
+            whole[start..end].copy_from_slice(piece);
+            rest = after;
+        }
+        let hash = &header.hashes[block as usize * HASH..][..HASH];
+        if !rest.is_empty() || blake3::hash(&whole).as_bytes() != hash {
+            return false;
+        }
+        let start = self.header + block as usize * BLOCK;
+        self.bytes[start..start + whole.len()].copy_from_slice(&whole);
+        true
+    }
+}
