@@ -1,19 +1,23 @@
-//! Another network needs nothing but the trait: a broadcast and a barrier over `Pipe`.
+//! Another network needs nothing but the trait: a broadcast, a barrier and a set of files over
+//! `Pipe`.
 
 mod pipe;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::driver::Driver;
-use fabricast::object::Memory;
+use fabricast::object::pack::{Content, Header, Pack};
+use fabricast::object::{Destination, Memory, Packed, Packer, SourceSet, Tree};
 use fabricast::proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
     Time,
 };
 use fabricast::transport::{GroupAddress, NodeAddress, Transport};
+use fabricast::waker::Waker;
 
 use pipe::{Hub, Pipe};
 
@@ -163,6 +167,100 @@ fn a_broadcast_and_a_barrier() {
             end.complete(op, false);
         }
     });
+}
+
+/// What a receiver must know of a pack before the pack comes. A transfer says it over the control
+/// connection, this test by a channel for each receiver.
+#[derive(Clone)]
+struct Announced {
+    len: usize,
+    header: usize,
+    hash: blake3::Hash,
+}
+
+/// The next pack that the thread has read; `None` when all files have been read.
+fn next_pack(packer: &Packer, waker: &Waker) -> Option<Pack> {
+    loop {
+        match packer.next() {
+            Some(Packed::Pack(pack)) => return Some(pack),
+            Some(Packed::End) => return None,
+            Some(_) => panic!("a file cannot be read"),
+            None => _ = waker.wait(Some(LIMIT)).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_file_and_a_directory() {
+    let dir = std::env::temp_dir().join(format!("fabricast-pipe-{}", std::process::id()));
+    let (file, sub) = (dir.join("file"), dir.join("sub"));
+    std::fs::create_dir_all(&sub).unwrap();
+    let content = bytes(5_000_000);
+    std::fs::write(&file, &content).unwrap();
+    std::fs::write(sub.join("small"), "small").unwrap();
+    let (tell, told): (Vec<_>, Vec<_>) = (1..NODES).map(|_| channel::<Option<Announced>>()).unzip();
+    let told: Vec<_> = told.into_iter().map(Mutex::new).collect();
+    nodes(|me, end| {
+        if me == 0 {
+            let sources = [file.clone(), sub.clone()];
+            let set = SourceSet::list(&sources, &[], &mut |text| panic!("{text}")).unwrap();
+            let waker = Waker::new().unwrap();
+            let packer = Packer::start(Arc::new(set), waker.clone());
+            let announce = |what: Option<Announced>| {
+                tell.iter().for_each(|to| to.send(what.clone()).unwrap());
+            };
+            while let Some(pack) = next_pack(&packer, &waker) {
+                announce(Some(Announced {
+                    len: pack.bytes.len(),
+                    header: pack.header,
+                    hash: pack.hash(),
+                }));
+                end.bcast(me, Memory::new(pack.bytes));
+            }
+            announce(None);
+            return;
+        }
+        let told = told[me as usize - 1].lock().unwrap();
+        let root = dir.join(me.to_string());
+        std::fs::create_dir(&root).unwrap();
+        let mut tree = Tree::new(Destination {
+            root: root.clone(),
+            name: None,
+            overwrite: false,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+        })
+        .unwrap();
+        loop {
+            let mut next = None;
+            end.step_until(|_| {
+                next = told.try_recv().ok();
+                next.is_some()
+            });
+            let Some(announced) = next.flatten() else {
+                break;
+            };
+            let pack = Pack {
+                bytes: end.bcast(me, Memory::room(announced.len)).into_bytes(),
+                header: announced.header,
+            };
+            assert_eq!(pack.hash(), announced.hash);
+            let header = Header::decode(&pack.bytes[..pack.header], pack.payload().len()).unwrap();
+            assert_eq!(pack.differing(&header), [0; 0]);
+            match &header.content {
+                Content::Page => tree.add_page(pack.payload()).unwrap(),
+                Content::Pieces(pieces) => tree.write(pieces, pack.payload()).unwrap(),
+            }
+        }
+        tree.finish().unwrap();
+        assert!(
+            std::fs::read(root.join("file")).unwrap() == content,
+            "node {me}"
+        );
+        assert_eq!(std::fs::read(root.join("sub/small")).unwrap(), b"small");
+    });
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
