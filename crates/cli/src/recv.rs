@@ -72,7 +72,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 eprintln!(
                     "fabricast: the sender could not send {} of the files, such as {}",
                     report.failed.len(),
-                    shown(first)
+                    escaped(&first.path)
                 );
             }
             out.code(report.exit_code())

@@ -12,7 +12,7 @@ use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::object::manifest::Kind;
 use fabricast::object::{SourceSet, safe_name};
-use fabricast::text::{escaped, shown};
+use fabricast::text::{ToldPath, escaped};
 use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
 use fabricast::transport::interface::{self, Interface};
 use fabricast_console::{table, units};
@@ -87,6 +87,16 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     }
 }
 
+/// An entry of the set, as `--dry-run` prints it.
+#[derive(serde::Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    path: &'a ToldPath,
+    kind: &'static str,
+    /// Length of a file in bytes.
+    len: u64,
+}
+
 /// Prints what would be sent. Returns the exit code.
 fn dry_run(args: &args::Send, out: &mut Output) -> u8 {
     let mut notices = Vec::new();
@@ -106,10 +116,20 @@ fn dry_run(args: &args::Send, out: &mut Output) -> u8 {
             Kind::Symlink(_) => ("symlink", 0),
             Kind::HardLink(_) => ("hard link", 0),
         };
-        let told = path.to_string_lossy();
-        let line = serde_json::json!({"path": told, "kind": kind, "len": len});
-        out.result("entry", &line);
-        out.print(&format!("{:>10}  {}\n", units::bytes(len), shown(&path)));
+        let path = ToldPath::from(&*path);
+        out.result(
+            "entry",
+            &Listed {
+                path: &path,
+                kind,
+                len,
+            },
+        );
+        out.print(&format!(
+            "{:>10}  {}\n",
+            units::bytes(len),
+            escaped(&path.path)
+        ));
     }
     out.code(exit::OK)
 }

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use common::control::{Peer, entry};
-use common::{Run, Scratch, receiver};
+use common::{AT_ONCE, Run, Scratch, receiver};
 use fabricast::object::manifest::{Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Pack, Piece};
+use serde_json::json;
 
 /// A sender of these sources on the loopback, and its address.
 fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
@@ -223,6 +224,42 @@ fn a_file_that_cannot_be_read_fails_alone() {
     }
 }
 
+/// Programs that read JSON can tell the files of a set apart, whatever their names are.
+#[test]
+fn a_name_that_is_no_utf_8_is_told_exactly() {
+    let dir = Scratch::new();
+    let top = dir.path("top");
+    std::fs::create_dir(&top).unwrap();
+    let odd = top.join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    std::fs::write(&odd, "odd").unwrap();
+    std::fs::write(top.join("b"), "b").unwrap();
+    let mut listed = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    listed.args(["send", "--dry-run", "--json", top.to_str().unwrap()]);
+    let lines = String::from_utf8(listed.output().unwrap().stdout).unwrap();
+    let hex = |path: &Path| -> String {
+        let bytes = path.as_os_str().as_bytes().iter();
+        bytes.map(|b| format!("{b:02x}")).collect()
+    };
+    let hexed = format!("\"path_hex\":\"{}\"", hex(&odd));
+    assert!(lines.contains(&hexed), "{lines}");
+    assert_eq!(lines.matches("path_hex").count(), 1, "{lines}");
+
+    let (mut sender, address) = send(&[&top], &[]);
+    std::fs::remove_file(&odd).unwrap();
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    let failed = sender.until("file_failed", |_| true);
+    assert_eq!(failed["path_hex"], hex(&odd));
+    assert!(failed["path"].as_str().unwrap().ends_with("odd\u{fffd}"));
+    assert_eq!(sender.end().expect(10).one("summary")["failed"][0], {
+        let mut same = failed.clone();
+        same.as_object_mut().unwrap().remove("event");
+        same
+    });
+    let end = run.end().expect(10);
+    let left = dir.path("to").join("top").join(odd.file_name().unwrap());
+    assert_eq!(end.one("done")["failed"][0]["path_hex"], hex(&left));
+}
+
 #[test]
 fn what_is_excluded_or_only_listed_is_not_sent() {
     let dir = Scratch::new();
@@ -354,4 +391,38 @@ fn a_manifest_that_lies_leads_nowhere() {
     peer.until("failed");
     assert_ne!(run.end().code, Some(0));
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+/// The first pack never comes, and the second is there: the receiver has nothing to do, so it ends
+/// when the sender goes on without it.
+#[test]
+fn a_pack_that_waits_for_another_does_not_keep_a_receiver() {
+    let dir = Scratch::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut run = recv(&address, "r0", &dir.path("to"), &[]);
+    let mut peer = Peer::accept(&listener);
+    let mut stream = peer.start_set("f", 1, 100);
+    let mut manifest = Manifest::default();
+    let file = entry(TOP, b"f", Kind::File(100), 0o644);
+    manifest.add(file).unwrap();
+    let mut page = Vec::new();
+    manifest.put_page(0, &mut page);
+    let page = Pack::new(Content::Page, &page);
+    stream.announce(&mut peer, &page, page.bytes.len());
+    let piece = Piece::Bytes {
+        file: 0,
+        offset: 0,
+        len: 100,
+        last: true,
+    };
+    let pieces = Pack::new(Content::Pieces(vec![piece]), &[1; 100]);
+    stream.send(&mut peer, &pieces, &pieces.bytes);
+    run.until("progress", |e| e["placed"] == 100);
+    drop(stream);
+    peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
+    peer.say(json!({"say": "removed", "reason": "it is too slow"}));
+    let end = run.end_within(AT_ONCE).expect(9);
+    assert!(end.stderr.contains("too slow"), "{}", end.stderr);
+    assert_eq!(std::fs::read_dir(dir.path("to")).unwrap().count(), 0);
 }

@@ -175,12 +175,19 @@ impl Stream {
         Stream { datagrams, next: 7 }
     }
 
-    /// Announces a pack and sends these bytes for it, at most 1000.
-    pub fn send(&mut self, peer: &mut Peer, pack: &Pack, bytes: &[u8]) {
+    /// Announces a pack of `len` bytes, at most 1000. Returns the number of its only packet.
+    pub fn announce(&mut self, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
         peer.say(json!({
-            "say": "pack", "len": bytes.len(), "header": pack.header,
+            "say": "pack", "len": len, "header": pack.header,
             "hash": pack.hash().to_hex().as_str(),
         }));
+        self.next += 1;
+        Seq(self.next - 1)
+    }
+
+    /// Announces a pack and sends these bytes for it, at most 1000.
+    pub fn send(&mut self, peer: &mut Peer, pack: &Pack, bytes: &[u8]) {
+        let op = self.announce(peer, pack, bytes.len());
         let mut datagram = Vec::new();
         let header = wire::Header {
             burst: 0,
@@ -188,13 +195,11 @@ impl Stream {
             session: Session(7),
         };
         wire::put_header(&mut datagram, &header);
-        let op = Seq(self.next);
         let origin = wire::Origin::Source(op);
         let (last, len) = (wire::flag::LAST, bytes.len() as u32);
         wire::put_data(&mut datagram, GroupId(0), origin, op, last, len);
         datagram.extend_from_slice(bytes);
         self.datagrams.send(datagram).unwrap();
-        self.next += 1;
     }
 }
 

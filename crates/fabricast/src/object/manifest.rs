@@ -11,6 +11,8 @@ use super::LEN_MAX;
 
 /// Most entries of a set.
 pub const ENTRIES_MAX: u32 = 1 << 22;
+/// Most bytes of all pages of a set. With [`ENTRIES_MAX`] it bounds a receiver's memory.
+pub const MANIFEST_MAX: usize = 256 << 20;
 /// Longest page in bytes.
 pub const PAGE_MAX: usize = 1 << 20;
 /// Longest name in bytes: what Linux allows.
@@ -72,6 +74,9 @@ pub struct Manifest {
     depths: Vec<u16>,
     len: u64,
     tops: u32,
+    files: usize,
+    /// Bytes of the entries in pages.
+    bytes: usize,
 }
 
 impl Manifest {
@@ -97,8 +102,7 @@ impl Manifest {
 
     /// Number of regular files.
     pub fn files(&self) -> usize {
-        let file = |e: &&Entry| matches!(e.kind, Kind::File(_));
-        self.entries.iter().filter(file).count()
+        self.files
     }
 
     /// The path of an entry, relative to the destination.
@@ -151,10 +155,16 @@ impl Manifest {
         let Some(len) = self.len.checked_add(len).filter(|len| *len <= LEN_MAX) else {
             return wrong("its files are too long");
         };
+        let bytes = self.bytes + encoded_len(&entry);
+        if bytes > MANIFEST_MAX {
+            return wrong("it has too many long names");
+        }
         if !self.names.insert(name_hash(&entry)) {
             return wrong("a name is taken twice");
         }
         self.len = len;
+        self.bytes = bytes;
+        self.files += usize::from(matches!(entry.kind, Kind::File(_)));
         self.tops += u32::from(entry.parent == TOP);
         self.depths.push(depth);
         self.entries.push(entry);
@@ -208,6 +218,8 @@ const FILE: u8 = 0;
 const DIRECTORY: u8 = 1;
 const SYMLINK: u8 = 2;
 const HARD_LINK: u8 = 3;
+/// Bytes of an entry without its name and what its kind adds.
+const ENTRY_MIN: usize = 1 + 2 + 4 + 4 + 8 + 4 + 4 + 2;
 
 fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.push(match entry.kind {
@@ -229,6 +241,17 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
         Kind::Symlink(target) => put_bytes(out, target),
         Kind::HardLink(to) => out.extend(to.to_be_bytes()),
     }
+}
+
+/// Bytes of an entry in a page.
+fn encoded_len(entry: &Entry) -> usize {
+    let rest = match &entry.kind {
+        Kind::File(_) => 8,
+        Kind::Directory => 0,
+        Kind::Symlink(target) => 2 + target.len(),
+        Kind::HardLink(_) => 4,
+    };
+    ENTRY_MIN + entry.name.len() + rest
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -351,6 +374,25 @@ mod tests {
     }
 
     #[test]
+    fn names_and_targets_are_bounded_together() {
+        let mut m = Manifest::default();
+        m.add(entry(TOP, b"d", Kind::Directory)).unwrap();
+        let target: Box<[u8]> = [b'x'; TARGET_MAX].into();
+        let full = (0u32..).find(|i| {
+            let name = i.to_string().into_bytes();
+            m.add(entry(0, &name, Kind::Symlink(target.clone())))
+                .is_err()
+        });
+        let most = (MANIFEST_MAX / TARGET_MAX) as u32;
+        assert!(
+            full.is_some_and(|n| (most * 98 / 100..most).contains(&n)),
+            "{full:?}"
+        );
+        let error = m.add(entry(0, b"last", Kind::Symlink(target))).unwrap_err();
+        assert!(error.to_string().contains("long names"), "{error}");
+    }
+
+    #[test]
     fn pages_carry_all_entries() {
         let mut m = Manifest::default();
         m.add(entry(TOP, b"d", Kind::Directory)).unwrap();
@@ -364,17 +406,20 @@ mod tests {
             let name = [name, i.to_string().into_bytes()].concat();
             m.add(entry(0, &name, kind)).unwrap();
         }
-        let (mut got, mut next, mut pages) = (Manifest::default(), 0, 0);
+        let (mut got, mut next, mut pages, mut bytes) = (Manifest::default(), 0, 0, 0);
         while next < m.entries().len() as u32 {
             let mut page = Vec::new();
             next = m.put_page(next, &mut page);
             assert!(page.len() <= PAGE_MAX);
+            bytes += page.len();
             got.add_page(&page).unwrap();
             pages += 1;
         }
         assert!(pages > 2);
+        assert_eq!(bytes, m.bytes);
         assert_eq!(got.entries(), m.entries());
         assert_eq!(got.len(), m.len());
+        assert_eq!((got.bytes, got.files()), (m.bytes, m.files()));
     }
 
     proptest! {

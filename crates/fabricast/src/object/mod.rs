@@ -155,7 +155,13 @@ fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
 #[cfg(test)]
 pub(crate) mod testing {
     use std::path::PathBuf;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::pack::{Content, Header, Pack, Piece};
+    use super::{Packed, Packer, SourceSet};
+    use crate::waker::Waker;
 
     /// A directory of its own for one test.
     pub fn scratch() -> PathBuf {
@@ -174,5 +180,57 @@ pub(crate) mod testing {
             word.copy_from_slice(&rng.bits().to_le_bytes()[..word.len()]);
         }
         bytes
+    }
+
+    /// Lists these sources, about which there is nothing to tell.
+    pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
+        let set = SourceSet::list(sources, &[], &mut |text| panic!("{text}"));
+        Arc::new(set.unwrap())
+    }
+
+    /// A packer, and what waits for it.
+    pub struct Packs(Packer, Waker);
+
+    impl Packs {
+        /// Starts to read a set.
+        pub fn of(set: &Arc<SourceSet>) -> Packs {
+            let waker = Waker::new().unwrap();
+            Packs(Packer::start(set.clone(), waker.clone()), waker)
+        }
+
+        /// What the thread yields next.
+        pub fn next(&self) -> Packed {
+            loop {
+                if let Some(packed) = self.0.next() {
+                    return packed;
+                }
+                assert!(self.1.wait(Some(Duration::from_secs(60))).unwrap());
+            }
+        }
+    }
+
+    /// All packs of a set, and the files that cannot be read.
+    pub fn packs(set: &Arc<SourceSet>) -> (Vec<Pack>, Vec<u32>) {
+        let (packs, mut all, mut failed) = (Packs::of(set), Vec::new(), Vec::new());
+        loop {
+            match packs.next() {
+                Packed::Pack(pack) => all.push(pack),
+                Packed::Failed(file, _) => failed.push(file),
+                Packed::End => return (all, failed),
+                Packed::Gone => panic!("the thread has ended"),
+            }
+        }
+    }
+
+    /// The pieces of a pack; `None` for a page of the manifest.
+    pub fn pieces_of(pack: &Pack) -> Option<Vec<Piece>> {
+        let header = &pack.bytes[..pack.header];
+        match Header::decode(header, pack.payload().len())
+            .unwrap()
+            .content
+        {
+            Content::Page => None,
+            Content::Pieces(pieces) => Some(pieces),
+        }
     }
 }

@@ -10,12 +10,18 @@ use super::{BLOCK, HASH, PIECE, blocks};
 
 /// Most bytes of files in a pack.
 pub const PACK_MAX: usize = 16 << 20;
+/// Most bytes of one piece of a file that goes on after it.
+pub const PIECE_MAX: usize = 4 << 20;
 /// Most entries of a header.
 pub const PIECES_MAX: usize = 4096;
 /// Longest reason of a failure in bytes.
 const REASON_MAX: usize = 200;
+/// Bytes of a header before its entries.
+const HEAD: usize = 5;
+/// Bytes of an entry that is a piece of a file.
+const ENTRY: usize = 17;
 /// Longest header in bytes: entries that are failures with reasons, and the hashes.
-pub const HEADER_MAX: usize = 5 + PIECES_MAX * (7 + REASON_MAX) + (PACK_MAX / BLOCK) * HASH;
+pub const HEADER_MAX: usize = HEAD + PIECES_MAX * (7 + REASON_MAX) + (PACK_MAX / BLOCK) * HASH;
 
 const _: () = assert!(PAGE_MAX <= PACK_MAX && HEADER_MAX <= BLOCK);
 
@@ -67,6 +73,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Length of a header in bytes, if `pieces` pieces of files have `len` bytes together.
+    pub fn len_of(pieces: usize, len: usize) -> usize {
+        HEAD + pieces * ENTRY + len.div_ceil(BLOCK) * HASH
+    }
+
     /// The header as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -131,8 +142,9 @@ impl Header {
                     }
                 }
                 FAILED => {
-                    let len = u16::from_be_bytes(take(&mut bytes)?);
-                    let (text, rest) = bytes.split_at_checked(len.into())?;
+                    let len = usize::from(u16::from_be_bytes(take(&mut bytes)?));
+                    let len = (len <= REASON_MAX).then_some(len)?;
+                    let (text, rest) = bytes.split_at_checked(len)?;
                     bytes = rest;
                     let reason = std::str::from_utf8(text).ok()?.to_owned();
                     Piece::Failed { file, reason }
@@ -171,14 +183,22 @@ pub struct Pack {
 impl Pack {
     /// Puts a pack together from its header's content and its bytes. The bytes are hashed.
     pub fn new(content: Content, bytes: &[u8]) -> Pack {
-        let hashes = bytes.chunks(BLOCK).map(blake3::hash);
+        Pack::around(content, bytes.to_vec(), 0)
+    }
+
+    /// Puts a pack together where its bytes are: in `memory`, behind a gap of `gap` bytes for the
+    /// header. They are hashed, and moved only if the header is not as long as the gap.
+    pub fn around(content: Content, mut memory: Vec<u8>, gap: usize) -> Pack {
+        let hashes = memory[gap..].chunks(BLOCK).map(blake3::hash);
         let hashes = hashes.flat_map(|h| *h.as_bytes()).collect();
-        let mut whole = Header { content, hashes }.encode();
-        let header = whole.len();
-        whole.reserve_exact(bytes.len());
-        whole.extend_from_slice(bytes);
+        let head = Header { content, hashes }.encode();
+        let header = head.len();
+        match header == gap {
+            true => memory[..gap].copy_from_slice(&head),
+            false => drop(memory.splice(..gap, head)),
+        }
         Pack {
-            bytes: whole,
+            bytes: memory,
             header,
         }
     }
@@ -237,5 +257,100 @@ impl Pack {
         let start = self.header + block as usize * BLOCK;
         self.bytes[start..start + whole.len()].copy_from_slice(&whole);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn piece() -> impl Strategy<Value = Piece> {
+        let bytes = (any::<u32>(), 0..1u64 << 45, 0..5000u32, any::<bool>());
+        let bytes = bytes.prop_map(|(file, offset, len, last)| Piece::Bytes {
+            file,
+            offset,
+            len,
+            last,
+        });
+        let failed = (any::<u32>(), "[a-zé]{0,150}");
+        let failed = failed.prop_map(|(file, reason)| Piece::Failed {
+            file,
+            reason: cut(&reason, REASON_MAX).to_owned(),
+        });
+        prop_oneof![bytes, failed]
+    }
+
+    fn len(pieces: &[Piece]) -> usize {
+        let len = |piece: &Piece| match piece {
+            Piece::Bytes { len, .. } => *len as usize,
+            Piece::Failed { .. } => 0,
+        };
+        pieces.iter().map(len).sum()
+    }
+
+    #[test]
+    fn the_longest_header_is_as_long_as_said() {
+        let reason = "x".repeat(REASON_MAX + 1);
+        let failed = vec![Piece::Failed { file: 0, reason }; PIECES_MAX];
+        let hashes = vec![0; PACK_MAX / BLOCK * HASH];
+        let content = Content::Pieces(failed);
+        assert_eq!(Header { content, hashes }.encode().len(), HEADER_MAX);
+    }
+
+    #[test]
+    fn a_header_that_contradicts_its_pack_is_none() {
+        let piece = |offset, len| Piece::Bytes {
+            file: 0,
+            offset,
+            len,
+            last: false,
+        };
+        let decoded = |content, hashes: usize, len| {
+            let hashes = vec![0; hashes * HASH];
+            Header::decode(&Header { content, hashes }.encode(), len)
+        };
+        let pieces = |pieces: &[Piece]| Content::Pieces(pieces.to_vec());
+        assert!(decoded(pieces(&[piece(0, 5)]), 1, 5).is_some());
+        assert!(decoded(pieces(&[piece(0, 5)]), 1, 6).is_none(), "length");
+        assert!(decoded(pieces(&[piece(0, 5)]), 2, 5).is_none(), "hashes");
+        assert!(
+            decoded(pieces(&[piece(u64::MAX, 5)]), 1, 5).is_none(),
+            "offset"
+        );
+        let many = vec![piece(0, 0); PIECES_MAX + 1];
+        assert!(decoded(pieces(&many), 0, 0).is_none(), "entries");
+        assert!(decoded(pieces(&many[1..]), 0, 0).is_some());
+        assert!(decoded(Content::Page, 1, PAGE_MAX).is_some());
+        assert!(decoded(Content::Page, 2, PAGE_MAX + 1).is_none(), "page");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(pieces in vec(piece(), 0..40)) {
+            let bytes = vec![7; len(&pieces)];
+            let content = Content::Pieces(pieces);
+            let pack = Pack::new(content.clone(), &bytes);
+            let header = Header::decode(&pack.bytes[..pack.header], bytes.len()).unwrap();
+            prop_assert_eq!(&header.content, &content);
+            prop_assert_eq!(pack.payload(), bytes);
+            prop_assert!(pack.differing(&header).is_empty());
+        }
+
+        #[test]
+        fn a_bent_header_is_none_or_another(
+            pieces in vec(piece(), 1..10), at in any::<prop::sample::Index>(), bit in 0..8u8
+        ) {
+            let len = len(&pieces);
+            let hashes = vec![7; blocks(len as u64) as usize * HASH];
+            let header = Header { content: Content::Pieces(pieces), hashes };
+            let mut bytes = header.encode();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert_ne!(Header::decode(&bytes, len), Some(header.clone()));
+            prop_assert_eq!(Header::decode(&bytes[..at], len), None);
+        }
     }
 }

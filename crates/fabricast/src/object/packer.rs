@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 
 use super::manifest::Kind;
-use super::pack::{Content, PACK_MAX, PIECES_MAX, Pack, Piece};
+use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::SourceSet;
 use crate::waker::Waker;
 
@@ -16,6 +16,8 @@ const AHEAD: usize = 1;
 /// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
 /// first data leave early.
 const FIRST: usize = 1 << 20;
+/// Pieces of memory that are kept for further packs, at most.
+const SPARE: usize = 4;
 
 /// What the packer yields.
 pub enum Packed {
@@ -32,6 +34,7 @@ pub enum Packed {
 /// The protocol's end of the thread that reads. Dropping it ends the thread after the present pack.
 pub struct Packer {
     packs: Receiver<Packed>,
+    spare: Sender<Vec<u8>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -39,6 +42,7 @@ impl Packer {
     /// Starts the thread; it wakes `waker` whenever it has a pack.
     pub fn start(set: Arc<SourceSet>, waker: Waker) -> Packer {
         let (tell, packs) = sync_channel(AHEAD);
+        let (spare, given) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         thread::Builder::new()
@@ -50,14 +54,22 @@ impl Packer {
                     waker,
                     over: &over,
                     pieces: Vec::new(),
-                    bytes: Vec::new(),
+                    memory: Vec::new(),
+                    gap: 0,
+                    end: 0,
                     most: FIRST,
+                    given,
+                    spare: Vec::new(),
                 };
                 // `None`: nobody wants packs any more.
                 let _ = reading.pages().and_then(|()| reading.files());
             })
             .expect("the system gives us a thread");
-        Packer { packs, is_over }
+        Packer {
+            packs,
+            spare,
+            is_over,
+        }
     }
 
     /// What the thread has read, if anything; does not block.
@@ -67,6 +79,11 @@ impl Packer {
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Packed::Gone),
         }
+    }
+
+    /// Gives back the memory of a pack, for another one. That costs less than new memory.
+    pub fn give_back(&self, memory: Vec<u8>) {
+        let _ = self.spare.send(memory); // after the last pack nobody needs it
     }
 }
 
@@ -83,9 +100,17 @@ struct Reading<'a> {
     waker: Waker,
     over: &'a AtomicBool,
     pieces: Vec<Piece>,
-    bytes: Vec<u8>,
-    /// Bytes of the next pack, at most.
+    /// The present pack: a gap for its header, the bytes of its pieces, and room.
+    memory: Vec<u8>,
+    /// Bytes of the gap.
+    gap: usize,
+    /// Where the bytes of its pieces end.
+    end: usize,
+    /// Bytes of all pieces of the present pack, at most.
     most: usize,
+    /// Memory that comes back.
+    given: Receiver<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
 }
 
 impl Reading<'_> {
@@ -116,16 +141,50 @@ impl Reading<'_> {
         self.say(Packed::End)
     }
 
+    /// Bytes of pieces in the present pack.
+    fn filled(&self) -> usize {
+        self.end - self.gap
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled() >= self.most || self.pieces.len() >= PIECES_MAX
+    }
+
+    /// Begins a pack with bytes of this file from `offset` on. Its header gets as much room as it
+    /// needs if all files can be read; otherwise the bytes have to be moved.
+    fn begin(&mut self, file: u32, offset: u64) {
+        let (mut pieces, mut len) = (0, 0);
+        for entry in &self.set.manifest().entries()[file as usize..] {
+            let Kind::File(whole) = entry.kind else {
+                continue;
+            };
+            let rest = if pieces == 0 { whole - offset } else { whole };
+            let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
+            (pieces, len) = (pieces + 1, len + here as usize);
+            if here < rest || len >= self.most || pieces >= PIECES_MAX {
+                break;
+            }
+        }
+        self.gap = Header::len_of(pieces, len);
+        self.end = self.gap;
+        self.spare.extend(self.given.try_iter());
+        self.spare.truncate(SPARE);
+        self.memory = self.spare.pop().unwrap_or_default();
+        self.memory.resize(self.gap + len, 0);
+    }
+
     /// Hands the present pack over.
     fn flush(&mut self) -> Option<()> {
         if self.pieces.is_empty() {
             return Some(());
         }
-        let pieces = std::mem::take(&mut self.pieces);
-        let pack = Pack::new(Content::Pieces(pieces), &self.bytes);
-        self.bytes.clear();
+        let content = Content::Pieces(std::mem::take(&mut self.pieces));
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.truncate(self.end);
+        let gap = std::mem::take(&mut self.gap);
+        self.end = 0;
         self.most = (self.most * 2).min(PACK_MAX);
-        self.say(Packed::Pack(pack))
+        self.say(Packed::Pack(Pack::around(content, memory, gap)))
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
@@ -135,35 +194,45 @@ impl Reading<'_> {
         };
         let mut offset = 0;
         loop {
-            if self.bytes.len() >= self.most || self.pieces.len() >= PIECES_MAX {
+            if self.is_full() {
                 self.flush()?;
             }
             if self.over.load(Ordering::Relaxed) {
                 return None;
             }
-            let start = self.bytes.len();
-            let here = (len - offset).min((self.most - start) as u64);
-            self.bytes.resize(start + here as usize, 0);
-            if let Err(why) = opened.read(offset, &mut self.bytes[start..]) {
-                self.bytes.truncate(start);
+            if self.pieces.is_empty() {
+                self.begin(file, offset);
+            }
+            let room = (self.most - self.filled()).min(PIECE_MAX);
+            let here = (len - offset).min(room as u64) as usize;
+            let end = self.end + here;
+            if self.memory.len() < end {
+                self.memory.resize(end, 0); // another file could not be read
+            }
+            let bytes = &mut self.memory[self.end..end];
+            if let Err(why) = opened.read(offset, bytes) {
                 return self.fail(file, why);
             }
-            self.set.sample(file, offset, &self.bytes[start..]);
-            let last = offset + here == len;
+            self.set.sample(file, offset, bytes);
+            self.end = end;
+            let last = offset + here as u64 == len;
             self.pieces.push(Piece::Bytes {
                 file,
                 offset,
                 len: here as u32,
                 last,
             });
-            offset += here;
+            offset += here as u64;
             if last {
                 return Some(());
             }
+            // A file that goes on ends the pack: long files go in packs that leave soon.
+            self.flush()?;
         }
     }
 
-    /// Says that a file cannot be read. Bytes of it that are in earlier packs are void.
+    /// Says that a file cannot be read. Bytes of it that are in earlier packs are void; in the
+    /// present one there are none, because a piece of a file that goes on ends a pack.
     fn fail(&mut self, file: u32, reason: String) -> Option<()> {
         if self.pieces.len() >= PIECES_MAX {
             self.flush()?;
@@ -173,5 +242,112 @@ impl Reading<'_> {
         let told = format!("the sender cannot read {name} any more, or it changed");
         self.pieces.push(Piece::Failed { file, reason: told });
         self.say(Packed::Failed(file, reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::object::testing::{Packs, packs, pattern, pieces_of, scratch, set_of};
+
+    #[test]
+    fn packs_grow_and_carry_all_bytes_in_order() {
+        let dir = scratch();
+        let long = pattern(PACK_MAX * 3 + 5);
+        let files: [(&str, &[u8]); 4] = [("a", b"first"), ("b", &long), ("c", b""), ("d", b"last")];
+        for (name, content) in files {
+            std::fs::write(dir.join(name), content).unwrap();
+        }
+        let (all, failed) = packs(&set_of(std::slice::from_ref(&dir)));
+        assert_eq!(failed, [0; 0]);
+        assert!(pieces_of(&all[0]).is_none(), "the manifest comes first");
+        let lens: Vec<usize> = all[1..].iter().map(|p| p.payload().len() >> 20).collect();
+        assert_eq!(lens, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1]);
+        let mut got = [const { Vec::new() }; 4];
+        for pack in &all[1..] {
+            let mut bytes = pack.payload();
+            for piece in pieces_of(pack).unwrap() {
+                let Piece::Bytes {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } = piece
+                else {
+                    panic!("{piece:?}");
+                };
+                let (got, whole) = (&mut got[file as usize - 1], files[file as usize - 1].1);
+                assert_eq!(got.len() as u64, offset);
+                let here;
+                (here, bytes) = bytes.split_at(len as usize);
+                got.extend_from_slice(here);
+                assert_eq!(last, got.len() == whole.len());
+            }
+        }
+        for (got, (name, content)) in got.iter().zip(files) {
+            assert!(got == content, "{name}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_header_has_so_many_entries_and_no_more() {
+        let dir = scratch();
+        for i in 0..PIECES_MAX + 1 {
+            File::create(dir.join(i.to_string())).unwrap();
+        }
+        let (all, _) = packs(&set_of(std::slice::from_ref(&dir)));
+        let entries: Vec<usize> = all
+            .iter()
+            .filter_map(|pack| Some(pieces_of(pack)?.len()))
+            .collect();
+        assert_eq!(entries, [PIECES_MAX, 1]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// What came of the file in earlier packs is void. The pack that says so has no bytes of it: a
+    /// receiver that got them damaged could never get them again.
+    #[test]
+    fn a_file_that_fails_in_the_midst_leaves_no_bytes_in_its_last_pack() {
+        let dir = scratch();
+        let long = File::create(dir.join("a")).unwrap();
+        long.set_len(PACK_MAX as u64 * 4).unwrap();
+        std::fs::write(dir.join("b"), "after it").unwrap();
+        let set = set_of(std::slice::from_ref(&dir));
+        let packs = Packs::of(&set);
+        let Packed::Pack(_page) = packs.next() else {
+            panic!("no page");
+        };
+        long.set_len(5).unwrap();
+        let mut last = None;
+        let why = loop {
+            match packs.next() {
+                Packed::Pack(pack) => last = Some(pack),
+                Packed::Failed(file, why) => break (file, why),
+                Packed::End | Packed::Gone => panic!("it did not fail"),
+            }
+        };
+        assert_eq!(why.0, 1);
+        assert!(why.1.contains("shorter"), "{}", why.1);
+        assert!(last.is_none_or(|pack| pack.payload().len() <= PIECE_MAX));
+        let Packed::Pack(pack) = packs.next() else {
+            panic!("no pack");
+        };
+        let pieces = pieces_of(&pack).unwrap();
+        assert!(matches!(&pieces[0], Piece::Failed { file: 1, .. }));
+        assert!(matches!(
+            &pieces[1],
+            Piece::Bytes {
+                file: 2,
+                offset: 0,
+                last: true,
+                ..
+            }
+        ));
+        assert_eq!((pieces.len(), pack.payload()), (2, &b"after it"[..]));
+        assert!(matches!(packs.next(), Packed::End));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -4,14 +4,14 @@
 //! then be what it was when it was listed (device, inode, length, times). It is compared again
 //! after each read. Otherwise a file would be sent that never existed, half old and half new.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use rustix::fs::OFlags;
 
@@ -24,7 +24,7 @@ use crate::text::shown;
 /// The files and directories that are sent.
 pub struct SourceSet {
     manifest: Manifest,
-    /// The path of each entry at the top.
+    /// The number of each entry at the top, in ascending order, and its path.
     tops: Vec<(u32, PathBuf)>,
     /// State of each regular file when it was listed; other entries have none.
     versions: Vec<Option<Version>>,
@@ -33,7 +33,6 @@ pub struct SourceSet {
     challenge: Challenge,
     /// The samples by which receivers prove that they have the files, copied when they were read.
     samples: Mutex<Vec<u8>>,
-    failure: OnceLock<String>,
 }
 
 /// The state of a file: at least one field differs after a change. The times are in seconds and
@@ -202,7 +201,6 @@ impl SourceSet {
             tops,
             versions: listing.versions,
             starts: listing.starts,
-            failure: OnceLock::new(),
         })
     }
 
@@ -225,7 +223,7 @@ impl SourceSet {
 
     /// The secret that only a node with all files but those `failed` knows; valid once every file
     /// has been read.
-    pub fn secret(&self, failed: &[u32]) -> Secret {
+    pub fn secret(&self, failed: &BTreeSet<u32>) -> Secret {
         let mut samples = self.samples.lock().unwrap_or_else(poisoned);
         for file in failed {
             let (start, len) = (self.starts[*file as usize], self.file_len(*file));
@@ -254,8 +252,10 @@ impl SourceSet {
             names.push(OsStr::from_bytes(&e.name));
             entry = e.parent;
         }
-        let top = self.tops.iter().find(|(number, _)| *number == entry);
-        let mut path = top.map(|(_, path)| path.clone()).unwrap_or_default();
+        let top = self
+            .tops
+            .binary_search_by_key(&entry, |(number, _)| *number);
+        let mut path = top.map(|at| self.tops[at].1.clone()).unwrap_or_default();
         path.extend(names.into_iter().rev());
         path
     }
@@ -303,7 +303,7 @@ impl SourceSet {
 
     /// How files were changed since they were listed, for the first one that was; `failed` files
     /// are known and do not count.
-    pub fn changed(&self, failed: &[u32]) -> Option<String> {
+    pub fn changed(&self, failed: &BTreeSet<u32>) -> Option<String> {
         let files = self.versions.iter().enumerate();
         let files = files.filter_map(|(i, v)| v.as_ref().map(|v| (i as u32, v)));
         let mut files = files.filter(|(file, _)| !failed.contains(file));
@@ -311,16 +311,6 @@ impl SourceSet {
             let path = self.path(file);
             compare(&path, std::fs::metadata(&path), then).err()
         })
-    }
-
-    /// Notes why the set cannot be read any more.
-    pub fn fail(&self, why: String) {
-        let _ = self.failure.set(why);
-    }
-
-    /// Why the set cannot be read any more, so that no receiver can get all of it.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
     }
 }
 
@@ -390,4 +380,113 @@ fn compare(path: &Path, meta: io::Result<Metadata>, then: &Version) -> Result<()
         false => format!(" ({} bytes at the start, {} now)", then.len, now.len),
     };
     Err(format!("{path} {how} while it was being sent{lengths}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::object::testing::{scratch, set_of};
+
+    fn fifo(path: &Path) {
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+
+    #[test]
+    fn a_tree_is_listed_in_order_with_its_links() {
+        let dir = scratch();
+        let (top, odd) = (dir.join("top"), OsStr::from_bytes(b"odd\xff"));
+        std::fs::create_dir_all(top.join("sub")).unwrap();
+        std::fs::write(top.join("b"), "bytes").unwrap();
+        std::fs::write(top.join("sub").join(odd), "").unwrap();
+        std::fs::hard_link(top.join("b"), top.join("sub/again")).unwrap();
+        symlink("../b", top.join("sub/soft")).unwrap();
+        std::fs::write(top.join("no.tmp"), "").unwrap();
+        fifo(&top.join("fifo"));
+        let alone = dir.join("alone");
+        std::fs::write(&alone, "1").unwrap();
+        let mut told = Vec::new();
+        let sources = [top.clone(), alone.clone()];
+        let exclude = ["*.tmp".parse().unwrap()];
+        let set = SourceSet::list(&sources, &exclude, &mut |text| told.push(text)).unwrap();
+        assert!(told[0].contains("fifo is a FIFO"), "{told:?}");
+        let listed: Vec<(PathBuf, Kind)> = (0..)
+            .zip(set.manifest().entries())
+            .map(|(number, entry)| (set.path(number), entry.kind.clone()))
+            .collect();
+        let expected = [
+            (top.clone(), Kind::Directory),
+            (top.join("b"), Kind::File(5)),
+            (top.join("sub"), Kind::Directory),
+            (top.join("sub/again"), Kind::HardLink(1)),
+            (top.join("sub").join(odd), Kind::File(0)),
+            (top.join("sub/soft"), Kind::Symlink((*b"../b").into())),
+            (alone, Kind::File(1)),
+        ];
+        assert_eq!(listed, expected);
+        assert_eq!((set.name().as_str(), set.manifest().tops()), ("top", 2));
+        assert_eq!((set.file_len(1), set.file_len(3)), (5, 0));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_said_by_name() {
+        let dir = scratch();
+        let (file, special) = (dir.join("file"), dir.join("special"));
+        std::fs::write(&file, "").unwrap();
+        fifo(&special);
+        let cases = [
+            (vec![dir.join("none")], "none"),
+            (vec![special], "special is a FIFO"),
+            (
+                vec![file.clone(), file],
+                "file cannot be sent: a name is taken twice",
+            ),
+        ];
+        for (sources, why) in cases {
+            let error = SourceSet::list(&sources, &[], &mut |_| {}).err().unwrap();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_opened_only_as_it_was_listed() {
+        let dir = scratch();
+        let (file, other) = (dir.join("file"), dir.join("other"));
+        let write = |path: &Path, content: &str| std::fs::write(path, content).unwrap();
+        type Change<'a> = &'a dyn Fn();
+        let cases: [(&str, Change); 5] = [
+            ("became shorter", &|| write(&file, "b")),
+            ("became longer", &|| write(&file, "more bytes")),
+            ("was replaced", &|| {
+                write(&other, "bytes");
+                std::fs::rename(&other, &file).unwrap();
+            }),
+            ("No such file", &|| std::fs::remove_file(&file).unwrap()),
+            // Nobody writes to it: an open that waits would never end.
+            ("was replaced", &|| {
+                std::fs::remove_file(&file).unwrap();
+                fifo(&file);
+            }),
+        ];
+        for (why, change) in cases {
+            let _ = std::fs::remove_file(&file);
+            write(&file, "bytes");
+            let set = set_of(std::slice::from_ref(&file));
+            let opened = set.open(0).unwrap();
+            let mut bytes = [0; 5];
+            opened.read(0, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"bytes");
+            assert_eq!(set.changed(&BTreeSet::new()), None);
+            change();
+            let error = set.open(0).err().unwrap();
+            assert!(error.contains(why) && error.contains("file"), "{error}");
+            assert!(set.changed(&BTreeSet::new()).is_some());
+            assert_eq!(set.changed(&BTreeSet::from([0])), None);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

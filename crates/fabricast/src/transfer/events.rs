@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
-use crate::text;
+use crate::text::{self, ToldPath};
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// A node's address in words, not in the form in which nodes tell it.
@@ -230,8 +230,8 @@ pub struct Traffic {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FileFailure {
     /// Path of the file at the sender.
-    #[serde(serialize_with = "text::told")]
-    pub path: PathBuf,
+    #[serde(flatten)]
+    pub path: ToldPath,
     /// Why, in words.
     pub reason: String,
 }
@@ -377,8 +377,7 @@ pub struct RecvReport {
     /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub root: String,
     /// Files that the sender could not read: everything else is here.
-    #[serde(serialize_with = "text::all_told")]
-    pub failed: Vec<PathBuf>,
+    pub failed: Vec<ToldPath>,
     /// Seconds from the start to the end.
     pub seconds: f64,
     /// What the receiver counted.

@@ -15,6 +15,7 @@ mod destination;
 mod discovery;
 mod ear;
 mod events;
+mod incoming;
 mod joining;
 mod listening;
 mod objections;
@@ -43,10 +44,11 @@ use std::time::Duration;
 
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 
+use self::incoming::Incoming;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
-use crate::object::Memory;
+use crate::object::{Memory, Object};
 use crate::transport::Transport;
 
 /// The sender's node number.
@@ -60,10 +62,13 @@ const WINDOW_BYTES: u64 = 58 << 20;
 /// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
 
-type FileDriver = Driver<Net, Memory>;
+/// The driver of a sender, whose packs lie in memory.
+type SendDriver = Driver<Net, Memory>;
+/// The driver of a receiver.
+type RecvDriver = Driver<Net, Incoming>;
 
 /// What the transport has noticed since the last call, in words.
-fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
+fn notices<O: Object>(driver: &mut Driver<Net, O>) -> impl Iterator<Item = String> + '_ {
     std::iter::from_fn(|| driver.news().map(|n| n.to_string()))
 }
 
@@ -75,7 +80,11 @@ fn check(interrupt: &AtomicBool) -> Result<(), Error> {
 }
 
 /// Waits for the network, the waker, the node's next deadline or the next tick.
-fn rest(driver: &mut FileDriver, wake: Option<Time>, now: Time) -> Result<(), Error> {
+fn rest<O: Object>(
+    driver: &mut Driver<Net, O>,
+    wake: Option<Time>,
+    now: Time,
+) -> Result<(), Error> {
     let timeout = wake.map_or(TICK, |at| at.since(now).min(TICK));
     driver
         .transport()

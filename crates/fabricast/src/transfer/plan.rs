@@ -6,7 +6,7 @@ use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
-use super::{ADDRESS, ALL, FileDriver, ROOT};
+use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
@@ -32,7 +32,7 @@ pub fn open(
     len: u64,
     session: u64,
     options: &SendOptions,
-) -> Result<(FileDriver, Plan), Error> {
+) -> Result<(SendDriver, Plan), Error> {
     let (near, net) = admission.take_network()?;
 
     let members = &admission.members;
@@ -79,7 +79,7 @@ pub fn open(
         patience: options.patience,
         ..net::node_config(ROOT, session, scheme, payload_size, &net)
     };
-    let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
+    let mut driver: SendDriver = Driver::new(Node::new(node, net::random()?), net);
     if let Some(group) = &start.group {
         let joined = driver.join(ADDRESS, group, false);
         joined.map_err(|e| Error::io(format!("sending to {group}"), e))?;

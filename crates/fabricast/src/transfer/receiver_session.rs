@@ -1,36 +1,36 @@
 //! A receiver's transfer: from the start until the sender closes it with `Bye`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
 
 use super::block_repair::BlockRepair;
 use super::events::{RecvEvent, RecvReport};
+use super::incoming::{Incoming, Store};
 use super::joining::Joined;
 use super::receiver_errors::{strange, surprise};
 use super::start_check::{is_shared, scheme_of};
-use super::storing::{Job, Stored, Storing};
-use super::{ADDRESS, ALL, FileDriver, ROOT, TICK, WINDOW_BYTES, check, notices, rest};
+use super::storing::{Stored, Storing};
+use super::{ADDRESS, ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::{self, Clock, random};
+use crate::object::Challenge;
 use crate::object::pack::{HEADER_MAX, PACK_MAX, Pack};
-use crate::object::{Challenge, Memory};
 use crate::setting::RECEIVE_TIMEOUT;
-use crate::text::spoken;
+use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
 use crate::waker::Waker;
 
-/// Bytes of packs that are posted and not stored yet, at most. While one pack is stored, the window
-/// must still fit behind it.
-const HELD_MAX: u64 = 96 << 20;
-
-const _: () = assert!(WINDOW_BYTES + (PACK_MAX + HEADER_MAX) as u64 <= HELD_MAX);
+/// Packs that are posted and have not arrived, at most. A sender announces little more than its
+/// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
+const POSTED_MAX: usize = 4096;
 
 /// How often the receiver tells the sender that it is at work.
 const WORKING: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ struct Posted {
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
     control: &'a mut Control,
-    driver: FileDriver,
+    driver: RecvDriver,
     storing: Storing,
     options: &'a RecvOptions,
     tell: &'a mut dyn FnMut(RecvEvent),
@@ -82,21 +82,18 @@ pub struct ReceiverSession<'a> {
     path: PathBuf,
     /// Bytes of all files together.
     len: u64,
-    /// Packs that have been announced and not posted, with their numbers.
-    announced: VecDeque<(u32, Announced)>,
-    /// Packs that are posted and have not arrived.
+    /// Packs that are announced, and so posted, and have not arrived.
     posted: Vec<Posted>,
-    /// Packs that have been copied, because other receivers may still need them from the core.
-    lent: Vec<OpId>,
-    /// Memory of packs that are stored.
-    spare: Vec<Vec<u8>>,
+    /// Packs that have been copied, because other receivers may still need them from the core, and
+    /// their bytes.
+    lent: Vec<(OpId, u64)>,
+    store: Rc<Store>,
     /// Number of announced packs, of those that are proven, and of those that are stored.
     packs: u32,
     proven: u32,
     packs_stored: u32,
-    /// Bytes of announced packs, of posted ones that are not stored, and of stored ones.
+    /// Bytes of announced packs, and of stored ones.
     total: u64,
-    held: u64,
     stored: u64,
     /// Hashes the hashes of all packs.
     root: blake3::Hasher,
@@ -155,7 +152,7 @@ impl<'a> ReceiverSession<'a> {
         };
         let node = NodeId(welcome.node);
         let node = net::node_config(node, session, scheme, payload_size, &net);
-        let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
+        let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
         driver.transport().peer(ROOT, &start.root);
         if let Some(group) = &start.group
             && let Err(e) = driver.join(ADDRESS, group, true)
@@ -183,7 +180,7 @@ impl<'a> ReceiverSession<'a> {
             .map_err(|e| Error::io("talking to the sender", e))?;
         let now = Instant::now();
         let damage = options.inject_damage;
-        let storing = Storing::start(tree, welcome.entries, welcome.len, damage, waker.clone());
+        let storing = Storing::start(tree, &welcome, damage, waker.clone());
         Ok(ReceiverSession {
             control,
             driver,
@@ -193,15 +190,13 @@ impl<'a> ReceiverSession<'a> {
             clock,
             path,
             len: welcome.len,
-            announced: VecDeque::new(),
             posted: Vec::new(),
             lent: Vec::new(),
-            spare: Vec::new(),
+            store: Rc::default(),
             packs: 0,
             proven: 0,
             packs_stored: 0,
             total: 0,
-            held: 0,
             stored: 0,
             root: blake3::Hasher::new(),
             end: None,
@@ -233,7 +228,7 @@ impl<'a> ReceiverSession<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            self.lent.retain(|op| self.driver.take(*op).is_none());
+            self.serves();
             // One message in each step: `heard` sets `fresh`, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?
@@ -241,7 +236,6 @@ impl<'a> ReceiverSession<'a> {
                 return Ok(self.report());
             }
             check(&self.options.interrupt)?;
-            self.post()?;
             if self.advance()? {
                 return Ok(self.report());
             }
@@ -260,12 +254,13 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Notes a pack that the sender will broadcast.
+    /// Posts a pack that the sender will broadcast.
     fn announced(&mut self, announced: Announced) -> Result<(), Error> {
         let (len, header) = (announced.len as usize, announced.header as usize);
         let hash = blake3::Hash::from_hex(&announced.hash).ok();
         let hash = hash.filter(|_| {
             self.end.is_none()
+                && self.posted.len() < POSTED_MAX
                 && (1..=HEADER_MAX).contains(&header)
                 && (header..=header + PACK_MAX).contains(&len)
         });
@@ -274,30 +269,15 @@ impl<'a> ReceiverSession<'a> {
         };
         self.root.update(hash.as_bytes());
         self.total += u64::from(announced.len);
-        self.announced.push_back((self.packs, announced));
+        let pack = Incoming::new(len, &self.store);
+        let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
+        let op = posted.map_err(|(r, _)| refused(r))?;
+        self.posted.push(Posted {
+            number: self.packs,
+            op,
+            announced,
+        });
         self.packs += 1;
-        Ok(())
-    }
-
-    /// Posts announced packs, as many as there is room for.
-    fn post(&mut self) -> Result<(), Error> {
-        while let Some((_, next)) = self.announced.front()
-            && self.held + u64::from(next.len) <= HELD_MAX
-            && let Some((number, announced)) = self.announced.pop_front()
-        {
-            self.held += u64::from(announced.len);
-            let mut memory = self.spare.pop().unwrap_or_default();
-            memory.resize(announced.len as usize, 0);
-            let memory = Memory::new(memory);
-            let posted = self.driver.post(self.clock.now(), ALL, ROOT, memory);
-            let op = posted.map_err(|(r, _)| refused(r))?;
-            self.posted.push(Posted {
-                number,
-                op,
-                announced,
-            });
-            self.fresh = true;
-        }
         Ok(())
     }
 
@@ -311,15 +291,17 @@ impl<'a> ReceiverSession<'a> {
             Some(memory) => memory.into_bytes(),
             // Other receivers may still need a co-root's pack, so it is copied.
             None => {
-                self.lent.push(op);
+                self.lent.push((op, posted.announced.len.into()));
+                self.store.wait(posted.announced.len.into());
                 let memory = self.driver.object(op);
                 memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
             }
         };
+        self.store.wait(bytes.len() as u64);
         let header = posted.announced.header as usize;
         let pack = Pack { bytes, header };
         let hash = posted.announced.hash;
-        self.storing.give(Job::Arrived(posted.number, pack, hash));
+        self.storing.arrived(posted.number, pack, hash);
         self.fresh = true;
     }
 
@@ -339,10 +321,10 @@ impl<'a> ReceiverSession<'a> {
                     }
                 }
                 Stored::Pack(memory) => {
-                    self.held -= memory.len() as u64;
+                    self.store.done(memory.len() as u64);
                     self.stored += memory.len() as u64;
                     self.packs_stored += 1;
-                    self.spare.push(memory);
+                    self.store.keep(memory);
                 }
                 Stored::Damaged(repair) => {
                     self.repair = Some(repair);
@@ -401,7 +383,7 @@ impl<'a> ReceiverSession<'a> {
 
     /// Whether every byte of every pack has arrived.
     fn is_whole(&self) -> bool {
-        self.end.is_some() && self.announced.is_empty() && self.posted.is_empty()
+        self.end.is_some() && self.posted.is_empty()
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
@@ -461,9 +443,14 @@ impl<'a> ReceiverSession<'a> {
         Ok(false)
     }
 
-    /// Whether other receivers may still need what this receiver has (spec 2.12).
+    /// Whether other receivers may still need what this receiver has (spec 2.12). Drops what they
+    /// do not need any more.
     fn serves(&mut self) -> bool {
-        self.lent.retain(|op| self.driver.take(*op).is_none());
+        self.lent.retain(|(op, len)| {
+            let taken = self.driver.take(*op).is_some();
+            self.store.done(if taken { *len } else { 0 });
+            !taken
+        });
         !self.lent.is_empty()
     }
 
@@ -491,8 +478,7 @@ impl<'a> ReceiverSession<'a> {
                 if let Some(challenge) = &self.end
                     && self.packs == self.packs_stored
                 {
-                    let finish = Job::Finish(challenge.clone(), self.node.0);
-                    self.storing.give(finish);
+                    self.storing.finish(challenge.clone(), self.node.0);
                     self.phase = Phase::Storing;
                 }
                 Ok(false)
@@ -513,7 +499,7 @@ impl<'a> ReceiverSession<'a> {
                 self.statistics.mended_bytes += repair.bytes;
                 let done = self.repair.take().and_then(BlockRepair::into_pack);
                 if let Some((pack, header)) = done {
-                    self.storing.give(Job::Mended(pack, header));
+                    self.storing.mended(pack, header);
                 }
                 return Ok(());
             }
@@ -647,7 +633,11 @@ impl<'a> ReceiverSession<'a> {
             path: self.path.clone(),
             len: self.len,
             root: self.root.finalize().to_hex().to_string(),
-            failed: std::mem::take(&mut self.failed),
+            failed: self
+                .failed
+                .iter()
+                .map(|path| ToldPath::from(&**path))
+                .collect(),
             seconds: self.seconds,
             statistics: self.statistics,
         }

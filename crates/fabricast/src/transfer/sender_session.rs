@@ -1,5 +1,6 @@
 //! A sender's transfer: from the start to the last receiver's result.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::events::{FileFailure, SendEvent, SendReport, State, Traffic};
 use super::plan::Plan;
 use super::receiver_table::{Member, Stage, Wait, Work, path_name};
 use super::slow::{eviction, too_slow};
-use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
+use super::{ALL, ROOT, SendDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
@@ -19,6 +20,7 @@ use crate::net::{Clock, Net};
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackIndex, Packed, Packer, Secret, SourceSet};
 use crate::setting::{DATAGRAM, PATIENCE};
+use crate::text::ToldPath;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
@@ -47,7 +49,7 @@ enum Phase {
 /// A sender, once the transfer has started.
 pub struct SenderSession<'a> {
     admission: Admission<'a>,
-    driver: FileDriver,
+    driver: SendDriver,
     set: Arc<SourceSet>,
     index: Arc<PackIndex>,
     packer: Packer,
@@ -67,7 +69,7 @@ pub struct SenderSession<'a> {
     root: Option<String>,
     /// Files that could not be read, and their numbers.
     failed: Vec<FileFailure>,
-    failed_files: Vec<u32>,
+    failed_files: BTreeSet<u32>,
     /// What the sender checks a receiver's proof with that it has the files.
     secret: Option<Secret>,
     /// Bytes of all packs, once all have been announced.
@@ -82,7 +84,7 @@ impl<'a> SenderSession<'a> {
     /// Starts the transfer and tells the receivers.
     pub fn new(
         mut admission: Admission<'a>,
-        driver: FileDriver,
+        driver: SendDriver,
         (set, index): (Arc<SourceSet>, Arc<PackIndex>),
         plan: Plan,
         options: &'a SendOptions,
@@ -120,7 +122,7 @@ impl<'a> SenderSession<'a> {
             hasher: blake3::Hasher::new(),
             root: None,
             failed: Vec::new(),
-            failed_files: Vec::new(),
+            failed_files: BTreeSet::new(),
             secret: None,
             total: None,
             fresh: true,
@@ -142,6 +144,7 @@ impl<'a> SenderSession<'a> {
             self.under_way.retain(|op| match self.driver.take(*op) {
                 Some(pack) => {
                     self.held -= pack.len();
+                    self.packer.give_back(pack.into_bytes());
                     false
                 }
                 None => true,
@@ -157,9 +160,6 @@ impl<'a> SenderSession<'a> {
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
-            if let Some(why) = self.set.failure() {
-                return Err(Error::SourceChanged(why.to_owned()));
-            }
             self.advance()?;
             self.tick();
             if !self.fresh {
@@ -219,12 +219,12 @@ impl<'a> SenderSession<'a> {
             match packed {
                 Packed::Pack(pack) => self.broadcast(pack)?,
                 Packed::Failed(file, reason) => {
-                    self.failed_files.push(file);
+                    self.failed_files.insert(file);
                     if self.failed_files.len() == self.set.manifest().files() {
                         let text = format!("{reason}; nobody has received it");
                         return Err(Error::SourceChanged(text));
                     }
-                    let path = self.set.path(file);
+                    let path = ToldPath::from(&*self.set.path(file));
                     let failure = FileFailure { path, reason };
                     (self.tell)(SendEvent::FileFailed(failure.clone()));
                     self.failed.push(failure);
