@@ -168,11 +168,17 @@ mod tests {
         vec![
             (
                 Content::Pieces(vec![
-                    piece(1, 0, 60, false),
+                    piece(1, 0, 30, false),
+                    Piece::Hole {
+                        file: 1,
+                        offset: 30,
+                        len: 30,
+                        last: false,
+                    },
                     piece(1, 60, 40, true),
                     piece(2, 0, 0, true),
                 ]),
-                100,
+                70,
             ),
             (Content::Pieces(vec![piece(1, 0, 10, true)]), 10),
             (Content::Pieces(vec![Piece::Failed { file: 1, reason }]), 0),

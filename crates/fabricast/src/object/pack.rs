@@ -39,6 +39,17 @@ pub enum Piece {
         /// Whether the file is complete with them.
         last: bool,
     },
+    /// A hole of a file: bytes that are zero and need no space.
+    Hole {
+        /// Number of the file in the manifest.
+        file: u32,
+        /// Where the hole begins.
+        offset: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// Whether the file is complete with it.
+        last: bool,
+    },
     /// The sender cannot read a file: nothing more of it comes, and what came is void.
     Failed {
         /// Number of the file in the manifest.
@@ -62,6 +73,8 @@ const PIECES: u8 = 1;
 const BYTES: u8 = 0;
 const LAST: u8 = 1;
 const FAILED: u8 = 2;
+const HOLE: u8 = 3;
+const LAST_HOLE: u8 = 4;
 
 /// The header of a pack.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,6 +118,17 @@ impl Header {
                     out.extend(offset.to_be_bytes());
                     out.extend(len.to_be_bytes());
                 }
+                Piece::Hole {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } => {
+                    out.push(if *last { LAST_HOLE } else { HOLE });
+                    out.extend(file.to_be_bytes());
+                    out.extend(offset.to_be_bytes());
+                    out.extend(len.to_be_bytes());
+                }
                 Piece::Failed { file, reason } => {
                     out.push(FAILED);
                     out.extend(file.to_be_bytes());
@@ -135,6 +159,18 @@ impl Header {
                     sum += u64::from(len);
                     let last = kind == LAST;
                     Piece::Bytes {
+                        file,
+                        offset,
+                        len,
+                        last,
+                    }
+                }
+                HOLE | LAST_HOLE => {
+                    let offset = u64::from_be_bytes(take(&mut bytes)?);
+                    let len = u64::from_be_bytes(take(&mut bytes)?);
+                    offset.checked_add(len)?;
+                    let last = kind == LAST_HOLE;
+                    Piece::Hole {
                         file,
                         offset,
                         len,
@@ -280,13 +316,20 @@ mod tests {
             file,
             reason: cut(&reason, REASON_MAX).to_owned(),
         });
-        prop_oneof![bytes, failed]
+        let hole = (any::<u32>(), 0..1u64 << 45, 0..1u64 << 45, any::<bool>());
+        let hole = hole.prop_map(|(file, offset, len, last)| Piece::Hole {
+            file,
+            offset,
+            len,
+            last,
+        });
+        prop_oneof![bytes, hole, failed]
     }
 
     fn len(pieces: &[Piece]) -> usize {
         let len = |piece: &Piece| match piece {
             Piece::Bytes { len, .. } => *len as usize,
-            Piece::Failed { .. } => 0,
+            Piece::Hole { .. } | Piece::Failed { .. } => 0,
         };
         pieces.iter().map(len).sum()
     }

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::manifest::Kind;
 use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
-use super::source_set::SourceSet;
+use super::source_set::{SourceFile, SourceSet};
 use crate::waker::Waker;
 
 /// Packs that are read before they are asked for.
@@ -16,8 +16,8 @@ const AHEAD: usize = 1;
 /// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
 /// first data leave early.
 const FIRST: usize = 1 << 20;
-/// Pieces of memory that are kept for further packs, at most.
-const SPARE: usize = 4;
+/// Bytes of memory that is kept for further packs, at most.
+const SPARE_MAX: usize = 48 << 20;
 
 /// What the packer yields.
 pub enum Packed {
@@ -57,6 +57,7 @@ impl Packer {
                     memory: Vec::new(),
                     gap: 0,
                     end: 0,
+                    start: (0, 0),
                     most: FIRST,
                     given,
                     spare: Vec::new(),
@@ -106,6 +107,9 @@ struct Reading<'a> {
     gap: usize,
     /// Where the bytes of its pieces end.
     end: usize,
+    /// The number of pieces and the end of their bytes where the present file begins in the present
+    /// pack.
+    start: (usize, usize),
     /// Bytes of all pieces of the present pack, at most.
     most: usize,
     /// Memory that comes back.
@@ -165,10 +169,12 @@ impl Reading<'_> {
                 break;
             }
         }
-        self.gap = Header::len_of(pieces, len);
+        self.gap = Header::len_of(self.pieces.len() + pieces, len);
         self.end = self.gap;
         self.spare.extend(self.given.try_iter());
-        self.spare.truncate(SPARE);
+        while self.spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
+            self.spare.remove(0);
+        }
         self.memory = self.spare.pop().unwrap_or_default();
         self.memory.resize(self.gap + len, 0);
     }
@@ -183,6 +189,7 @@ impl Reading<'_> {
         memory.truncate(self.end);
         let gap = std::mem::take(&mut self.gap);
         self.end = 0;
+        self.start = (0, 0);
         self.most = (self.most * 2).min(PACK_MAX);
         self.say(Packed::Pack(Pack::around(content, memory, gap)))
     }
@@ -192,6 +199,7 @@ impl Reading<'_> {
             Ok(opened) => opened,
             Err(why) => return self.fail(file, why),
         };
+        self.start = (self.pieces.len(), self.end);
         let mut offset = 0;
         loop {
             if self.is_full() {
@@ -200,40 +208,72 @@ impl Reading<'_> {
             if self.over.load(Ordering::Relaxed) {
                 return None;
             }
-            if self.pieces.is_empty() {
-                self.begin(file, offset);
+            let (is_hole, extent) = opened.extent(offset);
+            let result = match is_hole {
+                true => {
+                    let last = offset + extent == len;
+                    self.pieces.push(Piece::Hole {
+                        file,
+                        offset,
+                        len: extent,
+                        last,
+                    });
+                    opened.check_version().map(|()| extent)
+                }
+                false => self.read(&opened, (file, len), offset, extent),
+            };
+            match result {
+                Ok(here) => offset += here,
+                Err(why) => return self.fail(file, why),
             }
-            let room = (self.most - self.filled()).min(PIECE_MAX);
-            let here = (len - offset).min(room as u64) as usize;
-            let end = self.end + here;
-            if self.memory.len() < end {
-                self.memory.resize(end, 0); // another file could not be read
-            }
-            let bytes = &mut self.memory[self.end..end];
-            if let Err(why) = opened.read(offset, bytes) {
-                return self.fail(file, why);
-            }
-            self.set.sample(file, offset, bytes);
-            self.end = end;
-            let last = offset + here as u64 == len;
-            self.pieces.push(Piece::Bytes {
-                file,
-                offset,
-                len: here as u32,
-                last,
-            });
-            offset += here as u64;
-            if last {
+            if offset == len {
                 return Some(());
             }
-            // A file that goes on ends the pack: long files go in packs that leave soon.
-            self.flush()?;
+            // Long files go in packs that leave soon.
+            if self.filled() >= PIECE_MAX {
+                self.flush()?;
+            }
         }
     }
 
-    /// Says that a file cannot be read. Bytes of it that are in earlier packs are void; in the
-    /// present one there are none, because a piece of a file that goes on ends a pack.
+    /// Reads a piece of a file that has `len` bytes: from `offset` on, at most `extent` bytes.
+    /// Returns the length of the piece.
+    fn read(
+        &mut self,
+        opened: &SourceFile,
+        (file, len): (u32, u64),
+        offset: u64,
+        extent: u64,
+    ) -> Result<u64, String> {
+        if self.memory.is_empty() {
+            self.begin(file, offset);
+        }
+        let room = (self.most - self.filled()).min(PIECE_MAX);
+        let here = extent.min(room as u64) as usize;
+        let end = self.end + here;
+        if self.memory.len() < end {
+            self.memory.resize(end, 0); // a file could not be read, or has holes
+        }
+        let bytes = &mut self.memory[self.end..end];
+        opened.read(offset, bytes)?;
+        self.set.sample(file, offset, bytes);
+        self.end = end;
+        self.pieces.push(Piece::Bytes {
+            file,
+            offset,
+            len: here as u32,
+            last: offset + here as u64 == len,
+        });
+        Ok(here as u64)
+    }
+
+    /// Says that a file cannot be read. Bytes of it that are in earlier packs are void, and those
+    /// in the present pack are left out: a receiver that got them damaged could never get them
+    /// again.
     fn fail(&mut self, file: u32, reason: String) -> Option<()> {
+        let (pieces, end) = self.start;
+        self.pieces.truncate(pieces);
+        self.end = end.max(self.gap);
         if self.pieces.len() >= PIECES_MAX {
             self.flush()?;
         }
@@ -307,13 +347,52 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
+    #[test]
+    fn holes_are_told_and_not_read() {
+        use std::os::unix::fs::FileExt;
+        let dir = scratch();
+        std::fs::write(dir.join("a"), "before").unwrap();
+        let sparse = File::create(dir.join("b")).unwrap();
+        sparse.write_all_at(b"bytes", 1 << 30).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        std::fs::write(dir.join("c"), "after").unwrap();
+        let (all, failed) = packs(&set_of(std::slice::from_ref(&dir)));
+        assert_eq!((all.len(), failed.len()), (2, 0));
+        let pieces = pieces_of(&all[1]).unwrap();
+        let [first, hole, data, rest, last] = &pieces[..] else {
+            panic!("{pieces:?}");
+        };
+        let hole_of = |piece: &Piece| match piece {
+            Piece::Hole {
+                offset, len, last, ..
+            } => (*offset, *len, *last),
+            _ => panic!("{piece:?}"),
+        };
+        assert_eq!(hole_of(hole), (0, 1 << 30, false));
+        let (offset, len, is_last) = hole_of(rest);
+        assert_eq!((offset + len, is_last), (1 << 40, true));
+        assert!(matches!(
+            data,
+            Piece::Bytes {
+                file: 2,
+                last: false,
+                ..
+            }
+        ));
+        assert!(matches!(first, Piece::Bytes { file: 1, .. }));
+        assert!(matches!(last, Piece::Bytes { file: 3, .. }));
+        assert!(all[1].payload().starts_with(b"beforebytes"));
+        assert!(all[1].payload().ends_with(b"after"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
     /// What came of the file in earlier packs is void. The pack that says so has no bytes of it: a
     /// receiver that got them damaged could never get them again.
     #[test]
     fn a_file_that_fails_in_the_midst_leaves_no_bytes_in_its_last_pack() {
         let dir = scratch();
-        let long = File::create(dir.join("a")).unwrap();
-        long.set_len(PACK_MAX as u64 * 4).unwrap();
+        std::fs::write(dir.join("a"), vec![1; PACK_MAX * 3]).unwrap();
+        let long = File::options().write(true).open(dir.join("a")).unwrap();
         std::fs::write(dir.join("b"), "after it").unwrap();
         let set = set_of(std::slice::from_ref(&dir));
         let packs = Packs::of(&set);

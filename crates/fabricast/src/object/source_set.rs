@@ -13,7 +13,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
 
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::{Challenge, LEN_MAX, Secret, poisoned};
@@ -280,7 +281,9 @@ impl SourceSet {
             .map_err(fails)?;
         let version = self.versions[file as usize].clone();
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
+        let meta = opened.metadata().map_err(fails)?;
         let file = SourceFile {
+            has_holes: meta.blocks() * 512 < meta.len(),
             file: opened,
             version: version.ok_or("an entry without bytes has no file")?,
             path,
@@ -335,11 +338,32 @@ fn top_name(source: &Path, tell: &mut dyn FnMut(String)) -> io::Result<String> {
 /// A file that is read.
 pub struct SourceFile {
     file: File,
+    /// Whether it takes less space than it has bytes.
+    has_holes: bool,
     path: PathBuf,
     version: Version,
 }
 
 impl SourceFile {
+    /// What begins at `offset`, before the end of the file: whether it is a hole, and its length in
+    /// bytes. A file system that knows no holes has none.
+    pub fn extent(&self, offset: u64) -> (bool, u64) {
+        let rest = self.version.len - offset;
+        if !self.has_holes {
+            return (false, rest);
+        }
+        let seek = |from| rustix::fs::seek(&self.file, from);
+        match seek(SeekFrom::Data(offset)) {
+            Ok(data) if data > offset => (true, (data - offset).min(rest)),
+            Err(Errno::NXIO) => (true, rest),
+            Ok(_) => match seek(SeekFrom::Hole(offset)) {
+                Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
+                _ => (false, rest),
+            },
+            Err(_) => (false, rest),
+        }
+    }
+
     /// Reads bytes, which must be those of the file as it was listed.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
         let path = shown(&self.path);
@@ -355,7 +379,7 @@ impl SourceFile {
     }
 
     /// Checks that the file is as it was when it was listed; the error says what changed.
-    fn check_version(&self) -> Result<(), String> {
+    pub fn check_version(&self) -> Result<(), String> {
         compare(&self.path, self.file.metadata(), &self.version)
     }
 }

@@ -15,7 +15,7 @@ use crate::object::{BLOCK, Fetch, Object, Written};
 /// Bytes of packs that wait to be stored, above which nothing more is placed.
 const WAITING_MAX: u64 = 16 << 20;
 /// Bytes of memory that is kept for further packs, at most.
-const SPARE_MAX: usize = 32 << 20;
+const SPARE_MAX: usize = 64 << 20;
 
 /// What the packs of a receiver share.
 #[derive(Default)]

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use self::partial::Partial;
@@ -296,6 +296,17 @@ impl Tree {
                         self.complete(*file)?;
                     }
                 }
+                Piece::Hole {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } => {
+                    self.leave_hole(*file, *offset, *len)?;
+                    if *last {
+                        self.complete(*file)?;
+                    }
+                }
                 Piece::Failed { file, .. } => self.give_up(*file)?,
             }
         }
@@ -311,7 +322,8 @@ impl Tree {
         }
     }
 
-    fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// The file that the next `count` bytes from `offset` on belong to, if they may.
+    fn continued(&mut self, file: u32, offset: u64, count: u64) -> Result<&mut Partial, Error> {
         self.check_pending(file)?;
         if self.open.as_ref().is_none_or(|open| open.entry != file) {
             if self.open.is_some() || offset != 0 {
@@ -320,15 +332,36 @@ impl Tree {
             self.open = Some(self.create(file)?);
         }
         let len = self.len(file);
-        let Some(open) = &mut self.open else {
-            return Ok(());
-        };
-        if open.len != offset || len - offset < bytes.len() as u64 {
-            return Err(absurd("pieces of a file that overlap or are too long"));
+        match &mut self.open {
+            Some(open) if open.len == offset && count <= len - offset => {
+                open.len += count;
+                Ok(open)
+            }
+            _ => Err(absurd("pieces of a file that overlap or are too long")),
         }
-        open.len += bytes.len() as u64;
+    }
+
+    fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let open = self.continued(file, offset, bytes.len() as u64)?;
         let written = open.file.write_all_at(bytes, offset);
         written.map_err(|e| self.error(file, "writing", e))
+    }
+
+    /// Leaves a hole, where the file system can. The space may be allocated already.
+    fn leave_hole(&mut self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
+        let open = self.continued(file, offset, count)?;
+        if count > 0 {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = sys::fallocate(&open.file, punch, offset, count);
+        }
+        let (end, len) = (open.len, self.len(file));
+        match &self.open {
+            // What follows a hole makes the file longer, unless nothing does.
+            Some(open) if end == len => {
+                sys::ftruncate(&open.file, len).map_err(|e| self.error(file, "writing", e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Completes a file: its owner, mode and time. It gets its name with its batch.

@@ -82,6 +82,12 @@ fn a_set_is_stored_and_proven_as_it_was_read() {
     }
     std::fs::write(from.join("long"), vec![5; 3_000_000]).unwrap();
     std::fs::hard_link(from.join("long"), from.join("sub/again")).unwrap();
+    // A hole, bytes and a hole; a hole alone.
+    let sparse = File::create(from.join("sparse")).unwrap();
+    sparse.write_all_at(&[7; 10_000], 9 << 20).unwrap();
+    sparse.set_len(20 << 20).unwrap();
+    let hole = File::create(from.join("hole")).unwrap();
+    hole.set_len(20 << 20).unwrap();
     symlink("/nowhere", from.join("soft")).unwrap();
     let secretive = std::fs::Permissions::from_mode(0o500);
     std::fs::set_permissions(from.join("sub/empty"), secretive).unwrap();
@@ -113,6 +119,12 @@ fn a_set_is_stored_and_proven_as_it_was_read() {
         }
         assert_eq!(names(&to.join("from")), names(&from));
         assert_eq!(names(&to.join("from/sub")), names(&from.join("sub")));
+        for name in ["sparse", "hole"] {
+            let meta = to.join("from").join(name).metadata().unwrap();
+            assert!(meta.blocks() * 512 < 1 << 20, "{name}: {meta:?}");
+        }
+        let copy = std::fs::read(to.join("from/sparse")).unwrap();
+        assert!(copy == std::fs::read(from.join("sparse")).unwrap());
         let copy = std::fs::read(to.join("from/sub/again")).unwrap();
         assert!(copy == std::fs::read(from.join("long")).unwrap());
     }
@@ -121,7 +133,16 @@ fn a_set_is_stored_and_proven_as_it_was_read() {
 
 #[test]
 fn pieces_that_contradict_the_manifest_are_refused() {
-    let cases: [(&[Piece], &str); 11] = [
+    let hole = |offset, len, last| Piece::Hole {
+        file: 1,
+        offset,
+        len,
+        last,
+    };
+    let cases: [(&[Piece], &str); 14] = [
+        (&[hole(0, 101, false)], "too long"),
+        (&[hole(0, 9, false), piece(1, 8, 5, false)], "overlap"),
+        (&[hole(0, 99, true)], "too early"),
         (&[piece(0, 0, 0, true)], "not announced"),
         (&[piece(3, 0, 0, true)], "not announced"),
         (&[failed(7)], "not announced"),
