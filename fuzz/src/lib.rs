@@ -1,5 +1,9 @@
 //! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
+mod set;
+
+pub use set::{header, page, store};
+
 use std::time::Duration;
 
 use fabricast_proto::wire::{self, Frame};

@@ -123,7 +123,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// A randomly chosen seed, unchanged or damaged in up to five places.
-fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
+pub fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = seeds[rng.below(seeds.len() as u64) as usize].clone();
     for _ in 0..[0, 0, 1, 1, 2, 5][rng.below(6) as usize] {
         let at = rng.below(bytes.len().max(1) as u64) as usize;
@@ -159,7 +159,7 @@ fn spoilt(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Prints the seed if its test panics.
-struct Tried(u64);
+pub struct Tried(pub u64);
 
 impl Drop for Tried {
     fn drop(&mut self) {
@@ -169,7 +169,7 @@ impl Drop for Tried {
     }
 }
 
-fn rounds() -> Vec<u64> {
+pub fn rounds() -> Vec<u64> {
     match std::env::var("FUZZ_SEED") {
         Ok(seed) => vec![seed.parse().expect("FUZZ_SEED is a number")],
         Err(_) => (0..ROUNDS).collect(),

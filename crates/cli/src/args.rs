@@ -31,7 +31,7 @@ Exit codes:
   5 something took too long               130 interrupted";
 
 const SEND_LONG: &str = "\
-Send one file to many receivers at once.
+Send files and directories to many receivers at once.
 
 Receivers connect to the sender's TCP port (--port) and stay connected. The sender sends the data \
 once, by UDP multicast, at the speed of the slowest receiver. It serves a receiver that multicast \
@@ -53,6 +53,8 @@ Examples:
       start after two minutes even with fewer; drop a receiver that stalls
   fabricast send image.iso --interface eth1 --rate 500Mbit
       use this interface and this fixed rate (without --rate the sender finds the rate itself)
+  fabricast send dir file --min-receivers 8 --exclude '*.o'
+      send a tree and a file, without what matches the pattern
   fabricast send image.iso --min-receivers 8 --json | jq .
       print one event per line, for programs
 
@@ -65,6 +67,7 @@ Values:
 const RECV_EXAMPLES: &str = "\
 Examples:
   fabricast recv . --from 10.0.0.5         into this directory, under the sender's name for it
+  fabricast recv --dir copy --from head    into this directory, which is made if need be
   fabricast recv disk.img                  find a sender, ask you, receive under this name
   fabricast recv . --name 'image-*.iso'    in scripts: a file with such a name, from any sender
   fabricast recv . --any                   in scripts: any file, from the only sender
@@ -291,8 +294,17 @@ pub enum Checksum {
 
 #[derive(clap::Args, Debug)]
 pub struct Send {
-    /// The file to send
-    pub source: PathBuf,
+    /// The files and directories to send
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<PathBuf>,
+    /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
+    ///
+    /// Quote the pattern. A directory that is not sent leaves out all that it holds.
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<Pattern>,
+    /// List what would be sent, and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// TCP port where receivers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT)]
     pub port: u16,
@@ -397,8 +409,15 @@ pub struct Send {
 
 #[derive(clap::Args, Debug)]
 pub struct Recv {
-    /// Where the file goes: a file name, or an existing directory
-    pub dest: PathBuf,
+    /// Where it goes: an existing directory, or a name for the one file or directory that is sent
+    #[arg(required_unless_present = "dir")]
+    pub dest: Option<PathBuf>,
+    /// Where it goes: a directory, which is made if it does not exist
+    #[arg(long, value_name = "DEST", conflicts_with = "dest")]
+    pub dir: Option<PathBuf>,
+    /// Keep set-user-ID, set-group-ID and sticky bits
+    #[arg(long)]
+    pub privileged: bool,
     /// The sender, by name or address [default: on a terminal, listen for senders and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,
@@ -418,10 +437,10 @@ pub struct Recv {
     /// which receivers send to the sender alone]
     #[arg(long, value_name = "NAME", value_parser = scheme)]
     pub scheme: Option<String>,
-    /// Replace the destination if it exists
+    /// Replace files that exist
     #[arg(short, long)]
     pub force: bool,
-    /// Refuse a file longer than this [default: no limit but the free space]
+    /// Refuse what is longer than this, all files together [default: no limit but the free space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub max_size: Option<u64>,
     /// Free space that must remain on the file system [default: 1 % of it, and at least 64M]

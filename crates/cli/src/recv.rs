@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
-use fabricast::error::{Error, exit};
+use fabricast::error::Error;
 use fabricast::object::safe_name;
 use fabricast::text::{escaped, shown};
 use fabricast::transfer::{self, RecvEvent};
@@ -21,11 +21,13 @@ use crate::settings::with_options;
 /// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.net);
-    if args.dest.as_os_str() == "-" {
+    let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
+    let dest = dest.unwrap_or_default(); // clap requires one of them
+    if dest.as_os_str() == "-" {
         let text = "receiving to standard output is not supported yet: name a file";
         return out.error(&Error::Usage(text.into()));
     }
-    let accept = match accept(args) {
+    let accept = match accept(args, args.dir.is_some() || dest.is_dir()) {
         Ok(accept) => accept,
         Err(error) => return out.error(&error),
     };
@@ -34,6 +36,8 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         from: args.from.clone(),
         accept,
         scheme: args.scheme.clone(),
+        into_directory: args.dir.is_some(),
+        privileged: args.privileged,
         overwrite: args.force,
         max_size: args.max_size,
         reserve: args.reserve,
@@ -43,7 +47,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         receive_timeout: (!args.receive_timeout.is_zero()).then_some(args.receive_timeout),
         inject_damage: args.inject_damage,
         interrupt,
-        ..RecvOptions::new(&args.dest)
+        ..RecvOptions::new(dest)
     };
     let result = transfer::recv(&options, &mut |mut event| {
         if let RecvEvent::Trying { reason: text, .. } | RecvEvent::Notice { text } = &mut event {
@@ -64,7 +68,14 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 report.seconds,
                 units::bits(rate)
             ));
-            out.code(exit::OK)
+            if let Some(first) = report.failed.first() {
+                eprintln!(
+                    "fabricast: the sender could not send {} of the files, such as {}",
+                    report.failed.len(),
+                    escaped(&first.path)
+                );
+            }
+            out.code(report.exit_code())
         }
         Err(error) => out.error(&error),
     }
@@ -72,11 +83,10 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
 
 /// Which announced sender the receiver may take: as the options tell, or as the user answers at the
 /// terminal.
-fn accept(args: &args::Recv) -> Result<Accept, Error> {
+fn accept(args: &args::Recv, to_directory: bool) -> Result<Accept, Error> {
     let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let talks = !args.net.json && !args.net.quiet;
     let asks = terminal && talks && reads_terminal();
-    let to_directory = args.dest.is_dir();
     match &args.name {
         Some(pattern) => Ok(Accept::Named(pattern.clone())),
         None if args.any => Ok(Accept::Any),

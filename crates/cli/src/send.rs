@@ -11,8 +11,9 @@ use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::interface::{self, Interface};
-use fabricast::object::safe_name;
-use fabricast::text::escaped;
+use fabricast::object::manifest::Kind;
+use fabricast::object::{SourceSet, safe_name};
+use fabricast::text::{ToldPath, escaped};
 use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
 use fabricast_console::{table, units};
 
@@ -23,9 +24,12 @@ use crate::settings::with_options;
 /// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.net);
-    if args.source.as_os_str() == "-" {
+    if args.sources.iter().any(|source| source.as_os_str() == "-") {
         let text = "sending standard input is not supported yet: name a file";
         return out.error(&Error::Usage(text.into()));
+    }
+    if args.dry_run {
+        return dry_run(args, &mut out);
     }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();
@@ -42,7 +46,7 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
             await_enter(pressed.clone());
         }
     };
-    let result = transfer::send(&args.source, &options, &mut tell);
+    let result = transfer::send(&args.sources, &options, &mut tell);
     match result {
         Ok(mut report) => {
             let code = report.exit_code();
@@ -56,6 +60,13 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
                             report.verified(),
                             report.receivers.len()
                         );
+                        return code;
+                    }
+                    if !report.failed.is_empty() {
+                        let files = report.failed.len();
+                        eprintln!("fabricast: {files} files could not be sent; the others were");
+                    }
+                    if report.verified() == report.receivers.len() {
                         return code;
                     }
                     let (failed, all) = (
@@ -74,6 +85,53 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
             out.error(&error)
         }
     }
+}
+
+/// An entry of the set, as `--dry-run` prints it.
+#[derive(serde::Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    path: &'a ToldPath,
+    kind: &'static str,
+    /// Length of a file in bytes.
+    len: u64,
+}
+
+/// Prints what would be sent. Returns the exit code.
+fn dry_run(args: &args::Send, out: &mut Output) -> u8 {
+    let mut notices = Vec::new();
+    let set = SourceSet::list(&args.sources, &args.exclude, &mut |text| notices.push(text));
+    let set = match set {
+        Ok(set) => set,
+        Err(error) => return out.error(&error),
+    };
+    for text in notices {
+        out.say(&format!("note: {text}"));
+    }
+    for (number, entry) in set.manifest().entries().iter().enumerate() {
+        let path = set.path(number as u32);
+        let (kind, len) = match &entry.kind {
+            Kind::File(len) => ("file", *len),
+            Kind::Directory => ("directory", 0),
+            Kind::Symlink(_) => ("symlink", 0),
+            Kind::HardLink(_) => ("hard link", 0),
+        };
+        let path = ToldPath::from(&*path);
+        out.result(
+            "entry",
+            &Listed {
+                path: &path,
+                kind,
+                len,
+            },
+        );
+        out.print(&format!(
+            "{:>10}  {}\n",
+            units::bytes(len),
+            escaped(&path.path)
+        ));
+    }
+    out.code(exit::OK)
 }
 
 /// Prints the state of each receiver, and the summary.
@@ -120,6 +178,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             timeout: args.start_timeout,
             by_hand: by_hand.then(Arc::default),
         },
+        exclude: args.exclude.clone(),
         scheme: match args.checksum {
             args::Checksum::None => args.scheme.clone(),
             args::Checksum::Additive => format!("{}+additive", args.scheme),
@@ -236,6 +295,9 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));
         }
         SendEvent::Verified { .. } => {}
+        SendEvent::FileFailed(failure) => {
+            out.say(&format!("! not sent: {}", escaped(&failure.reason)));
+        }
         SendEvent::Failed {
             receiver, reason, ..
         } => out.say(&format!("! {receiver}: {reason}")),
@@ -272,7 +334,7 @@ fn say_offer(
         ));
     }
     out.say(match dest {
-        "." => "'.' is the destination: a directory or a file.",
+        "." => "'.' is the destination: a directory, or a name for what is sent.",
         _ => "Replace FILE by a file name: receivers do not use this file's own name.",
     });
     if by_hand {
@@ -349,6 +411,7 @@ fn summary(report: &SendReport, code: u8) -> serde_json::Value {
         "len": report.len,
         "root": report.root,
         "changed": report.changed,
+        "failed": report.failed,
         "seconds": report.seconds,
         "receivers": report.receivers.len(),
         "verified": report.verified(),

@@ -6,16 +6,14 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::process::Command;
 
 use common::attacks;
-use common::control::{Peer, ip, port};
+use common::control::{Peer, empty_file, ip, port};
 use common::place::Loopback;
 use common::{Announcing, Flush, Run, Scratch, receiver, same, sender};
+use fabricast::object::pack::{Content, Pack, Piece};
 use serde_json::{Value, json};
 
 /// The key that selects the pieces by which a receiver proves its file.
 const KEY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// BLAKE3 of no bytes, which proves a file without bytes.
-const EMPTY_LIST: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
-
 #[test]
 fn what_cannot_be_true_is_refused() {
     let dir = Scratch::new();
@@ -32,7 +30,7 @@ fn what_cannot_be_true_is_refused() {
         "say": "hello", "version": 2, "name": "old", "udp_port": 4000, "udp_address": null,
         "datagram": 1472, "window_bytes": 1 << 24,
     }));
-    old.refused("version 3");
+    old.refused("version 4");
     // Values that would make all receivers' packets, or the window, small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");
@@ -45,7 +43,7 @@ fn what_cannot_be_true_is_refused() {
     for word in ["ready", "working", "need"] {
         let mut peer = Peer::hello(&address, "x", port(4001));
         assert_eq!(peer.hear()["say"], "welcome");
-        peer.say(json!({"say": word, "done": 0}));
+        peer.say(json!({"say": word, "done": 0, "pack": 0}));
         peer.refused("out of turn");
     }
     first.say(json!({"say": "prepared"}));
@@ -112,13 +110,14 @@ fn a_sender_that_stops_when_a_receiver_needs_it_is_given_up() {
     let copy = dir.path("copy");
     let recv = receiver(&address, "r0", &copy, &["--receive-timeout", "1s"]);
     let mut peer = Peer::accept(&listener);
-    // A file without bytes: only its list of hashes can be wrong, and the receiver requests that
-    // again.
-    peer.offer();
-    peer.start("127.0.0.1:9");
-    peer.until("ready");
-    peer.say(json!({"say": "root", "hash": "not that of an empty list", "key": KEY}));
+    // The header is not the one that was announced, and the receiver requests it again.
+    let mut stream = peer.start_set("x", 1, 0);
+    let mut pack = empty_file(0o644);
+    let announced = pack.clone();
+    pack.bytes[1] ^= 1;
+    stream.send(&mut peer, &announced, &pack.bytes);
     peer.until("need");
+    drop(stream); // it would repeat what it has sent
     let end = recv.end().expect(5);
     assert!(end.stderr.contains("--receive-timeout"), "{}", end.stderr);
     assert!(dir.names().is_empty());
@@ -132,11 +131,20 @@ fn a_receiver_that_is_removed_when_it_has_proven_all_keeps_the_file() {
     let address = listener.local_addr().unwrap().to_string();
     let mut recv = flush.held(&Loopback, &address, "r0", &dir.path("copy"));
     let mut peer = Peer::accept(&listener);
-    peer.offer();
-    peer.start("127.0.0.1:9");
-    peer.until("ready");
-    peer.say(json!({"say": "root", "hash": EMPTY_LIST, "key": KEY}));
+    let mut stream = peer.start_set("x", 1, 0);
+    let page = empty_file(0o644);
+    let last = Piece::Bytes {
+        file: 0,
+        offset: 0,
+        len: 0,
+        last: true,
+    };
+    for pack in [page, Pack::new(Content::Pieces(vec![last]), &[])] {
+        stream.send(&mut peer, &pack, &pack.bytes);
+    }
+    peer.say(json!({"say": "end", "packs": 2, "key": KEY}));
     let held = flush.reached();
+    peer.until("working");
     peer.say(json!({"say": "removed", "reason": "too slow"}));
     recv.until("notice", |e| {
         e["text"].as_str().unwrap().contains("too slow")

@@ -32,7 +32,8 @@ fn bad_usage_says_so() {
         (&["frobnicate"], 2, "frobnicate"),
         (&["send"], 2, "SOURCE"),
         (&["send", "-"], 2, "not supported yet"),
-        (&["send", place], 2, "not supported yet"),
+        (&["recv", "--dir", source, "--from", "h"], 1, "making"),
+        (&["recv", "x", "--dir", place], 2, "cannot be used with"),
         (&["send", "/no/such/file"], 1, "/no/such/file"),
         (&["send", source, "--rate", "fast"], 2, "number"),
         (

@@ -247,6 +247,8 @@ pub struct SendOptions {
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
     pub announce: bool,
+    /// Names that are not sent from within directories.
+    pub exclude: Vec<Pattern>,
     /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
@@ -268,6 +270,7 @@ impl Default for SendOptions {
             slow: Slow::Wait,
             patience: Duration::from_secs(10),
             announce: true,
+            exclude: Vec::new(),
             interrupt: Arc::default(),
         }
     }
@@ -311,8 +314,13 @@ pub struct RecvOptions {
     pub from: Option<String>,
     /// Which announced sender the receiver takes, if `from` is `None`.
     pub accept: Accept,
-    /// Destination: a file, or an existing directory.
+    /// Destination: an existing directory, or the name that the only file or directory of the set
+    /// gets.
     pub dest: PathBuf,
+    /// Whether the destination is a directory, which is made if it does not exist.
+    pub into_directory: bool,
+    /// Whether set-user-ID, set-group-ID and sticky bits are kept.
+    pub privileged: bool,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
     /// The only scheme that the receiver accepts: the sender's name for it, or the beginning of
@@ -347,6 +355,8 @@ impl RecvOptions {
             from: None,
             accept: Accept::Nobody,
             dest: dest.into(),
+            into_directory: false,
+            privileged: false,
             overwrite: false,
             scheme: None,
             max_size: None,

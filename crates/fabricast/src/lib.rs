@@ -40,7 +40,7 @@
 //! let (tell, address) = mpsc::channel();
 //! std::thread::scope(|scope| {
 //!     let sender = scope.spawn(|| {
-//!         send(&source, &sending, &mut |event| {
+//!         send(std::slice::from_ref(&source), &sending, &mut |event| {
 //!             if let SendEvent::Listening { address, .. } = event {
 //!                 let _ = tell.send(address.port());
 //!             }

@@ -123,7 +123,9 @@ fn has(name: &str, address: std::net::IpAddr) -> bool {
     named.any(|d| d.addresses.contains(&address) || d.loopback && address.is_loopback())
 }
 
-/// The configuration of a node of this session, over a transport.
+/// The configuration of a node of this session, over a transport. A node holds packets of
+/// operations that it has not posted yet as far as the window reaches. So a sender never goes on
+/// without a receiver that posts a moment later than others (spec 2.6).
 pub(crate) fn node_config(
     node: NodeId,
     session: u64,
@@ -134,8 +136,8 @@ pub(crate) fn node_config(
     Config {
         node,
         session: Session(session),
+        unexpected_max: scheme.window,
         scheme,
-        unexpected_max: 0,
         backlog: net.backlog(payload_size).max(16),
         rate: None,
         patience: Duration::from_secs(10),

@@ -1,6 +1,7 @@
 //! Text that ends up on a terminal: names of files and of hosts, and whatever a peer has said.
 
 use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +63,30 @@ pub fn shown(path: &Path) -> String {
 /// A path for programs, as JSON lines contain it: with U+FFFD for bytes that are not UTF-8.
 pub(crate) fn told<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
+}
+
+/// The path of a file of a set for programs, as JSON lines contain it.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct ToldPath {
+    /// The path, with U+FFFD for bytes that are not UTF-8.
+    pub path: String,
+    /// The bytes of the path in hexadecimal, if it is not UTF-8. Otherwise two files could not be
+    /// told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
+}
+
+impl From<&Path> for ToldPath {
+    fn from(path: &Path) -> ToldPath {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect();
+        ToldPath {
+            path: path.to_string_lossy().into_owned(),
+            path_hex: match path.to_str() {
+                Some(_) => None,
+                None => Some(hex(path.as_os_str().as_bytes())),
+            },
+        }
+    }
 }
 
 /// A number of bytes for people, with a binary unit.

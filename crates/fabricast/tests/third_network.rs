@@ -1,14 +1,17 @@
-//! Another network needs nothing but the trait: a broadcast, a barrier and a file over `Pipe`.
+//! Another network needs nothing but the trait: a broadcast, a barrier and a set of files over
+//! `Pipe`.
 
 mod pipe;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::driver::Driver;
-use fabricast::object::{FileObject, FileReader, FileWriter, Memory, PartialFile, SourceFile};
+use fabricast::object::pack::{Content, Header, Pack};
+use fabricast::object::{Destination, Memory, Packed, Packer, SourceSet, Tree};
 use fabricast::proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
     Time,
@@ -28,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// One node of the network.
 struct End {
-    driver: Driver<Delayed<Pipe>, FileObject>,
+    driver: Driver<Delayed<Pipe>, Memory>,
     clock: Instant,
     /// Nodes that have nothing more to do.
     done: Arc<AtomicU32>,
@@ -78,7 +81,7 @@ impl End {
     }
 
     /// Steps until `over` returns true.
-    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Delayed<Pipe>, FileObject>) -> bool) {
+    fn step_until(&mut self, mut over: impl FnMut(&mut Driver<Delayed<Pipe>, Memory>) -> bool) {
         loop {
             let now = self.now();
             let step = self.driver.step(now).unwrap();
@@ -93,7 +96,7 @@ impl End {
     }
 
     /// Steps until the operation is complete, and takes its object.
-    fn complete(&mut self, op: OpId, has_object: bool) -> Option<FileObject> {
+    fn complete(&mut self, op: OpId, has_object: bool) -> Option<Memory> {
         let (mut complete, mut object) = (false, None);
         self.step_until(|driver| {
             while let Some(event) = driver.event() {
@@ -112,7 +115,7 @@ impl End {
     }
 
     /// Sends an object, or receives one.
-    fn bcast(&mut self, me: u32, object: FileObject) -> FileObject {
+    fn bcast(&mut self, me: u32, object: Memory) -> Memory {
         let now = self.now();
         let begun = match me {
             0 => self.driver.lend(now, ALL, object, true),
@@ -157,9 +160,7 @@ fn a_broadcast_and_a_barrier() {
                 0 => Memory::new(bytes(len)),
                 _ => Memory::room(len),
             };
-            let FileObject::Memory(got) = end.bcast(me, FileObject::Memory(memory)) else {
-                panic!("another object");
-            };
+            let got = end.bcast(me, memory);
             assert!(got.as_slice() == bytes(len), "node {me}, {len} bytes");
             let now = end.now();
             let by = Barrier::Dissemination { ways: 2 };
@@ -169,31 +170,96 @@ fn a_broadcast_and_a_barrier() {
     });
 }
 
+/// What a receiver must know of a pack before the pack comes. A transfer says it over the control
+/// connection, this test by a channel for each receiver.
+#[derive(Clone)]
+struct Announced {
+    len: usize,
+    header: usize,
+    hash: blake3::Hash,
+}
+
+/// The next pack that the thread has read; `None` when all files have been read.
+fn next_pack(packer: &Packer, waker: &Waker) -> Option<Pack> {
+    loop {
+        match packer.next() {
+            Some(Packed::Pack(pack)) => return Some(pack),
+            Some(Packed::End) => return None,
+            Some(_) => panic!("a file cannot be read"),
+            None => _ = waker.wait(Some(LIMIT)).unwrap(),
+        }
+    }
+}
+
 #[test]
-fn a_file() {
+fn a_file_and_a_directory() {
     let dir = std::env::temp_dir().join(format!("fabricast-pipe-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let source = dir.join("source");
+    let (file, sub) = (dir.join("file"), dir.join("sub"));
+    std::fs::create_dir_all(&sub).unwrap();
     let content = bytes(5_000_000);
-    std::fs::write(&source, &content).unwrap();
+    std::fs::write(&file, &content).unwrap();
+    std::fs::write(sub.join("small"), "small").unwrap();
+    let (tell, told): (Vec<_>, Vec<_>) = (1..NODES).map(|_| channel::<Option<Announced>>()).unzip();
+    let told: Vec<_> = told.into_iter().map(Mutex::new).collect();
     nodes(|me, end| {
-        let waker = Waker::new().unwrap();
         if me == 0 {
-            let file = SourceFile::open(&source).unwrap();
-            let reader = FileReader::new(file, PAYLOAD, waker);
-            end.bcast(me, FileObject::Source(reader));
+            let sources = [file.clone(), sub.clone()];
+            let set = SourceSet::list(&sources, &[], &mut |text| panic!("{text}")).unwrap();
+            let waker = Waker::new().unwrap();
+            let packer = Packer::start(Arc::new(set), waker.clone());
+            let announce = |what: Option<Announced>| {
+                tell.iter().for_each(|to| to.send(what.clone()).unwrap());
+            };
+            while let Some(pack) = next_pack(&packer, &waker) {
+                announce(Some(Announced {
+                    len: pack.bytes.len(),
+                    header: pack.header,
+                    hash: pack.hash(),
+                }));
+                end.bcast(me, Memory::new(pack.bytes));
+            }
+            announce(None);
             return;
         }
-        let path = dir.join(me.to_string());
-        let len = content.len() as u64;
-        let mut partial = PartialFile::new(path.clone(), len, 0o644, false, None, 0).unwrap();
-        partial.allocate().unwrap();
-        let partial = Arc::new(partial);
-        let window = 256 * u64::from(PAYLOAD);
-        let writer = FileWriter::new(partial.clone(), window, waker);
-        drop(end.bcast(me, FileObject::FileWriter(writer)));
-        partial.finish(false).unwrap();
-        assert!(std::fs::read(path).unwrap() == content, "node {me}");
+        let told = told[me as usize - 1].lock().unwrap();
+        let root = dir.join(me.to_string());
+        std::fs::create_dir(&root).unwrap();
+        let mut tree = Tree::new(Destination {
+            root: root.clone(),
+            name: None,
+            overwrite: false,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+        })
+        .unwrap();
+        loop {
+            let mut next = None;
+            end.step_until(|_| {
+                next = told.try_recv().ok();
+                next.is_some()
+            });
+            let Some(announced) = next.flatten() else {
+                break;
+            };
+            let pack = Pack {
+                bytes: end.bcast(me, Memory::room(announced.len)).into_bytes(),
+                header: announced.header,
+            };
+            assert_eq!(pack.hash(), announced.hash);
+            let header = Header::decode(&pack.bytes[..pack.header], pack.payload().len()).unwrap();
+            assert_eq!(pack.differing(&header), [0; 0]);
+            match &header.content {
+                Content::Page => tree.add_page(pack.payload()).unwrap(),
+                Content::Pieces(pieces) => tree.write(pieces, pack.payload()).unwrap(),
+            }
+        }
+        tree.finish().unwrap();
+        assert!(
+            std::fs::read(root.join("file")).unwrap() == content,
+            "node {me}"
+        );
+        assert_eq!(std::fs::read(root.join("sub/small")).unwrap(), b"small");
     });
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,10 +1,17 @@
 //! Hand-made control connections, with messages that no real sender or receiver sends.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc::{Sender, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
+
+use fabricast::object::manifest::{Entry, Kind, Manifest, TOP};
+use fabricast::object::pack::{Content, Pack};
+use fabricast::proto::{GroupId, NodeId, Seq, Session, wire};
 
 use super::BOUND;
 
@@ -44,7 +51,7 @@ impl Peer {
     /// usual fields. Its window is 16 MiB.
     pub fn hello(address: &str, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 3, "name": name, "address": ip("0.0.0.0:4000"),
+            "say": "hello", "version": 4, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -106,10 +113,28 @@ impl Peer {
 
     /// Like [`Peer::welcome`], after the hello has been received.
     pub fn say_welcome(&mut self, name: &str, len: u64) {
+        self.say_set(name, 1, len);
+    }
+
+    /// As a sender: offers a set of one file or directory at the top.
+    fn say_set(&mut self, name: &str, entries: u32, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 3, "session": 7, "node": 1, "name": name, "len": len,
-            "mode": 0o755, "block": 1 << 20,
+            "say": "welcome", "version": 4, "session": 7, "node": 1, "name": name, "len": len,
+            "tops": 1, "entries": entries, "block": 1 << 20,
         }));
+    }
+
+    /// As a sender on the loopback: offers a set of this name, and starts the transfer.
+    pub fn start_set(&mut self, name: &str, entries: u32, len: u64) -> Stream {
+        let hello = self.until("hello");
+        self.say_set(name, entries, len);
+        self.until("prepared");
+        let own: SocketAddr = hello["address"]["ip"].as_str().unwrap().parse().unwrap();
+        let root = UdpSocket::bind("127.0.0.1:0").unwrap();
+        self.start(&root.local_addr().unwrap().to_string());
+        self.until("ready");
+        let to = SocketAddr::new([127, 0, 0, 1].into(), own.port());
+        Stream::start(root, to)
     }
 
     /// As a sender: starts the transfer, with datagrams from `root`.
@@ -119,4 +144,83 @@ impl Peer {
             "members": [0, 1], "scheme": "auto", "addresses": [],
         }));
     }
+}
+
+/// The datagrams of a hand-made sender. Each is sent again and again, because a receiver drops what
+/// comes before it has posted the pack.
+pub struct Stream {
+    datagrams: Sender<Vec<u8>>,
+    next: u32,
+}
+
+impl Stream {
+    fn start(root: UdpSocket, to: SocketAddr) -> Stream {
+        let (datagrams, told) = channel::<Vec<u8>>();
+        root.set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        thread::spawn(move || {
+            let mut sent = Vec::new();
+            loop {
+                match told.try_recv() {
+                    Ok(datagram) => sent.push(datagram),
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => return,
+                }
+                for datagram in &sent {
+                    let _ = root.send_to(datagram, to);
+                }
+                let _ = root.recv_from(&mut [0; 2000]); // at most for a moment
+            }
+        });
+        Stream { datagrams, next: 7 }
+    }
+
+    /// Announces a pack of `len` bytes, at most 1000. Returns the number of its only packet.
+    pub fn announce(&mut self, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
+        peer.say(json!({
+            "say": "pack", "len": len, "header": pack.header,
+            "hash": pack.hash().to_hex().as_str(),
+        }));
+        self.next += 1;
+        Seq(self.next - 1)
+    }
+
+    /// Announces a pack and sends these bytes for it, at most 1000.
+    pub fn send(&mut self, peer: &mut Peer, pack: &Pack, bytes: &[u8]) {
+        let op = self.announce(peer, pack, bytes.len());
+        let mut datagram = Vec::new();
+        let header = wire::Header {
+            burst: 0,
+            source: NodeId(0),
+            session: Session(7),
+        };
+        wire::put_header(&mut datagram, &header);
+        let origin = wire::Origin::Source(op);
+        let (last, len) = (wire::flag::LAST, bytes.len() as u32);
+        wire::put_data(&mut datagram, GroupId(0), origin, op, last, len);
+        datagram.extend_from_slice(bytes);
+        self.datagrams.send(datagram).unwrap();
+    }
+}
+
+/// An entry of a manifest.
+pub fn entry(parent: u32, name: &[u8], kind: Kind, mode: u16) -> Entry {
+    Entry {
+        parent,
+        name: name.into(),
+        kind,
+        mode,
+        mtime: 1_000_000_000,
+        mtime_ns: 0,
+        owner: (0, 0),
+    }
+}
+
+/// The page of a manifest with one file "x" without bytes.
+pub fn empty_file(mode: u16) -> Pack {
+    let mut manifest = Manifest::default();
+    manifest.add(entry(TOP, b"x", Kind::File(0), mode)).unwrap();
+    let mut page = Vec::new();
+    manifest.put_page(0, &mut page);
+    Pack::new(Content::Page, &page)
 }

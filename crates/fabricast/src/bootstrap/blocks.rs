@@ -1,39 +1,37 @@
-//! The source that the rendezvous reads damaged blocks and the hash list from.
+//! The source that the rendezvous reads damaged parts of packs from.
 
 use super::message::Need;
-use crate::object::SourceFile;
+use crate::object::PackIndex;
 
-/// The source of damaged blocks and of the hash list. A thread that does nothing else calls it.
+/// The source of damaged parts. A thread that does nothing else calls [`Blocks::answer`].
 pub trait Blocks: Send + Sync {
-    /// Appends what `need` requests of a block. The block and its pieces exist. The error is one of
-    /// the source.
-    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
-    /// Appends at most `most` bytes of the hash list from `from` on. Returns the length of the
-    /// list, or `None` before it is complete.
-    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize>;
-    /// Length of the file in bytes.
-    fn len(&self) -> u64;
-    /// Whether the file has no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// Appends what `need` requests, which exists. The error is one of the source.
+    fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
+    /// Bytes of a pack behind its header; `None` if it has not been announced.
+    fn payload_len(&self, pack: u32) -> Option<u64>;
+    /// Number of announced packs and of their blocks.
+    fn parts(&self) -> u64;
 }
 
-impl Blocks for SourceFile {
-    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+impl Blocks for PackIndex {
+    fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+        let pack = need.pack;
+        let Some(block) = need.block else {
+            return self.header(pack, into);
+        };
         match need {
-            Need { hashes: true, .. } => into.extend_from_slice(&self.piece_hashes(block)?),
-            Need { pieces, .. } if !pieces.is_empty() => self.pieces(block, pieces, into)?,
-            _ => self.reread(block, into)?,
+            Need { hashes: true, .. } => into.extend_from_slice(&self.piece_hashes(pack, block)?),
+            Need { pieces, .. } if !pieces.is_empty() => self.pieces(pack, block, pieces, into)?,
+            _ => self.block(pack, block, into)?,
         }
         Ok(())
     }
 
-    fn list(&self, from: usize, most: usize, into: &mut Vec<u8>) -> Option<usize> {
-        self.list_part(from, most, into)
+    fn payload_len(&self, pack: u32) -> Option<u64> {
+        PackIndex::payload_len(self, pack)
     }
 
-    fn len(&self) -> u64 {
-        SourceFile::len(self)
+    fn parts(&self) -> u64 {
+        PackIndex::parts(self)
     }
 }

@@ -7,9 +7,10 @@
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
 //!   Ready ─────────────────────────────→             joined and posted
-//!         ←───────────────────────────── Root        when every block has been read: its proof
+//!         ←───────────────────────────── Pack        before each pack: its length and its proof
 //!   Need ──────────────────────────────→             only if a block arrived damaged: hashes of
 //!         ←───────────────────────────── (bulk)      its pieces, then those that are wrong
+//!         ←───────────────────────────── End         when every file has been read
 //!   Working ───────────────────────────→             once a second after the last byte
 //!   Verified ──────────────────────────→             on the disk, under its name
 //!         ←───────────────────────────── Bye
@@ -27,7 +28,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -74,18 +75,22 @@ pub struct Welcome {
     pub session: u64,
     /// Number of this receiver; the sender is 0.
     pub node: u32,
-    /// Name of the file, without a directory, exactly as it came. The receiver compares it with
-    /// what a name may be ([`crate::object::safe_name`]), so decoding must not change it.
+    /// Name of the first file or directory, without its directory, exactly as it came. The
+    /// receiver compares it with what a name may be ([`crate::object::safe_name`]), so decoding
+    /// must not change it.
     pub name: String,
-    /// Length of the file in bytes.
+    /// Bytes of all files together.
     pub len: u64,
-    /// Permissions of the file.
-    pub mode: u32,
-    /// Bytes of a hash block; each block has one hash in the list.
+    /// Number of files and directories at the top of the set.
+    pub tops: u32,
+    /// Number of entries of the manifest.
+    pub entries: u32,
+    /// Bytes of a hash block; each block of a pack has one hash in the pack's header.
     pub block: u32,
 }
 
-/// Starts the transfer: each receiver joins, posts the file and the hash list, and says `Ready`.
+/// Starts the transfer: each receiver joins and says `Ready`. It posts each pack when it is
+/// announced.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The group's address. `None`: all receivers are served by unicast.
@@ -105,10 +110,24 @@ pub struct Start {
     pub addresses: Vec<NodeAddress>,
 }
 
-/// A receiver's request to send something again: the hash list (no `block`), the hashes of a
+/// Announces the next pack, before the sender broadcasts it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Announced {
+    /// Bytes of the pack, its header included.
+    pub len: u32,
+    /// Bytes of its header.
+    pub header: u32,
+    /// BLAKE3 hash of its header, in hexadecimal: 64 digits.
+    #[serde(deserialize_with = "text")]
+    pub hash: String,
+}
+
+/// A receiver's request to send a part of a pack again: the header (no `block`), the hashes of a
 /// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
+    /// Number of the pack.
+    pub pack: u32,
     /// Number of the block.
     pub block: Option<u64>,
     /// Whether the receiver wants the hashes of the block's pieces instead of its bytes.
@@ -155,8 +174,7 @@ pub enum ToSender {
     },
     /// The receiver has all bytes, and proves and stores them.
     Working {
-        /// Bytes of the hash list and of the file that are proven so far; the list's bytes count
-        /// first. Once all are proven, the file is being flushed.
+        /// Bytes of packs that are proven and stored so far. Once all are, the receiver flushes.
         done: u64,
     },
     /// The file is proven and has its final name.
@@ -210,13 +228,14 @@ pub enum ToReceiver {
     },
     /// See [`Start`].
     Start(Start),
-    /// All blocks have been read: what proves the file.
-    Root {
-        /// BLAKE3 hash of the hash list, in hexadecimal: 64 digits.
-        #[serde(deserialize_with = "text")]
-        hash: String,
-        /// Key of 64 digits. It chooses the samples of the file by which a receiver proves that it
-        /// has the file, and it keys the hash of these samples.
+    /// See [`Announced`].
+    Pack(Announced),
+    /// All files have been read, and all packs announced.
+    End {
+        /// Number of packs.
+        packs: u32,
+        /// Key of 64 digits. It chooses the samples of the files by which a receiver proves that it
+        /// has them, and it keys the hash of these samples.
         #[serde(deserialize_with = "text")]
         key: String,
     },
@@ -273,7 +292,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 3, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 4, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

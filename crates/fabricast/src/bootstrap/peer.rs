@@ -10,12 +10,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::block_server::Job;
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
 use super::message::{Need, ToSender};
-use crate::object::{BLOCK, blocks, pieces};
+use crate::object::{BLOCK, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest peer sends one or two.
 pub const MESSAGES: usize = 16;
@@ -26,7 +25,7 @@ const BACKLOG: usize = 4 << 20;
 
 /// Requests of one receiver that may wait for their answers.
 pub const NEEDS_MAX: usize = 16;
-/// Requests of one receiver for each block of the file, on average at most. An honest receiver
+/// Requests of one receiver for each block and each header, on average at most. An honest receiver
 /// sends three: for the hashes of the block's pieces, for some pieces, and for the whole block.
 const NEEDS_PER_BLOCK: u64 = 4;
 
@@ -50,7 +49,7 @@ pub struct Peer {
     pub known: bool,
     /// Whether the connection closes once everything is written; nothing more is taken from it.
     pub closing: bool,
-    /// Whether the peer has been told what proves the data, so that it may request damaged blocks.
+    /// Whether a pack has been announced to the peer, so that it may request damaged parts.
     pub proving: bool,
     ended: bool,
     /// Whether messages may be left in `input`.
@@ -60,7 +59,7 @@ pub struct Peer {
     /// Bytes of the first frame of `output` that are written.
     written: usize,
     /// Requests that are not being read yet.
-    needs: VecDeque<Job>,
+    needs: VecDeque<Need>,
     /// Number of requests so far.
     needed: u64,
     /// Whether a request is being read.
@@ -116,7 +115,7 @@ impl Peer {
 
     /// The next thing to read for the peer, if anything. It is one thing at a time, and only when
     /// everything has been written, so that little waits for a receiver that does not read.
-    pub fn job(&mut self) -> Option<Job> {
+    pub fn job(&mut self) -> Option<Need> {
         if self.reading || self.closing || !self.output.is_empty() {
             return None;
         }
@@ -125,14 +124,11 @@ impl Peer {
         Some(job)
     }
 
-    /// Takes what was read for the peer, and what is left of that job.
-    pub fn answered(&mut self, frame: Arc<[u8]>, rest: Option<Job>) {
+    /// Takes what was read for the peer.
+    pub fn answered(&mut self, frame: Arc<[u8]>) {
         self.reading = false;
         if !self.closing {
             self.output.push_back(frame);
-            if let Some(rest) = rest {
-                self.needs.push_front(rest);
-            }
         }
     }
 
@@ -163,7 +159,7 @@ impl Peer {
             let Some(message) = self.next_message()? else {
                 break;
             };
-            if let Some(event) = self.take(key, message, blocks.len())? {
+            if let Some(event) = self.take(key, message, blocks)? {
                 tell(event);
             }
         }
@@ -216,7 +212,12 @@ impl Peer {
     }
 
     /// The event of a message for the transfer, if any. Messages out of turn are refused.
-    fn take(&mut self, peer: PeerKey, message: ToSender, len: u64) -> Result<Option<Event>, Gone> {
+    fn take(
+        &mut self,
+        peer: PeerKey,
+        message: ToSender,
+        blocks: &dyn Blocks,
+    ) -> Result<Option<Event>, Gone> {
         let wrong = |text: String| Err(Gone::Wrong(text));
         match (message, self.known) {
             (ToSender::Hello(hello), false) => {
@@ -231,17 +232,17 @@ impl Peer {
             (message @ ToSender::Hello(_), true) | (message, false) => wrong(message.out_of_turn()),
             (message @ ToSender::Need(_), true) if !self.proving => wrong(message.out_of_turn()),
             (ToSender::Need(need), true) => {
-                let Some(job) = job(need, len) else {
+                if !exists(&need, blocks) {
                     return wrong("it asked for what it cannot have".into());
-                };
+                }
                 self.needed += 1;
                 if self.needs.len() >= NEEDS_MAX {
                     return wrong(format!("it asked for more than {NEEDS_MAX} things at once"));
                 }
-                if self.needed > NEEDS_PER_BLOCK * (blocks(len) + 1) {
+                if self.needed > NEEDS_PER_BLOCK * blocks.parts() {
                     return wrong("it asked for the same things again and again".into());
                 }
-                self.needs.push_back(job);
+                self.needs.push_back(need);
                 Ok(None)
             }
             (message, true) => Ok(Some(Event::Said { peer, message })),
@@ -273,17 +274,21 @@ impl Peer {
     }
 }
 
-/// The job for this request on a file of `len` bytes; `None` if the file has no such part.
-fn job(need: Need, len: u64) -> Option<Job> {
-    let Some(block) = need.block else {
-        return (!need.hashes && need.pieces.is_empty()).then_some(Job::List(0));
+/// Whether what is requested exists.
+fn exists(need: &Need, blocks: &dyn Blocks) -> bool {
+    let Some(len) = blocks.payload_len(need.pack) else {
+        return false;
     };
-    let whole = len.checked_sub(block.checked_mul(BLOCK as u64)?)?;
+    let Some(block) = need.block else {
+        return !need.hashes && need.pieces.is_empty();
+    };
+    let start = block.checked_mul(BLOCK as u64);
+    let whole = start.map_or(0, |start| len.saturating_sub(start));
     let count = pieces(whole.min(BLOCK as u64));
     let there = need.pieces.iter().all(|piece| *piece < count);
     let once = need.pieces.is_sorted_by(|a, b| a < b);
     let either = !need.hashes || need.pieces.is_empty();
-    (whole > 0 && there && once && either).then_some(Job::Block(block, need))
+    whole > 0 && there && once && either
 }
 
 fn broken(e: io::Error) -> Gone {

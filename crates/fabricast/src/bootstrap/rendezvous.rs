@@ -50,7 +50,7 @@ enum Command {
         to: Vec<PeerKey>,
         /// Shared by all receivers: a `Start` grows with their number.
         frame: Arc<[u8]>,
-        /// Whether these receivers may request damaged blocks from now on.
+        /// Whether these receivers may request damaged parts from now on.
         proving: bool,
     },
     Close(PeerKey),
@@ -140,7 +140,7 @@ impl Rendezvous {
         self.command(Command::Say {
             to: peers.into_iter().collect(),
             frame: framed(message),
-            proving: matches!(message, ToReceiver::Root { .. }),
+            proving: matches!(message, ToReceiver::Pack(_)),
         });
     }
 
@@ -384,8 +384,8 @@ impl Server {
             return;
         };
         let flushed = match answer {
-            Ok((frame, rest)) => {
-                peer.answered(frame, rest);
+            Ok(frame) => {
+                peer.answered(frame);
                 peer.flush()
             }
             Err(reason) => Err(Gone::Wrong(reason)),

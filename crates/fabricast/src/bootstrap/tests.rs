@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::message::{Hello, Need, ToReceiver, ToSender, VERSION};
+use super::message::{Announced, Hello, Need, ToReceiver, ToSender, VERSION};
 use super::{Blocks, Event, NEEDS_MAX, Rendezvous, frame};
 use crate::object::{BLOCK, PIECE};
 use crate::waker::Waker;
@@ -18,38 +18,47 @@ const SOON: Duration = Duration::from_secs(5);
 struct Nothing;
 
 impl Blocks for Nothing {
-    fn answer(&self, _: u64, _: &Need, _: &mut Vec<u8>) -> Result<(), String> {
+    fn answer(&self, _: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+        into.extend([7; 32]);
         Ok(())
     }
 
-    fn list(&self, _: usize, _: usize, into: &mut Vec<u8>) -> Option<usize> {
-        into.extend([7; 32]);
-        Some(32)
+    fn payload_len(&self, _: u32) -> Option<u64> {
+        Some(1)
     }
 
-    fn len(&self) -> u64 {
-        1
+    fn parts(&self) -> u64 {
+        2
     }
 }
 
-/// A file of ten blocks and a bit, on a disk that answers only when the test tells it to.
+/// A pack of ten blocks and a bit, on a disk that answers only when the test tells it to.
 struct Slow(Mutex<Receiver<()>>);
 
 impl Blocks for Slow {
-    fn answer(&self, block: u64, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
+    fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
         let told = self.0.lock().unwrap().recv_timeout(SOON);
         told.map_err(|_| "nobody told the disk".to_string())?;
+        let block = need.block.unwrap_or(u64::MAX);
         into.extend([block as u8, u8::from(need.hashes), need.pieces.len() as u8]);
         Ok(())
     }
 
-    fn list(&self, _: usize, _: usize, _: &mut Vec<u8>) -> Option<usize> {
-        None
+    fn payload_len(&self, pack: u32) -> Option<u64> {
+        (pack == 0).then_some(10 * BLOCK as u64 + PIECE as u64 + 1)
     }
 
-    fn len(&self) -> u64 {
-        10 * BLOCK as u64 + PIECE as u64 + 1
+    fn parts(&self) -> u64 {
+        12
     }
+}
+
+fn announced() -> ToReceiver {
+    ToReceiver::Pack(Announced {
+        len: 1,
+        header: 1,
+        hash: String::new(),
+    })
 }
 
 fn open() -> Rendezvous {
@@ -149,17 +158,15 @@ fn all_that_was_said_is_heard_before_the_end() {
 }
 
 #[test]
-fn nothing_is_mended_before_the_hash_is_told() {
+fn nothing_is_mended_before_a_pack_is_announced() {
     let rendezvous = open();
     let need = framed(&ToSender::Need(Need::default()));
     for told in [false, true] {
         let mut stream = connect(&rendezvous, &hello("needy"));
         let (peer, _) = until_hello(&rendezvous, "needy");
         if told {
-            let hash = String::new();
-            let key = String::new();
-            rendezvous.say_all([peer], &ToReceiver::Root { hash, key });
-            assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
+            rendezvous.say_all([peer], &announced());
+            assert_eq!(hear(&mut stream), announced());
         }
         stream.write_all(&need).unwrap();
         if told {
@@ -187,20 +194,18 @@ fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let rendezvous = Rendezvous::open(&[here], 0, disk, Waker::new().unwrap()).unwrap();
     let mut stream = connect(&rendezvous, &hello("needy"));
     let (peer, _) = until_hello(&rendezvous, "needy");
-    let hash = String::new();
-    rendezvous.say_all(
-        [peer],
-        &ToReceiver::Root {
-            hash,
-            key: String::new(),
-        },
-    );
-    assert!(matches!(hear(&mut stream), ToReceiver::Root { .. }));
+    rendezvous.say_all([peer], &announced());
+    assert_eq!(hear(&mut stream), announced());
     (rendezvous, tell, stream)
 }
 
 fn need(block: u64, hashes: bool, pieces: &[u32]) -> Vec<u8> {
+    need_of(0, block, hashes, pieces)
+}
+
+fn need_of(pack: u32, block: u64, hashes: bool, pieces: &[u32]) -> Vec<u8> {
     framed(&ToSender::Need(Need {
+        pack,
         block: Some(block),
         hashes,
         pieces: pieces.to_vec(),
@@ -228,6 +233,7 @@ fn a_slow_disk_keeps_nobody_waiting_but_who_needs_it() {
 fn nobody_needs_what_there_is_not_or_too_much_of_it() {
     let cases = [
         (need(11, false, &[]), "cannot have"),
+        (need_of(1, 0, false, &[]), "cannot have"),
         (need(u64::MAX, true, &[]), "cannot have"),
         (need(0, false, &[64]), "cannot have"),
         (need(10, false, &[2]), "cannot have"),
@@ -244,7 +250,7 @@ fn nobody_needs_what_there_is_not_or_too_much_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // Eleven blocks and the list, each four times.
+    // Eleven blocks and the header, each four times.
     let (_rendezvous, disk, mut needy) = proving();
     for _ in 0..4 * 12 {
         needy.write_all(&need(10, false, &[1])).unwrap();

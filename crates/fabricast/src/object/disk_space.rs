@@ -1,19 +1,15 @@
-//! Checks that there is room for a file: on the disk, and for its hashes in memory.
+//! Checks that there is room on the disk for what is received.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
 use super::file_name::parent;
-use super::{BLOCK, HASH};
 use crate::error::Error;
 use crate::setting::RESERVE;
 
-/// Longest file in bytes. Its hash list has 1 GiB, which sender and receivers keep in memory.
+/// Most bytes of all files of a set. The sender keeps the hashes of all blocks, at most 1 GiB.
 pub const LEN_MAX: u64 = 1 << 45;
-
-const _: () = assert!(LEN_MAX / BLOCK as u64 * HASH as u64 == 1 << 30);
 
 /// Bytes that stay free on a file system at least, by default.
 const RESERVE_MIN: u64 = 64 << 20;
@@ -75,20 +71,6 @@ pub fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Er
     Ok(())
 }
 
-/// A vector of `len` zeros; an error if there is not enough memory.
-pub fn room(len: u64) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let got = usize::try_from(len).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());
-    if !got {
-        return Err(Error::io(
-            format!("taking {} MiB of memory for the file's hashes", len >> 20),
-            ErrorKind::OutOfMemory,
-        ));
-    }
-    bytes.extend(std::iter::repeat_n(0, len as usize));
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,14 +81,5 @@ mod tests {
         assert_eq!(of(0), 64 << 20);
         assert_eq!(of(1 << 30), 64 << 20);
         assert_eq!(of(100 << 40), 1 << 40);
-    }
-
-    #[test]
-    fn memory_that_cannot_be_had_is_an_error() {
-        assert_eq!(room(3).unwrap(), [0; 3]);
-        for len in [1 << 62, u64::MAX] {
-            let text = room(len).unwrap_err().to_string();
-            assert!(text.contains("memory for the file's hashes"), "{text}");
-        }
     }
 }

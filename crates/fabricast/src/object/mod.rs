@@ -111,29 +111,29 @@ mod memory;
 pub use memory::Memory;
 
 mod disk_space;
-mod file;
 mod file_name;
-mod file_reader;
-mod file_writer;
-mod partial_file;
+pub mod manifest;
+pub mod pack;
+mod pack_index;
+mod packer;
 mod possession;
-mod source_file;
-pub use disk_space::{LEN_MAX, room};
-pub use file::FileObject;
-pub use file_name::safe_name;
-pub use file_reader::FileReader;
-pub use file_writer::{FileWriter, WINDOW_BYTES};
-pub use partial_file::PartialFile;
+mod source_set;
+mod tree;
+pub use disk_space::{LEN_MAX, check_space};
+pub use file_name::{parent, safe_name};
+pub use pack_index::PackIndex;
+pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
-pub use source_file::SourceFile;
+pub use source_set::SourceSet;
+pub use tree::{Destination, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {
     sum.iter_mut().zip(bytes).for_each(|(s, b)| *s ^= b);
 }
 
-/// Length of a hash block in bytes: these are hashed, read and written together. Part of the
-/// protocol: the hash list has one entry for each block.
+/// Length of a hash block in bytes. Part of the protocol: a pack's header has a hash for each block
+/// of the pack.
 pub const BLOCK: usize = 1 << 20;
 /// Bytes of a hash.
 pub const HASH: usize = 32;
@@ -148,11 +148,7 @@ pub fn pieces(len: u64) -> u32 {
     len.div_ceil(PIECE as u64) as u32
 }
 
-/// Bytes that are read and hashed, or hashed and written, in one step. The second action then finds
-/// them in the processor's second-level cache.
-const AT_ONCE: usize = 128 << 10;
-
-/// Number of blocks of a file of `len` bytes.
+/// Number of blocks of a pack or of all files together, of `len` bytes.
 pub fn blocks(len: u64) -> u64 {
     len.div_ceil(BLOCK as u64)
 }
@@ -167,7 +163,13 @@ fn poisoned<T>(e: std::sync::PoisonError<T>) -> T {
 pub(crate) mod testing {
     use std::cell::RefCell;
     use std::path::PathBuf;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::pack::{Content, Header, Pack, Piece};
+    use super::{Packed, Packer, SourceSet};
+    use crate::waker::Waker;
 
     use super::Memory;
 
@@ -200,5 +202,57 @@ pub(crate) mod testing {
             word.copy_from_slice(&rng.bits().to_le_bytes()[..word.len()]);
         }
         bytes
+    }
+
+    /// Lists these sources, about which there is nothing to tell.
+    pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
+        let set = SourceSet::list(sources, &[], &mut |text| panic!("{text}"));
+        Arc::new(set.unwrap())
+    }
+
+    /// A packer, and what waits for it.
+    pub struct Packs(Packer, Waker);
+
+    impl Packs {
+        /// Starts to read a set.
+        pub fn of(set: &Arc<SourceSet>) -> Packs {
+            let waker = Waker::new().unwrap();
+            Packs(Packer::start(set.clone(), waker.clone()), waker)
+        }
+
+        /// What the thread yields next.
+        pub fn next(&self) -> Packed {
+            loop {
+                if let Some(packed) = self.0.next() {
+                    return packed;
+                }
+                assert!(self.1.wait(Some(Duration::from_secs(60))).unwrap());
+            }
+        }
+    }
+
+    /// All packs of a set, and the files that cannot be read.
+    pub fn packs(set: &Arc<SourceSet>) -> (Vec<Pack>, Vec<u32>) {
+        let (packs, mut all, mut failed) = (Packs::of(set), Vec::new(), Vec::new());
+        loop {
+            match packs.next() {
+                Packed::Pack(pack) => all.push(pack),
+                Packed::Failed(file, _) => failed.push(file),
+                Packed::End => return (all, failed),
+                Packed::Gone => panic!("the thread has ended"),
+            }
+        }
+    }
+
+    /// The pieces of a pack; `None` for a page of the manifest.
+    pub fn pieces_of(pack: &Pack) -> Option<Vec<Piece>> {
+        let header = &pack.bytes[..pack.header];
+        match Header::decode(header, pack.payload().len())
+            .unwrap()
+            .content
+        {
+            Content::Page => None,
+            Content::Pieces(pieces) => Some(pieces),
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! receivers together.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::{BLOCK, blocks};
 
@@ -65,6 +66,25 @@ impl Challenge {
     /// The samples: offset and length in bytes.
     pub fn samples(&self) -> &[(u64, usize)] {
         &self.samples
+    }
+
+    /// Calls `f` for each overlap of the samples with `len` bytes from `start` on: with its range
+    /// in all samples together, and with its offset from `start`.
+    pub fn each_overlap(&self, start: u64, len: u64, mut f: impl FnMut(Range<usize>, u64)) {
+        let end = start + len;
+        let first = self
+            .samples
+            .partition_point(|&(at, n)| at + n as u64 <= start);
+        let mut filled: usize = self.samples[..first].iter().map(|&(_, n)| n).sum();
+        for &(at, n) in &self.samples[first..] {
+            if at >= end {
+                return;
+            }
+            let (from, to) = (at.max(start), (at + n as u64).min(end));
+            let place = filled + (from - at) as usize;
+            f(place..place + (to - from) as usize, from - start);
+            filled += n;
+        }
     }
 
     /// Length of all samples together in bytes.

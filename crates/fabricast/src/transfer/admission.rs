@@ -25,7 +25,7 @@ use crate::config::{SendOptions, Verdict};
 use crate::error::{Error, exit};
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
-use crate::object::{BLOCK, SourceFile};
+use crate::object::{BLOCK, PackIndex, SourceSet};
 use crate::setting::{FROM, MAX_WAIT, PORT};
 use crate::text::spoken;
 use crate::transport::Transport;
@@ -56,7 +56,7 @@ pub struct Admission<'a> {
     net: Option<(IpAddr, Net)>,
     /// The number of receivers that there are descriptors for.
     seats: usize,
-    content: Arc<SourceFile>,
+    set: Arc<SourceSet>,
     name: String,
     session: u64,
     next: u32,
@@ -69,16 +69,17 @@ pub struct Admission<'a> {
 impl<'a> Admission<'a> {
     /// Opens the rendezvous.
     pub fn open(
-        content: Arc<SourceFile>,
-        name: String,
+        set: Arc<SourceSet>,
+        index: Arc<PackIndex>,
         session: u64,
         options: &'a SendOptions,
         waker: Waker,
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<Admission<'a>, Error> {
+        let name = set.name();
         let places = places(&options.net.interface, options.group.map(Family::of))?;
-        let rendezvous = Rendezvous::open(&places, options.port, content.clone(), waker.clone())
-            .map_err(|e| {
+        let rendezvous =
+            Rendezvous::open(&places, options.port, index, waker.clone()).map_err(|e| {
                 let hint = match e.kind() {
                     std::io::ErrorKind::AddrInUse => format!(
                         " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
@@ -92,7 +93,7 @@ impl<'a> Admission<'a> {
             session,
             port: rendezvous.address().port(),
             name: name.clone(),
-            len: Some(content.len()),
+            len: Some(set.manifest().len()),
             answers: None,
         };
         let mut announcer = None;
@@ -107,7 +108,7 @@ impl<'a> Admission<'a> {
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
-            len: content.len(),
+            len: set.manifest().len(),
             announced: announcer.is_some(),
         });
         if let Some(why) = silent {
@@ -128,7 +129,7 @@ impl<'a> Admission<'a> {
             refusals: Refusals::default(),
             net: None,
             seats: seats(),
-            content,
+            set,
             name,
             session,
             next: 1,
@@ -410,8 +411,9 @@ impl<'a> Admission<'a> {
             session: self.session,
             node: member.node.0,
             name: self.name.clone(),
-            len: self.content.len(),
-            mode: self.content.mode(),
+            len: self.set.manifest().len(),
+            tops: self.set.manifest().tops(),
+            entries: self.set.manifest().entries().len() as u32,
             block: BLOCK as u32,
         };
         self.rendezvous
@@ -507,9 +509,10 @@ impl<'a> Admission<'a> {
         let (refused, refused_more) = self.refusals.report();
         SendReport {
             name: self.name.clone(),
-            len: self.content.len(),
+            len: self.set.manifest().len(),
             root: None,
             changed: None,
+            failed: Vec::new(),
             seconds: 0.0,
             traffic: Traffic::default(),
             pending: self.pending,
@@ -540,9 +543,11 @@ mod tests {
         std::fs::write(dir.join("f"), "bytes").unwrap();
         (options.announce, options.port) = (false, 0);
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
-        let content = SourceFile::open(&dir.join("f")).unwrap();
+        let set = SourceSet::list(&[dir.join("f")], &[], &mut |_| ()).unwrap();
+        let set = Arc::new(set);
+        let index = Arc::new(PackIndex::new(set.clone()));
         let waker = Waker::new().unwrap();
-        let open = Admission::open(content, "f".into(), 7, &options, waker, &mut |_| ());
+        let open = Admission::open(set, index, 7, &options, waker, &mut |_| ());
         act(open.unwrap());
         std::fs::remove_dir_all(dir).unwrap();
     }

@@ -1,5 +1,5 @@
-//! What a receiver requests again over the control connection (spec 5.4): the hash list, and the
-//! pieces of damaged blocks.
+//! What a receiver requests again over the control connection (spec 5.4): the header of a pack, and
+//! the pieces of its damaged blocks.
 //!
 //! For a damaged block, the receiver first requests the hashes of its pieces. Then it requests the
 //! pieces that do not match these hashes. So one forged packet costs a few KiB, not a block.
@@ -8,18 +8,18 @@
 //! which come in the order of the requests.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::bootstrap::NEEDS_MAX;
 use crate::bootstrap::message::{Need, ToSender};
 use crate::error::Error;
-use crate::object::{BLOCK, HASH, PartialFile, blocks, pieces};
+use crate::object::pack::{Header, Pack};
+use crate::object::{HASH, pieces};
 
 /// A request to the sender.
 #[derive(Clone, PartialEq, Debug)]
 enum Asked {
-    /// The hash list.
-    List,
+    /// The header.
+    Header,
     /// The hashes of a block's pieces.
     Hashes(u64),
     /// Some pieces of a block.
@@ -28,20 +28,19 @@ enum Asked {
     Block(u64),
 }
 
-/// Requests and repairs whatever does not match the hash list.
+/// Requests and repairs whatever of a pack does not match its header, and the header.
 pub struct BlockRepair {
-    partial: Arc<PartialFile>,
-    /// The hash of the list, in hexadecimal.
-    root: String,
-    /// The hash list. It is complete and proven, unless it is being requested.
-    list: Vec<u8>,
+    number: u32,
+    pack: Pack,
+    /// The hash of the header, as the sender told it.
+    hash: String,
+    /// The header, once it is proven.
+    header: Option<Header>,
     /// Requests under way, the oldest first.
     asked: VecDeque<Asked>,
     /// Requests to be sent next.
     due: VecDeque<Asked>,
-    /// The first block that has not been compared with the list.
-    next: u64,
-    /// Bytes of the blocks that do not match the list.
+    /// Number of blocks that do not match the header.
     missing: u64,
     /// Blocks that were damaged and have been repaired.
     pub mended: u64,
@@ -50,69 +49,55 @@ pub struct BlockRepair {
 }
 
 impl BlockRepair {
-    /// Begins with the hash list that arrived. The list is requested again if its hash is not
-    /// `root`.
-    pub fn new(partial: Arc<PartialFile>, list: Vec<u8>, root: &str) -> BlockRepair {
+    /// Begins with a pack that arrived. `hash`: the hash of its header, as the sender told it, in
+    /// hexadecimal. An error if a proven header makes no sense.
+    pub fn new(number: u32, pack: Pack, hash: String) -> Result<BlockRepair, Error> {
         let mut repair = BlockRepair {
-            partial,
-            root: root.to_owned(),
-            list,
+            number,
+            pack,
+            hash,
+            header: None,
             asked: VecDeque::new(),
             due: VecDeque::new(),
-            next: 0,
             missing: 0,
             mended: 0,
             bytes: 0,
         };
-        match repair.is_proven() {
-            true => repair.compare(),
-            false => {
-                repair.list.clear();
-                repair.due.push_back(Asked::List);
-            }
+        match *repair.pack.hash().to_hex() == *repair.hash {
+            true => repair.compare()?,
+            false => repair.due.push_back(Asked::Header),
         }
-        repair
+        Ok(repair)
     }
 
-    /// Bytes of the whole list.
-    fn whole(&self) -> usize {
-        blocks(self.partial.len()) as usize * HASH
-    }
-
-    /// Whether the list has the hash that the sender told.
-    fn is_proven(&self) -> bool {
-        self.list.len() == self.whole() && *blake3::hash(&self.list).to_hex() == *self.root
-    }
-
-    fn block_len(&self, block: u64) -> u64 {
-        (self.partial.len() - block * BLOCK as u64).min(BLOCK as u64)
-    }
-
-    /// Counts the bytes of blocks that do not match the list, which must be proven.
-    fn compare(&mut self) {
-        let mut from = 0;
-        while let Some(block) = self.partial.differing(&self.list, from) {
-            self.missing += self.block_len(block);
-            from = block + 1;
-        }
+    /// Finds the damaged blocks. The header must be proven.
+    fn compare(&mut self) -> Result<(), Error> {
+        let bytes = &self.pack.bytes[..self.pack.header];
+        let header = Header::decode(bytes, self.pack.payload().len());
+        let header = header.ok_or_else(|| {
+            Error::Integrity("the sender's pack makes no sense: its header is none".into())
+        })?;
+        let wrong = self.pack.differing(&header);
+        self.missing = wrong.len() as u64;
+        self.due.extend(wrong.into_iter().map(Asked::Hashes));
+        self.header = Some(header);
+        Ok(())
     }
 
     /// Whether everything is proven.
     pub fn is_done(&self) -> bool {
-        self.missing == 0 && self.due.is_empty() && self.asked.is_empty()
+        self.header.is_some() && self.missing == 0 && self.due.is_empty() && self.asked.is_empty()
     }
 
-    /// Bytes of the list and the file that are proven; the list's bytes count first.
-    pub fn done(&self) -> u64 {
-        match self.list_is_missing() {
-            true => self.list.len() as u64,
-            false => self.whole() as u64 + self.partial.len() - self.missing,
-        }
+    /// The pack and its header, once everything is proven.
+    pub fn into_pack(self) -> Option<(Pack, Header)> {
+        let is_done = self.is_done();
+        let header = self.header.filter(|_| is_done)?;
+        Some((self.pack, header))
     }
 
-    fn list_is_missing(&self) -> bool {
-        let list = |a: &Asked| *a == Asked::List;
-        self.asked.iter().chain(&self.due).any(list)
+    fn block_len(&self, block: u64) -> u64 {
+        self.pack.block(block).len() as u64
     }
 
     /// The next request to send, if there is one and fewer than `NEEDS_MAX` are under way.
@@ -120,27 +105,27 @@ impl BlockRepair {
         if self.asked.len() >= NEEDS_MAX {
             return None;
         }
-        let asked = self.due.pop_front().or_else(|| {
-            if self.list_is_missing() {
-                return None;
-            }
-            let block = self.partial.differing(&self.list, self.next)?;
-            self.next = block + 1;
-            Some(Asked::Hashes(block))
-        })?;
+        let asked = self.due.pop_front()?;
+        let pack = self.number;
         let need = match &asked {
-            Asked::List => Need::default(),
+            Asked::Header => Need {
+                pack,
+                ..Need::default()
+            },
             Asked::Hashes(block) => Need {
+                pack,
                 block: Some(*block),
                 hashes: true,
                 ..Need::default()
             },
             Asked::Pieces(block, pieces) => Need {
+                pack,
                 block: Some(*block),
                 pieces: pieces.clone(),
                 ..Need::default()
             },
             Asked::Block(block) => Need {
+                pack,
                 block: Some(*block),
                 ..Need::default()
             },
@@ -149,41 +134,41 @@ impl BlockRepair {
         Some(ToSender::Need(need))
     }
 
-    /// Takes the answer to the oldest request; a list may come in several parts. `None`: nothing
-    /// was requested.
+    /// Takes the answer to the oldest request. `None`: nothing was requested.
     pub fn take(&mut self, bytes: &[u8]) -> Option<Result<(), Error>> {
         let asked = self.asked.pop_front()?;
         self.bytes += bytes.len() as u64;
         Some(match asked {
-            Asked::List => self.take_list(bytes),
+            Asked::Header => self.take_header(bytes),
             Asked::Hashes(block) => self.take_hashes(block, bytes),
-            Asked::Pieces(block, some) => self.take_pieces(block, &some, bytes),
+            Asked::Pieces(block, some) => {
+                if !self.mend(block, &some, bytes) {
+                    self.due.push_back(Asked::Block(block));
+                }
+                Ok(())
+            }
             Asked::Block(block) => {
                 let all: Vec<u32> = (0..pieces(self.block_len(block))).collect();
-                self.mend(block, &all, bytes).and_then(|right| match right {
+                match self.mend(block, &all, bytes) {
                     true => Ok(()),
                     false => Err(Error::Integrity(format!(
-                        "block {block} is not what the sender promised, also when sent over TCP: \
-                         its source or a memory is damaged"
+                        "block {block} of pack {} is not what the sender promised, also when sent \
+                         over TCP: its source or a memory is damaged",
+                        self.number
                     ))),
-                })
+                }
             }
         })
     }
 
-    fn take_list(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.list.extend_from_slice(bytes);
-        if self.list.len() < self.whole() && !bytes.is_empty() {
-            self.asked.push_front(Asked::List);
-            return Ok(());
-        }
-        if !self.is_proven() {
+    fn take_header(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() != self.pack.header || *blake3::hash(bytes).to_hex() != *self.hash {
             return Err(Error::Integrity(
-                "the list of hashes is not what the sender promised".into(),
+                "the header of a pack is not what the sender promised".into(),
             ));
         }
-        self.compare();
-        Ok(())
+        self.pack.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.compare()
     }
 
     fn take_hashes(&mut self, block: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -192,89 +177,82 @@ impl BlockRepair {
                 "the sender's hashes of block {block} are too few or too many"
             )));
         }
-        let wrong = self.partial.wrong_pieces(block, bytes);
-        match wrong.is_empty() {
-            // The bytes in the file are right; its hash had been computed over other bytes.
-            true => self.take_pieces(block, &[], &[]),
-            false => {
-                self.due.push_back(Asked::Pieces(block, wrong));
-                Ok(())
-            }
-        }
-    }
-
-    fn take_pieces(&mut self, block: u64, some: &[u32], bytes: &[u8]) -> Result<(), Error> {
-        if !self.mend(block, some, bytes)? {
-            self.due.push_back(Asked::Block(block));
-        }
+        let wrong = self.pack.wrong_pieces(block, bytes);
+        self.due.push_back(match wrong.is_empty() {
+            true => Asked::Block(block), // the hashes are wrong, too
+            false => Asked::Pieces(block, wrong),
+        });
         Ok(())
     }
 
-    fn mend(&mut self, block: u64, some: &[u32], bytes: &[u8]) -> Result<bool, Error> {
-        let right = self.partial.mend(&self.list, block, some, bytes)?;
-        if right {
-            self.mended += 1;
-            self.missing -= self.block_len(block);
-        }
-        Ok(right)
+    fn mend(&mut self, block: u64, some: &[u32], bytes: &[u8]) -> bool {
+        let Some(header) = &self.header else {
+            return false;
+        };
+        let right = self.pack.mend(header, block, some, bytes);
+        self.mended += u64::from(right);
+        self.missing -= u64::from(right);
+        right
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::Blocks;
-    use crate::object::testing::{pattern, scratch};
-    use crate::object::{PIECE, SourceFile};
+    use crate::object::pack::{Content, Piece};
+    use crate::object::testing::pattern;
+    use crate::object::{BLOCK, PIECE};
 
-    /// A file that was sent, what a receiver has of it, and the hashes that prove it.
+    /// A pack as it was sent, and as it arrived.
     struct Both {
-        dir: std::path::PathBuf,
-        bytes: Vec<u8>,
-        content: Arc<SourceFile>,
-        partial: Arc<PartialFile>,
-        list: Vec<u8>,
-        root: String,
+        sent: Pack,
+        got: Pack,
     }
 
-    /// A file of `len` bytes, and a received copy in which the bytes at the offsets `spoilt`
-    /// differ.
+    /// A pack of `len` bytes, in which those at the offsets `spoilt` differ when it arrives.
     fn both(len: usize, spoilt: &[usize]) -> Both {
-        let dir = scratch();
-        let bytes = pattern(len);
-        std::fs::write(dir.join("source"), &bytes).unwrap();
-        let content = SourceFile::open(&dir.join("source")).unwrap();
-        let path = dir.join("copy");
-        let partial = PartialFile::new(path, len as u64, 0o644, false, None, 0);
-        let mut partial = partial.unwrap();
-        partial.allocate().unwrap();
-        let mut received = bytes.clone();
-        spoilt.iter().for_each(|at| received[*at] ^= 1);
-        let (mut list, mut read) = (Vec::new(), Vec::new());
-        for (i, (sent, got)) in bytes.chunks(BLOCK).zip(received.chunks(BLOCK)).enumerate() {
-            list.extend(blake3::hash(sent).as_bytes());
-            assert!(partial.write(i as u64, got));
-            content.reread(i as u64, &mut read).unwrap();
-        }
-        Both {
-            dir,
-            bytes,
-            content,
-            partial: Arc::new(partial),
-            root: blake3::hash(&list).to_hex().to_string(),
-            list,
-        }
+        let piece = Piece::Bytes {
+            file: 0,
+            offset: 0,
+            len: len as u32,
+            last: true,
+        };
+        let sent = Pack::new(Content::Pieces(vec![piece]), &pattern(len));
+        let mut got = sent.clone();
+        spoilt.iter().for_each(|at| got.bytes[got.header + at] ^= 1);
+        Both { sent, got }
     }
 
     impl Both {
-        /// Answers all requests. Returns the requests, the number of repaired blocks and the bytes
-        /// that came.
-        fn run(&self, list: Vec<u8>) -> (Vec<Need>, u64, u64) {
-            let mut repair = BlockRepair::new(self.partial.clone(), list, &self.root);
+        fn repair(&self) -> BlockRepair {
+            BlockRepair::new(7, self.got.clone(), self.sent.hash().to_hex().to_string()).unwrap()
+        }
+
+        /// What a true sender answers.
+        fn answer(&self, need: &Need) -> Vec<u8> {
+            let Some(block) = need.block else {
+                return self.sent.bytes[..self.sent.header].to_vec();
+            };
+            let block = self.sent.block(block);
+            let pieces: Vec<&[u8]> = block.chunks(PIECE).collect();
+            match need {
+                Need { hashes: true, .. } => hashes_of(block),
+                Need { pieces: some, .. } if !some.is_empty() => some
+                    .iter()
+                    .flat_map(|p| pieces[*p as usize].to_vec())
+                    .collect(),
+                _ => block.to_vec(),
+            }
+        }
+
+        /// Answers all requests. Returns them, the number of repaired blocks and the bytes that
+        /// came.
+        fn run(&self) -> (Vec<Need>, u64, u64) {
+            let mut repair = self.repair();
             let (mut asked, mut waiting) = (Vec::new(), VecDeque::new());
-            let mut done = repair.done();
             loop {
                 while let Some(ToSender::Need(need)) = repair.ask() {
+                    assert_eq!(need.pack, 7);
                     waiting.push_back(need.clone());
                     asked.push(need);
                 }
@@ -282,22 +260,18 @@ mod tests {
                 let Some(need) = waiting.pop_front() else {
                     break;
                 };
-                let mut answer = Vec::new();
-                match need.block {
-                    None => answer.extend_from_slice(&self.list),
-                    Some(block) => self.content.answer(block, &need, &mut answer).unwrap(),
-                }
-                repair.take(&answer).unwrap().unwrap();
-                assert!(repair.done() >= done);
-                done = repair.done();
+                repair.take(&self.answer(&need)).unwrap().unwrap();
             }
-            assert!(repair.is_done());
-            assert_eq!(done as usize, self.bytes.len() + self.list.len());
-            self.partial.finish(false).unwrap();
-            assert!(std::fs::read(self.partial.path()).unwrap() == self.bytes);
-            std::fs::remove_dir_all(&self.dir).unwrap();
-            (asked, repair.mended, repair.bytes)
+            let (mended, bytes) = (repair.mended, repair.bytes);
+            let (pack, _) = repair.into_pack().unwrap();
+            assert!(pack == self.sent);
+            (asked, mended, bytes)
         }
+    }
+
+    fn hashes_of(block: &[u8]) -> Vec<u8> {
+        let each = block.chunks(PIECE).map(blake3::hash);
+        each.flat_map(|hash| *hash.as_bytes()).collect()
     }
 
     #[test]
@@ -305,8 +279,7 @@ mod tests {
         // Two bytes in the same piece, two in adjacent pieces, one in the short last piece.
         let len = 3 * BLOCK + PIECE + 5;
         let spoilt = [7, 9, 2 * BLOCK + PIECE - 1, 2 * BLOCK + PIECE, len - 1];
-        let both = both(len, &spoilt);
-        let (asked, mended, bytes) = both.run(both.list.clone());
+        let (asked, mended, bytes) = both(len, &spoilt).run();
         let got: Vec<_> = asked
             .into_iter()
             .map(|n| (n.block.unwrap(), n.pieces))
@@ -326,59 +299,44 @@ mod tests {
     }
 
     #[test]
-    fn many_blocks_are_under_way_at_once_within_a_bound() {
-        let spoilt: Vec<usize> = (0..40).map(|block| block * BLOCK).collect();
-        let both = both(40 * BLOCK, &spoilt);
-        let (asked, mended, _) = both.run(both.list.clone());
-        assert_eq!(mended, 40);
-        assert!(asked[..NEEDS_MAX].iter().all(|need| need.hashes));
-    }
-
-    #[test]
-    fn a_list_that_is_wrong_comes_first() {
-        let both = both(2 * BLOCK, &[5]);
-        let mut list = both.list.clone();
-        list[3] ^= 1;
-        let (asked, mended, _) = both.run(list);
+    fn a_header_that_is_wrong_comes_first() {
+        let mut both = both(2 * BLOCK, &[5]);
+        both.got.bytes[3] ^= 1;
+        let (asked, mended, _) = both.run();
         assert_eq!((asked[0].block, asked[1].block), (None, Some(0)));
         assert_eq!(mended, 1);
     }
 
     #[test]
     fn nothing_is_asked_for_where_nothing_is_wrong() {
-        let (asked, ..) = both(0, &[]).run(Vec::new());
-        assert_eq!(asked, []);
-        let both = both(BLOCK + 1, &[]);
-        assert_eq!(both.run(both.list.clone()).0, []);
+        for len in [0, 1, BLOCK + 1] {
+            assert_eq!(both(len, &[]).run().0, []);
+        }
     }
 
     #[test]
     fn wrong_answers_end_it() {
-        let both = both(2 * BLOCK, &[5]);
-        let new = || BlockRepair::new(both.partial.clone(), both.list.clone(), &both.root);
-        assert!(new().take(&[]).is_none(), "nothing was asked for");
-        let mut few = new();
+        let mut both = both(2 * BLOCK, &[5]);
+        assert!(both.repair().take(&[]).is_none(), "nothing was asked for");
+        let mut few = both.repair();
         few.ask().unwrap();
         assert!(few.take(&[0; HASH]).unwrap().is_err());
         // With these hashes the wrong piece looks right, so the whole block is requested.
-        let mut lied = new();
+        let mut lied = both.repair();
         lied.ask().unwrap();
-        let hashes = |bytes: &[u8]| -> Vec<u8> {
-            let each = bytes
-                .chunks(PIECE)
-                .flat_map(|p| *blake3::hash(p).as_bytes());
-            each.collect()
-        };
-        let mut received = both.bytes[..BLOCK].to_vec();
-        received[5] ^= 1;
-        lied.take(&hashes(&received)).unwrap().unwrap();
+        let received = both.got.block(0).to_vec();
+        lied.take(&hashes_of(&received)).unwrap().unwrap();
         let whole = lied.ask().unwrap();
         let expected = Need {
+            pack: 7,
             block: Some(0),
             ..Need::default()
         };
         assert_eq!(whole, ToSender::Need(expected));
         assert!(lied.take(&received).unwrap().is_err(), "it is wrong again");
-        std::fs::remove_dir_all(&both.dir).unwrap();
+        both.got.bytes[0] ^= 1;
+        let mut lied = both.repair();
+        lied.ask().unwrap();
+        assert!(lied.take(b"no header").unwrap().is_err());
     }
 }

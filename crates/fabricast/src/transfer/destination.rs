@@ -1,17 +1,24 @@
-//! The destination of a received file, as the receiver's user has named it.
+//! The destination of what is received, as the receiver's user has named it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::receiver_errors::strange;
 use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::{BLOCK, PartialFile, safe_name};
+use crate::object::{BLOCK, Destination, Tree, check_space, parent, safe_name};
 use crate::setting::MAX_SIZE;
 
 /// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
+    if options.into_directory {
+        return match std::fs::create_dir(dest) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && dest.is_dir() => Ok(()),
+            made => made.map_err(|e| Error::io(format!("making {}", dest.display()), e)),
+        };
+    }
     match std::fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(meta) if !meta.is_file() => Err(Error::Usage(format!(
@@ -39,42 +46,60 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
-/// Checks the sender's welcome and creates the partial file, if the receiver's options allow it. A
-/// sender that was `found` by its announcement may be anybody: its file loses its execute
+/// Checks the sender's welcome and opens the destination, if the receiver's options allow it. Also
+/// returns the path of what is received: its directory, if it is more than one file or directory. A
+/// sender that was `found` by its announcement may be anybody: a file at the top loses its execute
 /// permissions, so that it cannot run before the user allows that.
 pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,
     found: bool,
-) -> Result<PartialFile, Error> {
-    if welcome.version != VERSION || welcome.block as usize != BLOCK {
+) -> Result<(Tree, PathBuf), Error> {
+    let absurd = welcome.tops == 0 || welcome.tops > welcome.entries;
+    if welcome.version != VERSION || welcome.block as usize != BLOCK || absurd {
         return Err(strange());
     }
-    let mut path: PathBuf = options.dest.clone();
-    if path.is_dir() {
-        let name = safe_name(&welcome.name).ok_or_else(|| {
-            Error::Usage(format!(
-                "the sender calls the file {:?}, which is no name for a file here; name the \
-                 destination file yourself",
-                welcome.name
-            ))
-        })?;
-        path.push(name);
+    let dest = &options.dest;
+    let to_directory = options.into_directory || dest.is_dir();
+    let (root, name) = match to_directory {
+        true => (dest.as_path(), None),
+        false => (parent(dest), dest.file_name().map(ToOwned::to_owned)),
+    };
+    let path = match (to_directory, welcome.tops) {
+        (true, 1) => {
+            let name = safe_name(&welcome.name).ok_or_else(|| {
+                Error::Usage(format!(
+                    "the sender calls the file {:?}, which is no name for a file here; name the \
+                     destination file yourself",
+                    welcome.name
+                ))
+            })?;
+            dest.join(name)
+        }
+        (false, 2..) => {
+            return Err(Error::Usage(format!(
+                "the sender sends {} files and directories, and {} is no directory: make it first",
+                welcome.tops,
+                dest.display()
+            )));
+        }
+        _ => dest.clone(),
+    };
+    if path.symlink_metadata().is_ok_and(|there| !there.is_dir()) && !options.overwrite {
+        return Err(Error::Exists(path));
     }
     let len = welcome.len;
     if let Some(most) = options.max_size.filter(|most| len > *most) {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
-    PartialFile::new(
-        path,
-        len,
-        if found {
-            welcome.mode & !0o111
-        } else {
-            welcome.mode
-        },
-        options.overwrite,
-        options.reserve,
-        options.inject_damage,
-    )
+    check_space(&path, len, options.reserve)?;
+    let tree = Tree::new(Destination {
+        root: root.to_owned(),
+        name,
+        overwrite: options.overwrite,
+        sync: options.sync,
+        is_tame: found,
+        is_privileged: options.privileged,
+    })?;
+    Ok((tree, path))
 }

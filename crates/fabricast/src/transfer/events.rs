@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
-use crate::text;
+use crate::text::{self, ToldPath};
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// A node's address in words, not in the form in which nodes tell it.
@@ -119,6 +119,8 @@ pub enum SendEvent {
         /// Receivers that have failed.
         failed: usize,
     },
+    /// A file cannot be read, or has changed since it was listed. No receiver gets it.
+    FileFailed(FileFailure),
     /// A receiver keeps the others waiting.
     Slow {
         /// Name of the receiver.
@@ -224,6 +226,16 @@ pub struct Traffic {
     pub injected: u64,
 }
 
+/// A file that could not be sent.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FileFailure {
+    /// Path of the file at the sender.
+    #[serde(flatten)]
+    pub path: ToldPath,
+    /// Why, in words.
+    pub reason: String,
+}
+
 /// How a transfer ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SendReport {
@@ -231,11 +243,13 @@ pub struct SendReport {
     pub name: String,
     /// Length of the file in bytes.
     pub len: u64,
-    /// BLAKE3 of the hash list, in hexadecimal; `None` if the file was not read to its end.
+    /// BLAKE3 of the hashes of all packs, in hexadecimal; `None` if not all files were read.
     pub root: Option<String>,
     /// How the source was changed after its bytes had been read, if it was. The receivers have the
     /// file as it was before that change.
     pub changed: Option<String>,
+    /// Files that could not be sent.
+    pub failed: Vec<FileFailure>,
     /// Seconds from the start to the last verified receiver.
     pub seconds: f64,
     /// What was sent and received.
@@ -281,7 +295,7 @@ impl SendReport {
     /// The exit code for this result.
     pub fn exit_code(&self) -> u8 {
         match self.verified() == self.receivers.len() {
-            _ if self.changed.is_some() => exit::SOURCE_CHANGED,
+            _ if self.changed.is_some() || !self.failed.is_empty() => exit::SOURCE_CHANGED,
             true => exit::OK,
             false => exit::PARTIAL,
         }
@@ -328,7 +342,7 @@ pub enum RecvEvent {
     Progress {
         /// Seconds since the start.
         seconds: f64,
-        /// Bytes that have been written to the file.
+        /// Bytes that have arrived.
         placed: u64,
         /// Length of the file in bytes.
         len: u64,
@@ -342,6 +356,16 @@ pub enum RecvEvent {
     },
 }
 
+impl RecvReport {
+    /// The exit code for this result.
+    pub fn exit_code(&self) -> u8 {
+        match self.failed.is_empty() {
+            true => exit::OK,
+            false => exit::SOURCE_CHANGED,
+        }
+    }
+}
+
 /// Result of a receiver.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecvReport {
@@ -350,8 +374,10 @@ pub struct RecvReport {
     pub path: PathBuf,
     /// Length of the file in bytes.
     pub len: u64,
-    /// BLAKE3 of the hash list, in hexadecimal.
+    /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub root: String,
+    /// Files that the sender could not read: everything else is here.
+    pub failed: Vec<ToldPath>,
     /// Seconds from the start to the end.
     pub seconds: f64,
     /// What the receiver counted.

@@ -1,18 +1,19 @@
-//! How a receiver joins: it says hello, creates the partial file and waits for the start.
+//! How a receiver joins: it says hello, opens the destination and waits for the start.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::discovery::Discovery;
 use super::events::RecvEvent;
 use super::receiver_errors::{strange, surprise};
-use super::{TICK, check, destination};
+use super::{TICK, WINDOW_BYTES, check, destination};
 use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard};
 use crate::config::{Offer, RecvOptions};
 use crate::error::Error;
 use crate::net::{self, Net, random};
-use crate::object::{PartialFile, WINDOW_BYTES};
+use crate::object::Tree;
 use crate::setting::START_TIMEOUT;
 use crate::text::{shown, spoken};
 use crate::transport::Transport;
@@ -25,7 +26,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// What receiver and sender have agreed on before the start.
 pub struct Joined {
     pub net: Net,
-    pub partial: PartialFile,
+    pub tree: Tree,
+    /// The path of what is received.
+    pub path: PathBuf,
     pub welcome: Welcome,
     pub start: Start,
     pub sender: SocketAddr,
@@ -65,18 +68,19 @@ pub fn join(
     if let Some(announced) = found {
         discovery.check_offer(announced, &welcome)?;
     }
-    let partial = destination::prepare(options, &welcome, found.is_some())?;
+    let (tree, path) = destination::prepare(options, &welcome, found.is_some())?;
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
         name: welcome.name.chars().take(255).collect(),
         len: welcome.len,
-        path: partial.path().to_owned(),
+        path: path.clone(),
     });
     match wait(control, options, deadline, None, "start the transfer")? {
         ToReceiver::Start(start) => Ok(Joined {
             net,
-            partial,
+            tree,
+            path,
             welcome,
             start,
             sender,

@@ -1,12 +1,12 @@
-//! Transfer of one file from one host to many, from admission to the report.
+//! Transfer of files from one host to many, from admission to the report.
 //!
 //! [`send`] and [`recv`] block. Each drives one [`crate::driver::Driver`] on the calling thread and
 //! reports events through a callback. Disk and control connections have threads of their own
 //! ([`crate::object`], [`crate::bootstrap`]). These threads use a waker when they have something.
 //!
 //! ```text
-//!   send:  gather ── start ── prove paths ── stream file, then hash list ── all verified
-//!   recv:  connect ── join, post ── receive ── prove hashes (mend) ── fsync, rename ── verified
+//!   send:  list ── gather ── start ── prove paths ── announce and send packs ── all verified
+//!   recv:  connect ── join ── post packs ── prove (mend), store each ── links ── verified
 //! ```
 
 mod admission;
@@ -15,6 +15,7 @@ mod destination;
 mod discovery;
 mod ear;
 mod events;
+mod incoming;
 mod joining;
 mod listening;
 mod objections;
@@ -29,6 +30,7 @@ mod sender;
 mod sender_session;
 mod slow;
 mod start_check;
+mod storing;
 mod trouble;
 
 pub use events::{
@@ -42,10 +44,11 @@ use std::time::Duration;
 
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 
+use self::incoming::Incoming;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
-use crate::object::FileObject;
+use crate::object::{Memory, Object};
 use crate::transport::{News, Transport};
 
 /// The sender's node number.
@@ -54,13 +57,18 @@ const ROOT: NodeId = NodeId(0);
 const ALL: GroupId = GroupId(0);
 /// The number of its multicast address, if it has one.
 const ADDRESS: AddressId = AddressId(0);
+/// Bytes that may be under way to a receiver; the window must not exceed them.
+const WINDOW_BYTES: u64 = 58 << 20;
 /// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
 
-type FileDriver = Driver<Net, FileObject>;
+/// The driver of a sender, whose packs lie in memory.
+type SendDriver = Driver<Net, Memory>;
+/// The driver of a receiver.
+type RecvDriver = Driver<Net, Incoming>;
 
 /// What the transport has noticed since the last call, in words.
-fn notices(driver: &mut FileDriver) -> impl Iterator<Item = String> + '_ {
+fn notices<O: Object>(driver: &mut Driver<Net, O>) -> impl Iterator<Item = String> + '_ {
     let news = std::iter::from_fn(|| driver.news());
     let told = news.filter(|n| !matches!(n, News::Joined(_)));
     told.map(|n| n.to_string())
@@ -74,7 +82,11 @@ fn check(interrupt: &AtomicBool) -> Result<(), Error> {
 }
 
 /// Waits for the network, the waker, the node's next deadline or the next tick.
-fn rest(driver: &mut FileDriver, wake: Option<Time>, now: Time) -> Result<(), Error> {
+fn rest<O: Object>(
+    driver: &mut Driver<Net, O>,
+    wake: Option<Time>,
+    now: Time,
+) -> Result<(), Error> {
     let timeout = wake.map_or(TICK, |at| at.since(now).min(TICK));
     driver
         .transport()

@@ -10,9 +10,9 @@ use crate::setting::{ADMITTED_DATAGRAM, FROM};
 
 /// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
 /// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of
-/// this version offer [`crate::object::WINDOW_BYTES`].)
+/// this version offer [`super::WINDOW_BYTES`].)
 pub const WINDOW_BYTES_MIN: u64 = 16 << 20;
-const _: () = assert!(WINDOW_BYTES_MIN <= crate::object::WINDOW_BYTES);
+const _: () = assert!(WINDOW_BYTES_MIN <= super::WINDOW_BYTES);
 const _: () = assert!(WINDOW_BYTES_MIN >= 64 * fabricast_proto::limits::PAYLOAD_MAX as u64);
 
 /// What this receiver says that cannot be true or cannot work, if anything. `group`: the family of

@@ -6,13 +6,12 @@ use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
-use super::{ADDRESS, ALL, FileDriver, ROOT};
+use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
-use crate::object::SourceFile;
 use crate::transport::Transport;
 
 /// The plan that sender and receivers have agreed on.
@@ -23,17 +22,17 @@ pub struct Plan {
     pub overhead: u32,
     /// Name of the interface in use.
     pub interface: String,
-    /// Length of the file in bytes.
+    /// Bytes of all files together.
     pub len: u64,
 }
 
 /// Opens the network for the receivers that are there, and creates the driver and the plan.
 pub fn open(
     admission: &mut Admission<'_>,
-    content: &SourceFile,
+    len: u64,
     session: u64,
     options: &SendOptions,
-) -> Result<(FileDriver, Plan), Error> {
+) -> Result<(SendDriver, Plan), Error> {
     let (near, net) = admission.take_network()?;
 
     let members = &admission.members;
@@ -80,7 +79,7 @@ pub fn open(
         patience: options.patience,
         ..net::node_config(ROOT, session, scheme, payload_size, &net)
     };
-    let mut driver: FileDriver = Driver::new(Node::new(node, net::random()?), net);
+    let mut driver: SendDriver = Driver::new(Node::new(node, net::random()?), net);
     if let Some(group) = &start.group {
         let joined = driver.join(ADDRESS, group, false);
         joined.map_err(|e| Error::io(format!("sending to {group}"), e))?;
@@ -99,7 +98,6 @@ pub fn open(
     let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
     driver.command(Time::ZERO, command).map_err(refused)?;
     let interface = driver.net().port().to_owned();
-    let len = content.len();
     Ok((
         driver,
         Plan {
@@ -142,7 +140,7 @@ fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<So
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::WINDOW_BYTES;
+    use crate::transfer::WINDOW_BYTES;
     use crate::transfer::objections::WINDOW_BYTES_MIN;
 
     #[test]

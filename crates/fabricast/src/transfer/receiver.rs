@@ -1,6 +1,5 @@
-//! A receiver, from finding the sender to the file under its name.
+//! A receiver, from finding the sender to the files under their names.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use tracing::debug;
@@ -14,11 +13,11 @@ use super::{destination, start_check};
 use crate::bootstrap::Control;
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::PartialFile;
+use crate::object::check_space;
 use crate::text::escaped;
 use crate::waker::Waker;
 
-/// Receives one file.
+/// Receives a set of files.
 pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<RecvReport, Error> {
     let tell = &mut |event| {
         if !matches!(event, RecvEvent::Progress { .. }) {
@@ -66,29 +65,9 @@ fn take_part(
     waker: &Waker,
     tell: &mut dyn FnMut(RecvEvent),
 ) -> Result<RecvReport, Error> {
-    let Joined {
-        net,
-        mut partial,
-        welcome,
-        start,
-        sender,
-    } = joined;
-    start_check::check(&start, sender, options)?;
-    partial.allocate()?;
-    let partial = Arc::new(partial);
-    let _discard = Discard(partial.clone());
-    let group = start.group.clone();
+    start_check::check(&joined.start, joined.sender, options)?;
+    check_space(&joined.path, joined.welcome.len, options.reserve)?;
+    let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
-    let mut receiving =
-        ReceiverSession::new(control, net, partial, welcome, start, options, waker, tell)?;
-    receiving.run()
-}
-
-/// Removes the partial file when dropped, unless it has become the destination file.
-struct Discard(Arc<PartialFile>);
-
-impl Drop for Discard {
-    fn drop(&mut self) {
-        self.0.discard();
-    }
+    ReceiverSession::new(control, joined, options, waker, tell)?.run()
 }

@@ -1,8 +1,6 @@
 //! Errors of a receiver: what the sender's messages mean, what ends the receiver, and what the
 //! sender is told about that.
 
-use std::path::Path;
-
 use crate::bootstrap::Control;
 use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::config::Accept;
@@ -63,26 +61,4 @@ pub fn say_why(control: &mut Control, error: &Error, is_found: bool, wording: Wo
         error => wording(&error.to_string()),
     };
     let _ = control.say(&ToSender::Failed { code, reason });
-}
-
-/// Copies the writing thread's error, for the caller.
-pub fn copy(error: &Error, path: &Path) -> Error {
-    match error {
-        Error::NoSpace { path, detail } => Error::NoSpace {
-            path: path.clone(),
-            detail: detail.clone(),
-        },
-        Error::TooLong { path, detail } => Error::TooLong {
-            path: path.clone(),
-            detail: detail.clone(),
-        },
-        Error::Io { source, .. } => Error::io(
-            format!("writing {}", path.display()),
-            std::io::Error::new(source.kind(), source.to_string()),
-        ),
-        other => Error::io(
-            format!("writing {}", path.display()),
-            std::io::Error::other(other.to_string()),
-        ),
-    }
 }

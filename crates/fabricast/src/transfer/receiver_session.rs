@@ -1,29 +1,36 @@
 //! A receiver's transfer: from the start until the sender closes it with `Bye`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
 
 use super::block_repair::BlockRepair;
 use super::events::{RecvEvent, RecvReport};
-use super::receiver_errors::{copy, strange, surprise};
+use super::incoming::{Incoming, Store};
+use super::joining::Joined;
+use super::receiver_errors::{strange, surprise};
 use super::start_check::{is_shared, scheme_of};
-use super::{ADDRESS, ALL, FileDriver, ROOT, TICK, check, notices, rest};
-use crate::bootstrap::message::{ReceiverStatistics, Start, ToReceiver, ToSender, Welcome};
+use super::storing::{Stored, Storing};
+use super::{ADDRESS, ALL, ROOT, RecvDriver, TICK, check, notices, rest};
+use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::net::{self, Clock, Net, random};
-use crate::object::{Challenge, FileObject, FileWriter, HASH, Memory, PartialFile, blocks, room};
+use crate::net::{self, Clock, random};
+use crate::object::Challenge;
+use crate::object::pack::{HEADER_MAX, PACK_MAX, Pack};
 use crate::setting::RECEIVE_TIMEOUT;
-use crate::text::spoken;
+use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
 use crate::waker::Waker;
+
+/// Packs that are posted and have not arrived, at most. A sender announces little more than its
+/// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
+const POSTED_MAX: usize = 4096;
 
 /// How often the receiver tells the sender that it is at work.
 const WORKING: Duration = Duration::from_secs(1);
@@ -49,46 +56,60 @@ const UNANSWERED: usize = 16;
 
 /// Phase of the receiver.
 enum Phase {
-    /// Bytes of the file and its hash list arrive.
+    /// Packs arrive, and are proven and stored.
     Receiving,
-    /// All bytes are here. The receiver compares the blocks with the list, and requests damaged
-    /// ones again over TCP.
-    Proving(BlockRepair),
-    /// A thread stores the file; its result is the proof for the sender.
-    Storing(Receiver<Result<String, Error>>),
-    /// The file is safe. The receiver waits for the sender's `Bye`, at most until this time.
+    /// All packs are stored. The receiver proves that to the sender, and ends the set.
+    Storing,
+    /// The set is safe. The receiver waits for the sender's `Bye`, at most until this time.
     Leaving(Instant),
 }
 
-/// What the sender says after it has read every block.
-#[derive(Clone)]
-struct Root {
-    /// The BLAKE3 hash of the hash list, in hexadecimal.
-    hash: String,
-    /// How to prove to the sender that the file is here.
-    challenge: Challenge,
+/// A pack that is posted.
+struct Posted {
+    number: u32,
+    op: OpId,
+    announced: Announced,
 }
 
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
     control: &'a mut Control,
-    driver: FileDriver,
-    partial: Arc<PartialFile>,
+    driver: RecvDriver,
+    storing: Storing,
     options: &'a RecvOptions,
-    waker: Waker,
     tell: &'a mut dyn FnMut(RecvEvent),
     clock: Clock,
-    /// Operations that are not complete yet: those of the file and the list.
-    pending: Vec<OpId>,
-    /// Operation of the file, until it has been received.
-    file: Option<OpId>,
-    list: Option<OpId>,
-    root: Option<Root>,
+    path: PathBuf,
+    /// Bytes of all files together.
+    len: u64,
+    /// Packs that are announced, and so posted, and have not arrived.
+    posted: Vec<Posted>,
+    /// Packs that have been copied, because other receivers may still need them from the core, and
+    /// their bytes.
+    lent: Vec<(OpId, u64)>,
+    store: Rc<Store>,
+    /// Number of announced packs, of those that are proven, and of those that are stored.
+    packs: u32,
+    proven: u32,
+    packs_stored: u32,
+    /// Bytes of announced packs, and of stored ones.
+    total: u64,
+    stored: u64,
+    /// Hashes the hashes of all packs.
+    root: blake3::Hasher,
+    /// How to prove to the sender that the set is here, once all packs are announced.
+    end: Option<Challenge>,
+    /// The damaged pack that is repaired.
+    repair: Option<BlockRepair>,
     /// Receivers that do not answer at the address that the sender told: when to report each next,
     /// and the pause after that.
     unanswered: BTreeMap<NodeId, (Instant, Duration)>,
     node: NodeId,
     phase: Phase,
+    /// Whether everything has arrived, and the user knows.
+    is_here: bool,
+    /// Files that the sender could not read.
+    failed: Vec<PathBuf>,
     statistics: ReceiverStatistics,
     /// When data last arrived, and how many packets had arrived by then.
     progress: (Instant, u64),
@@ -105,21 +126,22 @@ pub struct ReceiverSession<'a> {
 }
 
 impl<'a> ReceiverSession<'a> {
-    /// Joins the group, posts the file and its hash list, and tells the sender that it is ready.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once; each has its own origin"
-    )]
+    /// Joins the group and tells the sender that it is ready.
     pub fn new(
         control: &'a mut Control,
-        net: Net,
-        partial: Arc<PartialFile>,
-        welcome: Welcome,
-        start: Start,
+        joined: Joined,
         options: &'a RecvOptions,
         waker: &Waker,
         tell: &'a mut dyn FnMut(RecvEvent),
     ) -> Result<ReceiverSession<'a>, Error> {
+        let Joined {
+            net,
+            tree,
+            path,
+            welcome,
+            start,
+            ..
+        } = joined;
         let (session, payload_size) = (welcome.session, start.payload_size);
         let scheme = scheme_of(&start)?;
         // The first member is the sender. What the sender says about the others' addresses may be
@@ -128,10 +150,9 @@ impl<'a> ReceiverSession<'a> {
             true => &start.addresses[..],
             false => &[],
         };
-        let window = u64::from(start.window) * u64::from(payload_size);
         let node = NodeId(welcome.node);
         let node = net::node_config(node, session, scheme, payload_size, &net);
-        let mut driver: FileDriver = Driver::new(Node::new(node, random()?), net);
+        let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
         driver.transport().peer(ROOT, &start.root);
         if let Some(group) = &start.group
             && let Err(e) = driver.join(ADDRESS, group, true)
@@ -146,9 +167,6 @@ impl<'a> ReceiverSession<'a> {
             }
         }
         let clock = Clock(Instant::now());
-        let mut pending = Vec::new();
-        let (mut file, mut list) = (None, None);
-        let refused = |r| Error::PeerLost(format!("the sender's plan makes no sense: {r}"));
         let group_add = Command::GroupAdd {
             group: ALL,
             address: start.group.is_some().then_some(ADDRESS),
@@ -157,35 +175,37 @@ impl<'a> ReceiverSession<'a> {
             start: Seq(session as u32),
         };
         driver.command(clock.now(), group_add).map_err(refused)?;
-        if !partial.is_empty() {
-            let room = Memory::new(room(blocks(partial.len()) * HASH as u64)?);
-            let sink = FileWriter::new(partial.clone(), window, waker.clone());
-            let sink = FileObject::FileWriter(sink);
-            for object in [sink, FileObject::Memory(room)] {
-                let posted = driver.post(clock.now(), ALL, ROOT, object);
-                pending.push(posted.map_err(|(r, _)| refused(r))?);
-            }
-            (file, list) = (pending.first().copied(), pending.last().copied());
-        }
         control
             .say(&ToSender::Ready)
             .map_err(|e| Error::io("talking to the sender", e))?;
         let now = Instant::now();
+        let damage = options.inject_damage;
+        let storing = Storing::start(tree, &welcome, damage, waker.clone());
         Ok(ReceiverSession {
             control,
             driver,
-            partial,
+            storing,
             options,
-            waker: waker.clone(),
             tell,
             clock,
-            pending,
-            file,
-            list,
-            root: None,
+            path,
+            len: welcome.len,
+            posted: Vec::new(),
+            lent: Vec::new(),
+            store: Rc::default(),
+            packs: 0,
+            proven: 0,
+            packs_stored: 0,
+            total: 0,
+            stored: 0,
+            root: blake3::Hasher::new(),
+            end: None,
+            repair: None,
             unanswered: BTreeMap::new(),
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
+            is_here: false,
+            failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
             worked: now,
@@ -198,7 +218,7 @@ impl<'a> ReceiverSession<'a> {
         })
     }
 
-    /// Receives, proves and stores the file.
+    /// Receives, proves and stores the set.
     pub fn run(&mut self) -> Result<RecvReport, Error> {
         loop {
             let now = self.clock.now();
@@ -208,9 +228,7 @@ impl<'a> ReceiverSession<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            // Drops the file's object once it is complete: a sink has a thread, and many blocks in
-            // memory.
-            self.file.take_if(|op| self.driver.take(*op).is_some());
+            self.serves();
             // One message in each step: `heard` sets `fresh`, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?
@@ -227,14 +245,99 @@ impl<'a> ReceiverSession<'a> {
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {
-                    let amid =
-                        self.partial.len().saturating_sub(self.partial.written()) > AMID_BYTES;
+                    let amid = self.len.saturating_sub(self.driver.counters().written) > AMID_BYTES;
                     let gather = if amid { GATHER_AMID } else { GATHER };
                     std::thread::sleep(gather.saturating_sub(self.clock.now().since(now)));
                 }
                 rest(&mut self.driver, step.wake, now)?;
             }
         }
+    }
+
+    /// Posts a pack that the sender will broadcast.
+    fn announced(&mut self, announced: Announced) -> Result<(), Error> {
+        let (len, header) = (announced.len as usize, announced.header as usize);
+        let hash = blake3::Hash::from_hex(&announced.hash).ok();
+        let hash = hash.filter(|_| {
+            self.end.is_none()
+                && self.posted.len() < POSTED_MAX
+                && (1..=HEADER_MAX).contains(&header)
+                && (header..=header + PACK_MAX).contains(&len)
+        });
+        let Some(hash) = hash else {
+            return Err(Error::PeerLost("the sender's pack makes no sense".into()));
+        };
+        self.root.update(hash.as_bytes());
+        self.total += u64::from(announced.len);
+        let pack = Incoming::new(len, &self.store);
+        let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
+        let op = posted.map_err(|(r, _)| refused(r))?;
+        self.posted.push(Posted {
+            number: self.packs,
+            op,
+            announced,
+        });
+        self.packs += 1;
+        Ok(())
+    }
+
+    /// Gives a pack that has arrived to the thread that stores it.
+    fn arrived(&mut self, op: OpId) {
+        let Some(at) = self.posted.iter().position(|p| p.op == op) else {
+            return;
+        };
+        let posted = self.posted.remove(at);
+        let bytes = match self.driver.take(op) {
+            Some(memory) => memory.into_bytes(),
+            // Other receivers may still need a co-root's pack, so it is copied.
+            None => {
+                self.lent.push((op, posted.announced.len.into()));
+                self.store.wait(posted.announced.len.into());
+                let memory = self.driver.object(op);
+                memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
+            }
+        };
+        self.store.wait(bytes.len() as u64);
+        let header = posted.announced.header as usize;
+        let pack = Pack { bytes, header };
+        let hash = posted.announced.hash;
+        self.storing.arrived(posted.number, pack, hash);
+        self.fresh = true;
+    }
+
+    /// Takes what the thread that stores has done.
+    fn stored(&mut self) -> Result<(), Error> {
+        while let Some(stored) = self.storing.done() {
+            self.fresh = true;
+            self.progress.0 = Instant::now();
+            match stored {
+                Stored::Proven => {
+                    self.proven += 1;
+                    if self.is_proven()
+                        && let Some(why) = self.lost.take()
+                    {
+                        self.alone(&why);
+                        self.lost = Some(why);
+                    }
+                }
+                Stored::Pack(memory) => {
+                    self.store.done(memory.len() as u64);
+                    self.stored += memory.len() as u64;
+                    self.packs_stored += 1;
+                    self.store.keep(memory);
+                }
+                Stored::Damaged(repair) => {
+                    self.repair = Some(repair);
+                    self.ask()?;
+                }
+                Stored::Finished(proof, failed) => {
+                    self.failed = failed;
+                    self.safe(proof);
+                }
+                Stored::Failed(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn say(&mut self, message: &ToSender) -> Result<(), Error> {
@@ -256,10 +359,11 @@ impl<'a> ReceiverSession<'a> {
     /// missing.
     fn forsaken(&mut self, why: Error) -> Result<(), Error> {
         match self.phase {
-            Phase::Storing(_) if self.lost.is_none() => self.alone(&why),
-            Phase::Storing(_) => {}
-            // What was sent may still wait to be received or placed: see `tick`.
-            Phase::Receiving if self.root.is_some() => {}
+            Phase::Leaving(_) => return Err(why),
+            _ if self.is_proven() && self.lost.is_none() => self.alone(&why),
+            _ if self.is_proven() => {}
+            // What was sent may still wait to be received or stored: see `tick`.
+            _ if self.end.is_some() && self.repair.is_none() => {}
             _ => return Err(why),
         }
         self.lost.get_or_insert(why);
@@ -268,27 +372,29 @@ impl<'a> ReceiverSession<'a> {
 
     /// Tells the user that the sender is no longer needed.
     fn alone(&mut self, why: &Error) {
-        let text = format!("{why}; the file is complete and proven, and is kept");
+        let text = format!("{why}; everything is complete and proven, and is kept");
         (self.tell)(RecvEvent::Notice { text });
     }
 
-    /// Whether every byte of the file and its list has arrived, placed or not.
+    /// Whether every pack is proven, so that the sender is no longer needed.
+    fn is_proven(&self) -> bool {
+        self.end.is_some() && self.proven == self.packs
+    }
+
+    /// Whether every byte of every pack has arrived.
     fn is_whole(&self) -> bool {
-        let len = self.partial.len();
-        self.driver.counters().written >= len + blocks(len) * HASH as u64
+        self.end.is_some() && self.posted.is_empty()
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Complete(op) => {
-                self.pending.retain(|p| *p != op);
-                self.fresh = true;
+                self.arrived(op);
                 Ok(())
             }
-            Event::Failed(_) => Err(match self.partial.failure() {
-                Some(error) => copy(error, self.partial.path()),
-                None => Error::Integrity("more bytes came than were announced".into()),
-            }),
+            Event::Failed(_) => Err(Error::Integrity(
+                "more bytes came than were announced".into(),
+            )),
             // The lengths came over TCP. Datagrams that contradict them are dropped, even if the
             // sender confirms them. If no others arrive, the timeout ends the transfer.
             Event::Mismatch(_) => Ok(()),
@@ -306,11 +412,13 @@ impl<'a> ReceiverSession<'a> {
         self.fresh = true;
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
-            Heard::Message(ToReceiver::Root { hash, key }) if self.root.is_none() => {
+            Heard::Message(ToReceiver::Pack(announced)) => self.announced(announced)?,
+            Heard::Message(ToReceiver::End { packs, key })
+                if self.end.is_none() && packs == self.packs =>
+            {
                 let key = blake3::Hash::from_hex(key)
                     .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
-                let challenge = Challenge::new(key.into(), self.partial.len());
-                self.root = Some(Root { hash, challenge });
+                self.end = Some(Challenge::new(key.into(), self.len));
             }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
@@ -335,12 +443,15 @@ impl<'a> ReceiverSession<'a> {
         Ok(false)
     }
 
-    /// Whether other receivers may still need what this receiver has (spec 2.12).
+    /// Whether other receivers may still need what this receiver has (spec 2.12). Drops what they
+    /// do not need any more.
     fn serves(&mut self) -> bool {
-        let ops = [self.file, self.list];
-        ops.into_iter()
-            .flatten()
-            .any(|op| self.driver.object(op).is_some())
+        self.lent.retain(|(op, len)| {
+            let taken = self.driver.take(*op).is_some();
+            self.store.done(if taken { *len } else { 0 });
+            !taken
+        });
+        !self.lent.is_empty()
     }
 
     /// Notes that the sender no longer needs this receiver. Returns whether it may leave at once:
@@ -354,55 +465,42 @@ impl<'a> ReceiverSession<'a> {
 
     /// Goes on to the next phase if it is time to; true when the transfer is over.
     fn advance(&mut self) -> Result<bool, Error> {
-        match &mut self.phase {
+        self.stored()?;
+        match self.phase {
             Phase::Receiving => {
-                if self.pending.is_empty() && self.root.is_some() {
-                    self.prove()?;
+                if self.is_whole() && !self.is_here {
+                    self.is_here = true;
+                    (self.tell)(RecvEvent::Storing);
+                    self.worked = Instant::now();
+                    let done = self.stored;
+                    self.say(&ToSender::Working { done })?;
                 }
+                if let Some(challenge) = &self.end
+                    && self.packs == self.packs_stored
+                {
+                    self.storing.finish(challenge.clone(), self.node.0);
+                    self.phase = Phase::Storing;
+                }
+                Ok(false)
             }
-            Phase::Proving(_) => {}
-            Phase::Storing(result) => match result.try_recv() {
-                Ok(result) => {
-                    let proof = result?;
-                    self.stored(proof);
-                }
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => unreachable!("storing does not panic"),
-            },
+            Phase::Storing => Ok(false),
             Phase::Leaving(until) => {
-                let over = Instant::now() >= *until;
-                return Ok(over || self.dismissed && !self.serves());
+                let over = Instant::now() >= until;
+                Ok(over || self.dismissed && !self.serves())
             }
         }
-        Ok(false)
     }
 
-    /// Begins to prove the file, once all bytes have arrived.
-    fn prove(&mut self) -> Result<(), Error> {
-        (self.tell)(RecvEvent::Storing);
-        let list = match self.list.and_then(|op| self.driver.take(op)) {
-            Some(FileObject::Memory(memory)) => memory.into_bytes(),
-            Some(_) => Vec::new(),
-            // Other receivers may still need a co-root's list, so it is copied.
-            None => match self.list.and_then(|op| self.driver.object(op)) {
-                Some(FileObject::Memory(memory)) => memory.as_slice().to_vec(),
-                _ => Vec::new(),
-            },
-        };
-        self.say(&ToSender::Working { done: 0 })?;
-        self.worked = Instant::now();
-        let root = self.root.as_ref().map_or("", |r| &r.hash);
-        self.phase = Phase::Proving(BlockRepair::new(self.partial.clone(), list, root));
-        self.ask()
-    }
-
-    /// Requests what does not match the hash list, or stores the file if everything matches.
+    /// Requests what is damaged, or stores the pack if everything is proven.
     fn ask(&mut self) -> Result<(), Error> {
-        while let Phase::Proving(repair) = &mut self.phase {
+        while let Some(repair) = &mut self.repair {
             if repair.is_done() {
-                self.statistics.mended = repair.mended;
-                self.statistics.mended_bytes = repair.bytes;
-                self.store();
+                self.statistics.mended += repair.mended;
+                self.statistics.mended_bytes += repair.bytes;
+                let done = self.repair.take().and_then(BlockRepair::into_pack);
+                if let Some((pack, header)) = done {
+                    self.storing.mended(pack, header);
+                }
                 return Ok(());
             }
             // Only the sender has what is missing.
@@ -420,39 +518,20 @@ impl<'a> ReceiverSession<'a> {
     /// Takes bytes that this receiver has requested.
     fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.progress.0 = Instant::now();
-        let Phase::Proving(repair) = &mut self.phase else {
+        let Some(repair) = &mut self.repair else {
             return Err(strange());
         };
         repair.take(bytes).unwrap_or_else(|| Err(strange()))?;
         self.ask()
     }
 
-    fn store(&mut self) {
-        if let Some(why) = self.lost.take() {
-            self.alone(&why);
-            self.lost = Some(why);
-        }
-        let (partial, sync) = (self.partial.clone(), self.options.sync);
-        let (tell, result) = channel();
-        let waker = self.waker.clone();
-        let (root, node) = (self.root.clone(), self.node);
-        thread::spawn(move || {
-            let root = root.expect("nothing is proven without it");
-            let proof = partial
-                .answer(&root.challenge)
-                .map(|s| s.proof(node.0).to_string());
-            let _ = tell.send(proof.and_then(|proof| partial.finish(sync).map(|()| proof)));
-            waker.wake();
-        });
-        self.phase = Phase::Storing(result);
-    }
-
-    fn stored(&mut self, proof: String) {
+    /// Tells the sender that the set is stored.
+    fn safe(&mut self, proof: String) {
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
         let statistics = self.statistics;
-        // The file is safe, whether the sender learns that or not.
+        // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
             None => _ = self.control.say(&ToSender::Verified { statistics, proof }),
@@ -483,7 +562,7 @@ impl<'a> ReceiverSession<'a> {
                 let arrived = self.driver.node().counters().received;
                 if arrived != self.progress.1 {
                     self.progress = (now, arrived);
-                } else {
+                } else if self.repair.is_some() || !self.storing.is_busy() {
                     self.silence(now)?;
                     // No more data wait in the network.
                     if !self.is_whole()
@@ -492,17 +571,16 @@ impl<'a> ReceiverSession<'a> {
                         return Err(why);
                     }
                 }
+                if self.is_here {
+                    self.work(now)?;
+                }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: self.partial.written(),
-                    len: self.partial.len(),
+                    placed: self.driver.counters().written.min(self.len),
+                    len: self.len,
                 });
             }
-            Phase::Proving(_) => {
-                self.silence(now)?;
-                self.work(now)?;
-            }
-            Phase::Storing(_) => self.work(now)?,
+            Phase::Storing => self.work(now)?,
             Phase::Leaving(_) => {}
         }
         Ok(())
@@ -543,31 +621,30 @@ impl<'a> ReceiverSession<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            let done = self.done();
+            let done = self.stored;
             self.say(&ToSender::Working { done })?;
         }
         Ok(())
     }
 
-    /// Bytes of the list and the file that are proven.
-    fn done(&self) -> u64 {
-        let len = self.partial.len();
-        let whole = blocks(len) * HASH as u64;
-        match &self.phase {
-            Phase::Receiving => 0,
-            Phase::Proving(repair) => repair.done(),
-            Phase::Storing(_) | Phase::Leaving(_) => whole + len,
-        }
-    }
-
     fn report(&mut self) -> RecvReport {
         self.count();
         RecvReport {
-            path: self.partial.path().to_owned(),
-            len: self.partial.len(),
-            root: self.root.take().map(|r| r.hash).unwrap_or_default(),
+            path: self.path.clone(),
+            len: self.len,
+            root: self.root.finalize().to_hex().to_string(),
+            failed: self
+                .failed
+                .iter()
+                .map(|path| ToldPath::from(&**path))
+                .collect(),
             seconds: self.seconds,
             statistics: self.statistics,
         }
     }
+}
+
+/// The error for a plan of the sender that the core refuses.
+fn refused(refused: fabricast_proto::Refused) -> Error {
+    Error::PeerLost(format!("the sender's plan makes no sense: {refused}"))
 }

@@ -1,6 +1,7 @@
-//! A sender, from opening the file to the last receiver's result.
+//! A sender, from listing the files to the last receiver's result.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use tracing::{debug, info};
 
@@ -11,14 +12,15 @@ use super::sender_session::SenderSession;
 use crate::config::SendOptions;
 use crate::error::Error;
 use crate::net::random;
-use crate::object::SourceFile;
-use crate::text::{escaped, shown};
+use crate::object::{PackIndex, SourceSet};
+use crate::text::escaped;
 use crate::waker::Waker;
 
-/// Sends `source` and returns when the transfer is over for every receiver. An error ends the
-/// transfer for all of them at once; it comes with what had become of each.
+/// Sends `sources`, files and directories, and returns when the transfer is over for every
+/// receiver. An error ends the transfer for all of them at once; it comes with what had become of
+/// each.
 pub fn send(
-    source: &Path,
+    sources: &[PathBuf],
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, SendFailure> {
@@ -34,28 +36,19 @@ pub fn send(
     };
     options.net.check()?;
     options.start.check()?;
-    let content = SourceFile::open(source)?;
-    let name = match source.file_name().and_then(|n| n.to_str()) {
-        Some(name) => name.to_owned(),
-        None => {
-            let text = format!(
-                "{}'s name is not UTF-8: it is offered as 'file'",
-                shown(source)
-            );
-            tell(SendEvent::Notice { text });
-            "file".to_owned()
-        }
-    };
+    let mut notice = |text| tell(SendEvent::Notice { text });
+    let set = Arc::new(SourceSet::list(sources, &options.exclude, &mut notice)?);
+    let index = Arc::new(PackIndex::new(set.clone()));
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
-    let (c, b) = (content.clone(), waker.clone());
-    let mut admission = Admission::open(c, name, session, options, b, tell)?;
+    let (s, i, w) = (set.clone(), index.clone(), waker.clone());
+    let mut admission = Admission::open(s, i, session, options, w, tell)?;
     let result = admission
         .gather(tell)
-        .and_then(|()| open(&mut admission, &content, session, options));
+        .and_then(|()| open(&mut admission, set.manifest().len(), session, options));
     let mut sending = match result {
         Ok((driver, plan)) => {
-            SenderSession::new(admission, driver, content, plan, options, waker, tell)
+            SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)
         }
         Err(error) => {
             admission.abort(&error, 0.0);

@@ -1,23 +1,26 @@
 //! A sender's transfer: from the start to the last receiver's result.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Event, NodeId, OpId, PathState, Time};
+use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::{Admission, LATE};
-use super::events::{SendEvent, SendReport, State, Traffic};
+use super::events::{FileFailure, SendEvent, SendReport, State, Traffic};
 use super::plan::Plan;
 use super::receiver_table::{Member, Stage, Wait, Work, path_name};
 use super::slow::{eviction, too_slow};
-use super::{ALL, FileDriver, ROOT, TICK, check, notices, rest};
-use crate::bootstrap::message::{ToReceiver, ToSender};
+use super::{ALL, ROOT, SendDriver, TICK, check, notices, rest};
+use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
 use crate::net::{Clock, Net};
-use crate::object::{FileObject, FileReader, Memory, Secret, SourceFile};
+use crate::object::pack::{PACK_MAX, Pack};
+use crate::object::{Memory, Object, PackIndex, Packed, Packer, Secret, SourceSet};
 use crate::setting::{DATAGRAM, PATIENCE};
+use crate::text::ToldPath;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
@@ -37,29 +40,39 @@ enum Phase {
     /// Probes find out how receivers are reached, since this time. `None` once the sender has told
     /// which receivers answer no probe.
     Proving(Option<Instant>),
-    /// The sender sends the file; the hash list follows when it is complete.
-    File,
-    /// File and hash list have been handed to the core.
-    List,
+    /// The sender announces and broadcasts packs.
+    Packs,
+    /// All packs have been handed to the core.
+    Ended,
 }
 
 /// A sender, once the transfer has started.
 pub struct SenderSession<'a> {
     admission: Admission<'a>,
-    driver: FileDriver,
-    content: Arc<SourceFile>,
+    driver: SendDriver,
+    set: Arc<SourceSet>,
+    index: Arc<PackIndex>,
+    packer: Packer,
     plan: Plan,
     options: &'a SendOptions,
-    waker: Waker,
     tell: &'a mut dyn FnMut(SendEvent),
     clock: Clock,
     phase: Phase,
-    /// Operations whose objects the driver has.
+    /// Operations whose packs the driver has.
     under_way: Vec<OpId>,
+    /// Bytes of these packs.
+    held: u64,
+    /// Number of packs so far, and their bytes.
+    packs: (u32, u64),
+    /// Hashes the hashes of all packs.
+    hasher: blake3::Hasher,
     root: Option<String>,
-    /// What the sender checks a receiver's proof with that it has the file.
+    /// Files that could not be read, and their numbers.
+    failed: Vec<FileFailure>,
+    failed_files: BTreeSet<u32>,
+    /// What the sender checks a receiver's proof with that it has the files.
     secret: Option<Secret>,
-    /// Bytes of the file and its list together, once the list is there.
+    /// Bytes of all packs, once all have been announced.
     total: Option<u64>,
     /// Whether the core has been told something since the last step.
     fresh: bool,
@@ -71,8 +84,8 @@ impl<'a> SenderSession<'a> {
     /// Starts the transfer and tells the receivers.
     pub fn new(
         mut admission: Admission<'a>,
-        driver: FileDriver,
-        content: Arc<SourceFile>,
+        driver: SendDriver,
+        (set, index): (Arc<SourceSet>, Arc<PackIndex>),
         plan: Plan,
         options: &'a SendOptions,
         waker: Waker,
@@ -95,15 +108,21 @@ impl<'a> SenderSession<'a> {
         SenderSession {
             admission,
             driver,
-            content,
+            packer: Packer::start(set.clone(), waker),
+            set,
+            index,
             plan,
             options,
-            waker,
             tell,
             clock: Clock(now),
             phase: Phase::Joining(now),
             under_way: Vec::new(),
+            held: 0,
+            packs: (0, 0),
+            hasher: blake3::Hasher::new(),
             root: None,
+            failed: Vec::new(),
+            failed_files: BTreeSet::new(),
             secret: None,
             total: None,
             fresh: true,
@@ -122,8 +141,14 @@ impl<'a> SenderSession<'a> {
             while let Some(event) = self.driver.event() {
                 self.noticed(event)?;
             }
-            // Drops objects that are complete: a source has a thread, and many blocks in memory.
-            self.under_way.retain(|op| self.driver.take(*op).is_none());
+            self.under_way.retain(|op| match self.driver.take(*op) {
+                Some(pack) => {
+                    self.held -= pack.len();
+                    self.packer.give_back(pack.into_bytes());
+                    false
+                }
+                None => true,
+            });
             for heard in 0.. {
                 if heard == HEARD {
                     self.fresh = true; // the data go on; the other messages follow
@@ -135,10 +160,7 @@ impl<'a> SenderSession<'a> {
                 self.heard(event);
             }
             check(&self.options.interrupt)?;
-            if self.content.failure().is_some() {
-                return Err(self.content.error());
-            }
-            self.advance(now)?;
+            self.advance()?;
             self.tick();
             if !self.fresh {
                 rest(&mut self.driver, step.wake, now)?;
@@ -162,7 +184,7 @@ impl<'a> SenderSession<'a> {
     }
 
     /// Goes on to the next phase if it is time to.
-    fn advance(&mut self, now: Time) -> Result<(), Error> {
+    fn advance(&mut self) -> Result<(), Error> {
         match self.phase {
             Phase::Joining(_) => {
                 let joining = |s: &Stage| matches!(s, Stage::Joining);
@@ -180,40 +202,81 @@ impl<'a> SenderSession<'a> {
                     });
                 }
             }
-            // `Event::Proven` ends `Proving`; `List` is the last phase.
-            Phase::Proving(_) | Phase::List => {}
-            Phase::File => {
-                if let Some(list) = self.content.list() {
-                    // All hashes of the list must be of one state of the file.
-                    self.content.check_version().map_err(Error::SourceChanged)?;
-                    self.phase = Phase::List;
-                    let hash = blake3::hash(&list).to_hex().to_string();
-                    let root = ToReceiver::Root {
-                        hash: hash.clone(),
-                        key: self.content.challenge().key(),
-                    };
-                    self.admission.say_active(&root);
-                    self.root = Some(hash);
-                    self.total = Some(self.plan.len + list.len() as u64);
-                    if !list.is_empty() {
-                        self.bcast(now, FileObject::Memory(Memory::new(list)))?;
+            // `Event::Proven` ends `Proving`; `Ended` is the last phase.
+            Phase::Proving(_) | Phase::Ended => {}
+            Phase::Packs => self.feed()?,
+        }
+        Ok(())
+    }
+
+    /// Announces and broadcasts what has been read, as much as fills the window and one pack more.
+    fn feed(&mut self) -> Result<(), Error> {
+        let start = &self.plan.start;
+        let window = u64::from(start.window) * u64::from(start.payload_size);
+        while self.held < window + PACK_MAX as u64
+            && let Some(packed) = self.packer.next()
+        {
+            match packed {
+                Packed::Pack(pack) => self.broadcast(pack)?,
+                Packed::Failed(file, reason) => {
+                    self.failed_files.insert(file);
+                    if self.failed_files.len() == self.set.manifest().files() {
+                        let text = format!("{reason}; nobody has received it");
+                        return Err(Error::SourceChanged(text));
                     }
+                    let path = ToldPath::from(&*self.set.path(file));
+                    let failure = FileFailure { path, reason };
+                    (self.tell)(SendEvent::FileFailed(failure.clone()));
+                    self.failed.push(failure);
+                }
+                Packed::End => {
+                    self.end();
+                    return Ok(());
+                }
+                Packed::Gone => {
+                    let ended = std::io::Error::other("its reader ended");
+                    return Err(Error::io("reading the source", ended));
                 }
             }
         }
         Ok(())
     }
 
-    fn bcast(&mut self, now: Time, object: FileObject) -> Result<(), Error> {
+    fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
+        self.index.add(&pack);
+        let hash = pack.hash();
+        self.hasher.update(hash.as_bytes());
+        let announced = ToReceiver::Pack(Announced {
+            len: pack.bytes.len() as u32,
+            header: pack.header as u32,
+            hash: hash.to_hex().to_string(),
+        });
+        self.admission.say_active(&announced);
+        let len = pack.bytes.len() as u64;
+        self.packs = (self.packs.0 + 1, self.packs.1 + len);
+        self.held += len;
         self.fresh = true;
-        // No caller waits for the memory of a file, so it is not copied.
-        match self.driver.lend(now, ALL, object, true) {
+        // No caller waits for the memory of a pack, so it is not copied.
+        let memory = Memory::new(pack.bytes);
+        match self.driver.lend(self.clock.now(), ALL, memory, true) {
             Ok(op) => {
                 self.under_way.push(op);
                 Ok(())
             }
             Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
         }
+    }
+
+    /// Tells the receivers that all packs have been announced.
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        let end = ToReceiver::End {
+            packs: self.packs.0,
+            key: self.set.challenge().key(),
+        };
+        self.admission.say_active(&end);
+        self.root = Some(self.hasher.finalize().to_hex().to_string());
+        self.total = Some(self.packs.1);
     }
 
     /// Handles an event of the core.
@@ -228,10 +291,10 @@ impl<'a> SenderSession<'a> {
                     self.slow(at, Wait::placing(self.options.patience));
                 }
             }
-            // The object cannot be read, so no receiver will have the file.
-            Event::Failed(_) => return Err(self.content.error()),
-            // The receivers say whether all is well. No address is proven by itself.
+            // Packs lie in memory. The receivers say whether all is well. No address is proven by
+            // itself.
             Event::Complete(_)
+            | Event::Failed(_)
             | Event::Arrived(_)
             | Event::Mismatch(_)
             | Event::AddressSilent { .. }
@@ -241,7 +304,7 @@ impl<'a> SenderSession<'a> {
     }
 
     fn stream(&mut self) {
-        self.phase = Phase::File;
+        self.phase = Phase::Packs;
         let reached = |path_state| {
             let members = self.admission.members.iter();
             members
@@ -252,17 +315,6 @@ impl<'a> SenderSession<'a> {
             multicast: reached(PathState::Multicast),
             unicast: reached(PathState::Unicast),
         });
-        if self.plan.len > 0 {
-            let (content, waker) = (self.content.clone(), self.waker.clone());
-            let source = FileReader::new(content, self.plan.start.payload_size, waker);
-            // The core refuses the object only if it is too long; then it refuses the sender's
-            // `GroupAdd`, too.
-            if let Err(error) = self.bcast(self.clock.now(), FileObject::Source(source)) {
-                for at in 0..self.admission.members.len() {
-                    self.fail(at, State::Failed, exit::USAGE, error.to_string());
-                }
-            }
-        }
     }
 
     fn path(&mut self, node: NodeId, path_state: PathState) {
@@ -383,7 +435,9 @@ impl<'a> SenderSession<'a> {
                 if told =>
             {
                 member.statistics = statistics;
-                let secret = self.secret.get_or_insert_with(|| self.content.secret());
+                let secret = self
+                    .secret
+                    .get_or_insert_with(|| self.set.secret(&self.failed_files));
                 let right = secret.proof(member.node.0);
                 if blake3::Hash::from_hex(&proof).ok() != Some(right) {
                     let reason = "it says that it has the file, and its proof is wrong: what it \
@@ -507,12 +561,6 @@ impl<'a> SenderSession<'a> {
 
     /// Asks the core how far each receiver is.
     fn count_receivers(&mut self) {
-        if self.total == Some(0) {
-            // Nothing is broadcast, so the core knows of no receiver.
-            for member in &mut self.admission.members {
-                member.complete.get_or_insert_with(Instant::now);
-            }
-        }
         for status in self.driver.node().members(ALL) {
             let members = &mut self.admission.members;
             if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
@@ -570,10 +618,11 @@ impl<'a> SenderSession<'a> {
         let overhead = net.caps().overhead;
         // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
         let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
-        let changed = self.content.check_version().err();
+        let changed = self.set.changed(&self.failed_files);
         SendReport {
             root: self.root.take(),
             changed,
+            failed: std::mem::take(&mut self.failed),
             seconds: self.last,
             traffic: Traffic {
                 data: core.data,
@@ -590,40 +639,5 @@ impl<'a> SenderSession<'a> {
             },
             ..self.admission.report()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-    use crate::interface::Interface;
-    use crate::object::testing::scratch;
-    use crate::transfer::plan::open;
-
-    #[test]
-    fn a_source_that_fails_without_a_word_ends_the_transfer() {
-        let dir = scratch();
-        let path = dir.join("f");
-        std::fs::write(&path, "bytes").unwrap();
-        let mut options = SendOptions {
-            announce: false,
-            port: 0,
-            ..SendOptions::default()
-        };
-        options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
-        let content = SourceFile::open(&path).unwrap();
-        let (waker, mut tell) = (Waker::new().unwrap(), |_| ());
-        let (c, b) = (content.clone(), waker.clone());
-        let mut admission = Admission::open(c, "f".into(), 7, &options, b, &mut tell).unwrap();
-        let (driver, plan) = open(&mut admission, &content, 7, &options).unwrap();
-        let mut sending =
-            SenderSession::new(admission, driver, content, plan, &options, waker, &mut tell);
-        // The content knows of no failure; only its reader has ended.
-        let end = sending.noticed(Event::Failed(OpId(0)));
-        assert!(matches!(end, Err(Error::Io { .. })), "{end:?}");
-        drop(sending);
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Scheme, limits};
 
+use super::WINDOW_BYTES;
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::Start;
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::WINDOW_BYTES;
 use crate::setting::{FROM, INTERFACE, SCHEME};
 use crate::text::escaped;
 

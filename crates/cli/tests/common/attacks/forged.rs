@@ -67,7 +67,7 @@ pub fn forged_data(place: &impl Place) {
     ear.set_read_timeout(Some(BOUND)).unwrap();
     let ear = UdpSocket::from(ear);
     let mut bytes = vec![0; 65536];
-    let mut forged = 0;
+    let (mut forged, mut first) = (0, None);
     while forged < FORGED {
         let heard = ear.recv(&mut bytes).unwrap();
         let Ok(datagram) = wire::decode(&bytes[..heard]) else {
@@ -80,13 +80,14 @@ pub fn forged_data(place: &impl Place) {
             continue;
         };
         // One in 100 packets, which is about one in every block.
-        if data.seq.from(op) < 100 * forged as i32 {
+        let begin = *first.get_or_insert(op);
+        if data.seq.from(begin) < 100 * forged as i32 {
             continue;
         }
         let (origin, len) = (data.origin, data.payload.len());
         let mut fake = Vec::new();
         wire::put_header(&mut fake, &datagram.header);
-        wire::put_data(&mut fake, data.group, origin, data.seq + 256, 0, len as u32);
+        wire::put_data(&mut fake, data.group, origin, data.seq + 40, 0, len as u32);
         fake.resize(fake.len() + len, 0xee);
         forger.send(root, group, &fake);
         forged += 1;

@@ -204,7 +204,7 @@ pub fn unproven(place: &impl Place) {
     let good = place.receiver(&address, "good", &dir.path("copy"), &[]);
     liar.until("start");
     liar.say(json!({"say": "ready"}));
-    let key = liar.until("root")["key"].to_string();
+    let key = liar.until("end")["key"].to_string();
     liar.say(json!({
         "say": "verified", "received": 1, "duplicates": 0, "mended": 0, "mended_bytes": 0,
         "dropped": 0, "proof": key.trim_matches('"'),

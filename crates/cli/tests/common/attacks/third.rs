@@ -27,8 +27,8 @@ pub fn third_host(place: &impl Place) {
     let own: SocketAddr = hello["address"]["ip"].as_str().unwrap().parse().unwrap();
     let own = format!("{}:{}", place.ip(2), own.port());
     peer.say(json!({
-        "say": "welcome", "version": 3, "session": 7, "node": 2, "name": "x", "len": 100_000,
-        "mode": 0o644, "block": 1 << 20,
+        "say": "welcome", "version": 4, "session": 7, "node": 2, "name": "x", "len": 100_000,
+        "tops": 1, "entries": 1, "block": 1 << 20,
     }));
     peer.until("prepared");
     // The receiver must report to the third host, and the sender requests a report again and again.

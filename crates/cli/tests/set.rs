@@ -1,0 +1,428 @@
+//! Sets of files and directories, between real processes on the loopback.
+
+mod common;
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use common::control::{Peer, entry};
+use common::{AT_ONCE, Run, Scratch, receiver};
+use fabricast::object::manifest::{Kind, Manifest, TOP};
+use fabricast::object::pack::{Content, Pack, Piece};
+use serde_json::json;
+
+/// A sender of these sources on the loopback, and its address.
+fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
+    let sources = sources.iter().map(|s| s.to_str().unwrap());
+    let fixed = ["--json", "--port", "0", "--interface", "127.0.0.1"];
+    let quiet = ["--no-announce"];
+    let all: Vec<&str> = ["send"]
+        .into_iter()
+        .chain(sources)
+        .chain(fixed)
+        .chain(quiet)
+        .chain(args.iter().copied())
+        .collect();
+    let mut run = Run::start(all);
+    let listening = run.until("listening", |_| true);
+    let address = listening["address"].as_str().unwrap().to_owned();
+    (run, address)
+}
+
+/// A receiver that makes the directory `dest` if need be.
+fn recv(address: &str, name: &str, dest: &Path, args: &[&str]) -> Run {
+    let dest = dest.to_str().unwrap();
+    let fixed = [
+        "recv", "--json", "--dir", dest, "--from", address, "--as", name,
+    ];
+    Run::start(fixed.iter().chain(args))
+}
+
+/// What a tree is: a line for each entry, with its path, type, mode, time, links and content.
+fn described(root: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(path) = left.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let what = match meta.file_type() {
+            t if t.is_dir() => {
+                left.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+                "directory".to_owned()
+            }
+            t if t.is_symlink() => format!("to {:?}", path.read_link().unwrap()),
+            _ => {
+                let content = blake3_of(&path);
+                format!("{} bytes, {content}, {} names", meta.len(), meta.nlink())
+            }
+        };
+        let below = path.strip_prefix(root).unwrap();
+        let (mode, time) = (meta.mode(), (meta.mtime(), meta.mtime_nsec()));
+        lines.push(format!("{below:?}: {what}, {mode:o}, {time:?}"));
+    }
+    lines.sort();
+    lines
+}
+
+fn blake3_of(path: &Path) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    std::fs::read(path).unwrap().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A tree with everything that a tree may have.
+fn tree(dir: &Scratch) -> std::path::PathBuf {
+    let top = dir.path("tree");
+    std::fs::create_dir_all(top.join("deep/er")).unwrap();
+    std::fs::create_dir(top.join("empty")).unwrap();
+    std::fs::rename(dir.file("a", 3_000_000), top.join("a")).unwrap();
+    std::fs::rename(dir.file("b", 100), top.join("deep/er/b")).unwrap();
+    std::fs::write(top.join("nothing"), "").unwrap();
+    std::fs::write(top.join("A"), "differs in case").unwrap();
+    let odd = std::ffi::OsStr::from_bytes(b"-odd\n\xff\x1b[2J");
+    std::fs::write(top.join("deep").join(odd), "odd").unwrap();
+    std::fs::hard_link(top.join("a"), top.join("deep/hard")).unwrap();
+    symlink("../a", top.join("deep/soft")).unwrap();
+    symlink("/nowhere/at/all", top.join("dangling")).unwrap();
+    let mode = |path: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(top.join(path), mode).unwrap();
+    };
+    mode("a", 0o640);
+    mode("nothing", 0o444);
+    mode("A", 0o666);
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(978_310_923, 123_456_789);
+    for path in ["a", "deep/er/b", "deep/er"] {
+        let file = std::fs::File::open(top.join(path)).unwrap();
+        file.set_modified(time).unwrap();
+    }
+    mode("deep/er", 0o555);
+    top
+}
+
+#[test]
+fn a_tree_and_a_file_to_three_with_modes_times_and_links() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let file = dir.file("file", 100_000);
+    let (sender, address) = send(&[&top, &file], &["--min-receivers", "3"]);
+    let dest = |i: usize| dir.path(&format!("to{i}"));
+    let runs: Vec<Run> = (0..3)
+        .map(|i| {
+            recv(
+                &address,
+                &format!("r{i}"),
+                &dest(i),
+                &["--inject-damage", "2"],
+            )
+        })
+        .collect();
+    let sent = sender.end().expect(0);
+    assert_eq!(sent.one("summary")["verified"], 3);
+    for (i, run) in runs.into_iter().enumerate() {
+        let end = run.end().expect(0);
+        assert_eq!(end.one("done")["root"], sent.one("summary")["root"]);
+        assert!(end.one("done")["tally"]["mended"].as_u64() > Some(0));
+        assert_eq!(described(&dest(i).join("tree")), described(&top));
+        common::same(&file, &dest(i).join("file"));
+        assert_eq!(std::fs::read_dir(dest(i)).unwrap().count(), 2);
+    }
+    // The only directory of a set may get another name.
+    let (sender, address) = send(&[&top.join("deep")], &[]);
+    let run = receiver(&address, "r0", &dir.path("renamed"), &[]);
+    sender.end().expect(0);
+    run.end().expect(0);
+    assert!(dir.path("renamed/er/b").exists());
+}
+
+#[test]
+fn many_small_files_go_in_few_packs() {
+    let dir = Scratch::new();
+    let top = dir.path("many");
+    std::fs::create_dir(&top).unwrap();
+    for i in 0..5000 {
+        std::fs::write(top.join(i.to_string()), i.to_string().repeat(50)).unwrap();
+    }
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    sender.end().expect(0);
+    run.end().expect(0);
+    assert_eq!(described(&dir.path("to/many")), described(&top));
+}
+
+#[test]
+fn what_is_there_is_kept_unless_forced() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    std::fs::create_dir_all(dir.path("to/tree/deep")).unwrap();
+    std::fs::write(dir.path("to/tree/a"), "mine").unwrap();
+    std::fs::write(dir.path("to/tree/mine"), "mine").unwrap();
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    let end = run.end().expect(1);
+    assert!(
+        end.stderr.contains("tree/a exists already"),
+        "{}",
+        end.stderr
+    );
+    assert!(end.stderr.contains("--force"), "{}", end.stderr);
+    sender.end().expect(4);
+    assert_eq!(std::fs::read(dir.path("to/tree/a")).unwrap(), b"mine");
+    // Twice: the second time, everything is there.
+    for _ in 0..2 {
+        let (sender, address) = send(&[&top], &[]);
+        let run = recv(&address, "r0", &dir.path("to"), &["--force"]);
+        sender.end().expect(0);
+        run.end().expect(0);
+        assert_eq!(std::fs::read(dir.path("to/tree/mine")).unwrap(), b"mine");
+        std::fs::remove_file(dir.path("to/tree/mine")).unwrap();
+        // The directory's time is that of the source, up to the file that has just gone.
+        let [got, sent] = [dir.path("to/tree"), top.clone()].map(|t| described(&t)[1..].to_vec());
+        assert_eq!(got, sent);
+        std::fs::write(dir.path("to/tree/mine"), "mine").unwrap();
+    }
+}
+
+/// A file that changes or goes after it was listed fails by name; the others arrive.
+#[test]
+fn a_file_that_cannot_be_read_fails_alone() {
+    let dir = Scratch::new();
+    let top = dir.path("top");
+    std::fs::create_dir(&top).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        std::fs::rename(dir.file(name, 200_000), top.join(name)).unwrap();
+    }
+    let (mut sender, address) = send(&[&top], &["--min-receivers", "2"]);
+    std::fs::remove_file(top.join("b")).unwrap();
+    std::fs::write(top.join("c"), "shorter").unwrap();
+    let runs = [0, 1].map(|i| {
+        let to = dir.path(&format!("to{i}"));
+        recv(&address, &format!("r{i}"), &to, &[])
+    });
+    for name in ["top/b", "top/c"] {
+        let failed = sender.until("file_failed", |_| true);
+        assert!(failed["path"].as_str().unwrap().ends_with(name), "{failed}");
+    }
+    let sent = sender.end().expect(10);
+    assert_eq!(sent.one("summary")["failed"].as_array().unwrap().len(), 2);
+    assert_eq!(sent.one("summary")["verified"], 2);
+    for (i, run) in runs.into_iter().enumerate() {
+        let end = run.end().expect(10);
+        let failed = &end.one("done")["failed"];
+        assert_eq!(failed.as_array().unwrap().len(), 2, "{failed}");
+        let to = dir.path(&format!("to{i}/top"));
+        let mut names: Vec<_> = std::fs::read_dir(&to)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a", "d"]);
+        common::same(&top.join("a"), &to.join("a"));
+        common::same(&top.join("d"), &to.join("d"));
+    }
+}
+
+/// Programs that read JSON can tell the files of a set apart, whatever their names are.
+#[test]
+fn a_name_that_is_no_utf_8_is_told_exactly() {
+    let dir = Scratch::new();
+    let top = dir.path("top");
+    std::fs::create_dir(&top).unwrap();
+    let odd = top.join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    std::fs::write(&odd, "odd").unwrap();
+    std::fs::write(top.join("b"), "b").unwrap();
+    let mut listed = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    listed.args(["send", "--dry-run", "--json", top.to_str().unwrap()]);
+    let lines = String::from_utf8(listed.output().unwrap().stdout).unwrap();
+    let hex = |path: &Path| -> String {
+        let bytes = path.as_os_str().as_bytes().iter();
+        bytes.map(|b| format!("{b:02x}")).collect()
+    };
+    let hexed = format!("\"path_hex\":\"{}\"", hex(&odd));
+    assert!(lines.contains(&hexed), "{lines}");
+    assert_eq!(lines.matches("path_hex").count(), 1, "{lines}");
+
+    let (mut sender, address) = send(&[&top], &[]);
+    std::fs::remove_file(&odd).unwrap();
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    let failed = sender.until("file_failed", |_| true);
+    assert_eq!(failed["path_hex"], hex(&odd));
+    assert!(failed["path"].as_str().unwrap().ends_with("odd\u{fffd}"));
+    assert_eq!(sender.end().expect(10).one("summary")["failed"][0], {
+        let mut same = failed.clone();
+        same.as_object_mut().unwrap().remove("event");
+        same
+    });
+    let end = run.end().expect(10);
+    let left = dir.path("to").join("top").join(odd.file_name().unwrap());
+    assert_eq!(end.one("done")["failed"][0]["path_hex"], hex(&left));
+}
+
+#[test]
+fn what_is_excluded_or_only_listed_is_not_sent() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let path = top.to_str().unwrap();
+    let mut listed = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    listed.args(["send", "--dry-run", "--json", "--exclude", "d?ep", path]);
+    let output = listed.output().unwrap();
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let entries: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let has = |name: &str| {
+        entries
+            .iter()
+            .any(|e| e["path"].as_str().unwrap().ends_with(name))
+    };
+    assert!(
+        has("tree/a") && has("tree/empty") && !has("deep") && !has("er/b"),
+        "{lines}"
+    );
+
+    let (sender, address) = send(&[&top], &["--exclude", "deep", "--exclude", "[Aa]"]);
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    sender.end().expect(0);
+    run.end().expect(0);
+    let to = dir.path("to/tree");
+    assert!(to.join("nothing").exists() && !to.join("deep").exists() && !to.join("a").exists());
+}
+
+/// A hand-made sender: what it sends leads nowhere but into the destination, and ends in an error.
+#[test]
+fn a_manifest_that_lies_leads_nowhere() {
+    let dir = Scratch::new();
+    let to = dir.path("to");
+    std::fs::create_dir(&to).unwrap();
+    let outside = dir.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let page = |entries: &[(u32, &[u8], Kind)]| {
+        let mut page = Vec::new();
+        for (parent, name, kind) in entries {
+            // An encoder without the checks of a manifest.
+            let mut one = Manifest::default();
+            let plain = entry(TOP, b"x", Kind::Directory, 0o755);
+            one.add(plain).unwrap();
+            let mut bytes = Vec::new();
+            one.put_page(0, &mut bytes);
+            bytes.truncate(bytes.len() - 4 - 2 - 1);
+            bytes[0] = match kind {
+                Kind::File(_) => 0,
+                Kind::Directory => 1,
+                Kind::Symlink(_) => 2,
+                Kind::HardLink(_) => 3,
+            };
+            bytes.extend(parent.to_be_bytes());
+            bytes.extend((name.len() as u16).to_be_bytes());
+            bytes.extend(*name);
+            match kind {
+                Kind::File(len) => bytes.extend(len.to_be_bytes()),
+                Kind::Directory => {}
+                Kind::Symlink(target) => {
+                    bytes.extend((target.len() as u16).to_be_bytes());
+                    bytes.extend(&target[..]);
+                }
+                Kind::HardLink(to) => bytes.extend(to.to_be_bytes()),
+            }
+            page.extend(bytes);
+        }
+        Pack::new(Content::Page, &page)
+    };
+    let out: Box<[u8]> = outside.as_os_str().as_bytes().into();
+    let directory = |name: &'static [u8]| (TOP, name, Kind::Directory);
+    let cases = [
+        page(&[(TOP, b"/etc/x", Kind::File(0))]),
+        page(&[(TOP, b"..", Kind::Directory)]),
+        page(&[(TOP, b".profile", Kind::File(0))]),
+        page(&[directory(b"d"), (0, b"../x", Kind::File(0))]),
+        page(&[directory(b"d"), (0, b"a\0b", Kind::File(0))]),
+        page(&[
+            directory(b"d"),
+            (0, b"f", Kind::File(0)),
+            (0, b"f", Kind::File(0)),
+        ]),
+        page(&[directory(b"d"), (0, b"f", Kind::File(u64::MAX))]),
+        page(&[directory(b"d"), (0, b"l", Kind::HardLink(7))]),
+        page(&[(TOP, b"l", Kind::Symlink(out)), (0, b"f", Kind::File(0))]),
+        page(&[directory(b"d"), (0, b"f", Kind::File(1 << 40))]),
+        Pack::new(Content::Page, b"no manifest"),
+        Pack::new(
+            Content::Pieces(vec![Piece::Failed {
+                file: 9,
+                reason: "x".into(),
+            }]),
+            b"",
+        ),
+    ];
+    for pack in cases {
+        let run = recv(&address, "r0", &to, &[]);
+        let mut peer = Peer::accept(&listener);
+        let mut stream = peer.start_set("d", 3, 100);
+        stream.send(&mut peer, &pack, &pack.bytes);
+        let code = peer.until("failed")["code"].as_u64().unwrap();
+        assert!([2, 6].contains(&code), "{code}");
+        run.end().expect(code as i32);
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+        for left in std::fs::read_dir(&to).unwrap() {
+            let left = left.unwrap().path();
+            assert!(left.ends_with("d"), "{left:?}");
+            assert_eq!(std::fs::read_dir(&left).unwrap().count(), 0);
+            std::fs::remove_dir(left).unwrap();
+        }
+    }
+    // A directory of the destination that is a link to another place is not entered.
+    std::fs::create_dir(to.join("d")).unwrap();
+    symlink(&outside, to.join("d/in")).unwrap();
+    let run = recv(&address, "r0", &to, &["--force"]);
+    let mut peer = Peer::accept(&listener);
+    let mut stream = peer.start_set("d", 3, 0);
+    let pack = page(&[
+        directory(b"d"),
+        (0, b"in", Kind::Directory),
+        (1, b"f", Kind::File(0)),
+    ]);
+    stream.send(&mut peer, &pack, &pack.bytes);
+    peer.until("failed");
+    assert_ne!(run.end().code, Some(0));
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+/// The first pack never comes, and the second is there: the receiver has nothing to do, so it ends
+/// when the sender goes on without it.
+#[test]
+fn a_pack_that_waits_for_another_does_not_keep_a_receiver() {
+    let dir = Scratch::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut run = recv(&address, "r0", &dir.path("to"), &[]);
+    let mut peer = Peer::accept(&listener);
+    let mut stream = peer.start_set("f", 1, 100);
+    let mut manifest = Manifest::default();
+    let file = entry(TOP, b"f", Kind::File(100), 0o644);
+    manifest.add(file).unwrap();
+    let mut page = Vec::new();
+    manifest.put_page(0, &mut page);
+    let page = Pack::new(Content::Page, &page);
+    stream.announce(&mut peer, &page, page.bytes.len());
+    let piece = Piece::Bytes {
+        file: 0,
+        offset: 0,
+        len: 100,
+        last: true,
+    };
+    let pieces = Pack::new(Content::Pieces(vec![piece]), &[1; 100]);
+    stream.send(&mut peer, &pieces, &pieces.bytes);
+    run.until("progress", |e| e["placed"] == 100);
+    drop(stream);
+    peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
+    peer.say(json!({"say": "removed", "reason": "it is too slow"}));
+    let end = run.end_within(AT_ONCE).expect(9);
+    assert!(end.stderr.contains("too slow"), "{}", end.stderr);
+    assert_eq!(std::fs::read_dir(dir.path("to")).unwrap().count(), 0);
+}

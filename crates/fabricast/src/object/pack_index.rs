@@ -1,0 +1,261 @@
+//! The packs that have been sent, so that their parts can be read again for receivers that got
+//! them damaged.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::pack::{Content, Header, Pack, Piece};
+use super::source_set::SourceSet;
+use super::{BLOCK, HASH, PIECE, blocks, poisoned};
+
+/// Number of blocks whose piece hashes are kept, 2 KiB each: what one receiver requests again,
+/// others request, too.
+const PIECE_LISTS: usize = 1024;
+
+/// Hashes of the pieces of blocks, by pack and block.
+type PieceHashes = BTreeMap<(u32, u64), Arc<[u8]>>;
+
+/// The packs that have been sent, without the bytes of files.
+pub struct PackIndex {
+    set: Arc<SourceSet>,
+    packs: Mutex<Vec<Arc<Sent>>>,
+    /// Number of packs and of their blocks.
+    parts: AtomicU64,
+    /// Hashes of the pieces of some blocks.
+    pieces: Mutex<PieceHashes>,
+}
+
+/// A pack that has been sent.
+struct Sent {
+    header: Vec<u8>,
+    /// The payload of a page of the manifest.
+    page: Vec<u8>,
+    /// Length of the payload in bytes.
+    len: u64,
+}
+
+impl PackIndex {
+    /// An index of no packs.
+    pub fn new(set: Arc<SourceSet>) -> PackIndex {
+        PackIndex {
+            set,
+            packs: Mutex::default(),
+            parts: AtomicU64::new(0),
+            pieces: Mutex::default(),
+        }
+    }
+
+    /// Notes the next pack.
+    pub fn add(&self, pack: &Pack) {
+        let payload = pack.payload();
+        let header = pack.bytes[..pack.header].to_vec();
+        let page = match Header::decode(&header, payload.len()).map(|h| h.content) {
+            Some(Content::Page) => payload.to_vec(),
+            _ => Vec::new(),
+        };
+        let sent = Sent {
+            header,
+            page,
+            len: payload.len() as u64,
+        };
+        let mut packs = self.packs.lock().unwrap_or_else(poisoned);
+        self.parts
+            .fetch_add(1 + blocks(sent.len), Ordering::Relaxed);
+        packs.push(Arc::new(sent));
+    }
+
+    fn sent(&self, pack: u32) -> Option<Arc<Sent>> {
+        let packs = self.packs.lock().unwrap_or_else(poisoned);
+        packs.get(pack as usize).cloned()
+    }
+
+    /// Length of a pack's payload in bytes; `None` if it has not been sent.
+    pub fn payload_len(&self, pack: u32) -> Option<u64> {
+        self.sent(pack).map(|sent| sent.len)
+    }
+
+    /// Number of packs and of their blocks.
+    pub fn parts(&self) -> u64 {
+        self.parts.load(Ordering::Relaxed)
+    }
+
+    /// Appends the header of a pack.
+    pub fn header(&self, pack: u32, into: &mut Vec<u8>) -> Result<(), String> {
+        let sent = self.sent(pack).ok_or("there is no such pack")?;
+        into.extend_from_slice(&sent.header);
+        Ok(())
+    }
+
+    /// Appends a block of a pack, read again. It must match its hash; otherwise its source has
+    /// changed, and no receiver can get this block any more.
+    pub fn block(&self, pack: u32, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
+        let sent = self.sent(pack).ok_or("there is no such pack")?;
+        let (start, first) = (block * BLOCK as u64, into.len());
+        let end = (start + BLOCK as u64).min(sent.len);
+        let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
+        let read = match &header.content {
+            Content::Page => {
+                into.extend_from_slice(&sent.page[start as usize..end as usize]);
+                Ok(())
+            }
+            Content::Pieces(pieces) => self.read(pieces, start, end, into),
+        };
+        let hash = &header.hashes[block as usize * HASH..][..HASH];
+        read?;
+        match blake3::hash(&into[first..]).as_bytes() == hash {
+            true => Ok(()),
+            false => Err("a file was written to while it was being sent".to_owned()),
+        }
+    }
+
+    /// Appends the bytes of a payload from `start` to `end`.
+    fn read(
+        &self,
+        pieces: &[Piece],
+        start: u64,
+        end: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let mut at = 0;
+        for piece in pieces {
+            let Piece::Bytes {
+                file, offset, len, ..
+            } = piece
+            else {
+                continue;
+            };
+            let (from, to) = (start.max(at), end.min(at + u64::from(*len)));
+            if from < to {
+                let filled = into.len();
+                into.resize(filled + (to - from) as usize, 0);
+                let opened = self.set.open(*file)?;
+                opened.read(offset + (from - at), &mut into[filled..])?;
+            }
+            at += u64::from(*len);
+        }
+        Ok(())
+    }
+
+    /// The hashes of a block's pieces of 16 KiB. The block is read, unless they are known.
+    pub fn piece_hashes(&self, pack: u32, block: u64) -> Result<Arc<[u8]>, String> {
+        let known = || self.pieces.lock().unwrap_or_else(poisoned);
+        if let Some(hashes) = known().get(&(pack, block)) {
+            return Ok(hashes.clone());
+        }
+        let mut bytes = Vec::new();
+        self.block(pack, block, &mut bytes)?;
+        let each = bytes.chunks(PIECE).map(blake3::hash);
+        let hashes: Arc<[u8]> = each.flat_map(|hash| *hash.as_bytes()).collect();
+        let mut known = known();
+        if known.len() >= PIECE_LISTS {
+            // Receivers go through the set from its beginning, so the first block is needed least.
+            known.pop_first();
+        }
+        known.insert((pack, block), hashes.clone());
+        Ok(hashes)
+    }
+
+    /// Appends pieces of 16 KiB of a block.
+    pub fn pieces(
+        &self,
+        pack: u32,
+        block: u64,
+        some: &[u32],
+        into: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        self.block(pack, block, &mut bytes)?;
+        for piece in some {
+            let start = (*piece as usize * PIECE).min(bytes.len());
+            let end = (start + PIECE).min(bytes.len());
+            into.extend_from_slice(&bytes[start..end]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::{packs, pattern, scratch, set_of};
+    use std::path::PathBuf;
+
+    /// A set of small files and a long one, the index of its packs, and the packs.
+    fn indexed() -> (PathBuf, PackIndex, Vec<Pack>) {
+        let dir = scratch();
+        for i in 0..9 {
+            std::fs::write(dir.join(format!("{i}")), pattern(100_000 + i)).unwrap();
+        }
+        std::fs::write(dir.join("long"), pattern(3 * BLOCK)).unwrap();
+        let set = set_of(std::slice::from_ref(&dir));
+        let (packs, _) = packs(&set);
+        let index = PackIndex::new(set);
+        packs.iter().for_each(|pack| index.add(pack));
+        (dir, index, packs)
+    }
+
+    fn read(what: impl Fn(&mut Vec<u8>) -> Result<(), String>) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![7]; // what was there stays
+        what(&mut bytes)?;
+        assert_eq!(bytes.remove(0), 7);
+        Ok(bytes)
+    }
+
+    #[test]
+    fn every_part_is_read_again_as_it_was_sent() {
+        let (dir, index, packs) = indexed();
+        assert!(packs.len() >= 4);
+        let mut parts = 0;
+        for (pack, number) in packs.iter().zip(0..) {
+            let len = pack.payload().len() as u64;
+            assert_eq!(index.payload_len(number), Some(len));
+            let header = read(|into| index.header(number, into)).unwrap();
+            assert_eq!(header, &pack.bytes[..pack.header]);
+            for block in 0..blocks(len) {
+                let sent = pack.block(block);
+                assert!(read(|into| index.block(number, block, into)).unwrap() == sent);
+                let each = sent.chunks(PIECE).flat_map(|p| *blake3::hash(p).as_bytes());
+                let hashes: Vec<u8> = each.collect();
+                for _ in 0..2 {
+                    assert_eq!(*index.piece_hashes(number, block).unwrap(), hashes);
+                }
+                let last = (sent.len() - 1) / PIECE;
+                let some = read(|into| index.pieces(number, block, &[0, last as u32], into));
+                let expected = [&sent[..sent.len().min(PIECE)], &sent[last * PIECE..]].concat();
+                assert!(some.unwrap() == expected);
+            }
+            parts += 1 + blocks(len);
+        }
+        assert_eq!(index.parts(), parts);
+        let none = packs.len() as u32;
+        assert_eq!(index.payload_len(none), None);
+        assert!(read(|into| index.header(none, into)).is_err());
+        assert!(read(|into| index.block(none, 0, into)).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_has_changed_is_not_given_away_and_the_rest_is() {
+        let (dir, index, packs) = indexed();
+        std::fs::write(dir.join("5"), "other").unwrap();
+        // The source's state says nothing, but the bytes are others than those that were sent.
+        let piece = Piece::Bytes {
+            file: 10,
+            offset: 0,
+            len: 5,
+            last: false,
+        };
+        index.add(&Pack::new(Content::Pieces(vec![piece]), b"other"));
+        let why = read(|into| index.block(packs.len() as u32, 0, into)).unwrap_err();
+        assert!(why.contains("was written to"), "{why}");
+        // The first pack of files has file 5, the last one has only the long file.
+        let why = read(|into| index.block(1, 0, into)).unwrap_err();
+        assert!(why.contains("became shorter"), "{why}");
+        assert!(index.piece_hashes(1, 0).is_err());
+        let last = packs.len() as u32 - 1;
+        assert!(read(|into| index.block(last, 0, into)).is_ok());
+        assert!(read(|into| index.block(0, 0, into)).is_ok());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,432 @@
+//! Reads the files of a set ahead of their sending, on a thread of its own, and makes packs of
+//! them: pages of the manifest first, then the files in the order of the manifest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread;
+
+use super::manifest::Kind;
+use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
+use super::source_set::{SourceFile, SourceSet};
+use crate::waker::Waker;
+
+/// Packs that are read before they are asked for.
+const AHEAD: usize = 1;
+/// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
+/// first data leave early.
+const FIRST: usize = 1 << 20;
+/// Bytes of memory that is kept for further packs, at most.
+const SPARE_MAX: usize = 48 << 20;
+
+/// What the packer yields.
+pub enum Packed {
+    /// The next pack.
+    Pack(Pack),
+    /// A file that cannot be read, and why. Receivers learn it from the next pack.
+    Failed(u32, String),
+    /// All files have been read.
+    End,
+    /// The thread has ended, before or after [`Packed::End`].
+    Gone,
+}
+
+/// The protocol's end of the thread that reads. Dropping it ends the thread after the present pack.
+pub struct Packer {
+    packs: Receiver<Packed>,
+    spare: Sender<Vec<u8>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Packer {
+    /// Starts the thread; it wakes `waker` whenever it has a pack.
+    pub fn start(set: Arc<SourceSet>, waker: Waker) -> Packer {
+        let (tell, packs) = sync_channel(AHEAD);
+        let (spare, given) = channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        thread::Builder::new()
+            .name("fabricast-read".into())
+            .spawn(move || {
+                let mut reading = Reading {
+                    set: &set,
+                    tell,
+                    waker,
+                    over: &over,
+                    pieces: Vec::new(),
+                    memory: Vec::new(),
+                    gap: 0,
+                    end: 0,
+                    start: (0, 0),
+                    most: FIRST,
+                    given,
+                    spare: Vec::new(),
+                };
+                // `None`: nobody wants packs any more.
+                let _ = reading.pages().and_then(|()| reading.files());
+            })
+            .expect("the system gives us a thread");
+        Packer {
+            packs,
+            spare,
+            is_over,
+        }
+    }
+
+    /// What the thread has read, if anything; does not block.
+    pub fn next(&self) -> Option<Packed> {
+        match self.packs.try_recv() {
+            Ok(packed) => Some(packed),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Packed::Gone),
+        }
+    }
+
+    /// Gives back the memory of a pack, for another one. That costs less than new memory.
+    pub fn give_back(&self, memory: Vec<u8>) {
+        let _ = self.spare.send(memory); // after the last pack nobody needs it
+    }
+}
+
+impl Drop for Packer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The thread's part.
+struct Reading<'a> {
+    set: &'a SourceSet,
+    tell: SyncSender<Packed>,
+    waker: Waker,
+    over: &'a AtomicBool,
+    pieces: Vec<Piece>,
+    /// The present pack: a gap for its header, the bytes of its pieces, and room.
+    memory: Vec<u8>,
+    /// Bytes of the gap.
+    gap: usize,
+    /// Where the bytes of its pieces end.
+    end: usize,
+    /// The number of pieces and the end of their bytes where the present file begins in the present
+    /// pack.
+    start: (usize, usize),
+    /// Bytes of all pieces of the present pack, at most.
+    most: usize,
+    /// Memory that comes back.
+    given: Receiver<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Reading<'_> {
+    fn say(&self, packed: Packed) -> Option<()> {
+        let said = self.tell.send(packed);
+        self.waker.wake();
+        said.ok()
+    }
+
+    fn pages(&self) -> Option<()> {
+        let manifest = self.set.manifest();
+        let mut next = 0;
+        while (next as usize) < manifest.entries().len() {
+            let mut page = Vec::new();
+            next = manifest.put_page(next, &mut page);
+            self.say(Packed::Pack(Pack::new(Content::Page, &page)))?;
+        }
+        Some(())
+    }
+
+    fn files(&mut self) -> Option<()> {
+        for (file, entry) in self.set.manifest().entries().iter().enumerate() {
+            if let Kind::File(len) = entry.kind {
+                self.file(file as u32, len)?;
+            }
+        }
+        self.flush()?;
+        self.say(Packed::End)
+    }
+
+    /// Bytes of pieces in the present pack.
+    fn filled(&self) -> usize {
+        self.end - self.gap
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled() >= self.most || self.pieces.len() >= PIECES_MAX
+    }
+
+    /// Begins a pack with bytes of this file from `offset` on. Its header gets as much room as it
+    /// needs if all files can be read; otherwise the bytes have to be moved.
+    fn begin(&mut self, file: u32, offset: u64) {
+        let (mut pieces, mut len) = (0, 0);
+        for entry in &self.set.manifest().entries()[file as usize..] {
+            let Kind::File(whole) = entry.kind else {
+                continue;
+            };
+            let rest = if pieces == 0 { whole - offset } else { whole };
+            let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
+            (pieces, len) = (pieces + 1, len + here as usize);
+            if here < rest || len >= self.most || pieces >= PIECES_MAX {
+                break;
+            }
+        }
+        self.gap = Header::len_of(self.pieces.len() + pieces, len);
+        self.end = self.gap;
+        self.spare.extend(self.given.try_iter());
+        while self.spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
+            self.spare.remove(0);
+        }
+        self.memory = self.spare.pop().unwrap_or_default();
+        self.memory.resize(self.gap + len, 0);
+    }
+
+    /// Hands the present pack over.
+    fn flush(&mut self) -> Option<()> {
+        if self.pieces.is_empty() {
+            return Some(());
+        }
+        let content = Content::Pieces(std::mem::take(&mut self.pieces));
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.truncate(self.end);
+        let gap = std::mem::take(&mut self.gap);
+        self.end = 0;
+        self.start = (0, 0);
+        self.most = (self.most * 2).min(PACK_MAX);
+        self.say(Packed::Pack(Pack::around(content, memory, gap)))
+    }
+
+    fn file(&mut self, file: u32, len: u64) -> Option<()> {
+        let opened = match self.set.open(file) {
+            Ok(opened) => opened,
+            Err(why) => return self.fail(file, why),
+        };
+        self.start = (self.pieces.len(), self.end);
+        let mut offset = 0;
+        loop {
+            if self.is_full() {
+                self.flush()?;
+            }
+            if self.over.load(Ordering::Relaxed) {
+                return None;
+            }
+            let (is_hole, extent) = opened.extent(offset);
+            let result = match is_hole {
+                true => {
+                    let last = offset + extent == len;
+                    self.pieces.push(Piece::Hole {
+                        file,
+                        offset,
+                        len: extent,
+                        last,
+                    });
+                    opened.check_version().map(|()| extent)
+                }
+                false => self.read(&opened, (file, len), offset, extent),
+            };
+            match result {
+                Ok(here) => offset += here,
+                Err(why) => return self.fail(file, why),
+            }
+            if offset == len {
+                return Some(());
+            }
+            // Long files go in packs that leave soon.
+            if self.filled() >= PIECE_MAX {
+                self.flush()?;
+            }
+        }
+    }
+
+    /// Reads a piece of a file that has `len` bytes: from `offset` on, at most `extent` bytes.
+    /// Returns the length of the piece.
+    fn read(
+        &mut self,
+        opened: &SourceFile,
+        (file, len): (u32, u64),
+        offset: u64,
+        extent: u64,
+    ) -> Result<u64, String> {
+        if self.memory.is_empty() {
+            self.begin(file, offset);
+        }
+        let room = (self.most - self.filled()).min(PIECE_MAX);
+        let here = extent.min(room as u64) as usize;
+        let end = self.end + here;
+        if self.memory.len() < end {
+            self.memory.resize(end, 0); // a file could not be read, or has holes
+        }
+        let bytes = &mut self.memory[self.end..end];
+        opened.read(offset, bytes)?;
+        self.set.sample(file, offset, bytes);
+        self.end = end;
+        self.pieces.push(Piece::Bytes {
+            file,
+            offset,
+            len: here as u32,
+            last: offset + here as u64 == len,
+        });
+        Ok(here as u64)
+    }
+
+    /// Says that a file cannot be read. Bytes of it that are in earlier packs are void, and those
+    /// in the present pack are left out: a receiver that got them damaged could never get them
+    /// again.
+    fn fail(&mut self, file: u32, reason: String) -> Option<()> {
+        let (pieces, end) = self.start;
+        self.pieces.truncate(pieces);
+        self.end = end.max(self.gap);
+        if self.pieces.len() >= PIECES_MAX {
+            self.flush()?;
+        }
+        let name = self.set.manifest().entries()[file as usize].name.clone();
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let told = format!("the sender cannot read {name} any more, or it changed");
+        self.pieces.push(Piece::Failed { file, reason: told });
+        self.say(Packed::Failed(file, reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::object::testing::{Packs, packs, pattern, pieces_of, scratch, set_of};
+
+    #[test]
+    fn packs_grow_and_carry_all_bytes_in_order() {
+        let dir = scratch();
+        let long = pattern(PACK_MAX * 3 + 5);
+        let files: [(&str, &[u8]); 4] = [("a", b"first"), ("b", &long), ("c", b""), ("d", b"last")];
+        for (name, content) in files {
+            std::fs::write(dir.join(name), content).unwrap();
+        }
+        let (all, failed) = packs(&set_of(std::slice::from_ref(&dir)));
+        assert_eq!(failed, [0; 0]);
+        assert!(pieces_of(&all[0]).is_none(), "the manifest comes first");
+        let lens: Vec<usize> = all[1..].iter().map(|p| p.payload().len() >> 20).collect();
+        assert_eq!(lens, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1]);
+        let mut got = [const { Vec::new() }; 4];
+        for pack in &all[1..] {
+            let mut bytes = pack.payload();
+            for piece in pieces_of(pack).unwrap() {
+                let Piece::Bytes {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } = piece
+                else {
+                    panic!("{piece:?}");
+                };
+                let (got, whole) = (&mut got[file as usize - 1], files[file as usize - 1].1);
+                assert_eq!(got.len() as u64, offset);
+                let here;
+                (here, bytes) = bytes.split_at(len as usize);
+                got.extend_from_slice(here);
+                assert_eq!(last, got.len() == whole.len());
+            }
+        }
+        for (got, (name, content)) in got.iter().zip(files) {
+            assert!(got == content, "{name}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_header_has_so_many_entries_and_no_more() {
+        let dir = scratch();
+        for i in 0..PIECES_MAX + 1 {
+            File::create(dir.join(i.to_string())).unwrap();
+        }
+        let (all, _) = packs(&set_of(std::slice::from_ref(&dir)));
+        let entries: Vec<usize> = all
+            .iter()
+            .filter_map(|pack| Some(pieces_of(pack)?.len()))
+            .collect();
+        assert_eq!(entries, [PIECES_MAX, 1]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn holes_are_told_and_not_read() {
+        use std::os::unix::fs::FileExt;
+        let dir = scratch();
+        std::fs::write(dir.join("a"), "before").unwrap();
+        let sparse = File::create(dir.join("b")).unwrap();
+        sparse.write_all_at(b"bytes", 1 << 30).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        std::fs::write(dir.join("c"), "after").unwrap();
+        let (all, failed) = packs(&set_of(std::slice::from_ref(&dir)));
+        assert_eq!((all.len(), failed.len()), (2, 0));
+        let pieces = pieces_of(&all[1]).unwrap();
+        let [first, hole, data, rest, last] = &pieces[..] else {
+            panic!("{pieces:?}");
+        };
+        let hole_of = |piece: &Piece| match piece {
+            Piece::Hole {
+                offset, len, last, ..
+            } => (*offset, *len, *last),
+            _ => panic!("{piece:?}"),
+        };
+        assert_eq!(hole_of(hole), (0, 1 << 30, false));
+        let (offset, len, is_last) = hole_of(rest);
+        assert_eq!((offset + len, is_last), (1 << 40, true));
+        assert!(matches!(
+            data,
+            Piece::Bytes {
+                file: 2,
+                last: false,
+                ..
+            }
+        ));
+        assert!(matches!(first, Piece::Bytes { file: 1, .. }));
+        assert!(matches!(last, Piece::Bytes { file: 3, .. }));
+        assert!(all[1].payload().starts_with(b"beforebytes"));
+        assert!(all[1].payload().ends_with(b"after"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// What came of the file in earlier packs is void. The pack that says so has no bytes of it: a
+    /// receiver that got them damaged could never get them again.
+    #[test]
+    fn a_file_that_fails_in_the_midst_leaves_no_bytes_in_its_last_pack() {
+        let dir = scratch();
+        std::fs::write(dir.join("a"), vec![1; PACK_MAX * 3]).unwrap();
+        let long = File::options().write(true).open(dir.join("a")).unwrap();
+        std::fs::write(dir.join("b"), "after it").unwrap();
+        let set = set_of(std::slice::from_ref(&dir));
+        let packs = Packs::of(&set);
+        let Packed::Pack(_page) = packs.next() else {
+            panic!("no page");
+        };
+        long.set_len(5).unwrap();
+        let mut last = None;
+        let why = loop {
+            match packs.next() {
+                Packed::Pack(pack) => last = Some(pack),
+                Packed::Failed(file, why) => break (file, why),
+                Packed::End | Packed::Gone => panic!("it did not fail"),
+            }
+        };
+        assert_eq!(why.0, 1);
+        assert!(why.1.contains("shorter"), "{}", why.1);
+        assert!(last.is_none_or(|pack| pack.payload().len() <= PIECE_MAX));
+        let Packed::Pack(pack) = packs.next() else {
+            panic!("no pack");
+        };
+        let pieces = pieces_of(&pack).unwrap();
+        assert!(matches!(&pieces[0], Piece::Failed { file: 1, .. }));
+        assert!(matches!(
+            &pieces[1],
+            Piece::Bytes {
+                file: 2,
+                offset: 0,
+                last: true,
+                ..
+            }
+        ));
+        assert_eq!((pieces.len(), pack.payload()), (2, &b"after it"[..]));
+        assert!(matches!(packs.next(), Packed::End));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

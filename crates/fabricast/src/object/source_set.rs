@@ -1,0 +1,516 @@
+//! The files that are sent: their list, and reading them, never mapped.
+//!
+//! The list is made once, before any receiver comes. Each file is opened when it is read, and must
+//! then be what it was when it was listed (device, inode, length, times). It is compared again
+//! after each read. Otherwise a file would be sent that never existed, half old and half new.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::manifest::{Entry, Kind, Manifest, TOP};
+use super::{Challenge, LEN_MAX, Secret, poisoned};
+use crate::error::Error;
+use crate::pattern::Pattern;
+use crate::text::shown;
+
+/// The files and directories that are sent.
+pub struct SourceSet {
+    manifest: Manifest,
+    /// The number of each entry at the top, in ascending order, and its path.
+    tops: Vec<(u32, PathBuf)>,
+    /// State of each regular file when it was listed; other entries have none.
+    versions: Vec<Option<Version>>,
+    /// Where each entry's bytes begin if all files lie one behind the other.
+    starts: Vec<u64>,
+    challenge: Challenge,
+    /// The samples by which receivers prove that they have the files, copied when they were read.
+    samples: Mutex<Vec<u8>>,
+}
+
+/// The state of a file: at least one field differs after a change. The times are in seconds and
+/// nanoseconds.
+#[derive(Clone, PartialEq)]
+struct Version {
+    inode: (u64, u64),
+    len: u64,
+    /// When the file's bytes were changed. Anybody that may write to the file can set this time.
+    mtime: (i64, i64),
+    /// When anything of the file was changed. Nobody can set this time.
+    ctime: (i64, i64),
+}
+
+impl Version {
+    fn of(meta: &Metadata) -> Version {
+        Version {
+            inode: (meta.dev(), meta.ino()),
+            len: meta.len(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// What a file is that cannot be sent, if it cannot.
+fn special(found: FileType) -> Option<&'static str> {
+    match found {
+        t if t.is_file() || t.is_dir() || t.is_symlink() => None,
+        t if t.is_fifo() => Some("a FIFO (named pipe)"),
+        t if t.is_socket() => Some("a socket"),
+        t if t.is_block_device() || t.is_char_device() => Some("a device"),
+        _ => Some("no regular file"),
+    }
+}
+
+/// Lists what is sent.
+struct Listing<'a> {
+    manifest: Manifest,
+    versions: Vec<Option<Version>>,
+    starts: Vec<u64>,
+    /// Files with several names: device and inode, and the entry that came first.
+    links: HashMap<(u64, u64), u32>,
+    exclude: &'a [Pattern],
+    tell: &'a mut dyn FnMut(String),
+}
+
+impl Listing<'_> {
+    /// Adds one entry, and below a directory all that it holds.
+    fn add(&mut self, path: &Path, name: &[u8], parent: u32, meta: &Metadata) -> Result<(), Error> {
+        let kind = match meta.file_type() {
+            t if t.is_dir() => Kind::Directory,
+            t if t.is_symlink() => {
+                let target = std::fs::read_link(path);
+                let target =
+                    target.map_err(|e| Error::io(format!("reading {}", shown(path)), e))?;
+                Kind::Symlink(target.into_os_string().into_vec().into())
+            }
+            t if t.is_file() => match self.links.get(&(meta.dev(), meta.ino())) {
+                Some(first) if meta.nlink() > 1 => Kind::HardLink(*first),
+                _ => Kind::File(meta.len()),
+            },
+            t => {
+                let what = special(t).unwrap_or("nothing that can be sent");
+                (self.tell)(format!("{} is {what}: it is not sent", shown(path)));
+                return Ok(());
+            }
+        };
+        let number = self.manifest.entries().len() as u32;
+        let is_file = matches!(kind, Kind::File(_));
+        let is_directory = kind == Kind::Directory;
+        if is_file && meta.nlink() > 1 {
+            self.links.insert((meta.dev(), meta.ino()), number);
+        }
+        self.starts.push(self.manifest.len());
+        self.versions.push(is_file.then(|| Version::of(meta)));
+        let entry = Entry {
+            parent,
+            name: name.into(),
+            kind,
+            mode: (meta.mode() & 0o7777) as u16,
+            mtime: meta.mtime(),
+            mtime_ns: meta.mtime_nsec().clamp(0, 999_999_999) as u32,
+            owner: (meta.uid(), meta.gid()),
+        };
+        self.manifest.add(entry).map_err(|why| {
+            let why = match why.0 {
+                "its files are too long" => format!(
+                    "with {} the set has more than {LEN_MAX} bytes (32 TiB), the most that can be \
+                     sent",
+                    shown(path)
+                ),
+                why => format!("{} cannot be sent: {why}", shown(path)),
+            };
+            Error::Usage(why)
+        })?;
+        match is_directory {
+            true => self.add_all(path, number),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds what a directory holds, in the order of the names.
+    fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
+        let error = |path: &Path, e| Error::io(format!("reading {}", shown(path)), e);
+        let entries = std::fs::read_dir(path).map_err(|e| error(path, e))?;
+        let names: io::Result<Vec<_>> = entries.map(|e| Ok(e?.file_name())).collect();
+        let mut names = names.map_err(|e| error(path, e))?;
+        names.sort_unstable();
+        for name in names {
+            let below = path.join(&name);
+            let text = name.to_string_lossy();
+            if self.exclude.iter().any(|pattern| pattern.matches(&text)) {
+                continue;
+            }
+            match below.symlink_metadata() {
+                Ok(meta) => self.add(&below, name.as_bytes(), number, &meta)?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // deleted just now
+                Err(e) => return Err(error(&below, e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SourceSet {
+    /// Lists `sources` and what lies below them, without what matches a pattern of `exclude`. A
+    /// symbolic link among `sources` is followed, others are sent as links. `tell` gets messages
+    /// for the user.
+    pub fn list(
+        sources: &[PathBuf],
+        exclude: &[Pattern],
+        tell: &mut dyn FnMut(String),
+    ) -> Result<SourceSet, Error> {
+        let mut listing = Listing {
+            manifest: Manifest::default(),
+            versions: Vec::new(),
+            starts: Vec::new(),
+            links: HashMap::new(),
+            exclude,
+            tell,
+        };
+        let mut tops = Vec::new();
+        for source in sources {
+            let error = |e| Error::io(format!("opening {}", source.display()), e);
+            let meta = std::fs::metadata(source).map_err(error)?;
+            if let Some(what) = special(meta.file_type()) {
+                return Err(Error::Usage(format!(
+                    "{} is {what}, and only files and directories can be sent: copy what it \
+                     yields to a file first",
+                    source.display()
+                )));
+            }
+            let name = top_name(source, listing.tell).map_err(error)?;
+            tops.push((listing.manifest.entries().len() as u32, source.clone()));
+            listing.add(source, name.as_bytes(), TOP, &meta)?;
+        }
+        let mut key = [0; 32];
+        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::io("drawing a random number", e))?;
+        let challenge = Challenge::new(key, listing.manifest.len());
+        Ok(SourceSet {
+            samples: Mutex::new(vec![0; challenge.bytes()]),
+            challenge,
+            manifest: listing.manifest,
+            tops,
+            versions: listing.versions,
+            starts: listing.starts,
+        })
+    }
+
+    /// The entries.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// What receivers are offered: the name of the first entry at the top.
+    pub fn name(&self) -> String {
+        let name = self.manifest.entries().first().map(|e| &e.name[..]);
+        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+    }
+
+    /// The challenge by which receivers prove that they have the files. The sender tells its key
+    /// only when every file has been read.
+    pub fn challenge(&self) -> &Challenge {
+        &self.challenge
+    }
+
+    /// The secret that only a node with all files but those `failed` knows; valid once every file
+    /// has been read.
+    pub fn secret(&self, failed: &BTreeSet<u32>) -> Secret {
+        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
+        for file in failed {
+            let (start, len) = (self.starts[*file as usize], self.file_len(*file));
+            self.challenge
+                .each_overlap(start, len, |place, _| samples[place].fill(0));
+        }
+        self.challenge.secret(&samples)
+    }
+
+    /// Length of a regular file in bytes, when it was listed.
+    pub fn file_len(&self, file: u32) -> u64 {
+        match self.manifest.entries()[file as usize].kind {
+            Kind::File(len) => len,
+            _ => 0,
+        }
+    }
+
+    /// The path of an entry.
+    pub fn path(&self, mut entry: u32) -> PathBuf {
+        let mut names = Vec::new();
+        loop {
+            let e = &self.manifest.entries()[entry as usize];
+            if e.parent == TOP {
+                break;
+            }
+            names.push(OsStr::from_bytes(&e.name));
+            entry = e.parent;
+        }
+        let top = self
+            .tops
+            .binary_search_by_key(&entry, |(number, _)| *number);
+        let mut path = top.map(|at| self.tops[at].1.clone()).unwrap_or_default();
+        path.extend(names.into_iter().rev());
+        path
+    }
+
+    /// Opens a file as it was listed. The error says why that cannot be done, by name.
+    pub fn open(&self, file: u32) -> Result<SourceFile, String> {
+        let path = self.path(file);
+        let fails = |e: io::Error| format!("opening {}: {e}", shown(&path));
+        let open = |flags: OFlags| {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(flags.bits() as i32);
+            options.open(&path)
+        };
+        // By now the path may lead to a device or a FIFO.
+        let opened = open(OFlags::NONBLOCK | OFlags::NOCTTY)
+            .or_else(|e| match e.kind() {
+                // Another process holds a lease. It has to give the lease up first, and has some
+                // seconds to do so.
+                io::ErrorKind::WouldBlock => open(OFlags::NOCTTY),
+                _ => Err(e),
+            })
+            .map_err(fails)?;
+        let version = self.versions[file as usize].clone();
+        rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
+        let meta = opened.metadata().map_err(fails)?;
+        let file = SourceFile {
+            has_holes: meta.blocks() * 512 < meta.len(),
+            file: opened,
+            version: version.ok_or("an entry without bytes has no file")?,
+            path,
+        };
+        file.check_version()?;
+        Ok(file)
+    }
+
+    /// Keeps the samples that lie in these bytes of a file.
+    pub fn sample(&self, file: u32, offset: u64, bytes: &[u8]) {
+        let start = self.starts[file as usize] + offset;
+        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
+        self.challenge
+            .each_overlap(start, bytes.len() as u64, |place, from| {
+                let from = from as usize;
+                let len = place.len();
+                samples[place].copy_from_slice(&bytes[from..from + len]);
+            });
+    }
+
+    /// How files were changed since they were listed, for the first one that was; `failed` files
+    /// are known and do not count.
+    pub fn changed(&self, failed: &BTreeSet<u32>) -> Option<String> {
+        let files = self.versions.iter().enumerate();
+        let files = files.filter_map(|(i, v)| v.as_ref().map(|v| (i as u32, v)));
+        let mut files = files.filter(|(file, _)| !failed.contains(file));
+        files.find_map(|(file, then)| {
+            let path = self.path(file);
+            compare(&path, std::fs::metadata(&path), then).err()
+        })
+    }
+}
+
+/// The name that receivers are offered for a source.
+fn top_name(source: &Path, tell: &mut dyn FnMut(String)) -> io::Result<String> {
+    let whole = match source.file_name() {
+        Some(_) => source.to_owned(),
+        None => source.canonicalize()?, // it ends in `..`, or is `.` or `/`
+    };
+    Ok(match whole.file_name() {
+        None => "root".to_owned(),
+        Some(name) => name.to_str().map(str::to_owned).unwrap_or_else(|| {
+            let path = shown(source);
+            tell(format!(
+                "{path}'s name is not UTF-8: it is offered as 'file'"
+            ));
+            "file".to_owned()
+        }),
+    })
+}
+
+/// A file that is read.
+pub struct SourceFile {
+    file: File,
+    /// Whether it takes less space than it has bytes.
+    has_holes: bool,
+    path: PathBuf,
+    version: Version,
+}
+
+impl SourceFile {
+    /// What begins at `offset`, before the end of the file: whether it is a hole, and its length in
+    /// bytes. A file system that knows no holes has none.
+    pub fn extent(&self, offset: u64) -> (bool, u64) {
+        let rest = self.version.len - offset;
+        if !self.has_holes {
+            return (false, rest);
+        }
+        let seek = |from| rustix::fs::seek(&self.file, from);
+        match seek(SeekFrom::Data(offset)) {
+            Ok(data) if data > offset => (true, (data - offset).min(rest)),
+            Err(Errno::NXIO) => (true, rest),
+            Ok(_) => match seek(SeekFrom::Hole(offset)) {
+                Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
+                _ => (false, rest),
+            },
+            Err(_) => (false, rest),
+        }
+    }
+
+    /// Reads bytes, which must be those of the file as it was listed.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
+        let path = shown(&self.path);
+        self.file.read_exact_at(into, offset).map_err(|e| {
+            if e.kind() == io::ErrorKind::UnexpectedEof {
+                let len = self.version.len;
+                format!("{path} became shorter while it was being sent ({len} bytes at the start)")
+            } else {
+                format!("reading {path} at byte {offset}: {e}")
+            }
+        })?;
+        self.check_version()
+    }
+
+    /// Checks that the file is as it was when it was listed; the error says what changed.
+    pub fn check_version(&self) -> Result<(), String> {
+        compare(&self.path, self.file.metadata(), &self.version)
+    }
+}
+
+/// Compares a file with its state when it was listed.
+fn compare(path: &Path, meta: io::Result<Metadata>, then: &Version) -> Result<(), String> {
+    let path = shown(path);
+    let now = Version::of(&meta.map_err(|e| format!("reading {path}: {e}"))?);
+    if now == *then {
+        return Ok(());
+    }
+    let how = match now.len {
+        _ if now.inode != then.inode => "was replaced by another file",
+        len if len < then.len => "became shorter",
+        len if len > then.len => "became longer",
+        _ if now.mtime != then.mtime => "was written to",
+        // Its bytes may have changed as well, if somebody has set `mtime` back.
+        _ => "was changed (written to, renamed, deleted, or its permissions)",
+    };
+    let lengths = match now.len == then.len {
+        true => String::new(),
+        false => format!(" ({} bytes at the start, {} now)", then.len, now.len),
+    };
+    Err(format!("{path} {how} while it was being sent{lengths}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::object::testing::{scratch, set_of};
+
+    fn fifo(path: &Path) {
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+
+    #[test]
+    fn a_tree_is_listed_in_order_with_its_links() {
+        let dir = scratch();
+        let (top, odd) = (dir.join("top"), OsStr::from_bytes(b"odd\xff"));
+        std::fs::create_dir_all(top.join("sub")).unwrap();
+        std::fs::write(top.join("b"), "bytes").unwrap();
+        std::fs::write(top.join("sub").join(odd), "").unwrap();
+        std::fs::hard_link(top.join("b"), top.join("sub/again")).unwrap();
+        symlink("../b", top.join("sub/soft")).unwrap();
+        std::fs::write(top.join("no.tmp"), "").unwrap();
+        fifo(&top.join("fifo"));
+        let alone = dir.join("alone");
+        std::fs::write(&alone, "1").unwrap();
+        let mut told = Vec::new();
+        let sources = [top.clone(), alone.clone()];
+        let exclude = ["*.tmp".parse().unwrap()];
+        let set = SourceSet::list(&sources, &exclude, &mut |text| told.push(text)).unwrap();
+        assert!(told[0].contains("fifo is a FIFO"), "{told:?}");
+        let listed: Vec<(PathBuf, Kind)> = (0..)
+            .zip(set.manifest().entries())
+            .map(|(number, entry)| (set.path(number), entry.kind.clone()))
+            .collect();
+        let expected = [
+            (top.clone(), Kind::Directory),
+            (top.join("b"), Kind::File(5)),
+            (top.join("sub"), Kind::Directory),
+            (top.join("sub/again"), Kind::HardLink(1)),
+            (top.join("sub").join(odd), Kind::File(0)),
+            (top.join("sub/soft"), Kind::Symlink((*b"../b").into())),
+            (alone, Kind::File(1)),
+        ];
+        assert_eq!(listed, expected);
+        assert_eq!((set.name().as_str(), set.manifest().tops()), ("top", 2));
+        assert_eq!((set.file_len(1), set.file_len(3)), (5, 0));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_said_by_name() {
+        let dir = scratch();
+        let (file, special) = (dir.join("file"), dir.join("special"));
+        std::fs::write(&file, "").unwrap();
+        fifo(&special);
+        let cases = [
+            (vec![dir.join("none")], "none"),
+            (vec![special], "special is a FIFO"),
+            (
+                vec![file.clone(), file],
+                "file cannot be sent: a name is taken twice",
+            ),
+        ];
+        for (sources, why) in cases {
+            let error = SourceSet::list(&sources, &[], &mut |_| {}).err().unwrap();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_opened_only_as_it_was_listed() {
+        let dir = scratch();
+        let (file, other) = (dir.join("file"), dir.join("other"));
+        let write = |path: &Path, content: &str| std::fs::write(path, content).unwrap();
+        type Change<'a> = &'a dyn Fn();
+        let cases: [(&str, Change); 5] = [
+            ("became shorter", &|| write(&file, "b")),
+            ("became longer", &|| write(&file, "more bytes")),
+            ("was replaced", &|| {
+                write(&other, "bytes");
+                std::fs::rename(&other, &file).unwrap();
+            }),
+            ("No such file", &|| std::fs::remove_file(&file).unwrap()),
+            // Nobody writes to it: an open that waits would never end.
+            ("was replaced", &|| {
+                std::fs::remove_file(&file).unwrap();
+                fifo(&file);
+            }),
+        ];
+        for (why, change) in cases {
+            let _ = std::fs::remove_file(&file);
+            write(&file, "bytes");
+            let set = set_of(std::slice::from_ref(&file));
+            let opened = set.open(0).unwrap();
+            let mut bytes = [0; 5];
+            opened.read(0, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"bytes");
+            assert_eq!(set.changed(&BTreeSet::new()), None);
+            change();
+            let error = set.open(0).err().unwrap();
+            assert!(error.contains(why) && error.contains("file"), "{error}");
+            assert!(set.changed(&BTreeSet::new()).is_some());
+            assert_eq!(set.changed(&BTreeSet::from([0])), None);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,77 @@
+//! Owners, permissions and times of what a receiver makes.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+
+use super::{Tree, WRITE_OTHERS};
+use crate::error::Error;
+use crate::object::manifest::{Kind, TOP};
+
+/// All execute permissions.
+const EXECUTE: u32 = 0o111;
+
+impl Tree {
+    /// The permissions that an entry gets.
+    pub(super) fn mode(&self, entry: u32) -> Mode {
+        let e = self.entry(entry);
+        let mut mode = u32::from(e.mode);
+        if !self.destination.is_privileged {
+            mode &= 0o777;
+        }
+        if self.destination.is_tame {
+            mode &= !(self.umask | WRITE_OTHERS);
+            let is_top = e.parent == TOP || self.exposed.contains(&entry);
+            if is_top && e.kind != Kind::Directory {
+                mode &= !EXECUTE;
+            }
+        }
+        Mode::from_raw_mode(mode)
+    }
+
+    /// Whether its own owner may not read an entry.
+    pub(super) fn is_unreadable(&self, entry: u32) -> bool {
+        !self.mode(entry).contains(Mode::RUSR)
+    }
+
+    pub(super) fn times(&self, entry: u32) -> Timestamps {
+        let e = self.entry(entry);
+        let time = Timespec {
+            tv_sec: e.mtime,
+            tv_nsec: e.mtime_ns.into(),
+        };
+        Timestamps {
+            last_access: time,
+            last_modification: time,
+        }
+    }
+
+    /// The owner, if this process may give files away.
+    pub(super) fn owner(&self, entry: u32) -> Option<(Option<Uid>, Option<Gid>)> {
+        let (user, group) = self.entry(entry).owner;
+        // All ones would mean that the owner stays.
+        let is_one = user != u32::MAX && group != u32::MAX;
+        let may = rustix::process::geteuid().is_root() && is_one;
+        may.then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
+    }
+
+    pub(super) fn set_metadata(
+        &self,
+        entry: u32,
+        mode: Mode,
+        file: impl AsFd,
+    ) -> Result<(), Error> {
+        let file = file.as_fd();
+        if let Some((user, group)) = self.owner(entry) {
+            match sys::fchown(file, user, group) {
+                // A user namespace may not know that owner.
+                Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
+                Err(e) => return Err(self.error(entry, "giving away", e)),
+            }
+        }
+        sys::fchmod(file, mode)
+            .and_then(|()| sys::futimens(file, &self.times(entry)))
+            .map_err(|e| self.error(entry, "setting mode and time of", e))
+    }
+}

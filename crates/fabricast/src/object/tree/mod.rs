@@ -1,0 +1,434 @@
+//! The files and directories that a receiver makes of a set (spec 5.4).
+//!
+//! Only proven bytes come here. The kernel resolves every path beneath the destination, and follows
+//! no symbolic link (`openat2`). A file has no name while it is written, where the file system has
+//! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
+//! modes and times of directories, come at the end.
+
+mod ending;
+mod metadata;
+mod naming;
+mod partial;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use self::partial::Partial;
+use super::manifest::{Entry, Kind, Manifest, TOP};
+use super::pack::Piece;
+use super::{Challenge, Secret, safe_name};
+use crate::error::Error;
+
+/// Complete files that wait for the disk together; each has an open descriptor.
+const BATCH: usize = 256;
+/// Write permissions of the group and of others.
+const WRITE_OTHERS: u32 = 0o022;
+
+/// Where a set goes and what may happen there.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// The directory that everything lies in.
+    pub root: PathBuf,
+    /// The name of the only entry at the top, if its user has chosen one.
+    pub name: Option<std::ffi::OsString>,
+    /// Whether existing files may be replaced.
+    pub overwrite: bool,
+    /// Whether to wait for the disk.
+    pub sync: bool,
+    /// Whether the sender may be anybody. Then nobody but the owner may write what it sends, the
+    /// umask holds, and no file at the top is executable.
+    pub is_tame: bool,
+    /// Whether set-user-ID and set-group-ID bits are kept.
+    pub is_privileged: bool,
+}
+
+/// The files and directories of a set that is received.
+pub struct Tree {
+    destination: Destination,
+    root: Arc<OwnedFd>,
+    manifest: Manifest,
+    /// Where each entry's bytes begin if all files lie one behind the other.
+    starts: Vec<u64>,
+    /// Files that are complete, or that the sender could not read.
+    done: Vec<bool>,
+    /// Files that the sender could not read, and hard links to them.
+    failed: BTreeSet<u32>,
+    /// Files that have another name at the top.
+    exposed: BTreeSet<u32>,
+    /// The file that is being written; a sender sends one after the other.
+    open: Option<Partial>,
+    /// Complete files that have no name yet.
+    batch: Vec<Partial>,
+    /// The directory that was opened last.
+    last_directory: Option<(u32, Arc<OwnedFd>)>,
+    /// Directories that got names.
+    touched: BTreeSet<u32>,
+    remaining: usize,
+    /// Permissions that a file gets from no sender that may be anybody.
+    umask: u32,
+    /// Whether files may do without a name: without /proc they could never get one.
+    may_be_nameless: bool,
+}
+
+/// The error for a sender that contradicts itself.
+fn absurd(what: &str) -> Error {
+    Error::Integrity(format!("what the sender sends makes no sense: {what}"))
+}
+
+impl Tree {
+    /// Opens the destination; the manifest comes by [`Tree::add_page`].
+    pub fn new(destination: Destination) -> Result<Tree, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = sys::open(&destination.root, flags, Mode::empty())
+            .map_err(|e| Error::io(format!("opening {}", destination.root.display()), e))?;
+        Ok(Tree {
+            destination,
+            root: Arc::new(root),
+            manifest: Manifest::default(),
+            starts: Vec::new(),
+            done: Vec::new(),
+            failed: BTreeSet::new(),
+            exposed: BTreeSet::new(),
+            open: None,
+            batch: Vec::new(),
+            last_directory: None,
+            touched: BTreeSet::new(),
+            remaining: 0,
+            umask: umask(),
+            may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
+        })
+    }
+
+    /// The entries so far.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Paths of the files that the sender could not read, and of hard links to them.
+    pub fn failed(&self) -> Vec<PathBuf> {
+        self.failed.iter().map(|file| self.path(*file)).collect()
+    }
+
+    /// Whether every file of the manifest is complete or known to have failed.
+    pub fn is_complete(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// The path of an entry, relative to the destination.
+    fn relative(&self, entry: u32) -> PathBuf {
+        let path = self.manifest.path(entry);
+        let path = Path::new(OsStr::from_bytes(&path));
+        match &self.destination.name {
+            Some(name) => {
+                let names = path.components().skip(1);
+                Path::new(name).components().chain(names).collect()
+            }
+            None => path.to_owned(),
+        }
+    }
+
+    /// The path of an entry, for people.
+    fn path(&self, entry: u32) -> PathBuf {
+        let relative = self.relative(entry);
+        self.destination.root.join(relative)
+    }
+
+    /// The name of an entry in its directory.
+    fn name(&self, entry: u32) -> PathBuf {
+        let e = self.entry(entry);
+        match &self.destination.name {
+            Some(name) if e.parent == TOP => PathBuf::from(name),
+            _ => PathBuf::from(OsStr::from_bytes(&e.name)),
+        }
+    }
+
+    fn entry(&self, entry: u32) -> &Entry {
+        &self.manifest.entries()[entry as usize]
+    }
+
+    fn error(&self, entry: u32, what: &str, e: impl Into<io::Error>) -> Error {
+        let e = e.into();
+        match e.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Error::writing(&self.path(entry), e)
+            }
+            _ => Error::io(format!("{what} {}", self.path(entry).display()), e),
+        }
+    }
+
+    /// Opens the directory that an entry lies in.
+    fn directory_of(&mut self, entry: u32) -> Result<Arc<OwnedFd>, Error> {
+        let parent = self.entry(entry).parent;
+        if parent == TOP {
+            return Ok(self.root.clone());
+        }
+        if let Some((last, fd)) = &self.last_directory
+            && *last == parent
+        {
+            return Ok(fd.clone());
+        }
+        let opened = self.beneath(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let opened = Arc::new(opened);
+        self.last_directory = Some((parent, opened.clone()));
+        Ok(opened)
+    }
+
+    /// Opens an entry beneath the destination. No symbolic link is followed, and what somebody else
+    /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
+    fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
+        let path = self.relative(entry);
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        sys::openat2(&*self.root, &path, flags, Mode::empty(), inside)
+            .map_err(|e| self.error(entry, "opening", e))
+    }
+
+    /// Adds a page of the manifest and makes its directories. An entry that is there already is an
+    /// error, unless it may be replaced; a directory may always be there.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        let first = self.manifest.entries().len() as u32;
+        let added = self.manifest.add_page(page);
+        added.map_err(|e| Error::Integrity(e.to_string()))?;
+        let count = self.manifest.entries().len() as u32;
+        let mut start = match first.checked_sub(1) {
+            Some(last) => self.starts[last as usize] + self.len(last),
+            None => 0,
+        };
+        for entry in first..count {
+            let e = self.entry(entry);
+            let is_file = matches!(e.kind, Kind::File(_));
+            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
+                self.exposed.insert(*to);
+            }
+            self.starts.push(start);
+            self.done.push(!is_file);
+            self.remaining += usize::from(is_file);
+            start += self.len(entry);
+            if self.entry(entry).parent == TOP {
+                self.check_top(entry)?;
+            }
+            self.make_place(entry)?;
+        }
+        Ok(())
+    }
+
+    /// Length of a file in bytes; 0 for other entries.
+    fn len(&self, entry: u32) -> u64 {
+        match self.entry(entry).kind {
+            Kind::File(len) => len,
+            _ => 0,
+        }
+    }
+
+    fn check_top(&self, entry: u32) -> Result<(), Error> {
+        if self.destination.name.is_some() {
+            return match self.manifest.tops() {
+                1 => Ok(()),
+                _ => Err(absurd("it has several files for one name")),
+            };
+        }
+        let name = std::str::from_utf8(&self.entry(entry).name);
+        match name.ok().and_then(safe_name) {
+            Some(_) => Ok(()),
+            None => Err(Error::Usage(format!(
+                "the sender sends {:?}, which is no name for a file here",
+                String::from_utf8_lossy(&self.entry(entry).name)
+            ))),
+        }
+    }
+
+    /// Makes a directory, or checks that the place of another entry is free.
+    fn make_place(&mut self, entry: u32) -> Result<(), Error> {
+        let is_directory = self.entry(entry).kind == Kind::Directory;
+        let directory = self.directory_of(entry)?;
+        let name = self.name(entry);
+        if is_directory {
+            match sys::mkdirat(&*directory, &name, Mode::from_raw_mode(0o700)) {
+                Ok(()) => {
+                    self.touched.insert(self.entry(entry).parent);
+                    return Ok(());
+                }
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(self.error(entry, "making", e)),
+            }
+        }
+        match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(self.error(entry, "looking at", e)),
+            Ok(there) => match (is_directory, FileType::from_raw_mode(there.st_mode)) {
+                (true, FileType::Directory) => Ok(()),
+                (false, FileType::Directory) => Err(Error::Usage(format!(
+                    "{} is a directory; name another destination",
+                    self.path(entry).display()
+                ))),
+                (false, _) if self.destination.overwrite => Ok(()),
+                _ => Err(Error::Exists(self.path(entry))),
+            },
+        }
+    }
+
+    /// Writes the pieces of a pack, and gives names to the files that are complete.
+    pub fn write(&mut self, pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
+        for piece in pieces {
+            match piece {
+                Piece::Bytes {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } => {
+                    let here;
+                    (here, bytes) = bytes.split_at(*len as usize);
+                    self.write_piece(*file, *offset, here)?;
+                    if *last {
+                        self.complete(*file)?;
+                    }
+                }
+                Piece::Hole {
+                    file,
+                    offset,
+                    len,
+                    last,
+                } => {
+                    self.leave_hole(*file, *offset, *len)?;
+                    if *last {
+                        self.complete(*file)?;
+                    }
+                }
+                Piece::Failed { file, .. } => self.give_up(*file)?,
+            }
+        }
+        self.name_batch()
+    }
+
+    fn check_pending(&self, file: u32) -> Result<(), Error> {
+        match self.done.get(file as usize) {
+            Some(false) => Ok(()),
+            _ => Err(absurd(
+                "bytes of a file that it has not announced, or has sent",
+            )),
+        }
+    }
+
+    /// The file that the next `count` bytes from `offset` on belong to, if they may.
+    fn continued(&mut self, file: u32, offset: u64, count: u64) -> Result<&mut Partial, Error> {
+        self.check_pending(file)?;
+        if self.open.as_ref().is_none_or(|open| open.entry != file) {
+            if self.open.is_some() || offset != 0 {
+                return Err(absurd("pieces of files out of their order"));
+            }
+            self.open = Some(self.create(file)?);
+        }
+        let len = self.len(file);
+        match &mut self.open {
+            Some(open) if open.len == offset && count <= len - offset => {
+                open.len += count;
+                Ok(open)
+            }
+            _ => Err(absurd("pieces of a file that overlap or are too long")),
+        }
+    }
+
+    fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let open = self.continued(file, offset, bytes.len() as u64)?;
+        let written = open.file.write_all_at(bytes, offset);
+        written.map_err(|e| self.error(file, "writing", e))
+    }
+
+    /// Leaves a hole, where the file system can. The space may be allocated already.
+    fn leave_hole(&mut self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
+        let open = self.continued(file, offset, count)?;
+        if count > 0 {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = sys::fallocate(&open.file, punch, offset, count);
+        }
+        let (end, len) = (open.len, self.len(file));
+        match &self.open {
+            // What follows a hole makes the file longer, unless nothing does.
+            Some(open) if end == len => {
+                sys::ftruncate(&open.file, len).map_err(|e| self.error(file, "writing", e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Completes a file: its owner, mode and time. It gets its name with its batch.
+    fn complete(&mut self, file: u32) -> Result<(), Error> {
+        let len = self.len(file);
+        let Some(open) = self
+            .open
+            .take_if(|open| open.entry == file && open.len == len)
+        else {
+            return Err(absurd("a file that ends too early"));
+        };
+        // What was written is read back for the proof.
+        let readable = match self.is_unreadable(file) {
+            true => Mode::RUSR,
+            false => Mode::empty(),
+        };
+        self.set_metadata(file, self.mode(file) | readable, &open.file)?;
+        self.done[file as usize] = true;
+        self.remaining -= 1;
+        self.batch.push(open);
+        match self.batch.len() >= BATCH {
+            true => self.name_batch(),
+            false => Ok(()),
+        }
+    }
+
+    fn give_up(&mut self, file: u32) -> Result<(), Error> {
+        self.check_pending(file)?;
+        self.done[file as usize] = true;
+        self.remaining -= 1;
+        self.failed.insert(file);
+        self.open.take_if(|open| open.entry == file);
+        Ok(())
+    }
+
+    /// Reads back the samples of `challenge`, and computes the secret from them. Files that the
+    /// sender could not read count as zeros.
+    pub fn answer(&mut self, challenge: &Challenge) -> Result<Secret, Error> {
+        let mut samples = vec![0; challenge.bytes()];
+        let mut filled = 0;
+        for &(offset, len) in challenge.samples() {
+            let end = offset + len as u64;
+            let mut file = self.starts.partition_point(|start| *start <= offset) as u32 - 1;
+            while (file as usize) < self.starts.len() && self.starts[file as usize] < end {
+                let start = self.starts[file as usize];
+                let stop = start + self.len(file);
+                let (from, to) = (offset.max(start), end.min(stop));
+                if from < to && !self.failed.contains(&file) {
+                    let opened = File::from(self.beneath(file, OFlags::RDONLY)?);
+                    let at = filled + (from - offset) as usize;
+                    let place = &mut samples[at..at + (to - from) as usize];
+                    opened
+                        .read_exact_at(place, from - start)
+                        .map_err(|e| self.error(file, "reading back", e))?;
+                }
+                file += 1;
+            }
+            filled += len;
+        }
+        Ok(challenge.secret(&samples))
+    }
+}
+
+/// The process's umask; where it cannot be read, what is usual.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Umask:"));
+    let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
+    mask.unwrap_or(WRITE_OTHERS)
+}

@@ -1,0 +1,133 @@
+//! How files come to be, and get their names.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::Tree;
+use super::partial::Partial;
+use crate::error::Error;
+use crate::object::file_name::{partial_name, with_partial_name};
+
+/// Files of at least this many bytes get their disk space before they are written.
+const ALLOCATED: u64 = 1 << 20;
+
+impl Tree {
+    /// Creates the file of an entry: without a name, or with a partial one.
+    pub(super) fn create(&mut self, entry: u32) -> Result<Partial, Error> {
+        let directory = self.directory_of(entry)?;
+        let mode = Mode::from_raw_mode(0o600);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let nameless = match self.may_be_nameless {
+            true => sys::openat(&*directory, ".", flags | OFlags::TMPFILE, mode).ok(),
+            false => None,
+        };
+        let (file, name) = match nameless {
+            Some(file) => (File::from(file), None),
+            None => {
+                let flags = flags | OFlags::CREATE | OFlags::EXCL;
+                let (file, name) = with_partial_name(&self.name(entry), partial_name, |name| {
+                    Ok(sys::openat(&*directory, name, flags, mode)?)
+                })?;
+                (file.into(), Some(name))
+            }
+        };
+        let partial = Partial {
+            entry,
+            file,
+            name,
+            directory,
+            len: 0,
+        };
+        let len = self.len(entry);
+        if len >= ALLOCATED && !in_memory(&partial.file) {
+            match sys::fallocate(&partial.file, FallocateFlags::empty(), 0, len) {
+                // Not every file system can allocate.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                Err(e) => return Err(self.error(entry, "writing", e)),
+            }
+        }
+        Ok(partial)
+    }
+
+    /// Flushes the complete files and gives them their names.
+    pub(super) fn name_batch(&mut self) -> Result<(), Error> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.destination.sync {
+            match &batch[..] {
+                [] => {}
+                [one] => one
+                    .file
+                    .sync_all()
+                    .map_err(|e| self.error(one.entry, "writing", e))?,
+                [one, ..] => {
+                    sys::syncfs(&*self.root).map_err(|e| self.error(one.entry, "flushing", e))?;
+                }
+            }
+        }
+        for mut partial in batch {
+            self.give_name(&mut partial)?;
+            self.touched.insert(self.entry(partial.entry).parent);
+        }
+        Ok(())
+    }
+
+    fn give_name(&self, partial: &mut Partial) -> Result<(), Error> {
+        let name = self.name(partial.entry);
+        let directory = &*partial.directory;
+        let fails = |e: Errno| match (e, self.destination.overwrite) {
+            (Errno::EXIST, false) => Error::Exists(self.path(partial.entry)),
+            _ => self.error(partial.entry, "renaming to", e),
+        };
+        let link = |name: &Path| {
+            let nameless = descriptor(&partial.file);
+            sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match (&partial.name, self.destination.overwrite) {
+            (None, false) => link(&name).map_err(fails),
+            // A link replaces nothing, so the file has a partial name for an instant.
+            (None, true) => {
+                let linked = with_partial_name(&name, partial_name, |n| Ok(link(n)?));
+                let ((), between) = linked?;
+                sys::renameat(directory, &between, directory, &name).map_err(|e| {
+                    let _ = sys::unlinkat(directory, &between, AtFlags::empty());
+                    fails(e)
+                })
+            }
+            (Some(between), overwrite) => {
+                let flags = match overwrite {
+                    true => RenameFlags::empty(),
+                    false => RenameFlags::NOREPLACE,
+                };
+                let renamed = sys::renameat_with(directory, between, directory, &name, flags);
+                match renamed {
+                    // The file system does not have that flag. A link never replaces anything.
+                    Err(Errno::INVAL | Errno::NOSYS) if !overwrite => {
+                        let linked =
+                            sys::linkat(directory, between, directory, &name, AtFlags::empty());
+                        linked.map_err(fails)?;
+                        let _ = sys::unlinkat(directory, between, AtFlags::empty());
+                        Ok(())
+                    }
+                    result => result.map_err(fails),
+                }
+            }
+        }?;
+        partial.name = None;
+        Ok(())
+    }
+}
+
+/// Whether a file lies in memory (tmpfs): allocating first would only do the work twice.
+fn in_memory(file: &File) -> bool {
+    const TMPFS_MAGIC: i128 = 0x0102_1994;
+    sys::fstatfs(file).is_ok_and(|fs| i128::from(fs.f_type) == TMPFS_MAGIC)
+}
+
+/// The path by which an open file can be linked.
+fn descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}

@@ -1,0 +1,27 @@
+//! A file while it is written.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{self as sys, AtFlags};
+
+/// A file that is being written.
+pub struct Partial {
+    pub entry: u32,
+    pub file: File,
+    /// Name of the file until it is complete; `None` if it has no name.
+    pub name: Option<PathBuf>,
+    pub directory: Arc<OwnedFd>,
+    /// Bytes written.
+    pub len: u64,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take() {
+            let _ = sys::unlinkat(&*self.directory, &name, AtFlags::empty());
+        }
+    }
+}

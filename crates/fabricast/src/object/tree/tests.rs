@@ -1,0 +1,316 @@
+//! Tests of trees: what a sender says, and what is on the disk after it.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use super::*;
+use crate::object::testing::{packs, pieces_of, scratch, set_of};
+
+/// A tree beneath `root`, which may replace files and waits for no disk.
+fn tree(root: &Path) -> Tree {
+    Tree::new(Destination {
+        root: root.to_owned(),
+        name: None,
+        overwrite: true,
+        sync: false,
+        is_tame: false,
+        is_privileged: false,
+    })
+    .unwrap()
+}
+
+fn entry(parent: u32, name: &str, kind: Kind, mode: u16) -> Entry {
+    Entry {
+        parent,
+        name: name.as_bytes().into(),
+        kind,
+        mode,
+        mtime: 1_000_000_000,
+        mtime_ns: 5,
+        owner: (u32::MAX, u32::MAX),
+    }
+}
+
+fn page(entries: &[Entry]) -> Vec<u8> {
+    let (mut manifest, mut page) = (Manifest::default(), Vec::new());
+    for entry in entries {
+        manifest.add(entry.clone()).unwrap();
+    }
+    manifest.put_page(0, &mut page);
+    page
+}
+
+fn piece(file: u32, offset: u64, len: u32, last: bool) -> Piece {
+    Piece::Bytes {
+        file,
+        offset,
+        len,
+        last,
+    }
+}
+
+fn failed(file: u32) -> Piece {
+    let reason = "it is gone".to_owned();
+    Piece::Failed { file, reason }
+}
+
+/// The names in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// A directory "d" with the files "f" (100 bytes) and "g" (10 bytes).
+fn two_files() -> Vec<u8> {
+    page(&[
+        entry(TOP, "d", Kind::Directory, 0o750),
+        entry(0, "f", Kind::File(100), 0o640),
+        entry(0, "g", Kind::File(10), 0o604),
+    ])
+}
+
+#[test]
+fn a_set_is_stored_and_proven_as_it_was_read() {
+    let dir = scratch();
+    let (from, to) = (dir.join("from"), dir.join("to"));
+    std::fs::create_dir_all(from.join("sub/empty")).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    for i in 0..300 {
+        std::fs::write(from.join(format!("sub/{i}")), "x".repeat(i * 100)).unwrap();
+    }
+    std::fs::write(from.join("long"), vec![5; 3_000_000]).unwrap();
+    std::fs::hard_link(from.join("long"), from.join("sub/again")).unwrap();
+    // A hole, bytes and a hole; a hole alone.
+    let sparse = File::create(from.join("sparse")).unwrap();
+    sparse.write_all_at(&[7; 10_000], 9 << 20).unwrap();
+    sparse.set_len(20 << 20).unwrap();
+    let hole = File::create(from.join("hole")).unwrap();
+    hole.set_len(20 << 20).unwrap();
+    symlink("/nowhere", from.join("soft")).unwrap();
+    let secretive = std::fs::Permissions::from_mode(0o500);
+    std::fs::set_permissions(from.join("sub/empty"), secretive).unwrap();
+    let set = set_of(std::slice::from_ref(&from));
+    let (packs, _) = packs(&set);
+    // The second time, everything is there already.
+    for is_named in [false, true] {
+        let mut tree = tree(&to);
+        tree.may_be_nameless = !is_named;
+        for pack in &packs {
+            match pieces_of(pack) {
+                None => tree.add_page(pack.payload()).unwrap(),
+                Some(pieces) => tree.write(&pieces, pack.payload()).unwrap(),
+            }
+        }
+        let none = BTreeSet::new();
+        let secret = tree.answer(set.challenge()).unwrap();
+        assert_eq!(secret.proof(3), set.secret(&none).proof(3));
+        tree.finish().unwrap();
+        for (number, e) in (0..).zip(set.manifest().entries()) {
+            let [a, b] = [set.path(number), tree.path(number)].map(|p| {
+                let meta = p.symlink_metadata().unwrap();
+                let times = (meta.mtime(), meta.mtime_nsec());
+                (meta.mode(), meta.len(), meta.nlink(), times)
+            });
+            assert_eq!(a.0, b.0, "{e:?}");
+            assert!(e.kind == Kind::Directory || a == b, "{e:?}: {a:?}, {b:?}");
+            assert_eq!(a.3, b.3, "{e:?}");
+        }
+        assert_eq!(names(&to.join("from")), names(&from));
+        assert_eq!(names(&to.join("from/sub")), names(&from.join("sub")));
+        for name in ["sparse", "hole"] {
+            let meta = to.join("from").join(name).metadata().unwrap();
+            assert!(meta.blocks() * 512 < 1 << 20, "{name}: {meta:?}");
+        }
+        let copy = std::fs::read(to.join("from/sparse")).unwrap();
+        assert!(copy == std::fs::read(from.join("sparse")).unwrap());
+        let copy = std::fs::read(to.join("from/sub/again")).unwrap();
+        assert!(copy == std::fs::read(from.join("long")).unwrap());
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn pieces_that_contradict_the_manifest_are_refused() {
+    let hole = |offset, len, last| Piece::Hole {
+        file: 1,
+        offset,
+        len,
+        last,
+    };
+    let cases: [(&[Piece], &str); 14] = [
+        (&[hole(0, 101, false)], "too long"),
+        (&[hole(0, 9, false), piece(1, 8, 5, false)], "overlap"),
+        (&[hole(0, 99, true)], "too early"),
+        (&[piece(0, 0, 0, true)], "not announced"),
+        (&[piece(3, 0, 0, true)], "not announced"),
+        (&[failed(7)], "not announced"),
+        (&[piece(1, 1, 5, false)], "out of their order"),
+        (
+            &[piece(1, 0, 5, false), piece(2, 0, 5, false)],
+            "out of their order",
+        ),
+        (&[piece(1, 0, 101, false)], "too long"),
+        (&[piece(1, 0, 5, false), piece(1, 4, 5, false)], "overlap"),
+        (&[piece(1, 0, 5, false), piece(1, 6, 5, false)], "overlap"),
+        (&[piece(1, 0, 99, true)], "too early"),
+        (
+            &[piece(1, 0, 100, true), piece(1, 0, 100, true)],
+            "has sent",
+        ),
+        (&[failed(1), piece(1, 0, 100, true)], "has sent"),
+    ];
+    for (pieces, why) in cases {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        tree.add_page(&two_files()).unwrap();
+        let error = tree.write(pieces, &[1; 300]).unwrap_err();
+        assert!(error.to_string().contains(why), "{pieces:?}: {error}");
+        assert!(matches!(error, Error::Integrity(_)));
+        drop(tree);
+        assert_eq!(names(&dir), ["d"]);
+        assert_eq!(names(&dir.join("d")), [""; 0]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn an_unfinished_file_leaves_nothing_with_a_name_or_without() {
+    for is_named in [false, true] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        tree.may_be_nameless = !is_named;
+        tree.add_page(&two_files()).unwrap();
+        tree.write(&[piece(1, 0, 50, false)], &[1; 50]).unwrap();
+        assert_eq!(names(&dir.join("d")).len(), usize::from(is_named));
+        assert!(tree.finish().is_err(), "it is not complete");
+        drop(tree);
+        assert_eq!(names(&dir.join("d")), [""; 0]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_the_sender_cannot_read_is_left_out_and_told() {
+    let dir = scratch();
+    let mut tree = tree(&dir);
+    let mut entries = vec![
+        entry(TOP, "d", Kind::Directory, 0o750),
+        entry(0, "f", Kind::File(100), 0o640),
+        entry(0, "g", Kind::File(10), 0o640),
+        entry(0, "h", Kind::HardLink(1), 0o640),
+    ];
+    entries[3].mtime = 0;
+    tree.add_page(&page(&entries)).unwrap();
+    tree.write(&[piece(1, 0, 50, false)], &[1; 50]).unwrap();
+    tree.write(&[failed(1), piece(2, 0, 10, true)], &[2; 10])
+        .unwrap();
+    let challenge = Challenge::new([9; 32], 110);
+    let zeros = [[0; 100].as_slice(), &[2; 10]].concat();
+    let secret = tree.answer(&challenge).unwrap();
+    assert_eq!(secret.proof(1), challenge.secret(&zeros).proof(1));
+    tree.finish().unwrap();
+    assert_eq!(names(&dir.join("d")), ["g"]);
+    assert_eq!(tree.failed(), [dir.join("d/f"), dir.join("d/h")]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A sender that was found by its announcement may be anybody.
+#[test]
+fn a_sender_that_may_be_anybody_gets_no_wide_permissions() {
+    let entries = [
+        entry(TOP, "d", Kind::Directory, 0o1777),
+        entry(0, "run", Kind::File(0), 0o6777),
+        entry(0, "too", Kind::File(0), 0o755),
+        entry(TOP, "top", Kind::File(0), 0o777),
+        entry(TOP, "name", Kind::HardLink(2), 0o755),
+    ];
+    let modes = |is_tame, is_privileged, umask| {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        tree.destination.is_tame = is_tame;
+        tree.destination.is_privileged = is_privileged;
+        tree.umask = umask;
+        tree.add_page(&page(&entries)).unwrap();
+        let all = [1, 2, 3].map(|file| piece(file, 0, 0, true));
+        tree.write(&all, &[]).unwrap();
+        tree.finish().unwrap();
+        let modes = ["d", "d/run", "d/too", "top"].map(|name| {
+            let meta = dir.join(name).metadata().unwrap();
+            meta.mode() & 0o7777
+        });
+        std::fs::remove_dir_all(dir).unwrap();
+        modes
+    };
+    assert_eq!(modes(true, false, 0), [0o755, 0o755, 0o644, 0o644]);
+    assert_eq!(modes(true, false, 0o077), [0o700, 0o700, 0o600, 0o600]);
+    assert_eq!(modes(false, false, 0o077), [0o777, 0o777, 0o755, 0o777]);
+    assert_eq!(modes(false, true, 0o077), [0o1777, 0o6777, 0o755, 0o777]);
+}
+
+#[test]
+fn no_link_leads_out_of_the_destination() {
+    let dir = scratch();
+    let (to, outside) = (dir.join("to"), dir.join("outside"));
+    std::fs::create_dir_all(&to).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    // The link is there before.
+    symlink(&outside, to.join("d")).unwrap();
+    let error = tree(&to).add_page(&two_files()).unwrap_err();
+    assert!(matches!(error, Error::Exists(_)), "{error}");
+    std::fs::remove_file(to.join("d")).unwrap();
+    // Somebody puts it there in the midst.
+    let mut tree = tree(&to);
+    tree.add_page(&two_files()).unwrap();
+    tree.last_directory = None;
+    std::fs::remove_dir(to.join("d")).unwrap();
+    symlink(&outside, to.join("d")).unwrap();
+    tree.write(&[piece(1, 0, 100, true)], &[1; 100])
+        .unwrap_err();
+    assert_eq!(names(&outside), [""; 0]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn names_at_the_top_are_plain_unless_the_user_chose_one() {
+    let dir = scratch();
+    for name in [".profile", "-rf", "a\u{202e}b"] {
+        let one = page(&[entry(TOP, name, Kind::File(0), 0o644)]);
+        let error = tree(&dir).add_page(&one).unwrap_err();
+        assert!(error.to_string().contains("no name for a file"), "{error}");
+        let mut chosen = tree(&dir);
+        chosen.destination.name = Some("mine".into());
+        chosen.add_page(&one).unwrap();
+        chosen.write(&[piece(0, 0, 0, true)], &[]).unwrap();
+        assert_eq!(names(&dir), ["mine"]);
+    }
+    let mut chosen = tree(&dir);
+    chosen.destination.name = Some("mine".into());
+    let two = page(&[
+        entry(TOP, "a", Kind::File(0), 0o644),
+        entry(TOP, "b", Kind::File(0), 0o644),
+    ]);
+    assert!(chosen.add_page(&two).is_err());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn what_is_there_stays_unless_it_may_be_replaced() {
+    for (is_named, overwrite) in [(false, false), (false, true), (true, false), (true, true)] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        tree.may_be_nameless = !is_named;
+        tree.destination.overwrite = overwrite;
+        tree.add_page(&two_files()).unwrap();
+        // It comes after the receiver has looked.
+        std::fs::write(dir.join("d/g"), "mine").unwrap();
+        let written = tree.write(&[piece(1, 0, 100, true), piece(2, 0, 10, true)], &[1; 110]);
+        assert_eq!(written.is_ok(), overwrite);
+        let kept = std::fs::read(dir.join("d/g")).unwrap();
+        assert_eq!(kept == b"mine", !overwrite);
+        drop(tree);
+        assert_eq!(names(&dir.join("d")), ["f", "g"]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,196 @@
+//! Packs that arrive: their memory, and what holds the sender back while the disk is slow.
+//!
+//! A receiver posts every pack that is announced. A pack takes memory with its first bytes, so the
+//! sender's window bounds the memory of packs that arrive. While too many packs wait to be stored,
+//! arriving bytes are kept and not yet placed ([`Written::Later`]). So the receiver acknowledges
+//! nothing, and the sender waits when its window is used up.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use fabricast_proto::Outcome;
+
+use crate::object::{BLOCK, Fetch, Object, Written};
+
+/// Bytes of packs that wait to be stored, above which nothing more is placed.
+const WAITING_MAX: u64 = 16 << 20;
+/// Bytes of memory that is kept for further packs, at most.
+const SPARE_MAX: usize = 64 << 20;
+
+/// What the packs of a receiver share.
+#[derive(Default)]
+pub struct Store {
+    /// Bytes of packs that have arrived and wait to be stored, or that other receivers may need.
+    waiting: Cell<u64>,
+    /// Memory of packs that are stored.
+    spare: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Store {
+    /// Counts bytes that have arrived and wait to be stored.
+    pub fn wait(&self, bytes: u64) {
+        self.waiting.set(self.waiting.get() + bytes);
+    }
+
+    /// Counts bytes that do not wait any more.
+    pub fn done(&self, bytes: u64) {
+        self.waiting.set(self.waiting.get() - bytes);
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.get() > WAITING_MAX
+    }
+
+    /// Memory for a pack of `len` bytes. Memory that was in use before costs much less than new
+    /// memory, but a short pack takes no long one.
+    fn memory(&self, len: usize) -> Vec<u8> {
+        let mut spare = self.spare.borrow_mut();
+        let fits = |m: &Vec<u8>| (len..=2 * len).contains(&m.capacity());
+        let at = spare.iter().rposition(fits);
+        let Some(at) = at else {
+            return vec![0; len];
+        };
+        let mut memory = spare.swap_remove(at);
+        memory.resize(len, 0);
+        memory
+    }
+
+    /// Keeps the memory of a stored pack, in place of the oldest. Short memory is not worth it.
+    pub fn keep(&self, memory: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        if memory.capacity() >= BLOCK {
+            spare.push(memory);
+        }
+        while spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
+            spare.remove(0);
+        }
+    }
+}
+
+/// A pack that arrives.
+pub struct Incoming {
+    /// Length of the pack in bytes.
+    len: usize,
+    /// Empty until the first bytes arrive.
+    bytes: Vec<u8>,
+    store: Rc<Store>,
+    /// Extents that are not placed yet: offset and length.
+    late: Vec<(u64, u32)>,
+}
+
+impl Incoming {
+    /// A pack of `len` bytes, which takes no memory yet.
+    pub fn new(len: usize, store: &Rc<Store>) -> Incoming {
+        Incoming {
+            len,
+            bytes: Vec::new(),
+            store: store.clone(),
+            late: Vec::new(),
+        }
+    }
+
+    /// The bytes that have arrived.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Gives the bytes up.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+// SAFETY: its bytes have memory of their own, which is taken once and not resized.
+#[allow(unsafe_code)]
+unsafe impl Object for Incoming {
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn fetch(&mut self, _offset: u64, _len: u32) -> Fetch {
+        match self.bytes.is_empty() {
+            true => Fetch::Later,
+            false => Fetch::Ready,
+        }
+    }
+
+    fn bytes(&self, offset: u64, len: u32) -> &[u8] {
+        let start = offset as usize;
+        &self.bytes[start..start + len as usize]
+    }
+
+    fn is_stable(&self) -> bool {
+        true
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Written {
+        if self.bytes.is_empty() {
+            self.bytes = self.store.memory(self.len);
+        }
+        let start = offset as usize;
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        if self.store.is_full() {
+            self.late.push((offset, bytes.len() as u32));
+            return Written::Later;
+        }
+        Written::Placed
+    }
+
+    fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
+        if !self.store.is_full() {
+            let late = self.late.drain(..);
+            late.for_each(|(offset, len)| report(offset, len, Outcome::Ok));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(pack: &mut Incoming) -> Vec<(u64, u32)> {
+        let mut placed = Vec::new();
+        pack.progress(&mut |offset, len, outcome| {
+            assert_eq!(outcome, Outcome::Ok);
+            placed.push((offset, len));
+        });
+        placed
+    }
+
+    #[test]
+    fn what_arrives_while_the_disk_is_slow_is_kept_and_placed_later() {
+        let store = Rc::default();
+        let mut pack = Incoming::new(10, &store);
+        assert_eq!(pack.as_slice(), b"", "it takes no memory");
+        assert_eq!(pack.write(0, b"abc"), Written::Placed);
+        store.wait(WAITING_MAX + 1);
+        assert_eq!(pack.write(3, b"def"), Written::Later);
+        assert_eq!(pack.write(6, b"ghij"), Written::Later);
+        assert_eq!(placed(&mut pack), []);
+        store.done(1);
+        assert_eq!(placed(&mut pack), [(3, 3), (6, 4)]);
+        assert_eq!(placed(&mut pack), []);
+        assert_eq!(pack.into_bytes(), b"abcdefghij");
+    }
+
+    #[test]
+    fn memory_is_used_again_and_bounded() {
+        let store = Store::default();
+        let kept = |store: &Store| {
+            let spare = store.spare.borrow();
+            spare.iter().map(Vec::capacity).sum::<usize>()
+        };
+        for _ in 0..SPARE_MAX / BLOCK + 9 {
+            store.keep(vec![1; BLOCK]);
+            store.keep(vec![1; 10]);
+        }
+        assert_eq!(kept(&store), SPARE_MAX);
+        let mut memory = store.memory(BLOCK - 5);
+        assert_eq!((memory.len(), kept(&store)), (BLOCK - 5, SPARE_MAX - BLOCK));
+        memory.clear();
+        // Neither too short nor much too long memory is taken.
+        store.memory(BLOCK + 1);
+        store.memory(BLOCK / 3);
+        assert_eq!(kept(&store), SPARE_MAX - BLOCK);
+    }
+}
