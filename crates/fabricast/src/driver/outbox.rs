@@ -89,13 +89,6 @@ impl Queued {
     }
 }
 
-/// A datagram that the transport may still read.
-#[derive(Clone, Copy)]
-struct Posted {
-    /// The token of its payload, if it has one.
-    token: Option<Token>,
-}
-
 /// The queue of datagrams that have not gone, and those that are posted.
 pub(super) struct Outbox {
     queue: Vec<Queued>,
@@ -103,10 +96,10 @@ pub(super) struct Outbox {
     next: Option<DatagramId>,
     late: usize,
     refused: bool,
-    /// The datagrams that were posted and not completed, each at the index of its slot.
-    posted: [Option<Posted>; SLOTS],
-    /// Number of these.
-    waiting: usize,
+    /// Number of datagrams that were posted and not completed: the transport may still read them.
+    posted: usize,
+    /// The tokens of their payloads, each at the index of the datagram's slot.
+    tokens: [Option<Token>; SLOTS],
     /// Datagrams that were just completed; empty between calls.
     done: Vec<DatagramId>,
     /// Operations with a failure that was reported.
@@ -120,8 +113,8 @@ impl Outbox {
             next: None,
             late: 0,
             refused: false,
-            posted: [None; SLOTS],
-            waiting: 0,
+            posted: 0,
+            tokens: [None; SLOTS],
             done: Vec::with_capacity(SLOTS),
             failed: BTreeSet::new(),
         }
@@ -320,7 +313,7 @@ impl Outbox {
     /// Takes the first `sent` datagrams that could go for posted, and drops those that are lost.
     /// Calls `gone` for each payload that is dropped.
     pub fn clear_out(&mut self, mut sent: usize, slots: &mut Slots, gone: &mut dyn FnMut(Token)) {
-        let (posted, waiting) = (&mut self.posted, &mut self.waiting);
+        let (posted, tokens) = (&mut self.posted, &mut self.tokens);
         self.queue.retain(|q| {
             let token = q.transmit.payload.map(|_| q.transmit.token);
             match q.state {
@@ -330,8 +323,8 @@ impl Outbox {
                     if mutant::active(Mutant::SentWhenPosted) {
                         token.take().into_iter().for_each(&mut *gone);
                     }
-                    posted[q.id.index()] = Some(Posted { token });
-                    *waiting += 1;
+                    tokens[q.id.index()] = token;
+                    *posted += 1;
                     false
                 }
                 State::Ready | State::Late(_) => true,
@@ -346,7 +339,7 @@ impl Outbox {
 
     /// Whether datagrams are posted that the transport has not completed.
     pub fn is_awaiting(&self) -> bool {
-        self.waiting > 0
+        self.posted > 0
     }
 
     /// Frees the slots of the datagrams that the transport reads no more. Calls `gone` for each of
@@ -361,14 +354,11 @@ impl Outbox {
         transport.completions(now, &mut |id| done.push(id));
         let slots = transport.slots();
         for id in done.drain(..) {
-            let posted = self.posted[id.index()].take();
-            debug_assert!(posted.is_some(), "{id:?} was not posted");
-            self.waiting -= usize::from(posted.is_some());
+            debug_assert!(self.posted > 0, "{id:?} was not posted");
+            self.posted -= 1;
             slots.release(id);
-            posted
-                .and_then(|p| p.token)
-                .into_iter()
-                .for_each(&mut *gone);
+            let token = self.tokens[id.index()].take();
+            token.into_iter().for_each(&mut *gone);
         }
     }
 

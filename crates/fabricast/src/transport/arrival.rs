@@ -50,15 +50,16 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Keeps a part of the datagram beyond the call. It is copied only if the transport needs its
-    /// buffer back. Nothing is left of the datagram in the other case.
+    /// Keeps a part of the datagram beyond the call. It is copied if the transport needs its buffer
+    /// back, or if it is less than half of the buffer: what a peer sends must not hold much more
+    /// memory than it is long. Nothing is left of the datagram in the other case.
     pub fn keep(&mut self, part: Range<usize>) -> Kept {
         match &mut self.bytes {
-            Bytes::Borrowed(bytes) => Kept::copy(&bytes[part]),
-            Bytes::Lent(buffer) => Kept {
+            Bytes::Lent(buffer) if part.len() >= buffer.capacity() / 2 => Kept {
                 buffer: std::mem::take(buffer),
                 part,
             },
+            _ => Kept::copy(&self.bytes()[part]),
         }
     }
 }
@@ -92,6 +93,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_small_part_does_not_keep_a_large_buffer() {
+        for (len, lent) in [(1, false), (499, false), (500, true), (1000, true)] {
+            let mut buffer = vec![7; 1000];
+            let place = buffer.as_ptr();
+            let mut arrival = Arrival::lent(None, Time::ZERO, &mut buffer);
+            let kept = arrival.keep(0..len);
+            assert_eq!(*kept, vec![7; len]);
+            assert_eq!(kept.as_ptr() == place, lent, "{len} bytes");
+            assert_eq!(buffer.is_empty(), lent);
+        }
+        // What counts is the memory, not how much of it the datagram fills.
+        let mut buffer = Vec::with_capacity(60_000);
+        buffer.push(7);
+        drop(Arrival::lent(None, Time::ZERO, &mut buffer).keep(0..1));
+        assert!(buffer.capacity() >= 60_000);
+    }
+
+    #[test]
     fn what_is_kept_is_copied_only_where_the_buffer_is_needed_back() {
         let mut buffer = b"head and payload".to_vec();
         let place = buffer.as_ptr();
@@ -102,9 +121,9 @@ mod tests {
         assert_eq!(buffer, b"head and Payload");
 
         let mut arrival = Arrival::lent(None, Time::ZERO, &mut buffer);
-        let kept = arrival.keep(9..16);
-        assert_eq!(&*kept, b"Payload");
-        assert_eq!(kept.as_ptr(), place.wrapping_add(9));
+        let kept = arrival.keep(5..16);
+        assert_eq!(&*kept, b"and Payload");
+        assert_eq!(kept.as_ptr(), place.wrapping_add(5));
         assert!(buffer.is_empty());
     }
 }

@@ -126,23 +126,16 @@ pub struct Caps {
     /// Whether the transport reads slots and payloads after `send` has returned. If not, every
     /// datagram that `send` has taken is complete at once.
     pub zero_copy: bool,
-    /// Whether the network has messages: reliable, in order, to one node.
-    pub messages: bool,
-    /// Whether the network has words: memory of another node that is written without it, where the
-    /// last value wins.
-    pub words: bool,
 }
 
 impl Caps {
     /// The capabilities of a network that carries datagrams of at most `datagram_max` bytes, and
-    /// has no abilities beyond that.
+    /// reads them in `send`.
     pub const fn datagrams(datagram_max: usize) -> Caps {
         Caps {
             datagram_max,
             overhead: 0,
             zero_copy: false,
-            messages: false,
-            words: false,
         }
     }
 }
