@@ -195,11 +195,11 @@ impl Reading<'_> {
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
+        self.start = (self.pieces.len(), self.end);
         let opened = match self.set.open(file) {
             Ok(opened) => opened,
             Err(why) => return self.fail(file, why),
         };
-        self.start = (self.pieces.len(), self.end);
         let mut offset = 0;
         loop {
             if self.is_full() {
