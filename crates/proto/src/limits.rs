@@ -14,7 +14,7 @@ pub const PAYLOAD_MAX: u32 = 65_000;
 pub const RANGES_MAX: usize = 96;
 /// Most runs of declined packets in one feedback frame. Later frames report those that are left
 /// out.
-pub const DECLINED_MAX: usize = 16;
+pub const DECLINED_MAX: usize = 6;
 /// Most broadcasts of one stream under way at once.
 pub const OPS_MAX: usize = 4096;
 /// Most members of a group.
@@ -61,5 +61,5 @@ const _: () = assert!(MEMBERS_MAX - 1 <= u16::MAX as usize);
 // The schedule with the most rounds goes up a tree of fan-out 2 and down again.
 const _: () = assert!(2 * (MEMBERS_MAX.ilog2() as usize + 1) <= ROUNDS_MAX);
 const _: () = assert!(BURSTS.is_power_of_two() && BURSTS <= 1 << 15);
-// A feedback frame fits the smallest path that IPv6 allows (1280 bytes less IP and UDP headers).
-const _: () = assert!(HEAD_MAX <= 1232);
+// Feedback fits in a datagram that every IPv4 host takes.
+const _: () = assert!(HEAD_MAX <= 512);

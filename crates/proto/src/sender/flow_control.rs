@@ -34,7 +34,13 @@ impl Sender {
     pub(super) fn update_window(&mut self, path: usize) {
         self.skip_unwanted(path);
         let Some(l) = &self.paths[path] else { return };
-        let next = l.window.next();
+        // What nobody has been sent is not skipped. A member that has joined, or that declines,
+        // waits for packets after that, so it holds no base. A co-root's receivers have packets
+        // that the co-root has not sent.
+        let most = match self.relay {
+            None => Some(l.window.next()),
+            Some(_) => None,
+        };
         let (mut base, mut at_base) = (None::<Seq>, 0);
         let (mut limit, mut at_limit) = (None::<Seq>, 0);
         for m in self.members.iter().filter(|m| self.counts(m, path)) {
@@ -52,17 +58,17 @@ impl Sender {
         }
         let old = l.window.base();
         if let Some(l) = &mut self.paths[path] {
-            if let Some(b) = base.map(|b| b.min(next)).filter(|b| old.before(*b)) {
+            let unsent = |b: Seq| most.filter(|most| most.before(b));
+            let held = base.map(|b| unsent(b).unwrap_or(b));
+            if let Some(b) = held.filter(|b| old.before(*b)) {
                 l.window.release(b);
                 if let Some(demand) = self.parity_requests.as_mut().filter(|_| path == GROUP_PATH) {
                     demand.release(b);
                 }
             }
-            // A member that has joined waits for packets after `next`, so it holds no base.
-            l.at_base = if base.is_some_and(|b| next.before(b)) {
-                0
-            } else {
-                at_base
+            l.at_base = match base.and_then(unsent) {
+                Some(_) => 0,
+                None => at_base,
             };
             (l.limit, l.at_limit) = (limit, at_limit);
         }

@@ -535,15 +535,15 @@ fn what_is_wrong_is_said() {
             ..v4()
         });
         assert!(
-            small.contains("452 to 65507 (`NetOptions::datagram`)"),
+            small.contains("508 to 65507 (`NetOptions::datagram`)"),
             "{small}"
         );
     }
     let least = UdpConfig {
-        datagram: Some(452),
+        datagram: Some(508),
         ..v4()
     };
-    assert_eq!(open_one(&least).caps().datagram_max, 452);
+    assert_eq!(open_one(&least).caps().datagram_max, 508);
     let mut udp = open_one(&v4());
     let taken = error(UdpConfig {
         port: udp.local_addr().port(),
