@@ -281,7 +281,7 @@ impl<'a> Part<'a> {
 
     /// What this thread and its sockets have spent since the start.
     fn now_spent(&mut self, shared: &Shared) -> Result<Spent, Failure> {
-        let counters = self.driver.transport().counters();
+        let counters = self.driver.net().counters();
         let spent = clock_gettime(ClockId::ThreadCPUTime);
         Ok(Spent {
             time: shared.clock.elapsed(),

@@ -251,7 +251,7 @@ impl<'a> Part<'a> {
         }
         Ok(End {
             counters: self.driver.node().counters(),
-            dropped: self.driver.transport().fault_counters().receive_lost,
+            dropped: self.driver.net().fault_counters().receive_lost,
             delays: self.delays,
         })
     }

@@ -1,6 +1,7 @@
 //! Options of senders and receivers; every option has a default that works.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
     MIN_WAIT, Wording,
 };
+use crate::transport::AnyTransport;
+use crate::waker::Waker;
 
 /// Smallest datagram in bytes. Feedback of any length fits into it, and so does a payload worth its
 /// headers. Every IPv4 host takes it.
@@ -32,6 +35,31 @@ pub const PER_HOST: usize = 4;
 pub const INJECT_MAX: f64 = 0.9;
 /// Longest time after which a datagram is read late on purpose.
 pub const INJECT_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// Opens a node's end of a network that is not one of Fabricast's own.
+pub trait OpenNetwork: Send + Sync {
+    /// Opens the end. `waker` ends its waits ([`Transport::wait`](crate::transport::Transport)).
+    fn open(&self, waker: &Waker) -> io::Result<AnyTransport>;
+}
+
+/// Which network carries the datagrams.
+#[derive(Clone, Default)]
+pub enum NetworkKind {
+    /// UDP, over IP multicast.
+    #[default]
+    Udp,
+    /// Another one.
+    Other(Arc<dyn OpenNetwork>),
+}
+
+impl fmt::Debug for NetworkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NetworkKind::Udp => "Udp",
+            NetworkKind::Other(_) => "Other",
+        })
+    }
+}
 
 /// Network options of a sender or a receiver.
 #[derive(Clone, Debug)]

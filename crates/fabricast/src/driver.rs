@@ -31,6 +31,7 @@ use self::stored::Stored;
 pub use self::told::Join;
 use self::told::Told;
 use crate::object::{Object, Written};
+use crate::transport::delayed::Delayed;
 use crate::transport::{GroupAddress, Kept, News, Transport};
 
 /// Largest number of batches that one step sends, so that it does not put receiving off for long.
@@ -113,6 +114,13 @@ impl<T: Transport, O: Object> Drop for Driver<T, O> {
     }
 }
 
+impl<T: Transport, O: Object> Driver<Delayed<T>, O> {
+    /// The transport that delays wrap ([`Delayed::inner_mut`]): for simulators and tests.
+    pub fn inner_mut(&mut self) -> &mut T {
+        self.transport.inner_mut()
+    }
+}
+
 impl<T: Transport, O: Object> Driver<T, O> {
     /// Drives `node` over `transport`.
     pub fn new(node: Node, transport: T) -> Driver<T, O> {
@@ -135,9 +143,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
         }
     }
 
-    /// The transport, to tell it of peers and groups and to wait in it. It must stay the driver's
-    /// until the driver is dropped or cancelled ([`Driver::cancel`]): it may still read objects.
-    pub fn transport(&mut self) -> &mut T {
+    /// The transport, to tell it of peers and groups and to wait in it. The type hides which one it
+    /// is, so that nobody can put another one in its place: it may still read objects.
+    pub fn transport(&mut self) -> &mut (dyn Transport + '_) {
+        &mut self.transport
+    }
+
+    /// The transport, to make it fail.
+    #[cfg(test)]
+    pub fn net_mut(&mut self) -> &mut T {
         &mut self.transport
     }
 

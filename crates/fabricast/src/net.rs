@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 
-use crate::config::{DATAGRAM_MIN, NetOptions};
+use crate::config::{DATAGRAM_MIN, NetOptions, NetworkKind};
 use crate::error::NetworkError;
 use crate::interface::{self, Family, Interface};
 use crate::setting::INTERFACE;
-use crate::transport::Transport;
 use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::link::Link;
 use crate::transport::shm::{FdChannel, Meeting, Shm};
 use crate::transport::udp::{Udp, UdpConfig};
+use crate::transport::{AnyTransport, Transport};
 use crate::waker::Waker;
 
-/// The network between hosts: UDP, delays and faults injected for tests, and the emulated link of
-/// the demo. A datagram that is dropped on purpose has used the link.
-pub(crate) type Net = Link<Fault<Delayed<Udp>>>;
+/// The network between hosts ([`NetworkKind`]), with delays and faults injected for tests and the
+/// emulated link of the demo. A datagram that is dropped on purpose has used the link.
+pub(crate) type Net = Link<Fault<Delayed<AnyTransport>>>;
 /// The memory that the processes of a host share, with delays injected for tests.
 pub(crate) type SharedMemory = Delayed<Shm>;
 
@@ -33,14 +33,41 @@ impl Clock {
     }
 }
 
-/// Opens UDP by which `near` is reached, unless told otherwise. `waker` ends its waits.
+/// Opens the network by which `near` is reached, unless told otherwise. `waker` ends its waits.
 pub(crate) fn open(
+    network: &NetworkKind,
     options: &NetOptions,
     near: IpAddr,
     ttl: u8,
     seed: u64,
     waker: &Waker,
 ) -> Result<Net, NetworkError> {
+    let opened = match network {
+        NetworkKind::Udp => AnyTransport::new(udp(options, near, ttl, waker)?),
+        NetworkKind::Other(other) => other
+            .open(waker)
+            .map_err(|e| NetworkError::io("opening the network", e))?,
+    };
+    let caps = opened.caps();
+    let fits = caps.datagram_max;
+    if fits < DATAGRAM_MIN {
+        return Err(NetworkError::Options(format!(
+            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
+             its MTU, or choose another one with {INTERFACE}",
+            opened.port()
+        )));
+    }
+    let faults = Faults {
+        corrupt: options.inject_corruption,
+        ..Faults::loss(seed, options.inject_loss)
+    };
+    let delayed = Delayed::new(opened, delays(options, seed));
+    let faulty = Fault::new(delayed, faults);
+    Ok(Link::new(faulty, options.emulate_link, caps.overhead))
+}
+
+/// Opens UDP.
+fn udp(options: &NetOptions, near: IpAddr, ttl: u8, waker: &Waker) -> Result<Udp, NetworkError> {
     let config = UdpConfig {
         interface: match &options.interface {
             Interface::Auto => Interface::Address(near),
@@ -55,23 +82,7 @@ pub(crate) fn open(
         waker: Some(waker.clone()),
         ..UdpConfig::default()
     };
-    let udp = Udp::new(&config).map_err(|e| NetworkError::io("opening the network", e))?;
-    let (device, caps) = (udp.device(), udp.caps());
-    let fits = caps.datagram_max;
-    if fits < DATAGRAM_MIN {
-        return Err(NetworkError::Options(format!(
-            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
-             its MTU (now {}), or choose another one with {INTERFACE}",
-            device.name, device.mtu
-        )));
-    }
-    let faults = Faults {
-        corrupt: options.inject_corruption,
-        ..Faults::loss(seed, options.inject_loss)
-    };
-    let delayed = Delayed::new(udp, delays(options, seed));
-    let faulty = Fault::new(delayed, faults);
-    Ok(Link::new(faulty, options.emulate_link, caps.overhead))
+    Udp::new(&config).map_err(|e| NetworkError::io("opening the network", e))
 }
 
 /// How late datagrams are on purpose.

@@ -1,15 +1,20 @@
-//! Another network needs nothing but the trait: a broadcast, a barrier and a set of files over
-//! `Pipe`.
+//! Another network needs nothing but the trait: a broadcast, a barrier, a set of files and a job
+//! of processes over `Pipe`.
 
 mod pipe;
 
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fabricast::communicator::{Bootstrap, BootstrapError, BroadcastAlgorithm, Context, Options};
+use fabricast::config::{NetOptions, NetworkKind, OpenNetwork};
 use fabricast::driver::Driver;
+use fabricast::interface::Interface;
 use fabricast::object::pack::{Content, Header, Pack};
 use fabricast::object::{Destination, Memory, Packed, Packer, SourceSet, Tree};
 use fabricast::proto::{
@@ -17,7 +22,7 @@ use fabricast::proto::{
     Time,
 };
 use fabricast::transport::delayed::Delayed;
-use fabricast::transport::{GroupAddress, NodeAddress, Transport};
+use fabricast::transport::{AnyTransport, GroupAddress, NodeAddress, Transport};
 use fabricast::waker::Waker;
 
 use pipe::{Hub, Pipe};
@@ -266,9 +271,120 @@ fn a_file_and_a_directory() {
 
 #[test]
 fn a_port_that_goes_down_is_named() {
-    let mut end = End::new(&Hub::new(NODES), 0, Instant::now(), &Arc::default());
+    let hub = Hub::new(NODES);
+    let mut end = End::new(&hub, 0, Instant::now(), &Arc::default());
     end.driver.step(Time(1)).unwrap();
-    end.driver.transport().inner_mut().pull_the_plug();
+    hub.pull_the_plug(0);
     let error = end.driver.step(Time(2)).unwrap_err();
     assert!(error.to_string().contains("pipe0"), "{error}");
+}
+
+/// Opens the ends of a pipe network for a context.
+struct Ends {
+    hub: Arc<Hub>,
+    me: u32,
+}
+
+impl OpenNetwork for Ends {
+    fn open(&self, _waker: &Waker) -> io::Result<AnyTransport> {
+        Ok(AnyTransport::new(Pipe::new(&self.hub, self.me)))
+    }
+}
+
+/// Processes as threads that exchange what each gives.
+struct Threads<'a> {
+    rank: u32,
+    given: &'a Mutex<Vec<Vec<u8>>>,
+    all: &'a std::sync::Barrier,
+}
+
+impl Bootstrap for Threads<'_> {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        NODES
+    }
+
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
+        self.given.lock().unwrap()[self.rank as usize] = mine.to_vec();
+        self.all.wait();
+        let given = self.given.lock().unwrap().clone();
+        self.all.wait();
+        Ok(given)
+    }
+}
+
+/// Runs a job over the network: a context on a thread for each process, each on a host of its own.
+fn job(broadcast: BroadcastAlgorithm, part: impl Fn(u32, Context<Memory>, &Hub) + Sync) {
+    let hub = Hub::new(NODES);
+    let given = Mutex::new(vec![Vec::new(); NODES as usize]);
+    let all = std::sync::Barrier::new(NODES as usize);
+    thread::scope(|scope| {
+        for rank in 0..NODES {
+            let (hub, given, all, part) = (Arc::clone(&hub), &given, &all, &part);
+            scope.spawn(move || {
+                let options = Options {
+                    network: NetworkKind::Other(Arc::new(Ends {
+                        hub: Arc::clone(&hub),
+                        me: rank,
+                    })),
+                    host: Some(rank.to_string()),
+                    net: NetOptions {
+                        interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+                        ..NetOptions::default()
+                    },
+                    broadcast,
+                    ..Options::default()
+                };
+                let mut bootstrap = Threads { rank, given, all };
+                let context = Context::new(&options, &mut bootstrap).unwrap();
+                part(rank, context, &hub);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_job_of_processes() {
+    for broadcast in [BroadcastAlgorithm::Multicast, BroadcastAlgorithm::Tree] {
+        let over = std::sync::Barrier::new(NODES as usize);
+        job(broadcast, |me, context, _| {
+            let members: Vec<u32> = (0..NODES).collect();
+            let everybody = context.group(1, &members).unwrap();
+            for root in 0..NODES {
+                for len in [1, 4000, 300_000] {
+                    let object = match me == root {
+                        true => Memory::new(bytes(len)),
+                        false => Memory::room(len),
+                    };
+                    let got = context.bcast(&everybody, root, object, &mut || ()).unwrap();
+                    assert!(got.as_slice() == bytes(len), "{root} to {me}, {len} bytes");
+                }
+                context.barrier(&everybody, None, &mut || ()).unwrap();
+            }
+            context.leave(everybody);
+            context.flush(&mut || ()).unwrap();
+            over.wait();
+        });
+    }
+}
+
+#[test]
+fn a_job_whose_port_goes_down_ends_with_an_error() {
+    job(BroadcastAlgorithm::Multicast, |me, context, hub| {
+        let members: Vec<u32> = (0..NODES).collect();
+        let everybody = context.group(1, &members).unwrap();
+        context.barrier(&everybody, None, &mut || ()).unwrap();
+        if me == 0 {
+            hub.pull_the_plug(me);
+        }
+        let error = context.barrier(&everybody, None, &mut || ()).unwrap_err();
+        let error = error.to_string();
+        match me {
+            0 => assert!(error.contains("pipe0"), "{error}"),
+            _ => assert!(error.contains("rank 0"), "{error}"),
+        }
+    });
 }

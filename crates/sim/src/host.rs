@@ -125,7 +125,7 @@ impl Host {
 
     /// The host's end of the network.
     pub(crate) fn net(&mut self) -> &mut SimTransport {
-        self.driver.transport().inner_mut()
+        self.driver.inner_mut()
     }
 
     /// When the processor is done with what the last step received.

@@ -336,7 +336,7 @@ fn a_rank_is_lost(algorithm: BroadcastAlgorithm, len: usize) {
             while received() == before {
                 _ = context.test(&mut requests[2]).unwrap();
             }
-            context.callers.peers.abandon();
+            context.callers.peers.withdrawal().withdraw();
             drop(context);
             ranks.allgather(&[]).unwrap();
             return;

@@ -182,7 +182,7 @@ fn a_lost_leader_is_named_and_other_groups_go_on() {
         context.flush(&mut || ()).unwrap();
         ranks.allgather(&[]).unwrap();
         if rank == 2 {
-            context.callers.peers.abandon();
+            context.callers.peers.withdrawal().withdraw();
             drop(context);
             ranks.allgather(&[]).unwrap();
             return String::new();

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use fabricast_proto::group::Strategy;
 
-use crate::config::NetOptions;
+use crate::config::{NetOptions, NetworkKind};
 use crate::subnet::manager::Manager;
 
 /// Options of a context. Each option has a default that works.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which network carries the datagrams between hosts.
+    pub network: NetworkKind,
     /// Options of the network.
     pub net: NetOptions,
     /// How multicast is made reliable: a name that [`fabricast_proto::Scheme`] parses.
@@ -49,6 +51,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            network: NetworkKind::Udp,
             net: NetOptions::default(),
             scheme: "auto".into(),
             broadcast: BroadcastAlgorithm::Multicast,

@@ -388,7 +388,7 @@ fn who_is_lost_is_named() {
         // A group with a process that is already lost cannot be made, so all make theirs first.
         ranks.allgather(&[]).unwrap();
         if rank == 2 {
-            context.callers.peers.abandon();
+            context.callers.peers.withdrawal().withdraw();
             drop(context);
             ranks.allgather(&[]).unwrap();
             return String::new();

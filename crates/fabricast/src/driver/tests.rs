@@ -183,7 +183,7 @@ fn root(count: u32, late: Range<u64>) -> (Driver<Delayed<Wire>, Chunks>, OpId) {
         .unwrap();
     let chunks = Chunks::new(count, late);
     let (op, _) = driver.bcast(START, G, chunks).map_err(|e| e.0).unwrap();
-    driver.transport().inner_mut().inbox.push_back(report(0));
+    driver.inner_mut().inbox.push_back(report(0));
     (driver, op)
 }
 
@@ -203,7 +203,7 @@ fn settle<T: Transport, O: Object>(driver: &mut Driver<Delayed<T>, O>) {
 
 /// What was sent since the last call ([`Wire::taken`]).
 fn taken(driver: &mut Driver<Delayed<Wire>, Chunks>) -> (Vec<u32>, Vec<u32>) {
-    driver.transport().inner_mut().taken()
+    driver.inner_mut().taken()
 }
 
 /// Steps once a millisecond, and at once while the driver asks for that.
@@ -227,7 +227,7 @@ fn what_is_late_lets_the_others_pass() {
     let (data, _) = taken(&mut driver);
     let others: Vec<u32> = (0..3).chain(6..20).collect();
     assert_eq!(data, others);
-    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
+    driver.inner_mut().inbox.push_back(probe(2, 7));
     step(&mut driver, START + 6 * MS);
     assert_eq!(taken(&mut driver), (vec![], vec![7]));
     // The datagrams go in order as soon as their bytes are available.
@@ -260,13 +260,13 @@ fn a_slow_source_holds_back_and_loses_nothing() {
 fn a_source_that_stands_still_does_not_silence_the_node() {
     let (mut driver, op) = root(900, 0..900);
     run(&mut driver, START, START + 5 * MS);
-    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
+    driver.inner_mut().inbox.push_back(probe(2, 7));
     let after = START + GRACE + 10 * MS;
     run(&mut driver, START + 5 * MS, after);
     assert_eq!(taken(&mut driver), (vec![], vec![7]), "in the end");
     assert!(driver.counters().unread > 0);
     // From now on no datagram waits for the source.
-    driver.transport().inner_mut().inbox.push_back(probe(2, 8));
+    driver.inner_mut().inbox.push_back(probe(2, 8));
     step(&mut driver, after);
     // The second probe is answered twice.
     assert_eq!(taken(&mut driver), (vec![], vec![8, 8]));
@@ -283,7 +283,7 @@ fn a_failed_source_is_told_once_and_stops_nobody() {
     let (mut driver, op) = root(500, 0..0);
     driver.object(op).unwrap().source.failed.set(true);
     run(&mut driver, START, START + 20 * MS);
-    driver.transport().inner_mut().inbox.push_back(probe(2, 7));
+    driver.inner_mut().inbox.push_back(probe(2, 7));
     step(&mut driver, START + 20 * MS);
     assert_eq!(taken(&mut driver), (vec![], vec![7]));
     let events: Vec<_> = std::iter::from_fn(|| driver.event()).collect();
@@ -356,7 +356,7 @@ fn a_small_object_comes_back_at_once_and_a_large_one_when_all_have_it() {
         assert_eq!(driver.object(op).is_some(), !back);
         let message = back_already.map(|chunks| overwrite(Memory::new(chunks.bytes)));
         assert_eq!(message.is_some(), back);
-        driver.transport().inner_mut().inbox.push_back(report(0));
+        driver.inner_mut().inbox.push_back(report(0));
         run(&mut driver, START, START + 5 * MS);
         let want: Vec<u32> = (0..20).collect();
         assert_eq!(taken(&mut driver).0, want);
@@ -383,7 +383,7 @@ fn late_root(len: u32) -> (Driver<Delayed<Wire>, Memory>, OpId) {
     let bytes = (0..len).map(|i| (i / PAYLOAD) as u8).collect();
     let begun = driver.lend(START, G, Memory::new(bytes), true);
     let op = begun.map_err(|e| e.0).unwrap();
-    driver.transport().inner_mut().inbox.push_back(report(0));
+    driver.inner_mut().inbox.push_back(report(0));
     (driver, op)
 }
 
@@ -399,7 +399,7 @@ fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
     }
     // The receiver has everything, by whatever way, before the network has read anything.
     let has = report(20);
-    driver.transport().inner_mut().inbox.push_back(has);
+    driver.inner_mut().inbox.push_back(has);
     let (mut complete, mut early) = (false, 0);
     let object = loop {
         let step = driver.step(now).unwrap();
@@ -421,7 +421,7 @@ fn an_object_comes_back_only_when_the_network_reads_it_no_more() {
     );
     assert_eq!(object.len(), 20 * PAYLOAD as usize);
     assert!(driver.net().due().is_none());
-    let (data, _) = driver.transport().inner_mut().taken();
+    let (data, _) = driver.inner_mut().taken();
     assert_eq!(data, (0..20).collect::<Vec<u32>>());
 }
 

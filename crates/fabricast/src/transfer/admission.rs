@@ -21,7 +21,7 @@ use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
-use crate::config::{SendOptions, Verdict};
+use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
@@ -348,7 +348,14 @@ impl<'a> Admission<'a> {
                 let options = &self.options;
                 (
                     near,
-                    net::open(&options.net, near, options.ttl, self.session, &self.waker)?,
+                    net::open(
+                        &NetworkKind::Udp,
+                        &options.net,
+                        near,
+                        options.ttl,
+                        self.session,
+                        &self.waker,
+                    )?,
                 )
             }
         };

@@ -10,7 +10,7 @@ use super::receiver_errors::{strange, surprise};
 use super::{TICK, WINDOW_BYTES, check, destination};
 use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::{Control, Heard};
-use crate::config::{Offer, RecvOptions};
+use crate::config::{NetworkKind, Offer, RecvOptions};
 use crate::error::Error;
 use crate::net::{self, Net, random};
 use crate::object::Tree;
@@ -48,7 +48,14 @@ pub fn join(
     let lost = |e| Error::PeerLost(format!("the sender is gone: {e}"));
     let local = control.local().map_err(lost)?;
     let sender = control.peer().map_err(lost)?;
-    let net = net::open(&options.net, local.ip(), 1, random()?, waker)?;
+    let net = net::open(
+        &NetworkKind::Udp,
+        &options.net,
+        local.ip(),
+        1,
+        random()?,
+        waker,
+    )?;
     let address = net.address().without_host(local.ip());
     let name = options.name.clone();
     let hello = Hello {

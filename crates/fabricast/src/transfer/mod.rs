@@ -49,7 +49,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
 use crate::object::{Memory, Object};
-use crate::transport::{News, Transport};
+use crate::transport::News;
 
 /// The sender's node number.
 const ROOT: NodeId = NodeId(0);

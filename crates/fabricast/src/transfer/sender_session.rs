@@ -612,7 +612,7 @@ impl<'a> SenderSession<'a> {
     pub fn report(&mut self) -> SendReport {
         let core = self.driver.node().counters();
         let driver = self.driver.counters();
-        let net: &mut Net = self.driver.transport();
+        let net: &Net = self.driver.net();
         let (sent, faults) = (net.counters(), net.fault_counters());
         let datagrams = sent.datagrams_sent + faults.send_lost;
         let overhead = net.caps().overhead;

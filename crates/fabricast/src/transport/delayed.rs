@@ -194,8 +194,12 @@ impl<T: Transport> Delayed<T> {
         &self.inner
     }
 
-    /// The transport underneath.
+    /// The transport underneath, for simulators and tests.
+    ///
+    /// # Panics
+    /// If it reads late itself: nobody may put another one in its place while it reads.
     pub fn inner_mut(&mut self) -> &mut T {
+        assert!(!self.inner.caps().zero_copy, "a transport that reads late");
         &mut self.inner
     }
 }

@@ -96,6 +96,7 @@ pub mod shm;
 pub mod udp;
 
 mod address;
+mod any;
 mod arrival;
 mod counters;
 mod news;
@@ -105,6 +106,7 @@ pub(crate) mod testing;
 mod wait;
 
 pub use address::{GroupAddress, NodeAddress};
+pub use any::AnyTransport;
 pub use arrival::{Arrival, Kept};
 pub use counters::Counters;
 pub use news::News;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ struct Inbox {
     /// Each datagram, with the number of the node that sent it.
     datagrams: Mutex<VecDeque<(u32, Vec<u8>)>>,
     rings: Waker,
+    /// Its port went down, and the node has not noticed yet.
+    unplugged: AtomicBool,
 }
 
 /// The network: all inboxes, and the members of each group.
@@ -45,11 +48,19 @@ impl Hub {
         let inbox = |_| Inbox {
             datagrams: Mutex::default(),
             rings: Waker::new().unwrap(),
+            unplugged: AtomicBool::new(false),
         };
         Arc::new(Hub {
             inboxes: (0..nodes).map(inbox).collect(),
             groups: Mutex::default(),
         })
+    }
+
+    /// Takes down the port of a node.
+    pub fn pull_the_plug(&self, node: u32) {
+        let inbox = &self.inboxes[node as usize];
+        inbox.unplugged.store(true, Ordering::SeqCst);
+        inbox.rings.wake();
     }
 
     fn members(&self, group: u32) -> Vec<u32> {
@@ -93,12 +104,6 @@ impl Pipe {
             rng: Rng::new(u64::from(me)),
             now: Time::ZERO,
         }
-    }
-
-    /// What a test does to the node's port.
-    pub fn pull_the_plug(&mut self) {
-        let port = self.port().to_owned();
-        self.news.push_back(News::PortDown { port });
     }
 
     fn inbox(&self) -> MutexGuard<'_, VecDeque<(u32, Vec<u8>)>> {
@@ -223,6 +228,11 @@ impl Transport for Pipe {
     }
 
     fn news(&mut self) -> Option<News> {
+        let inbox = &self.hub.inboxes[self.me as usize];
+        if inbox.unplugged.swap(false, Ordering::SeqCst) {
+            let port = self.port().to_owned();
+            self.news.push_back(News::PortDown { port });
+        }
         self.news.pop_front()
     }
 

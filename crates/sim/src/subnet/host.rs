@@ -77,7 +77,7 @@ impl Host {
 
     /// The host's end of the network.
     pub(crate) fn net(&mut self) -> &mut SimTransport {
-        self.driver.transport().inner_mut()
+        self.driver.inner_mut()
     }
 
     /// Asks the driver for the objects of operations that have ended.

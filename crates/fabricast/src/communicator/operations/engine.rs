@@ -35,6 +35,7 @@ use crate::communicator::networks::buffer::BufferView;
 use crate::communicator::networks::pieces::Pieces;
 use crate::communicator::networks::{Network, Networks};
 use crate::communicator::options::BroadcastAlgorithm;
+use crate::communicator::wireup::peers::Withdrawal;
 use crate::communicator::wireup::{Addressing, Setting};
 use crate::driver::{Join, Step};
 use crate::object::Divisible;
@@ -128,6 +129,8 @@ pub(crate) struct Engine<O: Divisible> {
     unreached: BTreeSet<NodeId>,
     /// Why the network is no longer used.
     broken: Option<String>,
+    /// Tells the other processes that this one takes part no more.
+    withdrawal: Option<Withdrawal>,
     statistics: Statistics,
 }
 
@@ -177,6 +180,7 @@ impl<O: Divisible> Engine<O> {
             proving: false,
             unreached: BTreeSet::new(),
             broken: None,
+            withdrawal: None,
             statistics: Statistics::default(),
         }
     }
@@ -249,14 +253,22 @@ impl<O: Divisible> Engine<O> {
     /// Makes the next datagrams over the network fail, as if its interface were gone.
     #[cfg(test)]
     pub fn fail_send(&mut self) {
-        self.networks.far.transport().fail_send();
+        self.networks.far.net_mut().fail_send();
+    }
+
+    /// From now on the other processes are told by `withdrawal` if the network fails here.
+    pub fn withdraws_by(&mut self, withdrawal: Withdrawal) {
+        self.withdrawal = Some(withdrawal);
     }
 
     /// Marks the network as failed. Callers get the error and take their memory back, so from now
-    /// on nothing reads or writes it.
+    /// on nothing reads or writes it. The other processes take this one for lost.
     pub fn breaks(&mut self, why: &dyn Display) {
         if self.broken.is_none() {
             self.broken = Some(why.to_string());
+            if let Some(withdrawal) = &self.withdrawal {
+                withdrawal.withdraw();
+            }
             self.networks.cancel(self.stepped_at);
         }
     }

@@ -66,6 +66,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
         let udp = |e| Error::io("watching the sockets", e);
         let sleeper = callers_sleeper(&mut engine, runtime.as_ref()).map_err(udp)?;
         let own = Waiter::new(&mut engine).map_err(udp)?;
+        engine.withdraws_by(peers.withdrawal());
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             clock: Clock(Instant::now()),

@@ -123,7 +123,7 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         .map_err(|e| Error::io("choosing a network interface", e))?;
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
-    let net = net::open(&options.net, near, 1, session, &waker)?;
+    let net = net::open(&options.network, &options.net, near, 1, session, &waker)?;
     let listener = match rank {
         0 => Some(Listener::open(near)?),
         _ => None,
@@ -341,7 +341,7 @@ fn setting<O: Divisible>(
         rank: NodeId(rank),
         size,
         payload_size: [payload_size, intra_node::PAYLOAD],
-        addresses: addresses(session, descriptors[0].address).map(GroupAddress::Ip),
+        addresses: addresses(session, descriptors[0].address),
         addressing: None,
         broadcast,
         unshared: None,
@@ -364,27 +364,35 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
     others.next().is_some()
 }
 
-/// The IP multicast groups of a job: random addresses in the range of local scope, at a random
-/// port. They are scattered, so that two jobs have hardly any in common.
-fn addresses(session: u64, node: NodeAddress) -> [SocketAddr; ADDRESSES_MAX] {
-    let v4 = node.ip().is_none_or(|a| a.is_ipv4());
-    let [a, b, c, d, e, f, g, h] = session.to_be_bytes();
-    // The port lies below the range from which systems take the ports of outgoing connections.
-    let port = 16_384 + (u16::from_be_bytes([e, f]) & 0x3fff);
+/// The addresses of a job's groups, of the kind that the network of `node` has. They are scattered,
+/// so that two jobs have hardly any in common.
+fn addresses(session: u64, node: NodeAddress) -> [GroupAddress; ADDRESSES_MAX] {
+    // Steps of an odd number meet each of all 65 536 numbers once.
+    let [a, b, _, _, _, _, g, h] = session.to_be_bytes();
+    let (first, step) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([g, h]) | 1);
     std::array::from_fn(|i| {
-        let word = |x, y| u16::from_be_bytes([x, y]);
-        // Steps of an odd number meet each of all 65 536 numbers once.
-        let step = word(g, h) | 1;
-        let number = word(a, b).wrapping_add(step.wrapping_mul(i as u16));
-        let ip: IpAddr = match v4 {
-            true => {
-                let [high, low] = number.to_be_bytes();
-                Ipv4Addr::new(239, 255, high, low).into()
-            }
-            false => Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, b), number).into(),
-        };
-        (ip, port).into()
+        let number = first.wrapping_add(step.wrapping_mul(i as u16));
+        match node {
+            NodeAddress::Ip(ip) => GroupAddress::Ip(multicast(session, number, ip.is_ipv4())),
+            NodeAddress::Number(_) => GroupAddress::Number(number.into()),
+        }
     })
+}
+
+/// An IP multicast address of local scope, at the job's port.
+fn multicast(session: u64, number: u16, v4: bool) -> SocketAddr {
+    let [a, b, c, d, e, f, _, _] = session.to_be_bytes();
+    let word = |x, y| u16::from_be_bytes([x, y]);
+    // The port lies below the range from which systems take the ports of outgoing connections.
+    let port = 16_384 + (word(e, f) & 0x3fff);
+    let ip: IpAddr = match v4 {
+        true => {
+            let [high, low] = number.to_be_bytes();
+            Ipv4Addr::new(239, 255, high, low).into()
+        }
+        false => Ipv6Addr::new(0xff15, 0, 0, 0, 0, word(c, d), word(a, b), number).into(),
+    };
+    (ip, port).into()
 }
 
 #[cfg(test)]
@@ -471,7 +479,8 @@ mod tests {
                 let node: SocketAddr = node.parse().unwrap();
                 let all = addresses(session, node.into());
                 for (i, a) in all.iter().enumerate() {
-                    assert!(a.ip().is_multicast() && a.port() >= 16_384);
+                    let ip = a.ip().unwrap();
+                    assert!(ip.ip().is_multicast() && ip.port() >= 16_384);
                     assert!(!all[..i].contains(a));
                 }
             }

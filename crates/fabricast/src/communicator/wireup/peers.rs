@@ -54,8 +54,8 @@ struct Record {
     closing: AtomicBool,
     /// [`BrokenOff::news`] is not empty: callers read this without the lock.
     any_broken_off: AtomicBool,
-    #[cfg(test)]
-    killed: AtomicBool,
+    /// The process takes part no more: it ends without a farewell.
+    withdrawn: AtomicBool,
 }
 
 #[derive(Default)]
@@ -325,7 +325,7 @@ impl Peers {
 
     /// Wakes the thread.
     fn ring(&self) {
-        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
+        ring(&self.waker);
     }
 
     /// Where groups break off, as far as that was not returned before. Cheap if there is nothing.
@@ -345,10 +345,12 @@ impl Peers {
         self.streams.iter().map(|s| s.as_fd())
     }
 
-    /// Makes the process end without a farewell, as a killed process does.
-    #[cfg(test)]
-    pub fn abandon(&self) {
-        self.record.killed.store(true, Ordering::Release);
+    /// What closes the connections when this process takes part no more.
+    pub fn withdrawal(&self) -> Withdrawal {
+        Withdrawal {
+            record: Arc::clone(&self.record),
+            waker: Arc::clone(&self.waker),
+        }
     }
 
     /// Says farewell and stops the thread.
@@ -360,6 +362,27 @@ impl Peers {
             let _ = thread.join();
         }
     }
+}
+
+/// Closes the connections of a process that takes part no more.
+pub(crate) struct Withdrawal {
+    record: Arc<Record>,
+    waker: Arc<OwnedFd>,
+}
+
+impl Withdrawal {
+    /// Closes all connections without a farewell, as if the process were killed: the others need
+    /// not wait for it.
+    pub fn withdraw(&self) {
+        self.record.withdrawn.store(true, Ordering::Release);
+        self.record.closing.store(true, Ordering::Release);
+        ring(&self.waker);
+    }
+}
+
+/// Wakes the thread that watches the connections.
+fn ring(waker: &OwnedFd) {
+    let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
 }
 
 /// The state of the thread that watches the connections.
@@ -423,8 +446,10 @@ impl Watch {
     }
 
     fn farewell(mut self) {
-        #[cfg(test)]
-        if self.record.killed.load(Ordering::Acquire) {
+        if self.record.withdrawn.load(Ordering::Acquire) {
+            for line in &self.lines {
+                let _ = line.stream.shutdown(Shutdown::Both);
+            }
             return;
         }
         self.tell(&word(BYE, 0));

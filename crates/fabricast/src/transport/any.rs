@@ -1,0 +1,31 @@
+//! A transport of any kind, chosen while the program runs.
+
+use std::io;
+use std::time::Duration;
+
+use fabricast_proto::{AddressId, NodeId, Time};
+
+use super::{
+    Arrival, Caps, Counters, DatagramId, GroupAddress, News, NodeAddress, Outgoing, Ready, Sleeper,
+    Slots, Transport, Watch,
+};
+
+/// A transport of which only the code that has opened it knows the kind.
+pub struct AnyTransport {
+    chosen: Box<dyn Transport + Send>,
+}
+
+impl AnyTransport {
+    /// Forgets what kind `transport` is of.
+    pub fn new(transport: impl Transport + Send + 'static) -> AnyTransport {
+        AnyTransport {
+            chosen: Box::new(transport),
+        }
+    }
+}
+
+impl Transport for AnyTransport {
+    forward! {
+        chosen: caps names members slots send completions cancel recv is_drained due wait sleep
+    }
+}
