@@ -26,6 +26,6 @@ impl AnyTransport {
 
 impl Transport for AnyTransport {
     forward! {
-        chosen: caps names members slots send completions cancel recv is_drained due wait sleep
+        chosen: caps names members news slots send completions cancel recv is_drained due wait sleep
     }
 }

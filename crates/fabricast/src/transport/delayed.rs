@@ -5,6 +5,7 @@
 //! and panics if it finds another one when it reads the datagram, or when it completes it: the
 //! driver has reused or returned bytes too early. It overwrites the slot of each datagram that it
 //! completes. The bytes of objects it does not overwrite, because retransmissions read them again.
+//! It also tells late how joins have ended.
 
 use std::collections::VecDeque;
 use std::io;
@@ -64,6 +65,8 @@ struct Late {
     below: Vec<Bytes>,
     /// Datagrams that were read.
     read: Vec<Read>,
+    /// Answers to joins, and when each is told.
+    answers: VecDeque<(Time, News)>,
     /// The transport below did not take what it was last given.
     refused: bool,
     /// The time of the last call.
@@ -169,6 +172,7 @@ impl<T: Transport> Delayed<T> {
                 posted: VecDeque::with_capacity(BATCH),
                 below: Vec::with_capacity(BATCH),
                 read: Vec::with_capacity(BATCH),
+                answers: VecDeque::new(),
                 refused: false,
                 now: Time::ZERO,
             }),
@@ -180,13 +184,14 @@ impl<T: Transport> Delayed<T> {
         Delayed::new(inner, Delays::in_tests(seed))
     }
 
-    /// When it reads or completes the next datagram; `None` if none is late, or if the transport
-    /// underneath takes none.
+    /// When it reads or completes the next datagram, or answers a join; `None` if nothing is late,
+    /// or if the transport underneath takes no datagram.
     pub fn late_until(&self) -> Option<Time> {
         let late = self.late.as_ref()?;
         let next = late.posted.front().filter(|_| !late.refused);
         let read = late.read.iter().map(|r| r.complete_at);
-        read.chain(next.map(|p| p.read_at)).min()
+        let answer = late.answers.front().map(|a| a.0);
+        read.chain(next.map(|p| p.read_at)).chain(answer).min()
     }
 
     /// The transport underneath.
@@ -326,6 +331,22 @@ impl<T: Transport> Transport for Delayed<T> {
             late.read(now, &mut self.inner)?;
         }
         self.inner.recv(now, sink)
+    }
+
+    fn news(&mut self) -> Option<News> {
+        let Some(late) = &mut self.late else {
+            return self.inner.news();
+        };
+        while let Some(news) = self.inner.news() {
+            if !matches!(news, News::Joined(_) | News::JoinFailed(..)) {
+                return Some(news);
+            }
+            let after = late.answers.back().map_or(late.now, |last| last.0);
+            let at = late.later(late.now).max(after);
+            late.answers.push_back((at, news));
+        }
+        let told = late.answers.front().is_some_and(|a| a.0 <= late.now);
+        told.then(|| late.answers.pop_front())?.map(|a| a.1)
     }
 
     fn due(&self) -> Option<Time> {

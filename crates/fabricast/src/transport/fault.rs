@@ -153,7 +153,7 @@ impl<T: Transport> Fault<T> {
 }
 
 impl<T: Transport> Transport for Fault<T> {
-    forward! { inner: caps names members slots cancel due sleep }
+    forward! { inner: caps names members news slots cancel due sleep }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         if self.broken {

@@ -105,7 +105,7 @@ impl Bucket {
 }
 
 impl<T: Transport> Transport for Link<T> {
-    forward! { under: caps names members slots completions cancel recv is_drained sleep }
+    forward! { under: caps names members news slots completions cancel recv is_drained sleep }
 
     fn send(&mut self, now: Time, batch: &[Outgoing<'_>]) -> io::Result<usize> {
         let Some(bucket) = &mut self.bucket else {

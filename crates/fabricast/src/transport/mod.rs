@@ -40,6 +40,8 @@ macro_rules! forward {
         }
         fn leave(&mut self, id: AddressId) { self.$inner.leave(id); }
         fn loop_back(&mut self, on: bool) { self.$inner.loop_back(on); }
+    };
+    (@$inner:ident news) => {
         fn news(&mut self) -> Option<News> { self.$inner.news() }
     };
     (@$inner:ident slots) => {

@@ -88,7 +88,7 @@ struct Borrowed<'a, T> {
 
 impl<T: Transport> Transport for Borrowed<'_, T> {
     forward! {
-        inner: caps names members slots send completions cancel recv is_drained due sleep wait
+        inner: caps names members news slots send completions cancel recv is_drained due sleep wait
     }
 }
 
