@@ -188,6 +188,34 @@ fn scarce_addresses_go_to_those_that_send_most() {
     assert!(world.machine(0).statistics().coordinator.taken_back >= 1);
 }
 
+/// What a group sent long ago does not keep the address from another one, although it still sends
+/// a little.
+#[test]
+fn a_group_that_falls_quiet_gives_its_address_up() {
+    let mut scenario = Scenario::calm(8, Strategy::Lazy);
+    scenario.addresses = 1;
+    let mut world = rested(scenario);
+    let groups = [&[0, 1, 2][..], &[4, 5, 6]].map(set);
+    for (id, hosts) in (1..).zip(&groups) {
+        world.create(id, hosts).unwrap();
+    }
+    let owns = |world: &mut World, id: u32, sender: u32| {
+        let status = world.machine(sender).status(GroupId(id));
+        status.expect("a group").own
+    };
+    for (first, second) in [(1_000_000, 10), (10, 100_000)] {
+        for _ in 0..200 {
+            world.until(world.now + Duration::from_millis(100)).unwrap();
+            let now = world.now;
+            world.machine(0).sent(now, GroupId(1), first);
+            world.machine(4).sent(now, GroupId(2), second);
+            world.start().unwrap();
+        }
+        let loud = [first > second, second > first];
+        assert_eq!([owns(&mut world, 1, 0), owns(&mut world, 2, 4)], loud);
+    }
+}
+
 /// Groups for which there are no addresses share the context's, and each is counted once with the
 /// reason, by its lowest host.
 #[test]

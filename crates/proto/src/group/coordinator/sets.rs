@@ -10,6 +10,7 @@ use crate::time::Time;
 
 /// Time in which the bytes that a set has sent count half.
 const HALF_LIFE: Duration = Duration::from_secs(2);
+
 /// All groups of the same hosts.
 #[derive(Default)]
 pub(super) struct Set {
@@ -17,21 +18,29 @@ pub(super) struct Set {
     pub(super) address: Option<AddressId>,
     /// Bytes sent, which count less and less.
     bytes: u64,
-    /// When `bytes` was computed.
+    /// When `bytes` last became half.
     at: Time,
 }
 
 impl Set {
     /// Bytes sent lately.
     pub(super) fn bytes(&self, now: Time) -> u64 {
-        let halvings = now.since(self.at).as_nanos() / HALF_LIFE.as_nanos();
-        self.bytes.checked_shr(halvings.min(64) as u32).unwrap_or(0)
+        self.bytes.checked_shr(self.halvings(now)).unwrap_or(0)
+    }
+
+    /// How often `bytes` became half since `at`.
+    fn halvings(&self, now: Time) -> u32 {
+        (now.since(self.at).as_nanos() / HALF_LIFE.as_nanos()).min(64) as u32
     }
 
     /// The groups have sent bytes.
     pub(super) fn add(&mut self, now: Time, bytes: u64) {
-        self.bytes = self.bytes(now).saturating_add(bytes);
-        self.at = now;
+        let rest = self.bytes(now);
+        self.at = match rest {
+            0 => now,
+            _ => self.at + HALF_LIFE * self.halvings(now),
+        };
+        self.bytes = rest.saturating_add(bytes);
     }
 }
 
