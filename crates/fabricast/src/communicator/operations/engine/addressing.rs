@@ -225,8 +225,8 @@ impl<O: Divisible> Engine<O> {
         }
         if owned.unreported && now.since(owned.reported) >= REPORT {
             (owned.reported, owned.unreported) = (now, false);
-            for (&group, known) in &mut owned.groups {
-                // Nothing sent, nothing reported.
+            let sent = owned.groups.iter_mut().filter(|(_, known)| known.bytes > 0);
+            for (&group, known) in sent {
                 owned.host.sent(now, group, mem::take(&mut known.bytes));
             }
         }
