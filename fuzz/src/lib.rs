@@ -6,7 +6,8 @@ pub use set::{header, page, store};
 
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{self, Frame, Writer};
 use fabricast_proto::{
     AddressId, Barrier, Command, Config, Counters, Extent, GroupId, Node, NodeId, Outcome, Output,
     Placement, Scheme, Seq, Session, Time,
@@ -34,7 +35,7 @@ pub fn decode(bytes: &[u8]) {
 /// which show a test how far hostile bytes get, and the number of decoded XOR repair packets.
 pub fn node(input: &[u8]) -> (Counters, u32) {
     let mut node = busy();
-    let (mut now, mut head, mut rest) = (Time(1), Vec::new(), input);
+    let (mut now, mut rest) = (Time(1), input);
     let mut solved = 0;
     for _ in 0..DATAGRAMS_MAX {
         let Some((datagram, wait)) = next(&mut rest) else {
@@ -69,7 +70,7 @@ pub fn node(input: &[u8]) -> (Counters, u32) {
                 node.placed(now, extent, Outcome::Ok);
             }
         }
-        drain(&mut node, now, &mut head);
+        drain(&mut node, now);
         node.invariants();
     }
     (node.counters(), solved)
@@ -137,11 +138,11 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Duration)> {
     Some((datagram, Duration::from_millis(u64::from(len >> 13))))
 }
 
-fn drain(node: &mut Node, now: Time, head: &mut Vec<u8>) {
+fn drain(node: &mut Node, now: Time) {
+    let mut space = [0; HEAD_MAX];
     for step in 0.. {
         assert!(step < 100_000, "poll does not come to an end");
-        head.clear();
-        match node.poll(now, head) {
+        match node.poll(now, &mut Writer::new(&mut space)) {
             Output::Wait(_) => break,
             Output::Transmit(t) => node.sent(now, t.token),
             Output::DecodeParity(block, lacking) => {

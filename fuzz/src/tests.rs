@@ -34,34 +34,34 @@ fn seeds() -> Vec<Vec<u8>> {
             source,
             session,
         };
-        let mut put = |frame: &dyn Fn(&mut Vec<u8>)| {
-            let mut bytes = Vec::new();
-            wire::put_header(&mut bytes, &header);
-            frame(&mut bytes);
-            all.push(bytes);
+        let mut put = |frame: &dyn Fn(&mut Writer<'_>)| {
+            all.push(wire::head(|out| {
+                wire::put_header(out, &header);
+                frame(out);
+            }));
         };
         for n in 0..4 {
-            put(&|bytes| {
+            put(&|out| {
                 let origin = wire::Origin::Source(Seq(START));
-                wire::put_data(bytes, group, origin, Seq(START + n), 0, 64);
-                bytes.extend([n as u8; 64]);
+                wire::put_data(out, group, origin, Seq(START + n), 0, 64);
+                out.put(&[n as u8; 64]);
             });
         }
-        put(&|bytes| {
+        put(&|out| {
             let mut sources = XorSources::new(Seq(START + 1));
             assert!(sources.push(Seq(START + 3)));
-            wire::put_xor(bytes, group, &sources, 0, 64);
-            bytes.extend([2; 64]);
+            wire::put_xor(out, group, &sources, 0, 64);
+            out.put(&[2; 64]);
         });
-        put(&|bytes| {
+        put(&|out| {
             // The object's 79 packets are one block.
-            wire::put_parity(bytes, group, (Seq(START), 79, 3, (LEN % 64) as u16), 1, 64);
-            bytes.extend([7; 64]);
+            wire::put_parity(out, group, (Seq(START), 79, 3, (LEN % 64) as u16), 1, 64);
+            out.put(&[7; 64]);
         });
         // The sender believes no ACK of packets that it has not sent. So the first feedback opens
         // the window, and the second can be true only after it.
         for cum in [START, START + 2] {
-            put(&|bytes| {
+            put(&|out| {
                 let feedback = wire::Feedback {
                     group,
                     sender: NodeId(1),
@@ -79,14 +79,14 @@ fn seeds() -> Vec<Vec<u8>> {
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(START + 4), 2), (Seq(START + 7), 1)];
-                wire::put_feedback(bytes, &feedback, missing.into_iter());
+                wire::put_feedback(out, &feedback, missing.into_iter());
             });
         }
-        put(&|bytes| {
+        put(&|out| {
             let next = Seq(START + 20);
             let root = source;
             wire::put_sync(
-                bytes,
+                out,
                 &wire::Sync {
                     group,
                     sender: root,
@@ -106,7 +106,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 barrier: Some(BARRIER),
                 flags,
             };
-            put(&|bytes| wire::put_word(bytes, &word));
+            put(&|out| wire::put_word(out, &word));
         }
     }
     all

@@ -211,10 +211,12 @@ fn foreign_traffic_on_every_port_does_no_harm() {
                 source: NodeId(round % 3),
                 session: Session(rng.bits()),
             };
-            wire::put_header(&mut bytes, &header);
             let group = GroupId(round % 2);
             let origin = wire::Origin::Source(Seq(round));
-            wire::put_data(&mut bytes, group, origin, Seq(round), 0, 100);
+            bytes = wire::head(|out| {
+                wire::put_header(out, &header);
+                wire::put_data(out, group, origin, Seq(round), 0, 100);
+            });
             bytes.extend([0; 100]);
         }
         socket.send_to(&bytes, group).unwrap();

@@ -122,7 +122,8 @@ impl<T: Transport, O: Object> Driver<Delayed<T>, O> {
 }
 
 impl<T: Transport, O: Object> Driver<T, O> {
-    /// Drives `node` over `transport`.
+    /// Drives `node` over `transport`. The packets of groups that `node` has already must fit in
+    /// the transport's datagrams.
     pub fn new(node: Node, transport: T) -> Driver<T, O> {
         Driver {
             node,
@@ -200,8 +201,16 @@ impl<T: Transport, O: Object> Driver<T, O> {
         self.outbox.complete(now, &mut self.transport, gone);
     }
 
-    /// Gives the node a command that has no object.
+    /// Gives the node a command that has no object. Refuses a group whose packets are longer than
+    /// the datagrams of the transport ([`Refused::PayloadSize`]).
     pub fn command(&mut self, now: Time, command: Command) -> Result<(), Refused> {
+        if let Command::GroupAdd { payload_size, .. } | Command::GroupJoin { payload_size, .. } =
+            command
+            && payload_size as usize + self.node.scheme().data_overhead()
+                > self.transport.caps().datagram_max
+        {
+            return Err(Refused::PayloadSize);
+        }
         let reported = Log::is_on().then(|| command.clone());
         self.node.command(now, command)?;
         reported.iter().for_each(Log::command);
@@ -528,11 +537,11 @@ impl<T: Transport, O: Object> Driver<T, O> {
     /// Asks the node what to do until a batch is full (`None`) or the node waits.
     fn fill(&mut self, now: Time) -> Option<Option<Time>> {
         while self.outbox.has_room(self.transport.slots()) {
-            let head = self.outbox.head(self.transport.slots());
-            match self.node.poll(now, head) {
-                Output::Transmit(transmit) => {
-                    self.outbox.push(transmit, self.transport.slots());
-                }
+            let mut head = self.outbox.head(self.transport.slots());
+            let output = self.node.poll(now, &mut head);
+            drop(head);
+            match output {
+                Output::Transmit(transmit) => self.outbox.push(transmit),
                 Output::Place(token, extent) => {
                     if let Some(bytes) = self.held.remove(&token) {
                         let (objects, placed) = (&mut self.objects, &mut self.placed);

@@ -27,6 +27,8 @@ const WARM: u64 = 20_000;
 const PACKETS: u32 = 40_000;
 const LOSS: f64 = 0.02;
 const DELAY: Duration = Duration::from_micros(50);
+/// Largest datagram, in bytes.
+const DATAGRAM_MAX: usize = 1500;
 /// Largest number of datagrams in transit to a node.
 const ON_THE_WAY: usize = 4096;
 
@@ -47,7 +49,7 @@ struct Port {
 
 impl Transport for Port {
     fn caps(&self) -> Caps {
-        Caps::datagrams(1500)
+        Caps::datagrams(DATAGRAM_MAX)
     }
     fn backlog(&self, _: u32) -> u32 {
         ON_THE_WAY as u32
@@ -127,7 +129,7 @@ fn driver(scheme: &str, me: u32, inboxes: &Rc<RefCell<Vec<Inbox>>>) -> Driver<Po
         me,
         inboxes: Rc::clone(inboxes),
         rng: Rng::new(u64::from(me)),
-        slots: Slots::new(),
+        slots: Slots::new(DATAGRAM_MAX),
         sent: Vec::with_capacity(SLOTS),
     };
     let mut driver = Driver::new(Node::new(config, 1), port);

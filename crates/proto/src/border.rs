@@ -215,7 +215,8 @@ pub enum Refused {
     GroupExists,
     /// This node, or the sender, is not a member.
     NotMember,
-    /// `payload_size` is outside [`crate::limits::PAYLOAD_MIN`]`..=`[`crate::limits::PAYLOAD_MAX`].
+    /// `payload_size` is outside [`crate::limits::PAYLOAD_MIN`]`..=`[`crate::limits::PAYLOAD_MAX`],
+    /// or the network's datagrams are shorter.
     PayloadSize,
     /// A bound of [`crate::limits`] is reached; try again when something has completed.
     Busy,

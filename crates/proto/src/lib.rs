@@ -85,17 +85,18 @@
 //!     let mut next = None::<Time>;
 //!     for (id, node) in nodes.iter_mut().enumerate() {
 //!         loop {
-//!             let mut datagram = Vec::new();
+//!             let mut space = [0; 2000];
+//!             let mut datagram = wire::Writer::new(&mut space);
 //!             match node.poll(now, &mut datagram) {
 //!                 Output::Transmit(transmit) => {
 //!                     if let Some(Payload::Extent(extent)) = transmit.payload {
 //!                         let at = extent.offset as usize;
-//!                         datagram.extend(&object[at..at + extent.len as usize]);
+//!                         datagram.put(&object[at..at + extent.len as usize]);
 //!                     }
 //!                     if transmit.payload.is_some() {
 //!                         node.sent(now, transmit.token);
 //!                     }
-//!                     network.push_back((1 - id, datagram));
+//!                     network.push_back((1 - id, datagram.to_vec()));
 //!                 }
 //!                 Output::Event(Event::Complete(_)) => complete += 1,
 //!                 Output::Wait(until) => {

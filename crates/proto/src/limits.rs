@@ -49,7 +49,9 @@ pub const PARITY_CACHE_BYTES: u64 = 16 << 20;
 pub const PARITIES_MAX: u8 = 64;
 /// Most frames in one datagram. A receiver refuses a datagram with more.
 pub const FRAMES_MAX: usize = 64;
-/// Longest head (everything but payload) of a datagram that the core writes, in bytes.
+/// Length of the longest feedback with its header and checksum, in bytes. No other frame is longer
+/// without its payload or padding. A head is longer only if it is a probe, or carries several
+/// frames, and then it is no longer than the largest data packet of its group.
 pub const HEAD_MAX: usize = 16 + 8 + 44 + 4 + 4 + 8 * DECLINED_MAX + 4 * RANGES_MAX;
 
 const _: () = assert!(WINDOW_MAX.is_power_of_two());

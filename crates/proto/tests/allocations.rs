@@ -6,7 +6,8 @@ mod cable;
 use std::time::Duration;
 
 use cable::Plan;
-use fabricast_proto::wire::{Frame, Header, Word};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{Frame, Header, Word, Writer};
 use fabricast_proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, Output, Reached, Scheme,
     Seq, Session, Time,
@@ -74,7 +75,7 @@ fn nothing_is_allocated_for_a_barrier() {
         start: Seq(0),
     };
     node.command(Time::ZERO, add).expect("a new node");
-    let mut head = Vec::with_capacity(4096);
+    let mut space = [0; HEAD_MAX];
     let (mut complete, mut allocations) = (0, 0);
     for count in 1..1000 {
         let now = Time(u64::from(count) * 1000);
@@ -110,8 +111,7 @@ fn nothing_is_allocated_for_a_barrier() {
                 };
                 node.packet(now, now, &header, &Frame::Word(word));
                 loop {
-                    head.clear();
-                    match node.poll(now, &mut head) {
+                    match node.poll(now, &mut Writer::new(&mut space)) {
                         Output::Wait(_) => break,
                         Output::Event(Event::Complete(_)) => complete += 1,
                         _ => {}

@@ -4,7 +4,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame, Header, Word, flag};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{self, Frame, Header, Word, Writer, flag};
 use fabricast_proto::{
     AddressId, Barrier, Command, Config, Dest, Event, GroupId, Node, NodeId, OpId, Output, Reached,
     Refused, Scheme, Seq, Session, Time, limits,
@@ -93,7 +94,8 @@ impl Net {
 
     fn drain(&mut self, i: usize) {
         loop {
-            let mut head = Vec::new();
+            let mut space = [0; HEAD_MAX];
+            let mut head = Writer::new(&mut space);
             let output = self.nodes[i].poll(self.now, &mut head);
             self.nodes[i].invariants();
             match output {

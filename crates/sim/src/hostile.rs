@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::wire::{self, Frame, HEADER_LEN, Header};
-use fabricast::proto::{GroupId, NodeId, Seq, Session, Slot};
+use fabricast::proto::wire::{self, Frame, HEADER_LEN, Header, Writer};
+use fabricast::proto::{GroupId, NodeId, Seq, Session, Slot, limits};
 
 use crate::fabric::{Packet, Target};
 use crate::workload::Kind;
@@ -126,13 +126,14 @@ impl Hostile {
 
     /// Makes a well-formed datagram of this session from an unknown node or for an unknown group.
     fn unknown_node(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut space = [0; limits::HEAD_MAX];
+        let mut out = Writer::new(&mut space);
         let header = Header {
             burst: self.rng.bits() as u16,
             source: NodeId(0x7fff_0000 | self.rng.below(1 << 16) as u32),
             session: self.session,
         };
-        wire::put_header(&mut bytes, &header);
+        wire::put_header(&mut out, &header);
         let group = GroupId(self.rng.below(30) as u32);
         let (a, b) = (self.rng.bits() as u32, self.rng.bits() as u32);
         match self.rng.below(4) {
@@ -142,8 +143,8 @@ impl Hostile {
                     0 => wire::Origin::Source(Seq(a)),
                     _ => wire::Origin::Relayed(NodeId(self.rng.below(10) as u32)),
                 };
-                wire::put_data(&mut bytes, group, origin, Seq(b), a as u8 & 3, len);
-                bytes.resize(bytes.len() + len as usize, 0xee);
+                wire::put_data(&mut out, group, origin, Seq(b), a as u8 & 3, len);
+                out.zeros(len as usize).fill(0xee);
             }
             1 => {
                 let sync = wire::Sync {
@@ -151,7 +152,7 @@ impl Hostile {
                     sender: NodeId(self.rng.below(10) as u32),
                     next: Seq(a),
                 };
-                wire::put_sync(&mut bytes, &sync);
+                wire::put_sync(&mut out, &sync);
             }
             2 => {
                 let probe = wire::Probe {
@@ -161,7 +162,7 @@ impl Hostile {
                     only: None,
                     by: None,
                 };
-                wire::put_probe_ack(&mut bytes, &probe);
+                wire::put_probe_ack(&mut out, &probe);
             }
             _ => {
                 let feedback = wire::Feedback {
@@ -184,13 +185,12 @@ impl Hostile {
                     missing: wire::Ranges::NONE,
                 };
                 let missing = [(Seq(a) + 3, 4)];
-                wire::put_feedback(&mut bytes, &feedback, missing.into_iter());
+                wire::put_feedback(&mut out, &feedback, missing.into_iter());
             }
         }
-        debug_assert!(wire::decode(&bytes).is_ok_and(|d| {
-            d.frames()
-                .all(|f| !matches!(f, Frame::Probe(_)) && bytes.len() < 1000)
-        }));
-        bytes
+        debug_assert!(
+            wire::decode(&out).is_ok_and(|d| { d.frames().all(|f| !matches!(f, Frame::Probe(_))) })
+        );
+        out.to_vec()
     }
 }

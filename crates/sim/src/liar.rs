@@ -2,7 +2,7 @@
 //! and are made up.
 
 use fabricast::proto::rng::Rng;
-use fabricast::proto::wire::{self, Frame, Header, Origin, flag};
+use fabricast::proto::wire::{self, Frame, Header, Origin, Writer, flag};
 use fabricast::proto::{Barrier, GroupId, NodeId, Reached, Seq, Session, limits};
 
 use crate::fabric::Target;
@@ -82,47 +82,49 @@ impl Liar {
     /// Makes the liar's next datagram and picks its destination among `hosts` hosts.
     pub(crate) fn says(&mut self, hosts: u32) -> (Target, Vec<u8>) {
         let i = self.rng.below(self.streams.len() as u64) as usize;
-        let mut bytes = Vec::new();
+        let payload_size = self.streams[i].payload_size as usize;
+        let mut space = vec![0; limits::HEAD_MAX + payload_size];
+        let mut out = Writer::new(&mut space);
         let header = Header {
             burst: self.rng.bits() as u16,
             source: self.node,
             session: self.session,
         };
-        wire::put_header(&mut bytes, &header);
+        wire::put_header(&mut out, &header);
         let anybody = Target::Host(self.rng.below(u64::from(hosts)) as u32);
         let all = Target::Group(self.streams[i].target);
         let somebody = if self.rng.chance(0.5) { anybody } else { all };
         let to = match self.rng.below(8) {
             0 => {
-                self.sync(i, &mut bytes);
+                self.sync(i, &mut out);
                 somebody
             }
             1 => {
-                self.data(i, &mut bytes);
+                self.data(i, &mut out);
                 somebody
             }
             2 => {
-                self.word(i, &mut bytes);
+                self.word(i, &mut out);
                 somebody
             }
             3 => {
-                self.answer(i, &mut bytes);
+                self.answer(i, &mut out);
                 anybody
             }
             _ => {
-                self.report(i, &mut bytes);
+                self.report(i, &mut out);
                 Target::Host(self.streams[i].host)
             }
         };
-        debug_assert!(wire::decode(&bytes).is_ok(), "it is well-formed");
-        (to, bytes)
+        debug_assert!(wire::decode(&out).is_ok(), "it is well-formed");
+        (to, out.to_vec())
     }
 
     fn up_to(&mut self, most: u32) -> u32 {
         self.rng.below(u64::from(most) + 1) as u32
     }
 
-    fn report(&mut self, i: usize, bytes: &mut Vec<u8>) {
+    fn report(&mut self, i: usize, out: &mut Writer<'_>) {
         let mut s = self.streams[i].clone();
         let sent = s.front.from(s.cum).max(0) as u32;
         if !self.lags {
@@ -161,15 +163,15 @@ impl Liar {
             declined: wire::Declined::NONE,
             missing: wire::Ranges::NONE,
         };
-        wire::put_feedback(bytes, &feedback, missing.into_iter());
+        wire::put_feedback(out, &feedback, missing.into_iter());
     }
 
-    fn sync(&mut self, i: usize, bytes: &mut Vec<u8>) {
+    fn sync(&mut self, i: usize, out: &mut Writer<'_>) {
         let next = self.streams[i].front + self.up_to(self.window);
         let s = &self.streams[i];
         let (group, sender) = (s.group, s.sender);
         wire::put_sync(
-            bytes,
+            out,
             &wire::Sync {
                 group,
                 sender,
@@ -180,7 +182,7 @@ impl Liar {
 
     /// Adds a repair to mislead the root. (In a stream of its own, the liar is the root and may
     /// send what it likes.)
-    fn data(&mut self, i: usize, bytes: &mut Vec<u8>) {
+    fn data(&mut self, i: usize, out: &mut Writer<'_>) {
         let seq = self.streams[i].front + self.up_to(200) + 0u32.wrapping_sub(100);
         let s = self.streams[i].clone();
         let len = match self.rng.chance(0.5) {
@@ -189,8 +191,8 @@ impl Liar {
         };
         let flags = self.rng.bits() as u8 & (flag::ACK_REQUEST | flag::LAST | flag::REPAIR);
         let (origin, flags) = (Origin::Relayed(s.sender), flags | flag::RELAYED);
-        wire::put_data(bytes, s.group, origin, seq, flags, len);
-        bytes.resize(bytes.len() + len as usize, 0xee);
+        wire::put_data(out, s.group, origin, seq, flags, len);
+        out.zeros(len as usize).fill(0xee);
     }
 
     fn reached(&mut self) -> Reached {
@@ -200,7 +202,7 @@ impl Liar {
         }
     }
 
-    fn word(&mut self, i: usize, bytes: &mut Vec<u8>) {
+    fn word(&mut self, i: usize, out: &mut Writer<'_>) {
         let (at, heard) = (self.reached(), self.reached());
         let word = wire::Word {
             group: self.streams[i].group,
@@ -209,16 +211,16 @@ impl Liar {
             barrier: Some(Barrier::Central),
             flags: self.rng.bits() as u8 & (flag::ACK_REQUEST | flag::ENDED),
         };
-        wire::put_word(bytes, &word);
+        wire::put_word(out, &word);
     }
 
     /// Adds a query, or a reply to no query.
-    fn answer(&mut self, i: usize, bytes: &mut Vec<u8>) {
+    fn answer(&mut self, i: usize, out: &mut Writer<'_>) {
         let (group, front) = (self.streams[i].group, self.streams[i].front);
         let nonce = self.rng.bits();
         if self.rng.chance(0.5) {
             let seq = front;
-            return wire::put_query(bytes, &wire::Query { group, seq, nonce });
+            return wire::put_query(out, &wire::Query { group, seq, nonce });
         }
         let reply = wire::Reply {
             group,
@@ -228,6 +230,6 @@ impl Liar {
             barrier: Some(Barrier::Central),
             ended: true,
         };
-        wire::put_reply(bytes, &reply);
+        wire::put_reply(out, &reply);
     }
 }

@@ -142,7 +142,7 @@ impl SimTransport {
             received_ns: 0,
             costs,
             outbox: Vec::new(),
-            slots: Slots::new(),
+            slots: Slots::new(caps.datagram_max),
             sent: Vec::new(),
             arriving: Vec::new(),
             sends: sends.max(1),

@@ -188,16 +188,17 @@ impl Stream {
     /// Announces a pack and sends these bytes for it, at most 1000.
     pub fn send(&mut self, peer: &mut Peer, pack: &Pack, bytes: &[u8]) {
         let op = self.announce(peer, pack, bytes.len());
-        let mut datagram = Vec::new();
         let header = wire::Header {
             burst: 0,
             source: NodeId(0),
             session: Session(7),
         };
-        wire::put_header(&mut datagram, &header);
         let origin = wire::Origin::Source(op);
         let (last, len) = (wire::flag::LAST, bytes.len() as u32);
-        wire::put_data(&mut datagram, GroupId(0), origin, op, last, len);
+        let mut datagram = wire::head(|out| {
+            wire::put_header(out, &header);
+            wire::put_data(out, GroupId(0), origin, op, last, len);
+        });
         datagram.extend_from_slice(bytes);
         self.datagrams.send(datagram).unwrap();
     }

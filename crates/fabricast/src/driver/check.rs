@@ -58,11 +58,12 @@ mod tests {
             source: NodeId(3),
             session: Session(0x1122_3344_5566_7788),
         };
-        let mut head = Vec::new();
-        wire::put_header(&mut head, &header);
-        wire::put_check(&mut head, checksum);
         let origin = wire::Origin::Source(Seq(0xffff_fffe));
-        wire::put_data(&mut head, GroupId(7), origin, Seq(1), 0, 5);
+        let mut head = wire::head(|out| {
+            wire::put_header(out, &header);
+            wire::put_check(out, checksum);
+            wire::put_data(out, GroupId(7), origin, Seq(1), 0, 5);
+        });
         seal(checksum, &mut head, b"hello");
         [&head[..], b"hello"].concat()
     }
@@ -120,14 +121,16 @@ mod tests {
 
     #[test]
     fn a_datagram_without_payload_is_sealed_too() {
-        let mut head = datagram(Checksum::Crc32c)[..16].to_vec();
-        wire::put_check(&mut head, Checksum::Crc32c);
         let sync = Sync {
             group: GroupId(7),
             sender: NodeId(3),
             next: Seq(9),
         };
-        wire::put_sync(&mut head, &sync);
+        let mut head = wire::head(|out| {
+            out.put(&datagram(Checksum::Crc32c)[..16]);
+            wire::put_check(out, Checksum::Crc32c);
+            wire::put_sync(out, &sync);
+        });
         assert!(!is_good(Checksum::Crc32c, &head));
         seal(Checksum::Crc32c, &mut head, &[]);
         assert!(is_good(Checksum::Crc32c, &head));

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use fabricast_proto::limits::PARITIES_MAX;
+use fabricast_proto::wire::Writer;
 use fabricast_proto::{CodeBlock, Extent, OpId, Packets, Parity, positions};
 use reed_solomon_simd::engine::DefaultEngine;
 use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, RateEncoder};
@@ -47,12 +48,12 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Appends a parity packet to `into`, if the object has its block's bytes.
+    /// Writes a parity packet, if the object has its block's bytes.
     pub fn encode<O: Object>(
         &mut self,
         object: &mut O,
         parity: &Parity,
-        into: &mut Vec<u8>,
+        out: &mut Writer<'_>,
     ) -> Fetch {
         let block = parity.block;
         if !self.encoded.iter().any(|e| e.block == block) {
@@ -64,11 +65,9 @@ impl Code {
         let payload_size = block.payload_size as usize;
         let at = usize::from(parity.index) * payload_size;
         let encoded = self.encoded.iter().find(|e| e.block == block);
-        into.extend(
-            encoded
-                .iter()
-                .flat_map(|e| &e.parities[at..at + payload_size]),
-        );
+        if let Some(encoded) = encoded {
+            out.put(&encoded.parities[at..at + payload_size]);
+        }
         Fetch::Ready
     }
 
@@ -226,6 +225,16 @@ mod tests {
         Parity { block, index }
     }
 
+    /// A parity packet of an object with these bytes.
+    fn encoded(code: &mut Code, bytes: &[u8], parity: &Parity) -> Vec<u8> {
+        let mut packet = vec![0; parity.block.payload_size as usize];
+        let mut out = Writer::new(&mut packet);
+        let fetch = code.encode(&mut Memory::new(bytes.to_vec()), parity, &mut out);
+        let len = out.len();
+        assert_eq!((fetch, len), (Fetch::Ready, packet.len()));
+        packet
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -243,7 +252,6 @@ mod tests {
             let block = CodeBlock::at(OpId(1), 0, bytes.len() as u64, payload_size);
             let lost: Vec<u32> = lost.into_iter().filter(|&i| i < block.packets()).collect();
             let lacking: Packets = lost.iter().map(|i| 1 << i).sum();
-            let mut source = Memory::new(bytes.clone());
             let mut damaged = bytes.clone();
             for &i in &lost {
                 let e = block.extent(i);
@@ -253,9 +261,7 @@ mod tests {
             let (mut sends, mut receives) = (Code::default(), Code::default());
             for k in 0..lost.len() as u8 {
                 let p = parity(block, from + k);
-                let mut packet = Vec::new();
-                prop_assert_eq!(sends.encode(&mut source, &p, &mut packet), Fetch::Ready);
-                receives.keep(&p, &packet);
+                receives.keep(&p, &encoded(&mut sends, &bytes, &p));
             }
             let mut write = |o: &mut Memory, e: Extent, bytes: &[u8]| _ = o.write(e.offset, bytes);
             let mut rebuild = || receives.rebuild(&mut sink, &block, lacking, &mut write);
@@ -269,12 +275,7 @@ mod tests {
         let bytes = pattern(20 * 64);
         let block = CodeBlock::at(OpId(1), 0, bytes.len() as u64, 64);
         let mut code = Code::default();
-        let mut packet = Vec::new();
-        code.encode(
-            &mut Memory::new(bytes.clone()),
-            &parity(block, 3),
-            &mut packet,
-        );
+        let packet = encoded(&mut code, &bytes, &parity(block, 3));
         code.keep(&parity(block, 3), &packet);
         let mut write = |_: &mut Memory, _, _: &[u8]| panic!("nothing can be computed");
         assert!(!code.rebuild(&mut Memory::new(bytes), &block, 0b11, &mut write));
@@ -291,12 +292,7 @@ mod tests {
         let mut code = Code::default();
         let mut found = Vec::new();
         for index in [0, 1, 63] {
-            let mut packet = Vec::new();
-            code.encode(
-                &mut Memory::new(bytes.clone()),
-                &parity(block, index),
-                &mut packet,
-            );
+            let packet = encoded(&mut code, &bytes, &parity(block, index));
             found.push(format!("{:02x?}", &packet[..8]));
         }
         assert_eq!(

@@ -16,13 +16,14 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use fabricast_proto::mutant::{self, Mutant};
 use fabricast_proto::scheme::Checksum;
+use fabricast_proto::wire::Writer;
 use fabricast_proto::{OpId, Payload, Time, Token, Transmit, XorExtents};
 use rustc_hash::FxHashMap;
 
 use super::check;
 use super::code::Code;
 use crate::object::{Fetch, Object};
-use crate::transport::{DatagramId, SLOTS, Slots, Transport};
+use crate::transport::{DatagramId, Part, SLOTS, Slots, Transport};
 
 /// Largest number of datagrams that the transport gets at once. An object must keep bytes ready
 /// that it has reported as ready for this many calls of `fetch`.
@@ -49,8 +50,6 @@ struct Queued {
     transmit: Transmit,
     /// The slot that holds the datagram's head.
     id: DatagramId,
-    /// Length of the head, in bytes.
-    head: usize,
     /// The slot holds the payload, too: it was computed, or it is a copy of bytes that do not stay
     /// where they are.
     inside: bool,
@@ -145,22 +144,22 @@ impl Outbox {
         (self.late > LATE_MAX).then_some(since + GRACE)
     }
 
-    /// The slot for the next datagram's head, empty, before [`Outbox::push`].
-    pub fn head<'a>(&mut self, slots: &'a mut Slots) -> &'a mut Vec<u8> {
+    /// Writes the head of the next datagram, before [`Outbox::push`]. A head that is not pushed is
+    /// forgotten.
+    #[inline]
+    pub fn head<'a>(&mut self, slots: &'a mut Slots) -> Part<'a> {
         let id = *self
             .next
             .get_or_insert_with(|| slots.take().expect("there is room"));
-        let head = slots.head(id);
-        head.clear();
-        head
+        slots.head(id)
     }
 
-    pub fn push(&mut self, transmit: Transmit, slots: &mut Slots) {
+    /// Queues the datagram whose head was written.
+    pub fn push(&mut self, transmit: Transmit) {
         let id = self.next.take().expect("its head was written");
         self.queue.push(Queued {
             transmit,
             id,
-            head: slots.head(id).len(),
             inside: false,
             sealed: false,
             state: State::Ready,
@@ -204,18 +203,14 @@ impl Outbox {
                         let fetch = object.fetch(e.offset, e.len);
                         if fetch == Fetch::Ready && zero_copy && !object.is_stable() {
                             let bytes = object.bytes(e.offset, e.len);
-                            slots.head(q.id).extend_from_slice(bytes);
-                            slots.payload_from(q.id, q.head);
+                            slots.payload(q.id).put(bytes);
                             q.inside = true;
                         }
                         fetch
                     }
                     (Some(object), coded) => {
-                        let fetch = compute(object, &coded, code, slots.head(q.id));
-                        if fetch == Fetch::Ready {
-                            slots.payload_from(q.id, q.head);
-                            q.inside = true;
-                        }
+                        let fetch = compute(object, &coded, code, &mut slots.payload(q.id));
+                        q.inside = fetch == Fetch::Ready;
                         fetch
                     }
                 };
@@ -264,7 +259,7 @@ impl Outbox {
         }
         let ready = |q: &&mut Queued| q.state == State::Ready && !q.sealed;
         for q in self.queue.iter_mut().filter(ready) {
-            let (head, inside) = slots.head(q.id).split_at_mut(q.head);
+            let [head, inside, _] = slots.parts(q.id);
             let payload = match q.inside {
                 true => inside,
                 false => q.payload(objects),
@@ -370,26 +365,24 @@ impl Outbox {
     }
 }
 
-/// Appends a coded payload to `into`, if all bytes that it needs are available.
+/// Writes a coded payload, if all bytes that it needs are available.
 fn compute<O: Object>(
     object: &mut O,
     coded: &Payload,
     code: &mut Code,
-    into: &mut Vec<u8>,
+    out: &mut Writer<'_>,
 ) -> Fetch {
     match coded {
         Payload::Xor(sum) => {
             let fetch = fetch_all(object, sum);
             if fetch == Fetch::Ready {
-                let start = into.len();
-                into.resize(start + sum.len() as usize, 0);
-                let into = &mut into[start..];
+                let into = out.zeros(sum.len() as usize);
                 sum.extents()
                     .for_each(|e| _ = object.add(e.offset, e.len, into));
             }
             fetch
         }
-        Payload::Parity(parity) => code.encode(object, parity, into),
+        Payload::Parity(parity) => code.encode(object, parity, out),
         Payload::Extent(_) => Fetch::Ready,
     }
 }

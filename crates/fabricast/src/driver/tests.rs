@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast_proto::wire::{Declined, Feedback, Header, Probe, Ranges};
-use fabricast_proto::{AddressId, Config, Scheme, Seq, Session};
+use fabricast_proto::wire::{Declined, Feedback, Header, Probe, Ranges, Writer};
+use fabricast_proto::{AddressId, Admission, Config, Scheme, Seq, Session, Slot};
 
 use super::outbox::{GRACE, LATE_MAX};
 use super::*;
@@ -51,16 +51,16 @@ fn node_with(me: u32, others: &[u32], scheme: Scheme) -> Node {
 }
 
 /// A datagram of node `source`, whose frame `put` writes.
-fn said(source: u32, put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn said(source: u32, put: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let header = Header {
         burst: 0,
         source: NodeId(source),
         session: SESSION,
     };
-    let mut bytes = Vec::new();
-    wire::put_header(&mut bytes, &header);
-    put(&mut bytes);
-    bytes
+    wire::head(|out| {
+        wire::put_header(out, &header);
+        put(out);
+    })
 }
 
 fn probe(source: u32, nonce: u32) -> Vec<u8> {
@@ -71,7 +71,7 @@ fn probe(source: u32, nonce: u32) -> Vec<u8> {
         only: None,
         by: None,
     };
-    said(source, |bytes| wire::put_probe(bytes, &probe, 100))
+    said(source, |out| wire::put_probe(out, &probe, 100))
 }
 
 /// A datagram in which node 2 has posted what node 1 sends, has placed everything before packet
@@ -93,9 +93,7 @@ fn report(end: u32) -> Vec<u8> {
         declined: Declined::NONE,
         missing: Ranges::NONE,
     };
-    said(2, |bytes| {
-        wire::put_feedback(bytes, &feedback, [].into_iter())
-    })
+    said(2, |out| wire::put_feedback(out, &feedback, [].into_iter()))
 }
 
 impl Wire {
@@ -218,6 +216,36 @@ fn run(driver: &mut Driver<Delayed<Wire>, Chunks>, from: Time, until: Time) {
         now = now + MS;
     }
     settle(driver);
+}
+
+/// Its packets would not fit in the transport's slots.
+#[test]
+fn a_group_whose_packets_exceed_the_datagrams_is_refused() {
+    let net = Delayed::in_tests(Wire::new(), 1);
+    let fits = net.caps().datagram_max - Scheme::auto().data_overhead();
+    let mut driver: Driver<_, Memory> = Driver::new(node(1, &[2]), net);
+    let add = |group, payload_size| Command::GroupAdd {
+        group: GroupId(group),
+        address: None,
+        members: vec![NodeId(1), NodeId(2)],
+        payload_size,
+        start: Seq(0),
+    };
+    let fits = fits as u32;
+    let refused = driver.command(Time::ZERO, add(8, fits + 1));
+    assert_eq!(refused, Err(Refused::PayloadSize));
+    assert_eq!(driver.command(Time::ZERO, add(8, fits)), Ok(()));
+    let join = Command::GroupJoin {
+        group: GroupId(9),
+        sender: NodeId(2),
+        payload_size: fits + 1,
+        admission: Admission {
+            slot: Slot { index: 0, epoch: 1 },
+            first: Seq(0),
+            receivers: 2,
+        },
+    };
+    assert_eq!(driver.command(Time::ZERO, join), Err(Refused::PayloadSize));
 }
 
 #[test]

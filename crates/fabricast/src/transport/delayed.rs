@@ -3,7 +3,8 @@
 //! It reads the bytes of a datagram some time after `send` has taken it, and completes datagrams
 //! later still and out of order. It computes a checksum of the bytes when the datagram is posted,
 //! and panics if it finds another one when it reads the datagram, or when it completes it: the
-//! driver has reused or returned bytes too early. It overwrites the slot of each datagram that it
+//! driver has reused or returned bytes too early. So it does if a slot has moved, which a device
+//! would not notice. It overwrites the slot of each datagram that it
 //! completes. The bytes of objects it does not overwrite, because retransmissions read them again.
 //! It also tells late how joins have ended.
 
@@ -104,7 +105,9 @@ struct Bytes {
     id: DatagramId,
     to: Dest,
     payload: Payload,
-    /// Their checksum when they were posted.
+    /// Where the slot was when they were posted.
+    slot: usize,
+    /// Their checksum then.
     sum: u32,
 }
 
@@ -114,6 +117,7 @@ impl Bytes {
             id: datagram.id,
             to: datagram.to,
             payload: Payload(datagram.payload()),
+            slot: place(slots, datagram),
             sum: sum(slots, datagram),
         }
     }
@@ -124,6 +128,12 @@ impl Bytes {
         #[allow(unsafe_code)]
         let datagram = unsafe { slots.lending(self.id, self.to, self.payload.bytes()) };
         assert!(
+            place(slots, &datagram) == self.slot,
+            "the slot of the datagram {:?} to {:?} has moved before the network had {moment} it",
+            self.id,
+            self.to,
+        );
+        assert!(
             sum(slots, &datagram) == self.sum,
             "bytes of the datagram {:?} to {:?} have changed before the network had {moment} it: \
              they were reused or given back too early",
@@ -132,6 +142,11 @@ impl Bytes {
         );
         datagram
     }
+}
+
+/// The address of a datagram's slot.
+fn place(slots: &Slots, datagram: &Outgoing<'_>) -> usize {
+    slots.pieces(datagram)[0].as_ptr().addr()
 }
 
 /// A checksum of all bytes of a datagram.
@@ -306,8 +321,9 @@ impl<T: Transport> Transport for Delayed<T> {
             if let Some(bytes) = &read.bytes {
                 bytes.unchanged(slots, "completed");
             }
-            slots.head(read.id).fill(OVERWRITTEN);
-            slots.trailer(read.id).fill(OVERWRITTEN);
+            for part in slots.parts(read.id) {
+                part.fill(OVERWRITTEN);
+            }
             done(read.id);
             false
         });
@@ -383,8 +399,8 @@ mod tests {
     fn post(net: &mut Delayed<Wire>, now: Time, head: &[u8], payload: &[u8]) -> DatagramId {
         let slots = net.slots();
         let id = slots.take().unwrap();
-        slots.head(id).extend_from_slice(head);
-        slots.trailer(id).extend_from_slice(b"!");
+        slots.head(id).put(head);
+        slots.trailer(id).put(b"!");
         // SAFETY: each test keeps the payload.
         #[allow(unsafe_code)]
         let datagram = unsafe { slots.lending(id, Dest::Node(NodeId(1)), payload) };
@@ -412,8 +428,11 @@ mod tests {
             now = due;
             for id in done(&mut net, now) {
                 // Who still used the slot would find other bytes there.
-                assert_eq!(net.slots().head(id)[..], [OVERWRITTEN]);
-                assert_eq!(net.slots().trailer(id)[..], [OVERWRITTEN]);
+                let [head, _, trailer] = net.slots().parts(id);
+                assert_eq!(
+                    (&*head, &*trailer),
+                    (&[OVERWRITTEN][..], &[OVERWRITTEN][..])
+                );
                 completed.push(id);
             }
         }
@@ -432,7 +451,21 @@ mod tests {
     fn a_slot_that_is_reused_too_early_is_found() {
         let mut net = delayed();
         let id = post(&mut net, Time::ZERO, b"head", b"");
-        net.slots().head(id).fill(b'x');
+        net.slots().parts(id)[0].fill(b'x');
+        done(&mut net, Time::ZERO + LONGEST);
+    }
+
+    /// A device would read the old memory.
+    #[test]
+    #[should_panic(expected = "has moved before the network had read it")]
+    fn a_slot_that_moves_is_found() {
+        let mut net = delayed();
+        let id = post(&mut net, Time::ZERO, b"head", b"");
+        let mut moved = Slots::new(net.caps().datagram_max);
+        assert_eq!(moved.take(), Some(id));
+        moved.head(id).put(b"head");
+        moved.trailer(id).put(b"!");
+        let _old = std::mem::replace(net.slots(), moved);
         done(&mut net, Time::ZERO + LONGEST);
     }
 
@@ -514,7 +547,7 @@ mod tests {
         let mut net = Delayed::new(Wire::echo(BATCH, BATCH), None);
         let id = post(&mut net, Time::ZERO, b"head", b"payload");
         assert_eq!(done(&mut net, Time::ZERO), [id]);
-        assert_eq!(net.slots().head(id)[..], *b"head");
+        assert_eq!(net.slots().parts(id)[0], *b"head");
         assert!(!net.caps().zero_copy && delayed().caps().zero_copy);
     }
 }

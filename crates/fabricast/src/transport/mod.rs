@@ -112,7 +112,7 @@ pub use any::AnyTransport;
 pub use arrival::{Arrival, Kept};
 pub use counters::Counters;
 pub use news::News;
-pub use slots::{DatagramId, Outgoing, Pieces, SLOTS, Slots};
+pub use slots::{DatagramId, Outgoing, Part, Pieces, SLOTS, Slots};
 pub use wait::{Descriptors, Ready, Sleeper, Watch};
 
 use std::io;
@@ -270,7 +270,8 @@ pub trait Transport {
 
 /// Sends datagrams that no driver has written, each to a destination and in two pieces: the first
 /// is copied, the second is sent from where it is, unless the transport reads it late. For
-/// measurements and tests. Returns how many were taken.
+/// measurements and tests. Returns how many were taken. Panics if a piece that is copied does not
+/// fit in a datagram of the network.
 pub fn send_plain<T: Transport>(
     net: &mut T,
     now: Time,
@@ -284,11 +285,10 @@ pub fn send_plain<T: Transport>(
         let mut outgoing = Vec::with_capacity(SLOTS);
         for &(to, head, payload) in &batch[sent..] {
             let Some(id) = slots.take() else { break };
-            slots.head(id).extend_from_slice(head);
+            slots.head(id).put(head);
             outgoing.push(match reads_late {
                 true => {
-                    slots.head(id).extend_from_slice(payload);
-                    slots.payload_from(id, head.len());
+                    slots.payload(id).put(payload);
                     slots.outgoing(id, to)
                 }
                 // SAFETY: the transport reads the payload in `send` alone.

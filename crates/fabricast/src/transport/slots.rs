@@ -1,7 +1,10 @@
 //! The memory in which a transport keeps what it sends beside payloads.
 
+use std::ops::{Deref, DerefMut};
+
 use fabricast_proto::Dest;
 use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::Writer;
 
 /// Number of slots: as many datagrams as a driver may have queued and posted.
 pub const SLOTS: usize = 128;
@@ -58,51 +61,86 @@ impl<'a> Outgoing<'a> {
 /// The bytes of a datagram, in their order, without those pieces that are empty.
 pub type Pieces<'a> = [&'a [u8]; 3];
 
-/// A slot: what a driver writes for one datagram.
-#[derive(Default)]
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// What a driver has written into a slot. Its three parts follow each other.
+#[derive(Clone, Copy, Default)]
 struct Slot {
-    /// Header and frames. A payload that was computed or copied for this datagram follows them.
-    head: Vec<u8>,
-    /// Number of bytes at the end of `head` that are payload.
+    /// Length of the header and the frames, in bytes.
+    head: usize,
+    /// Length of a payload that was computed or copied for this datagram, in bytes.
     inside: usize,
-    /// What follows the payload.
-    trailer: Vec<u8>,
+    /// Length of what follows the payload, in bytes.
+    trailer: usize,
     taken: bool,
 }
 
-/// The slots of a transport. A slot is never moved, and nobody writes to it while the transport
-/// reads it.
-pub struct Slots {
-    slots: Vec<Slot>,
-    free: Vec<DatagramId>,
+/// Writes one part of a datagram into its slot. When it is dropped, the part is what was written.
+pub struct Part<'a> {
+    out: Writer<'a>,
+    /// Length of the part in the slot, in bytes.
+    len: &'a mut usize,
 }
 
-impl Default for Slots {
-    fn default() -> Slots {
-        Slots::new()
+impl<'a> Deref for Part<'a> {
+    type Target = Writer<'a>;
+
+    fn deref(&self) -> &Writer<'a> {
+        &self.out
     }
 }
 
+impl<'a> DerefMut for Part<'a> {
+    fn deref_mut(&mut self) -> &mut Writer<'a> {
+        &mut self.out
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        *self.len = self.out.len();
+    }
+}
+
+/// The slots of a transport: memory of a fixed size, each for one datagram. Slots lie in a single
+/// allocation and do not move as long as the transport exists. Nobody writes to a slot while the
+/// transport reads it.
+pub struct Slots {
+    /// The memory of all slots. The system zeroes a page when it is first used, so that slots which
+    /// are never used cost nothing.
+    bytes: Box<[u8]>,
+    slots: [Slot; SLOTS],
+    free: Vec<DatagramId>,
+    /// Length of a slot, in bytes.
+    size: usize,
+    /// Distance from one slot to the next, in bytes.
+    stride: usize,
+}
+
 impl Slots {
-    /// [`SLOTS`] free slots.
-    pub fn new() -> Slots {
-        let slot = || Slot {
-            head: Vec::with_capacity(HEAD_MAX),
-            ..Slot::default()
-        };
+    /// [`SLOTS`] free slots, for datagrams of at most `datagram_max` bytes
+    /// ([`super::Caps::datagram_max`]).
+    pub fn new(datagram_max: usize) -> Slots {
+        let size = datagram_max.max(HEAD_MAX);
+        // With an odd number of cache lines, heads do not compete for the same places in a cache.
+        let stride = (size.div_ceil(LINE) | 1) * LINE;
         Slots {
-            slots: std::iter::repeat_with(slot).take(SLOTS).collect(),
+            bytes: vec![0; SLOTS * stride].into_boxed_slice(),
+            slots: [Slot::default(); SLOTS],
             free: (0..SLOTS as u16).rev().map(DatagramId).collect(),
+            size,
+            stride,
         }
     }
 
     /// A free slot, which is empty; `None` if none is free.
     pub fn take(&mut self) -> Option<DatagramId> {
         let id = self.free.pop()?;
-        let slot = &mut self.slots[id.index()];
-        (slot.taken, slot.inside) = (true, 0);
-        slot.head.clear();
-        slot.trailer.clear();
+        self.slots[id.index()] = Slot {
+            taken: true,
+            ..Slot::default()
+        };
         Some(id)
     }
 
@@ -118,20 +156,52 @@ impl Slots {
         self.free.len()
     }
 
-    /// What comes before the payload.
-    pub fn head(&mut self, id: DatagramId) -> &mut Vec<u8> {
-        &mut self.slots[id.index()].head
-    }
-
-    /// Records that what was last appended to the head, from this offset on, is payload.
-    pub fn payload_from(&mut self, id: DatagramId, start: usize) {
+    /// Writes what comes before the payload, in place of all that the slot held.
+    #[inline]
+    pub fn head(&mut self, id: DatagramId) -> Part<'_> {
         let slot = &mut self.slots[id.index()];
-        slot.inside = slot.head.len() - start;
+        (slot.inside, slot.trailer) = (0, 0);
+        let at = id.index() * self.stride;
+        Part {
+            out: Writer::new(&mut self.bytes[at..at + self.size]),
+            len: &mut slot.head,
+        }
     }
 
-    /// What comes after the payload.
-    pub fn trailer(&mut self, id: DatagramId) -> &mut Vec<u8> {
-        &mut self.slots[id.index()].trailer
+    /// Writes the payload behind the head, in place of all that followed the head.
+    pub fn payload(&mut self, id: DatagramId) -> Part<'_> {
+        let slot = &mut self.slots[id.index()];
+        slot.trailer = 0;
+        let at = id.index() * self.stride;
+        Part {
+            out: Writer::new(&mut self.bytes[at + slot.head..at + self.size]),
+            len: &mut slot.inside,
+        }
+    }
+
+    /// Writes what comes after the payload, in place of what was there.
+    pub fn trailer(&mut self, id: DatagramId) -> Part<'_> {
+        let slot = &mut self.slots[id.index()];
+        let at = id.index() * self.stride;
+        let start = at + slot.head + slot.inside;
+        Part {
+            out: Writer::new(&mut self.bytes[start..at + self.size]),
+            len: &mut slot.trailer,
+        }
+    }
+
+    /// What was written: the head, the payload, if it is in the slot, and the trailer.
+    pub fn parts(&mut self, id: DatagramId) -> [&mut [u8]; 3] {
+        let Slot {
+            head,
+            inside,
+            trailer,
+            ..
+        } = self.slots[id.index()];
+        let bytes = &mut self.bytes[id.index() * self.stride..];
+        let (head, bytes) = bytes.split_at_mut(head);
+        let (inside, bytes) = bytes.split_at_mut(inside);
+        [head, inside, &mut bytes[..trailer]]
     }
 
     /// The datagram in a slot, all of whose bytes are there.
@@ -156,15 +226,18 @@ impl Slots {
             id,
             to,
             payload,
-            len: slot.head.len() + payload.len() + slot.trailer.len(),
+            len: slot.head + slot.inside + payload.len() + slot.trailer,
             payload_len: slot.inside + payload.len(),
         }
     }
 
     /// All bytes of a datagram, in their order.
     pub fn pieces<'a>(&'a self, datagram: &Outgoing<'a>) -> Pieces<'a> {
-        let slot = &self.slots[datagram.id.index()];
-        [&slot.head, datagram.payload, &slot.trailer]
+        let id = datagram.id.index();
+        let slot = &self.slots[id];
+        let bytes = &self.bytes[id * self.stride..];
+        let (front, bytes) = bytes.split_at(slot.head + slot.inside);
+        [front, datagram.payload, &bytes[..slot.trailer]]
     }
 }
 
@@ -175,24 +248,82 @@ mod tests {
 
     #[test]
     fn a_slot_serves_one_datagram_at_a_time() {
-        let mut slots = Slots::new();
+        let mut slots = Slots::new(1000);
         let all: Vec<DatagramId> = std::iter::from_fn(|| slots.take()).collect();
         assert_eq!((all.len(), slots.free()), (SLOTS, 0));
         let id = all[7];
-        slots.head(id).extend_from_slice(b"head");
-        slots.trailer(id).extend_from_slice(b"end");
+        slots.head(id).put(b"head");
+        slots.trailer(id).put(b"end");
         let datagram = slots.with_payload(id, Dest::Node(NodeId(1)), b"payload");
         assert_eq!(slots.pieces(&datagram).concat(), b"headpayloadend");
-        assert_eq!(datagram.len(), 14);
+        assert_eq!((datagram.len(), datagram.payload_len()), (14, 7));
         slots.release(id);
         assert_eq!(slots.take(), Some(id));
-        assert!(slots.head(id).is_empty() && slots.trailer(id).is_empty());
+        assert!(slots.outgoing(id, Dest::Node(NodeId(1))).is_empty());
+    }
+
+    #[test]
+    fn what_is_written_anew_replaces_all_that_follows() {
+        let mut slots = Slots::new(1000);
+        let id = slots.take().unwrap();
+        let says = |slots: &Slots| {
+            let datagram = slots.outgoing(id, Dest::Node(NodeId(1)));
+            let bytes = slots.pieces(&datagram).concat();
+            assert_eq!(datagram.len(), bytes.len());
+            (String::from_utf8(bytes).unwrap(), datagram.payload_len())
+        };
+        slots.head(id).put(b"head");
+        slots.payload(id).put(b"payload");
+        slots.trailer(id).put(b"end");
+        assert_eq!(says(&slots), ("headpayloadend".into(), 7));
+        let parts = slots.parts(id).map(|part| part.to_vec());
+        assert_eq!(parts, [&b"head"[..], b"payload", b"end"]);
+        slots.payload(id).put(b"other");
+        assert_eq!(says(&slots), ("headother".into(), 5));
+        slots.head(id).put(b"he");
+        assert_eq!(says(&slots), ("he".into(), 0));
+    }
+
+    /// A device is told once where the slots are.
+    #[test]
+    fn slots_neither_move_nor_overlap_however_full_they_are() {
+        for size in [HEAD_MAX, 1472, 8192] {
+            let mut slots = Slots::new(size);
+            let (mut all, mut places) = (Vec::new(), Vec::new());
+            while let Some(id) = slots.take() {
+                slots.head(id).put(&[1]);
+                places.push(slots.parts(id)[0].as_ptr().addr());
+                all.push(id);
+            }
+            let mut slots = Box::new(slots);
+            for (n, &id) in (0..).zip(&all) {
+                slots.head(id).put(&vec![n; size - 3]);
+                slots.payload(id).zeros(2).fill(n);
+                slots.trailer(id).put(&[n]);
+            }
+            for (n, (&id, &place)) in (0..).zip(all.iter().zip(&places)) {
+                let datagram = slots.outgoing(id, Dest::Node(NodeId(1)));
+                let [front, _, trailer] = slots.pieces(&datagram);
+                assert_eq!(front.as_ptr().addr(), place);
+                assert_eq!(trailer.as_ptr().addr(), place + size - 1);
+                assert_eq!([front, trailer].concat(), vec![n; size]);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "do not fit")]
+    fn no_datagram_is_longer_than_a_slot() {
+        let mut slots = Slots::new(1000);
+        let id = slots.take().unwrap();
+        slots.head(id).put(&[0; 999]);
+        slots.payload(id).put(b"xy");
     }
 
     #[test]
     #[should_panic(expected = "was free")]
     fn a_slot_is_released_once() {
-        let mut slots = Slots::new();
+        let mut slots = Slots::new(1000);
         let id = slots.take().unwrap();
         slots.release(id);
         slots.release(id);

@@ -7,6 +7,9 @@ use fabricast_proto::wire;
 use super::delayed::Delayed;
 use super::*;
 
+/// Largest datagram, in bytes.
+const DATAGRAM_MAX: usize = 9000;
+
 /// Keeps what is sent, and hands up what a test puts into its inbox, `burst` datagrams in each
 /// call. Takes at most `room` datagrams in each call, and records how long its caller waits.
 pub struct Wire {
@@ -38,7 +41,7 @@ impl Wire {
             count: 0,
             waited: None,
             fails: false,
-            slots: Slots::new(),
+            slots: Slots::new(DATAGRAM_MAX),
             done: Vec::new(),
         }
     }
@@ -101,7 +104,7 @@ pub fn lending<'a>(slots: &Slots, id: DatagramId, to: Dest, payload: &'a [u8]) -
 
 impl Transport for Wire {
     fn caps(&self) -> Caps {
-        Caps::datagrams(9000)
+        Caps::datagrams(DATAGRAM_MAX)
     }
     fn backlog(&self, _: u32) -> u32 {
         100

@@ -20,6 +20,8 @@ use fabricast::transport::{
 };
 use fabricast::waker::Waker;
 
+/// Largest datagram, in bytes.
+const DATAGRAM_MAX: usize = 2000;
 /// Share of the datagrams that the network loses.
 const LOSS: f64 = 0.03;
 /// Largest number of datagrams that wait for a node. More are lost.
@@ -98,7 +100,7 @@ impl Pipe {
             groups: BTreeMap::new(),
             joining: Vec::new(),
             news: VecDeque::new(),
-            slots: Slots::new(),
+            slots: Slots::new(DATAGRAM_MAX),
             posted: Vec::new(),
             read: Vec::new(),
             rng: Rng::new(u64::from(me)),
@@ -131,7 +133,7 @@ impl Transport for Pipe {
     fn caps(&self) -> Caps {
         Caps {
             zero_copy: true,
-            ..Caps::datagrams(2000)
+            ..Caps::datagrams(DATAGRAM_MAX)
         }
     }
 

@@ -5,6 +5,7 @@ use super::group::Group;
 use crate::border::{Dest, Output, PathState};
 use crate::id::NodeId;
 use crate::repair::Payload;
+use crate::wire::Writer;
 
 /// The copies of one datagram that are still to be sent.
 #[derive(Default)]
@@ -39,9 +40,9 @@ impl Copies {
     }
 
     /// The next copy; its head is appended to `head`.
-    pub fn poll(&mut self, head: &mut Vec<u8>) -> Option<Output> {
+    pub fn poll(&mut self, head: &mut Writer<'_>) -> Option<Output> {
         let to = self.to.pop()?;
-        head.extend_from_slice(&self.head);
+        head.put(&self.head);
         Some(transmit(Dest::Node(to), self.payload))
     }
 

@@ -5,7 +5,7 @@ use crate::id::{AddressId, GroupId, Token};
 use crate::path::{Target, Transmission};
 use crate::repair::Payload;
 use crate::scheme::Checksum;
-use crate::wire::{self, Header, Probe, Query, Word};
+use crate::wire::{self, Header, Probe, Query, Word, Writer};
 
 /// What a node sends, beside the head that it has written.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub struct Start {
 
 impl Start {
     /// Appends the beginning of a datagram that belongs to `burst`.
-    pub fn put(&self, head: &mut Vec<u8>, burst: u16) {
+    pub fn put(&self, head: &mut Writer<'_>, burst: u16) {
         let header = Header {
             burst,
             ..self.header
@@ -45,7 +45,7 @@ pub fn put_probe(
     probe: &Probe,
     size: usize,
     start: Start,
-    head: &mut Vec<u8>,
+    head: &mut Writer<'_>,
 ) -> Datagram {
     let end = head.len() + size;
     start.put(head, 0);
@@ -55,14 +55,14 @@ pub fn put_probe(
 }
 
 /// Appends a word of a barrier.
-pub fn put_word(to: Target, word: &Word, start: Start, head: &mut Vec<u8>) -> Datagram {
+pub fn put_word(to: Target, word: &Word, start: Start, head: &mut Writer<'_>) -> Datagram {
     start.put(head, 0);
     wire::put_word(head, word);
     control(to)
 }
 
 /// Appends a query.
-pub fn put_query(to: Target, query: &Query, start: Start, head: &mut Vec<u8>) -> Datagram {
+pub fn put_query(to: Target, query: &Query, start: Start, head: &mut Writer<'_>) -> Datagram {
     start.put(head, 0);
     wire::put_query(head, query);
     control(to)
@@ -74,8 +74,8 @@ pub fn put(
     send: &Transmission,
     (group, size): (GroupId, usize),
     start: Start,
-    head: &mut Vec<u8>,
-    piggyback: impl FnOnce(&mut Vec<u8>, Target, usize),
+    head: &mut Writer<'_>,
+    piggyback: impl FnOnce(&mut Writer<'_>, Target, usize),
 ) -> Datagram {
     let from = head.len();
     let (to, burst, len) = match send {

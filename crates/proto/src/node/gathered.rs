@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::id::NodeId;
 use crate::limits::FRAMES_MAX;
-use crate::wire::{self, WORD_LEN, Word};
+use crate::wire::{WORD_LEN, Word};
 
 /// Datagrams of words that are gathered before the first of them is sent. Each word is compared
 /// with all of them.
@@ -26,7 +26,14 @@ struct Waiting {
     to: NodeId,
     /// Bytes that the datagram's words may have: the least that any of their groups allows.
     room: usize,
-    frames: Vec<u8>,
+    words: Vec<Word>,
+}
+
+impl Waiting {
+    /// Whether the datagram takes one more word, of a group that allows `room` bytes of frames.
+    fn takes_one_more(&self, room: usize) -> bool {
+        (self.words.len() + 1) * WORD_LEN <= self.room.min(room)
+    }
 }
 
 impl Gathered {
@@ -54,23 +61,23 @@ impl Gathered {
     /// Gathers a word to a node, of a group that allows its datagrams `room` bytes of frames.
     pub fn add(&mut self, to: NodeId, room: usize, word: &Word) {
         let room = room.min(FRAMES_MAX * WORD_LEN);
-        let fits = |w: &Waiting| w.to == to && w.frames.len() + WORD_LEN <= w.room.min(room);
+        let fits = |w: &Waiting| w.to == to && w.takes_one_more(room);
         let at = self.waiting.iter().position(fits).unwrap_or_else(|| {
             self.waiting.push_back(Waiting {
                 to,
                 room,
-                frames: Vec::new(),
+                words: Vec::new(),
             });
             self.waiting.len() - 1
         });
         let waiting = &mut self.waiting[at];
         waiting.room = waiting.room.min(room);
-        wire::put_word(&mut waiting.frames, word);
+        waiting.words.push(*word);
     }
 
-    /// The frames of the next datagram, and the node to which it goes.
-    pub fn take(&mut self) -> Option<(NodeId, Vec<u8>)> {
+    /// The words of the next datagram, and the node to which it goes.
+    pub fn take(&mut self) -> Option<(NodeId, Vec<Word>)> {
         let first = self.waiting.pop_front()?;
-        Some((first.to, first.frames))
+        Some((first.to, first.words))
     }
 }

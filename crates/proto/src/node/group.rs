@@ -16,7 +16,7 @@ use crate::scheme::{FeedbackTopology, Hierarchy, Scheme};
 use crate::sender::{MemberConfig, Sender};
 use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{Probe, Query, flag};
+use crate::wire::{Probe, Query, Writer, flag};
 
 /// Answers that all members together give to one probe. In a larger group each member gives one
 /// answer.
@@ -325,7 +325,7 @@ impl Group {
         now: Time,
         scheme: &Scheme,
         (to, room): (Target, usize),
-        head: &mut Vec<u8>,
+        head: &mut Writer<'_>,
     ) -> u64 {
         let only = match (to, scheme.topology) {
             // Each receiver sends its feedback to the stream's sender.

@@ -11,12 +11,15 @@ use crate::id::OpId;
 use crate::path::{Target, Transmission};
 use crate::schedule::Reached;
 use crate::time::Time;
-use crate::wire::{self, Header, Query, Reply};
+use crate::wire::{self, Header, Query, Reply, Writer};
 
 impl Node {
     /// Returns what the driver does next. For [`Output::Transmit`] the node has appended the
     /// datagram's head to `head`. The driver calls this until it returns [`Output::Wait`].
-    pub fn poll(&mut self, now: Time, head: &mut Vec<u8>) -> Output {
+    ///
+    /// `head` needs room for [`crate::limits::HEAD_MAX`] bytes, and for the largest data packet of
+    /// any group, with its payload. Panics without it.
+    pub fn poll(&mut self, now: Time, head: &mut Writer<'_>) -> Output {
         if let Some(output) = self.copies.poll(head) {
             return output;
         }
@@ -66,7 +69,7 @@ impl Node {
 
     /// Gathers the words of all groups that are ready, if there are several. Returns the next
     /// datagram of words, whose head it has appended to `head`.
-    fn poll_gathered(&mut self, now: Time, head: &mut Vec<u8>) -> Option<Output> {
+    fn poll_gathered(&mut self, now: Time, head: &mut Writer<'_>) -> Option<Output> {
         let begin = self.start();
         while self.ready.len() > 1
             && let Some(next) = self.gathered.looks_at()
@@ -92,9 +95,9 @@ impl Node {
                 None => self.gathered.looks_further(),
             }
         }
-        let (to, frames) = self.gathered.take()?;
+        let (to, words) = self.gathered.take()?;
         begin.put(head, 0);
-        head.extend_from_slice(&frames);
+        words.iter().for_each(|word| wire::put_word(head, word));
         Some(datagram::transmit(Dest::Node(to), None))
     }
 
@@ -174,7 +177,7 @@ impl Node {
         &mut self,
         now: Time,
         at: usize,
-        head: &mut Vec<u8>,
+        head: &mut Writer<'_>,
     ) -> Option<Datagram> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
@@ -218,7 +221,7 @@ impl Node {
         }
         let scheme = &self.config.scheme;
         let start = head.len();
-        let put = |head: &mut Vec<u8>| begin.put(head, 0);
+        let put = |head: &mut Writer<'_>| begin.put(head, 0);
         let to = Target::Node(group.streams.poll(now, scheme, head, put)?);
         self.counters.feedback_sent += 1;
         let size = group.payload_size as usize + scheme.data_overhead();
@@ -234,7 +237,7 @@ impl Node {
         now: Time,
         at: usize,
         send: &Transmission,
-        head: &mut Vec<u8>,
+        head: &mut Writer<'_>,
     ) -> Option<Datagram> {
         let begin = self.start();
         let group = self.groups[at].as_mut()?;
@@ -243,7 +246,7 @@ impl Node {
             group.id,
             group.payload_size as usize + scheme.data_overhead(),
         );
-        let piggyback = |head: &mut Vec<u8>, to: Target, room: usize| {
+        let piggyback = |head: &mut Writer<'_>, to: Target, room: usize| {
             let appended = group.piggyback(now, scheme, (to, room), head);
             self.counters.feedback_piggybacked += appended;
         };

@@ -41,6 +41,7 @@ use crate::scheme::{FeedbackTopology, Scheme};
 use crate::sender::{MemberConfig, Sender};
 use crate::seq::Seq;
 use crate::time::Time;
+use crate::wire::Writer;
 use arrivals::Arrivals;
 use contradiction::Challenges;
 use declined::Declines;
@@ -362,8 +363,8 @@ impl Receiver {
         &mut self,
         now: Time,
         scheme: &Scheme,
-        head: &mut Vec<u8>,
-        header: impl FnOnce(&mut Vec<u8>),
+        head: &mut Writer<'_>,
+        header: impl FnOnce(&mut Writer<'_>),
     ) -> bool {
         self.schedule_due_nack(now, scheme);
         if self.feedback.due.is_none_or(|d| d > now) {
@@ -371,7 +372,7 @@ impl Receiver {
         }
         self.nack.forget_reordering(now, &scheme.detect);
         header(head);
-        self.put_ack_and_nack(now, scheme, 0, head);
+        self.put_ack_and_nack(now, scheme, 0, (head, usize::MAX));
         self.on_feedback_sent(now, scheme);
         true
     }

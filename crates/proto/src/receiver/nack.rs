@@ -1,5 +1,6 @@
 //! NACKs: when a receiver reports what it lacks, what it reports, and the frame that says so.
 
+use core::iter::empty;
 use core::time::Duration;
 
 use super::arrivals::Newest;
@@ -9,7 +10,7 @@ use crate::mutant::{self, Mutant};
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
-use crate::wire::{self, Declined, Feedback, Ranges, flag};
+use crate::wire::{self, Declined, Feedback, Ranges, Writer, flag};
 
 /// Largest number of packets of a short operation. A receiver may NACK lost packets of a short
 /// operation before it is posted. Repairs of longer operations are XOR repair packets and parity
@@ -167,14 +168,15 @@ impl Receiver {
         upto.min(self.nackable_end())
     }
 
-    /// Appends a feedback frame to `head`: the ACK, the NACK and the advertised window.
+    /// Appends a feedback frame to `head`: the ACK, the NACK and the advertised window. Appends
+    /// nothing and returns false if the frame has more than `room` bytes.
     pub(super) fn put_ack_and_nack(
         &mut self,
         now: Time,
         scheme: &Scheme,
         flags: u8,
-        head: &mut Vec<u8>,
-    ) {
+        (head, room): (&mut Writer<'_>, usize),
+    ) -> bool {
         let newest = self.arrivals.newest.unwrap_or(Newest {
             burst: 0,
             at: now,
@@ -209,7 +211,7 @@ impl Receiver {
         match &mut self.children {
             _ if !self.parities.blocks.is_empty() => {
                 let wanted = self.parities.wanted.iter().copied();
-                wire::put_declining_feedback(head, &feedback, declined, wanted);
+                wire::put_declining_feedback(head, room, &feedback, declined, wanted)
             }
             Children::Aggregated(reports) => {
                 let all = reports.missing(self.reported_subtree, own);
@@ -219,9 +221,9 @@ impl Receiver {
                     let known = feedback.high.from(first).min(n as i32);
                     (known > 0).then_some((first, known as u32))
                 });
-                wire::put_feedback(head, &feedback, known);
+                wire::put_declining_feedback(head, room, &feedback, empty(), known)
             }
-            _ => wire::put_declining_feedback(head, &feedback, declined, own),
+            _ => wire::put_declining_feedback(head, room, &feedback, declined, own),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::path::Target;
 use crate::scheme::Scheme;
 use crate::sender::Sender;
 use crate::time::Time;
-use crate::wire::{self, flag};
+use crate::wire::{self, Writer, flag};
 
 /// A datagram that feedback frames may be piggybacked on.
 pub struct Piggyback<'a> {
@@ -38,21 +38,18 @@ impl Receiver {
         now: Time,
         scheme: &Scheme,
         room: usize,
-        head: &mut Vec<u8>,
+        head: &mut Writer<'_>,
     ) -> Option<usize> {
         // A node that waits for its children's answers has nothing to say yet.
         if self.feedback.due.is_none() || self.probed.is_some() || room < wire::FEEDBACK_LEN {
             return None;
         }
         let (start, reported) = (head.len(), self.reported_subtree);
-        self.put_ack_and_nack(now, scheme, flag::PIGGYBACKED, head);
-        let len = head.len() - start;
-        if len > room {
-            head.truncate(start);
+        if !self.put_ack_and_nack(now, scheme, flag::PIGGYBACKED, (head, room)) {
             self.reported_subtree = reported;
             return None;
         }
         self.on_feedback_sent(now, scheme);
-        Some(len)
+        Some(head.len() - start)
     }
 }

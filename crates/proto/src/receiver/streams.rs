@@ -17,7 +17,7 @@ use crate::nonce::Nonces;
 use crate::path::Transmission;
 use crate::scheme::Scheme;
 use crate::time::Time;
-use crate::wire::{self, Query};
+use crate::wire::{self, Query, Writer};
 
 /// The place of a member whose stream does not exist.
 const NOWHERE: u32 = u32::MAX;
@@ -217,8 +217,8 @@ impl Streams {
         &mut self,
         now: Time,
         scheme: &Scheme,
-        head: &mut Vec<u8>,
-        header: impl Fn(&mut Vec<u8>),
+        head: &mut Writer<'_>,
+        header: impl Fn(&mut Writer<'_>),
     ) -> Option<NodeId> {
         let mut from = 0;
         while let Some(place) = self.deadlines.due(FEEDBACK, from, now) {
@@ -238,7 +238,7 @@ impl Streams {
         now: Time,
         scheme: &Scheme,
         mut on: Piggyback<'_>,
-        head: &mut Vec<u8>,
+        head: &mut Writer<'_>,
     ) -> u64 {
         let mut appended = 0;
         if scheme.feedback.piggyback.is_zero() {

@@ -1,11 +1,12 @@
 //! The wire format (spec/1-wire). Only [`decode`] reads datagrams: its result is checked, and none
-//! of its accessors can fail. The `put_*` functions write; they append to the caller's buffer.
+//! of its accessors can fail. The `put_*` functions append to a [`Writer`] of the caller.
 //!
 //! A datagram is one [`Header`] and one or more frames. Numbers are big-endian.
 
 mod ranges;
 mod read;
 mod write;
+mod writer;
 
 pub use ranges::{DECLINED_LEN, Declined, RANGE_LEN, Ranges};
 pub use read::{Datagram, DecodeError, Frames, decode, source};
@@ -13,6 +14,7 @@ pub use write::{
     put_check, put_data, put_declining_feedback, put_feedback, put_header, put_parity, put_probe,
     put_probe_ack, put_query, put_reply, put_sync, put_word, put_xor, set_check,
 };
+pub use writer::{Writer, head};
 
 use crate::id::{AddressId, GroupId, NodeId, Session};
 use crate::membership::Slot;

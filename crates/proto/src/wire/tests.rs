@@ -23,15 +23,20 @@ fn agrees(name: &str, written: &[u8], want: &[Frame<'_>]) {
     assert_eq!(datagram.frames().collect::<Vec<_>>(), want);
 }
 
-fn start() -> Vec<u8> {
-    let mut b = Vec::new();
+/// Memory for a datagram.
+const SPACE: [u8; limits::HEAD_MAX] = [0; limits::HEAD_MAX];
+
+/// A datagram that has its header.
+fn start(space: &mut [u8]) -> Writer<'_> {
+    let mut b = Writer::new(space);
     put_header(&mut b, &HEADER);
     b
 }
 
 #[test]
 fn data_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let (op, seq) = (Seq(0xffff_fffe), Seq(1));
     put_data(
         &mut b,
@@ -41,7 +46,7 @@ fn data_vector() {
         flag::ACK_REQUEST | flag::REPAIR,
         5,
     );
-    b.extend_from_slice(b"hello");
+    b.put(b"hello");
     let data = Data {
         group: GroupId(7),
         origin: Origin::Source(op),
@@ -56,9 +61,10 @@ fn data_vector() {
 fn coded_vector() {
     let mut sources = XorSources::new(Seq(0xffff_fffe));
     assert!(sources.push(Seq(0)) && sources.push(Seq(100)) && sources.push(Seq(107)));
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_xor(&mut b, GroupId(7), &sources, flag::ACK_REQUEST, 5);
-    b.extend_from_slice(b"hello");
+    b.put(b"hello");
     let coded = XorRepair {
         group: GroupId(7),
         sources,
@@ -70,10 +76,11 @@ fn coded_vector() {
 
 #[test]
 fn parity_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let first = Seq(0xffff_fffe);
     put_parity(&mut b, GroupId(7), (first, 128, 5, 5), flag::ACK_REQUEST, 5);
-    b.extend_from_slice(b"hello");
+    b.put(b"hello");
     let parity = Parity {
         group: GroupId(7),
         first,
@@ -86,7 +93,7 @@ fn parity_vector() {
     agrees("parity", &b, &[Frame::Parity(parity)]);
     let frame = HEADER_LEN + 8;
     for (at, bad) in [(0, 1), (0, 129), (1, 64), (2, 1), (3, 6)] {
-        let mut wrong = b.clone();
+        let mut wrong = b.to_vec();
         wrong[frame + at] = bad;
         assert_eq!(decode(&wrong).err(), Some(DecodeError::Block), "{at} {bad}");
     }
@@ -94,7 +101,8 @@ fn parity_vector() {
 
 #[test]
 fn feedback_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let mut f = Feedback {
         group: GroupId(7),
         sender: NodeId(3),
@@ -114,7 +122,7 @@ fn feedback_vector() {
     let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
     put_feedback(&mut b, &f, ranges.into_iter());
     let v = vector("feedback");
-    assert_eq!(b, v);
+    assert_eq!(*b, v[..]);
     let datagram = decode(&v).unwrap();
     let Some(Frame::Feedback(got)) = datagram.frames().next() else {
         panic!("no feedback");
@@ -127,7 +135,8 @@ fn feedback_vector() {
 /// A receiver that joined later names its slot; the frames of the others are as long as ever.
 #[test]
 fn feedback_of_a_receiver_that_joined_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let slot = Slot { index: 5, epoch: 3 };
     let mut f = Feedback {
         group: GroupId(7),
@@ -147,7 +156,7 @@ fn feedback_of_a_receiver_that_joined_vector() {
     };
     put_feedback(&mut b, &f, [(Seq(110), 1)].into_iter());
     let v = vector("feedback-joined");
-    assert_eq!(b, v);
+    assert_eq!(*b, v[..]);
     let datagram = decode(&v).unwrap();
     let Some(Frame::Feedback(got)) = datagram.frames().next() else {
         panic!("no feedback");
@@ -166,7 +175,8 @@ fn feedback_of_a_receiver_that_joined_vector() {
 /// A receiver that declines operations names their packets.
 #[test]
 fn feedback_of_a_receiver_that_declines_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let f = Feedback {
         group: GroupId(7),
         sender: NodeId(3),
@@ -184,14 +194,16 @@ fn feedback_of_a_receiver_that_declines_vector() {
         missing: Ranges::NONE,
     };
     let declined = [(Seq(90), 10), (Seq(200), 200_000)];
-    put_declining_feedback(
+    let missing = [(Seq(110), 1)];
+    assert!(put_declining_feedback(
         &mut b,
+        usize::MAX,
         &f,
         declined.into_iter(),
-        [(Seq(110), 1)].into_iter(),
-    );
+        missing.into_iter(),
+    ));
     let v = vector("feedback-declining");
-    assert_eq!(b, v);
+    assert_eq!(*b, v[..]);
     let datagram = decode(&v).unwrap();
     let Some(Frame::Feedback(got)) = datagram.frames().next() else {
         panic!("no feedback");
@@ -220,9 +232,56 @@ fn feedback_of_a_receiver_that_declines_vector() {
     assert_eq!(decode(&cut).err(), Some(DecodeError::FrameLength));
 }
 
+/// Memory may end where the room ends.
+#[test]
+fn feedback_that_exceeds_its_room_is_not_written() {
+    let joined = Slot { index: 1, epoch: 1 };
+    for (slot, declined, missing) in [
+        (None, 0, 0),
+        (None, 0, 3),
+        (Some(joined), 0, 1),
+        (Some(joined), 1, 0),
+        (None, 2, 2),
+    ] {
+        let f = Feedback {
+            group: GroupId(7),
+            sender: NodeId(3),
+            cum: Seq(100),
+            cum_subtree: Seq(100),
+            limit: Seq(1124),
+            high: Seq(140),
+            received: 139,
+            arrived_us: 1,
+            held_us: 2,
+            burst: 3,
+            flags: flag::BURST,
+            slot,
+            declined: Declined::NONE,
+            missing: Ranges::NONE,
+        };
+        let within = |room, space: &mut [u8]| {
+            let mut b = start(space);
+            let declined = (0..declined).map(|n| (Seq(200 + 10 * n), 5));
+            let missing = (0..missing).map(|n| (Seq(110 + 10 * n), 5));
+            let is_there = put_declining_feedback(&mut b, room, &f, declined, missing);
+            (is_there, b.to_vec())
+        };
+        let mut space = SPACE;
+        let (_, whole) = within(usize::MAX, &mut space);
+        let needed = whole.len() - HEADER_LEN;
+        for room in 0..=needed {
+            let written = within(room, &mut space[..HEADER_LEN + room]);
+            let is_there = room == needed;
+            let len = if is_there { whole.len() } else { HEADER_LEN };
+            assert_eq!(written, (is_there, whole[..len].to_vec()), "{room}");
+        }
+    }
+}
+
 #[test]
 fn sync_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     let s = Sync {
         group: GroupId(7),
         sender: NodeId(3),
@@ -241,7 +300,8 @@ fn probe_vectors() {
         only: None,
         by: None,
     };
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe(&mut b, &p, 40);
     agrees("probe", &b, &[Frame::Probe(p)]);
     let alone = Probe {
@@ -249,7 +309,8 @@ fn probe_vectors() {
         only: Some(NodeId(9)),
         ..p
     };
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe(&mut b, &alone, 40);
     agrees("probe-alone", &b, &[Frame::Probe(alone)]);
     let by_address = Probe {
@@ -257,7 +318,8 @@ fn probe_vectors() {
         by: Some(AddressId(6)),
         ..p
     };
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe(&mut b, &by_address, 40);
     agrees("probe-by-address", &b, &[Frame::Probe(by_address)]);
     let both = Probe {
@@ -265,16 +327,19 @@ fn probe_vectors() {
         only: alone.only,
         ..by_address
     };
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe(&mut b, &both, 40);
     let datagram = decode(&b).expect("a probe with both numbers");
     assert_eq!(datagram.frames().next(), Some(Frame::Probe(both)));
     // The datagram is too short to name its source.
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe(&mut b, &p, 0);
-    b[start().len() + 1] |= flag::ALONE;
+    b[HEADER_LEN + 1] |= flag::ALONE;
     assert_eq!(decode(&b).map(|_| ()), Err(DecodeError::FrameLength));
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_probe_ack(&mut b, &p);
     agrees("probe-ack", &b, &[Frame::ProbeAck(p)]);
 }
@@ -292,7 +357,8 @@ fn word_vector() {
         barrier: Some(Barrier::Dissemination { ways: 4 }),
         flags: flag::ACK_REQUEST,
     };
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_word(&mut b, &w);
     agrees("word", &b, &[Frame::Word(w)]);
     let frame = HEADER_LEN;
@@ -319,7 +385,8 @@ fn word_vector() {
     // A word to the group echoes nothing. Before the first barrier it names no barrier and no
     // round.
     (w.heard, w.barrier, w.at.round) = (None, None, 0);
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_word(&mut b, &w);
     assert_eq!(decode(&b).unwrap().frames().next(), Some(Frame::Word(w)));
     for (at, bad) in [(15, 1), (17, 1), (19, 1), (23, 1)] {
@@ -332,7 +399,8 @@ fn word_vector() {
 
 #[test]
 fn check_vector() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_check(&mut b, Checksum::Crc32c);
     let (op, seq) = (Seq(0xffff_fffe), Seq(1));
     put_data(&mut b, GroupId(7), Origin::Source(op), seq, 0, 5);
@@ -341,9 +409,9 @@ fn check_vector() {
         assert_eq!((before.len(), behind.len()), (HEADER_LEN + 4, DATA_LEN));
         CHECK_VALUE
     });
-    b.extend_from_slice(b"hello");
+    b.put(b"hello");
     let v = vector("check");
-    assert_eq!(b, v);
+    assert_eq!(*b, v[..]);
     let datagram = decode(&v).unwrap();
     let check = datagram.check.unwrap();
     assert_eq!(
@@ -375,7 +443,8 @@ fn check_vector() {
 
 #[test]
 fn several_frames_share_a_datagram() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     put_sync(
         &mut b,
         &Sync {
@@ -385,7 +454,7 @@ fn several_frames_share_a_datagram() {
         },
     );
     put_data(&mut b, GroupId(1), Origin::Source(Seq(0)), Seq(1), 0, 3);
-    b.extend_from_slice(b"abc");
+    b.put(b"abc");
     put_data(&mut b, GroupId(2), Origin::Relayed(NodeId(9)), Seq(5), 0, 0);
     let kinds: Vec<_> = decode(&b)
         .unwrap()
@@ -401,9 +470,10 @@ fn several_frames_share_a_datagram() {
 
 #[test]
 fn extensions_of_the_header_are_skipped() {
-    let mut b = start();
+    let mut space = SPACE;
+    let mut b = start(&mut space);
     b[1] = 5;
-    b.extend_from_slice(&[9; 4]);
+    b.put(&[9; 4]);
     put_sync(
         &mut b,
         &Sync {
@@ -422,7 +492,8 @@ fn query_and_reply_vectors() {
         seq: Seq(250),
         nonce: 0x99aa_bbcc_ddee_ff00,
     };
-    let mut q = start();
+    let mut space = SPACE;
+    let mut q = start(&mut space);
     put_query(&mut q, &query);
     agrees("query", &q, &[Frame::Query(query)]);
     let reply = Reply {
@@ -436,7 +507,8 @@ fn query_and_reply_vectors() {
         barrier: Some(Barrier::Dissemination { ways: 4 }),
         ended: false,
     };
-    let mut r = start();
+    let mut space = SPACE;
+    let mut r = start(&mut space);
     put_reply(&mut r, &reply);
     agrees("reply", &r, &[Frame::Reply(reply)]);
     // A reply is no larger than the query.
@@ -460,7 +532,8 @@ fn query_and_reply_vectors() {
         ended: true,
         ..reply
     };
-    let mut r = start();
+    let mut space = SPACE;
+    let mut r = start(&mut space);
     put_reply(&mut r, &none);
     assert_eq!(
         decode(&r).unwrap().frames().next(),
@@ -471,7 +544,8 @@ fn query_and_reply_vectors() {
 #[test]
 fn every_refusal_has_its_reason() {
     let good = {
-        let mut b = start();
+        let mut space = SPACE;
+        let mut b = start(&mut space);
         put_sync(
             &mut b,
             &Sync {
@@ -480,7 +554,7 @@ fn every_refusal_has_its_reason() {
                 next: Seq(0),
             },
         );
-        b
+        b.to_vec()
     };
     let with = |i: usize, v: u8| {
         let mut b = good.clone();
@@ -497,7 +571,7 @@ fn every_refusal_has_its_reason() {
     assert_eq!(with(16, kind::FEEDBACK), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 3), Some(DecodeError::FrameLength));
     assert_eq!(with(19, 17), Some(DecodeError::Short));
-    let mut many = start();
+    let mut many = good[..16].to_vec();
     for _ in 0..=limits::FRAMES_MAX {
         many.extend_from_slice(&good[16..]);
     }
@@ -561,7 +635,8 @@ proptest! {
             received: 1, arrived_us: 2, held_us: 3, burst: 4, flags: 0, slot,
             declined: Declined::NONE, missing: Ranges::NONE,
         };
-        let mut b = start();
+        let mut space = SPACE;
+        let mut b = start(&mut space);
         put_feedback(&mut b, &f, missing.iter().copied());
         prop_assert!(b.len() <= limits::HEAD_MAX);
         let d = decode(&b).unwrap();

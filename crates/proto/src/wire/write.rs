@@ -1,9 +1,9 @@
-//! Functions that write headers and frames. They cannot fail, and allocate only when the buffer
-//! grows.
+//! Functions that write headers and frames.
 
 use super::{
-    CHECK_LEN, Check, Checksum, DATA_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header, Origin,
-    PROBE_LEN, Probe, QUERY_LEN, Query, Reply, SYNC_LEN, Sync, VERSION, WORD_LEN, Word, flag, kind,
+    CHECK_LEN, Check, Checksum, DATA_LEN, DECLINED_LEN, FEEDBACK_LEN, Feedback, HEADER_LEN, Header,
+    Origin, PROBE_LEN, Probe, QUERY_LEN, Query, RANGE_LEN, Reply, SLOT_LEN, SYNC_LEN, Sync,
+    VERSION, WORD_LEN, Word, Writer, flag, kind,
 };
 use crate::id::GroupId;
 use crate::limits;
@@ -11,34 +11,49 @@ use crate::repair::XorSources;
 use crate::schedule::Barrier;
 use crate::seq::Seq;
 
-fn be(out: &mut Vec<u8>, n: u32) {
-    out.extend_from_slice(&n.to_be_bytes());
+/// Appends words of 32 bits.
+fn put<const N: usize>(out: &mut Writer<'_>, words: [u32; N]) {
+    let (bytes, _) = out.next(4 * N).as_chunks_mut();
+    for (bytes, word) in bytes.iter_mut().zip(words) {
+        *bytes = word.to_be_bytes();
+    }
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, len: usize) {
+/// The word that consists of two numbers of 16 bits.
+fn pair(high: u16, low: u16) -> u32 {
+    u32::from(high) << 16 | u32::from(low)
+}
+
+/// The word that consists of two numbers of 8 bits, and one of 16 bits.
+fn triple(high: u8, middle: u8, low: u16) -> u32 {
+    pair(u16::from_be_bytes([high, middle]), low)
+}
+
+/// The first word of a frame of `len` bytes.
+fn frame(kind: u8, flags: u8, len: usize) -> u32 {
     debug_assert!(len <= usize::from(u16::MAX));
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&(len as u16).to_be_bytes());
+    triple(kind, flags, len as u16)
 }
 
 /// Appends a datagram's header.
-pub fn put_header(out: &mut Vec<u8>, h: &Header) {
-    out.extend_from_slice(&[VERSION, (HEADER_LEN / 4) as u8]);
-    out.extend_from_slice(&h.burst.to_be_bytes());
-    be(out, h.source.0);
-    out.extend_from_slice(&h.session.0.to_be_bytes());
+pub fn put_header(out: &mut Writer<'_>, h: &Header) {
+    let session = h.session.0;
+    let first = triple(VERSION, (HEADER_LEN / 4) as u8, h.burst);
+    put(
+        out,
+        [first, h.source.0, (session >> 32) as u32, session as u32],
+    );
 }
 
 /// Appends a check frame after the header, or nothing for [`Checksum::None`]. The caller sets the
 /// frame's value when it knows the datagram's bytes ([`set_check`]).
-pub fn put_check(out: &mut Vec<u8>, checksum: Checksum) {
+pub fn put_check(out: &mut Writer<'_>, checksum: Checksum) {
     let flag = match checksum {
         Checksum::None => return,
         Checksum::Additive => flag::ADDITIVE,
         Checksum::Crc32c => flag::CRC32C,
     };
-    frame(out, kind::CHECK, flag, CHECK_LEN);
-    be(out, 0);
+    put(out, [frame(kind::CHECK, flag, CHECK_LEN), 0]);
 }
 
 /// Sets the value of the check frame in `head`, which [`put_header`] and [`put_check`] have begun.
@@ -57,92 +72,112 @@ pub fn set_check(head: &mut [u8], checksum: Checksum, compute: impl FnOnce([&[u8
 }
 
 /// Appends a data frame without its payload of `len` bytes, which must follow.
-pub fn put_data(out: &mut Vec<u8>, group: GroupId, origin: Origin, seq: Seq, flags: u8, len: u32) {
+pub fn put_data(
+    out: &mut Writer<'_>,
+    group: GroupId,
+    origin: Origin,
+    seq: Seq,
+    flags: u8,
+    len: u32,
+) {
     let (flags, name) = match origin {
         Origin::Source(op) => (flags, op.0),
         Origin::Relayed(sender) => (flags | flag::RELAYED, sender.0),
     };
-    frame(out, kind::DATA, flags, DATA_LEN + len as usize);
-    be(out, group.0);
-    be(out, name);
-    be(out, seq.0);
+    let first = frame(kind::DATA, flags, DATA_LEN + len as usize);
+    put(out, [first, group.0, name, seq.0]);
 }
 
 /// Appends a coded frame without its payload of `len` bytes, which must follow.
-pub fn put_xor(out: &mut Vec<u8>, group: GroupId, sources: &XorSources, flags: u8, len: u32) {
-    frame(out, kind::CODED, flags, DATA_LEN + len as usize);
-    be(out, group.0);
-    be(out, sources.distances());
-    be(out, sources.first().0);
+pub fn put_xor(out: &mut Writer<'_>, group: GroupId, sources: &XorSources, flags: u8, len: u32) {
+    let first = frame(kind::CODED, flags, DATA_LEN + len as usize);
+    put(
+        out,
+        [first, group.0, sources.distances(), sources.first().0],
+    );
 }
 
 /// Appends a parity frame without its payload of `len` bytes, which must follow. `block` is the
 /// number of the block's first packet, its number of packets, the index of the parity packet, and
 /// the length of the operation's last packet, or 0 if that is not in the block.
 pub fn put_parity(
-    out: &mut Vec<u8>,
+    out: &mut Writer<'_>,
     group: GroupId,
-    (first, packets, index, end): (Seq, u8, u8, u16),
+    (block, packets, index, end): (Seq, u8, u8, u16),
     flags: u8,
     len: u32,
 ) {
-    frame(out, kind::PARITY, flags, DATA_LEN + len as usize);
-    be(out, group.0);
-    out.extend_from_slice(&[packets, index]);
-    out.extend_from_slice(&end.to_be_bytes());
-    be(out, first.0);
+    let first = frame(kind::PARITY, flags, DATA_LEN + len as usize);
+    put(out, [first, group.0, triple(packets, index, end), block.0]);
 }
 
 /// Appends a feedback frame that declines nothing. The ranges in `missing` are in rising order, at
 /// or after `f.cum_subtree`, and not empty. Ranges beyond [`limits::RANGES_MAX`] are omitted.
 /// `f.missing` and `f.declined` are ignored.
 pub fn put_feedback(
-    out: &mut Vec<u8>,
+    out: &mut Writer<'_>,
     f: &Feedback<'_>,
     missing: impl Iterator<Item = (Seq, u32)>,
 ) {
-    put_declining_feedback(out, f, core::iter::empty(), missing);
+    put_declining_feedback(out, usize::MAX, f, core::iter::empty(), missing);
 }
 
-/// Appends a feedback frame like [`put_feedback`]. The ranges in `declined` are in rising order,
-/// and not empty. Ranges beyond [`limits::DECLINED_MAX`] are omitted.
+/// Appends a feedback frame like [`put_feedback`], if the frame has at most `room` bytes. Otherwise
+/// appends nothing. Returns whether the frame is there. The ranges in `declined` are in rising
+/// order, and not empty. Ranges beyond [`limits::DECLINED_MAX`] are omitted.
 pub fn put_declining_feedback(
-    out: &mut Vec<u8>,
+    out: &mut Writer<'_>,
+    room: usize,
     f: &Feedback<'_>,
     declined: impl Iterator<Item = (Seq, u32)>,
     missing: impl Iterator<Item = (Seq, u32)>,
-) {
+) -> bool {
     let start = out.len();
-    let flags = f.flags & !(flag::SLOT | flag::DECLINED);
-    frame(out, kind::FEEDBACK, flags, FEEDBACK_LEN);
-    for n in [
-        f.group.0,
-        f.sender.0,
-        f.cum.0,
-        f.cum_subtree.0,
-        f.limit.0,
-        f.high.0,
-    ] {
-        be(out, n);
+    // The room is compared before bytes are written: a slot may end where it ends.
+    let is_full = |out: &mut Writer<'_>, more: usize| {
+        let full = out.len() - start + more > room;
+        if full {
+            out.truncate(start);
+        }
+        full
+    };
+    let mut flags = f.flags & !(flag::SLOT | flag::DECLINED);
+    if f.slot.is_some() {
+        flags |= flag::SLOT;
     }
-    for n in [f.received, f.arrived_us, f.held_us] {
-        be(out, n);
+    if is_full(out, FEEDBACK_LEN + f.slot.map_or(0, |_| SLOT_LEN)) {
+        return false;
     }
-    out.extend_from_slice(&f.burst.to_be_bytes());
-    out.extend_from_slice(&[0, 0]);
+    put(
+        out,
+        [
+            frame(kind::FEEDBACK, flags, 0),
+            f.group.0,
+            f.sender.0,
+            f.cum.0,
+            f.cum_subtree.0,
+            f.limit.0,
+            f.high.0,
+            f.received,
+            f.arrived_us,
+            f.held_us,
+            pair(f.burst, 0),
+        ],
+    );
     if let Some(slot) = f.slot {
-        out[start + 1] |= flag::SLOT;
-        out.extend_from_slice(&slot.index.to_be_bytes());
-        out.extend_from_slice(&slot.epoch.to_be_bytes());
+        put(out, [pair(slot.index, slot.epoch)]);
     }
     let (at_declined, mut ranges) = (out.len(), 0u32);
     for (first, len) in declined.take(limits::DECLINED_MAX) {
+        let number = if ranges == 0 { 4 } else { 0 };
+        if is_full(out, number + DECLINED_LEN) {
+            return false;
+        }
         if ranges == 0 {
             out[start + 1] |= flag::DECLINED;
-            be(out, 0);
+            put(out, [0]);
         }
-        be(out, first.0);
-        be(out, len);
+        put(out, [first.0, len]);
         ranges += 1;
     }
     if ranges > 0 {
@@ -151,84 +186,79 @@ pub fn put_declining_feedback(
     let (mut at, mut count) = (f.cum_subtree, 0u16);
     for (first, len) in missing.take(limits::RANGES_MAX) {
         debug_assert!(!first.before(at) && len > 0 && len <= u32::from(u16::MAX));
-        out.extend_from_slice(&(first.from(at) as u16).to_be_bytes());
-        out.extend_from_slice(&(len as u16).to_be_bytes());
+        if is_full(out, RANGE_LEN) {
+            return false;
+        }
+        put(out, [pair(first.from(at) as u16, len as u16)]);
         at = first + len;
         count += 1;
     }
     let len = (out.len() - start) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
     out[start + 42..start + 44].copy_from_slice(&count.to_be_bytes());
+    true
 }
 
 /// Appends a sync frame.
-pub fn put_sync(out: &mut Vec<u8>, s: &Sync) {
-    frame(out, kind::SYNC, 0, SYNC_LEN);
-    be(out, s.group.0);
-    be(out, s.sender.0);
-    be(out, s.next.0);
+pub fn put_sync(out: &mut Writer<'_>, s: &Sync) {
+    let first = frame(kind::SYNC, 0, SYNC_LEN);
+    put(out, [first, s.group.0, s.sender.0, s.next.0]);
 }
 
 /// Appends a probe, padded with zeros so that the datagram has `size` bytes.
-pub fn put_probe(out: &mut Vec<u8>, p: &Probe, size: usize) {
+pub fn put_probe(out: &mut Writer<'_>, p: &Probe, size: usize) {
     let named = [p.only.map(|node| node.0), p.by.map(|address| address.0)];
     let named = named.into_iter().flatten();
     let least = PROBE_LEN + 4 * named.clone().count();
     let len = size.saturating_sub(out.len()).max(least);
     let end = out.len() + len;
-    frame(out, kind::PROBE, p.flags, len);
-    be(out, p.group.0);
-    be(out, p.nonce);
-    named.for_each(|number| be(out, number));
-    out.resize(end, 0);
+    put(out, [frame(kind::PROBE, p.flags, len), p.group.0, p.nonce]);
+    named.for_each(|number| put(out, [number]));
+    out.zeros(end - out.len());
 }
 
 /// Appends the answer to a probe.
-pub fn put_probe_ack(out: &mut Vec<u8>, p: &Probe) {
-    frame(out, kind::PROBE_ACK, p.flags, PROBE_LEN);
-    be(out, p.group.0);
-    be(out, p.nonce);
+pub fn put_probe_ack(out: &mut Writer<'_>, p: &Probe) {
+    let first = frame(kind::PROBE_ACK, p.flags, PROBE_LEN);
+    put(out, [first, p.group.0, p.nonce]);
 }
 
 /// Appends a word.
-pub fn put_word(out: &mut Vec<u8>, w: &Word) {
+pub fn put_word(out: &mut Writer<'_>, w: &Word) {
     let echo = if w.heard.is_some() { flag::ECHO } else { 0 };
-    frame(out, kind::WORD, w.flags | echo, WORD_LEN);
     let heard = w.heard.map_or((0, 0), |h| (h.count.0, h.round));
     let (code, number) = w.barrier.map_or((0, 0), Barrier::code);
-    for n in [w.group.0, w.at.count.0, heard.0] {
-        be(out, n);
-    }
-    out.extend_from_slice(&w.at.round.to_be_bytes());
-    out.extend_from_slice(&heard.1.to_be_bytes());
-    out.extend_from_slice(&[code, 0]);
-    out.extend_from_slice(&number.to_be_bytes());
+    put(
+        out,
+        [
+            frame(kind::WORD, w.flags | echo, WORD_LEN),
+            w.group.0,
+            w.at.count.0,
+            heard.0,
+            pair(w.at.round, heard.1),
+            triple(code, 0, number),
+        ],
+    );
 }
 
 /// Appends a query.
-pub fn put_query(out: &mut Vec<u8>, q: &Query) {
+pub fn put_query(out: &mut Writer<'_>, q: &Query) {
     let end = out.len() + QUERY_LEN;
-    frame(out, kind::QUERY, 0, QUERY_LEN);
-    be(out, q.group.0);
-    be(out, q.seq.0);
-    out.extend_from_slice(&q.nonce.to_be_bytes());
-    out.resize(end, 0);
+    put(out, [frame(kind::QUERY, 0, QUERY_LEN), q.group.0, q.seq.0]);
+    out.put(&q.nonce.to_be_bytes());
+    out.zeros(end - out.len());
 }
 
 /// Appends a reply.
-pub fn put_reply(out: &mut Vec<u8>, r: &Reply) {
+pub fn put_reply(out: &mut Writer<'_>, r: &Reply) {
     let known = if r.op.is_some() { flag::KNOWN } else { 0 };
     let ended = if r.ended { flag::ENDED } else { 0 };
     let (op, len) = r.op.unwrap_or((Seq(0), 0));
     let (code, number) = r.barrier.map_or((0, 0), Barrier::code);
-    frame(out, kind::REPLY, known | ended, QUERY_LEN);
-    be(out, r.group.0);
-    be(out, op.0);
-    out.extend_from_slice(&r.nonce.to_be_bytes());
-    out.extend_from_slice(&len.to_be_bytes());
-    be(out, r.at.count.0);
-    out.extend_from_slice(&r.at.round.to_be_bytes());
-    out.extend_from_slice(&[code, 0]);
-    out.extend_from_slice(&number.to_be_bytes());
-    out.extend_from_slice(&[0, 0]);
+    let first = frame(kind::REPLY, known | ended, QUERY_LEN);
+    put(out, [first, r.group.0, op.0]);
+    out.put(&r.nonce.to_be_bytes());
+    out.put(&len.to_be_bytes());
+    let reached = pair(r.at.round, u16::from_be_bytes([code, 0]));
+    put(out, [r.at.count.0, reached, pair(number, 0)]);
 }

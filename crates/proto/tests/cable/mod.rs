@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::rng::Rng;
-use fabricast_proto::wire::{self, DATA_OVERHEAD};
+use fabricast_proto::wire::{self, DATA_OVERHEAD, Writer};
 use fabricast_proto::{
     AddressId, Command, Config, Counters, Dest, Event, GroupId, Node, NodeId, Outcome, Output,
     Placement, Scheme, Seq, Session, Time, Token,
@@ -74,7 +75,7 @@ impl Plan {
         let mut peer = Peer {
             node,
             buffer: vec![0; PAYLOAD as usize + DATA_OVERHEAD],
-            head: Vec::with_capacity(BATCH * wire::FEEDBACK_LEN),
+            space: vec![0; HEAD_MAX.max(PAYLOAD as usize + DATA_OVERHEAD)],
             tokens: Vec::with_capacity(BATCH),
             incomplete: 0,
         };
@@ -301,7 +302,8 @@ pub struct Peer {
     pub node: Node,
     /// Receive buffer: a datagram's head, and a payload that no code reads.
     buffer: Vec<u8>,
-    head: Vec<u8>,
+    /// Memory for the head that the node writes.
+    space: Vec<u8>,
     tokens: Vec<Token>,
     /// Operations that are not complete.
     incomplete: u32,
@@ -348,19 +350,18 @@ impl Peer {
             }
         }
         loop {
-            self.head.clear();
+            let mut head = Writer::new(&mut self.space);
             let mut until = None;
-            match self.node.poll(now, &mut self.head) {
+            match self.node.poll(now, &mut head) {
                 Output::Transmit(t) => {
                     let payload = t.payload.map_or(0, |p| p.len());
-                    let (to, head) = (t.to, (0, 0));
                     let d = Datagram {
                         at: now,
-                        to,
-                        head,
+                        to: t.to,
+                        head: (0, 0),
                         payload,
                     };
-                    sent.push(d, &self.head);
+                    sent.push(d, &head);
                     self.tokens.push(t.token);
                 }
                 Output::DecodeParity(block, lacking) => {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame, Header};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{self, Frame, Header, Writer};
 use fabricast_proto::{
     AddressId, Command, Config, Dest, GroupId, Node, NodeId, OpId, Output, Placement, Refused,
     Scheme, Seq, Session, Time,
@@ -43,13 +44,14 @@ pub fn add(node: &mut Node, group: u32) {
 pub fn drain(node: &mut Node, now: Time) -> Vec<(Output, Vec<u8>)> {
     let mut all = Vec::new();
     loop {
-        let mut head = Vec::new();
+        let mut space = [0; HEAD_MAX];
+        let mut head = Writer::new(&mut space);
         let output = node.poll(now, &mut head);
         node.invariants();
         if let Output::Wait(_) = output {
             return all;
         }
-        all.push((output, head));
+        all.push((output, head.to_vec()));
         assert!(all.len() < 10_000, "it never waits");
     }
 }
@@ -115,8 +117,6 @@ pub fn tell(
     (cum, limit, high): (u32, u32, u32),
     lacks: Option<u32>,
 ) {
-    let mut bytes = Vec::new();
-    wire::put_header(&mut bytes, &header(from));
     let feedback = wire::Feedback {
         group: GroupId(1),
         sender: NodeId(0),
@@ -135,7 +135,10 @@ pub fn tell(
     };
     let lacks = lacks.filter(|&first| first < high);
     let missing = lacks.map(|first| (Seq(first), high - first));
-    wire::put_feedback(&mut bytes, &feedback, missing.into_iter());
+    let bytes = wire::head(|out| {
+        wire::put_header(out, &header(from));
+        wire::put_feedback(out, &feedback, missing.into_iter());
+    });
     let datagram = wire::decode(&bytes).expect("a good datagram");
     for frame in datagram.frames() {
         node.packet(now, now, &datagram.header, &frame);

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame, flag};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{self, Frame, Writer, flag};
 use fabricast_proto::{
     AddressId, Barrier, Command, Dest, Event, GroupId, Node, NodeId, Output, PathState, Reached,
     Refused, Scheme, Seq, Time,
@@ -35,9 +36,9 @@ fn a_member_may_go_while_paths_are_proven() {
         .find(|&ms| drain(&mut n, at(ms)).iter().any(|o| by_unicast(&o.0)))
         .expect("a round of unicast probes");
     // The driver stops polling at the end of the next round of probes, and a member goes.
-    let mut head = Vec::new();
     for _ in 0..64 {
-        let output = n.poll(at(unicast + 20), &mut head);
+        let mut space = [0; HEAD_MAX];
+        let output = n.poll(at(unicast + 20), &mut Writer::new(&mut space));
         assert!(matches!(output, Output::Transmit(_)), "{output:?}");
     }
     let gone = Command::PeerRemove(NodeId(5));

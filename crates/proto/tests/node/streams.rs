@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::rng::Rng;
-use fabricast_proto::wire;
+use fabricast_proto::wire::{self, Writer};
 use fabricast_proto::{
     AddressId, Command, Counters, Dest, Event, Extent, GroupId, Node, NodeId, OpId, Outcome,
     Output, Placement, Seq, Time, Token,
@@ -202,11 +203,13 @@ impl World {
     fn poll(&mut self, at: usize) {
         let now = self.now;
         loop {
-            let mut datagram = Vec::new();
-            let output = self.ends[at].node.poll(now, &mut datagram);
+            let mut space = [0; HEAD_MAX];
+            let mut head = Writer::new(&mut space);
+            let output = self.ends[at].node.poll(now, &mut head);
             self.ends[at].node.invariants();
             match output {
                 Output::Transmit(t) => {
+                    let mut datagram = head.to_vec();
                     if let Some(payload) = t.payload {
                         datagram.resize(datagram.len() + payload.len() as usize, 0);
                         self.act(at, 1, Act::Sent(t.token));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use fabricast_proto::wire::{self, Frame};
+use fabricast_proto::limits::HEAD_MAX;
+use fabricast_proto::wire::{self, Frame, Writer};
 use fabricast_proto::{
     AddressId, CodeBlock, Command, Config, Dest, Event, Extent, GroupId, Node, NodeId, OpId,
     Outcome, Output, Packets, Payload, Placement, Scheme, Seq, Session, Time, Token,
@@ -148,8 +149,9 @@ impl Net {
     /// Polls one node until it waits. Returns when it wants to be polled again.
     fn drain(&mut self, at: usize) -> Option<Time> {
         loop {
-            let mut bytes = Vec::new();
-            let output = self.nodes[at].poll(self.now, &mut bytes);
+            let mut space = [0; HEAD_MAX];
+            let mut head = Writer::new(&mut space);
+            let output = self.nodes[at].poll(self.now, &mut head);
             self.nodes[at].invariants();
             match output {
                 Output::Wait(t) => return t,
@@ -165,6 +167,7 @@ impl Net {
                     self.write(at, extent, &bytes);
                 }
                 Output::Transmit(t) => {
+                    let mut bytes = head.to_vec();
                     if let Some(payload) = t.payload {
                         let object = &self.sources[&(at, payload.op())];
                         let head = bytes.len();

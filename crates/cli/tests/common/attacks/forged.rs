@@ -85,9 +85,10 @@ pub fn forged_data(place: &impl Place) {
             continue;
         }
         let (origin, len) = (data.origin, data.payload.len());
-        let mut fake = Vec::new();
-        wire::put_header(&mut fake, &datagram.header);
-        wire::put_data(&mut fake, data.group, origin, data.seq + 40, 0, len as u32);
+        let mut fake = wire::head(|out| {
+            wire::put_header(out, &datagram.header);
+            wire::put_data(out, data.group, origin, data.seq + 40, 0, len as u32);
+        });
         fake.resize(fake.len() + len, 0xee);
         forger.send(root, group, &fake);
         forged += 1;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fabricast::proto::wire::{self, Declined, Feedback, Frame, Header, Origin, Ranges};
+use fabricast::proto::limits::HEAD_MAX;
+use fabricast::proto::wire::{self, Declined, Feedback, Frame, Header, Origin, Ranges, Writer};
 use fabricast::proto::{GroupId, NodeId, Seq, Session};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -114,7 +115,8 @@ fn speak(
     hears.set_read_timeout(Some(pause)).unwrap();
     let (mut bytes, mut said, mut count) = (vec![0; 65_536], Instant::now(), 0);
     while !over.load(Ordering::Relaxed) {
-        let mut answer = Vec::new();
+        let mut space = [0; HEAD_MAX];
+        let mut answer = Writer::new(&mut space);
         wire::put_header(&mut answer, &header);
         let mut probe = None;
         if let Ok(len) = hears.recv(&mut bytes)
@@ -170,22 +172,22 @@ fn speak(
 /// Sends wrong bytes, one packet further each time, and a sync, to all receivers but node `own`.
 fn relay(udp: &UdpSocket, header: &Header, start: &Value, (first, count): (Seq, u32), own: usize) {
     let len = start["chunk"].as_u64().unwrap() as usize;
-    let (mut wrong, mut sync) = (Vec::new(), Vec::new());
     let (group, root) = (GroupId(0), NodeId(0));
-    wire::put_header(&mut wrong, header);
     let origin = Origin::Relayed(root);
-    wire::put_data(&mut wrong, group, origin, first + count, 0, len as u32);
+    let mut wrong = wire::head(|out| {
+        wire::put_header(out, header);
+        wire::put_data(out, group, origin, first + count, 0, len as u32);
+    });
     wrong.resize(wrong.len() + len, 0xee);
-    wire::put_header(&mut sync, header);
-    let next = first + count + 10_000;
-    wire::put_sync(
-        &mut sync,
-        &wire::Sync {
-            group,
-            sender: root,
-            next,
-        },
-    );
+    let sync = wire::Sync {
+        group,
+        sender: root,
+        next: first + count + 10_000,
+    };
+    let sync = wire::head(|out| {
+        wire::put_header(out, header);
+        wire::put_sync(out, &sync);
+    });
     // The addresses are those of nodes 1, 2 and so on, in order.
     let addresses = start["addresses"].as_array().unwrap();
     assert!(addresses.len() > 1, "{start}");

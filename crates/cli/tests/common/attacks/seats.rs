@@ -172,9 +172,10 @@ fn answer_probes(socket: UdpSocket, node: u32) {
                     source: NodeId(node),
                     session: datagram.header.session,
                 };
-                let mut answer = Vec::new();
-                wire::put_header(&mut answer, &header);
-                wire::put_probe_ack(&mut answer, &probe);
+                let answer = wire::head(|out| {
+                    wire::put_header(out, &header);
+                    wire::put_probe_ack(out, &probe);
+                });
                 socket.send_to(&answer, from).unwrap();
             }
         }

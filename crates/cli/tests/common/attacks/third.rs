@@ -45,14 +45,15 @@ pub fn third_host(place: &impl Place) {
     };
     let (mut came, mut room) = (Vec::new(), [0; 2000]);
     for n in 0..40 {
-        let mut bytes = Vec::new();
-        wire::put_header(&mut bytes, &header);
         let sync = wire::Sync {
             group: GroupId(0),
             sender: NodeId(0),
             next: Seq(7 + n),
         };
-        wire::put_sync(&mut bytes, &sync);
+        let bytes = wire::head(|out| {
+            wire::put_header(out, &header);
+            wire::put_sync(out, &sync);
+        });
         root.send_to(&bytes, &own).unwrap();
         came.extend(third.recv_from(&mut room).map(|(n, _)| n));
     }

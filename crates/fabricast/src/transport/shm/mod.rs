@@ -164,7 +164,7 @@ impl Meeting<'_> {
             nodes: BTreeMap::new(),
             sources: vec![None; processes],
             groups: BTreeMap::new(),
-            slots: Slots::new(),
+            slots: Slots::new(Ring::datagram_max(RING)),
             sent: Vec::new(),
             news: VecDeque::new(),
             told: vec![false; processes],

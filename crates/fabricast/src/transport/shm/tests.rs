@@ -95,8 +95,8 @@ fn a_trailer_follows_the_payload() {
         let (front, last) = bytes.split_at(head + payload);
         let slots = ends[0].slots();
         let id = slots.take().unwrap();
-        slots.head(id).extend_from_slice(&front[..head]);
-        slots.trailer(id).extend_from_slice(last);
+        slots.head(id).put(&front[..head]);
+        slots.trailer(id).put(last);
         let datagram = lending(slots, id, Dest::Node(NodeId(11)), &front[head..]);
         assert_eq!(datagram.len(), bytes.len());
         assert_eq!(ends[0].send(Time::ZERO, &[datagram]).unwrap(), 1);

@@ -182,7 +182,7 @@ impl Udp {
             },
             receive_buffer: config.receive_buffer,
             granted: 0,
-            slots: Slots::new(),
+            slots: Slots::new(datagram_max),
             sent: Vec::new(),
             gso: config.offload
                 && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),

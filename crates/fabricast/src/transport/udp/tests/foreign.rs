@@ -7,20 +7,20 @@ use super::*;
 
 /// A datagram that claims to be from `source`; `next` distinguishes it from others.
 fn says(source: u32, next: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
     let header = Header {
         burst: 0,
         source: NodeId(source),
         session: Session(7),
     };
-    wire::put_header(&mut bytes, &header);
     let sync = Sync {
         group: GroupId(1),
         sender: NodeId(1),
         next: Seq(next),
     };
-    wire::put_sync(&mut bytes, &sync);
-    bytes
+    wire::head(|out| {
+        wire::put_header(out, &header);
+        wire::put_sync(out, &sync);
+    })
 }
 
 /// A root and a receiver that know each other; the receiver listens to the group.

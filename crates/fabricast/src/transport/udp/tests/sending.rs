@@ -146,10 +146,8 @@ fn a_trailer_follows_the_payload() {
         let mut batch = Vec::new();
         for (bytes, (head, payload, _)) in whole.iter().zip(lens) {
             let id = slots.take().unwrap();
-            slots.head(id).extend_from_slice(&bytes[..head]);
-            slots
-                .trailer(id)
-                .extend_from_slice(&bytes[head + payload..]);
+            slots.head(id).put(&bytes[..head]);
+            slots.trailer(id).put(&bytes[head + payload..]);
             let payload = &bytes[head..head + payload];
             batch.push(lending(slots, id, Dest::Node(NodeId(1)), payload));
         }
@@ -208,7 +206,7 @@ fn a_route_with_a_smaller_mtu_loses_what_does_not_fit_and_no_more() {
         udp.joins(G, ip_address("239.1.1.1:9"), false);
         let full = [3; 1472];
         let over = [3; 1473];
-        let batch = [&full[..], &over].map(|d| datagram(Dest::Address(G), d, b""));
+        let batch = [&full[..], &over].map(|d| datagram(Dest::Address(G), b"", d));
         assert_eq!(send_plain(&mut udp, NOW, &batch).unwrap(), 2);
         assert_eq!(udp.counters().lost_at_send, 4);
         assert!(matches!(
