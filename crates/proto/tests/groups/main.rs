@@ -1,5 +1,6 @@
 //! Tests of groups' addresses: one address exhaustively, strategies, random worlds with a judge.
 
+mod aside;
 #[cfg(feature = "mutants")]
 mod mutants;
 #[path = "../seeds/mod.rs"]

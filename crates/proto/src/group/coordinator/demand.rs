@@ -51,7 +51,7 @@ impl Coordinator {
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
             if context.is_none_or(|entry| entry.phase != Phase::Proven) {
-                let none = Message::NoAddress(id, self.capacity.reason());
+                let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
         } else if !self.live.includes(&hosts) {
@@ -68,7 +68,7 @@ impl Coordinator {
                 .get(&hosts)
                 .is_some_and(|set| set.address.is_none())
             {
-                let none = Message::NoAddress(id, self.capacity.reason());
+                let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
         }
@@ -126,16 +126,20 @@ impl Coordinator {
             }
             return;
         }
-        self.statistics.missed += 1;
-        self.pool.created(now, lowest, true);
+        // More addresses of the pool would not help a host that is set aside.
+        let able = self.able(now).includes(hosts);
+        self.statistics.missed += u64::from(able);
+        self.pool.created(now, lowest, able);
         self.replan = true;
         let mut spares = self.addresses.iter();
-        let spare = |entry: &Entry| entry.owner == Owner::Spare && entry.is_live();
+        let spare = |entry: &Entry| {
+            entry.owner == Owner::Spare && entry.is_live() && entry.hosts.includes(hosts)
+        };
         let proven = spares.find(|(_, entry)| spare(entry) && entry.phase == Phase::Proven);
         let address = proven.map(|(&address, _)| address);
         match address {
             Some(address) => self.retarget(now, address, hosts.clone(), Owner::Set),
-            None => match self.allocate(now) {
+            None => match able.then(|| self.allocate(now, hosts)).flatten() {
                 Some(address) => self.begin(now, address, hosts.clone(), Owner::Set),
                 None => drop(self.waiting.insert(hosts.clone())),
             },
@@ -147,7 +151,8 @@ impl Coordinator {
         let Some(entry) = self.addresses.get(&grant.address) else {
             return false;
         };
-        if entry.term != grant.term || !entry.is_live() || entry.owner != Owner::Dealt(lowest) {
+        let dealt = entry.owner == Owner::Dealt(lowest) && entry.hosts.includes(hosts);
+        if entry.term != grant.term || !entry.is_live() || !dealt {
             return false;
         }
         let has_one = self
@@ -257,9 +262,13 @@ impl Coordinator {
         set.map_or(0, |set| set.bytes(now).saturating_mul(outside))
     }
 
-    /// The set without an address that gains most.
+    /// The set without an address that gains most, of those whose hosts can all join.
     pub(super) fn neediest(&self, now: Time) -> Option<HostSet> {
-        let all = self.waiting.iter();
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let able = self.able(now);
+        let all = self.waiting.iter().filter(|hosts| able.includes(hosts));
         let best = all.max_by_key(|hosts| (self.gain(now, hosts), core::cmp::Reverse(*hosts)));
         best.cloned()
     }
@@ -270,8 +279,10 @@ impl Coordinator {
         if self.addresses.values().filter(back).count() >= TAKEN_BACK_MAX {
             return;
         }
-        let needy = self.neediest(now);
-        let gain = needy.as_ref().map_or(0, |hosts| self.gain(now, hosts));
+        let Some(needy) = self.neediest(now) else {
+            return;
+        };
+        let gain = self.gain(now, &needy);
         let mut victim: Option<(u64, AddressId)> = None;
         for (&address, entry) in &self.addresses {
             let age = now.since(entry.since);

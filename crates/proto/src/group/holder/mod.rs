@@ -50,8 +50,8 @@ pub(in crate::group) struct Holder {
     strategy: Strategy,
     held: BTreeMap<AddressId, Held>,
     groups: BTreeMap<GroupId, Group>,
-    /// Addresses that this host may give to groups.
-    share: VecDeque<Grant>,
+    /// Addresses that this host may give to groups, each with its members.
+    share: VecDeque<(Grant, HostSet)>,
     /// Addresses of the share that were taken for a group which has not been created yet.
     taken: BTreeSet<Grant>,
     /// Addresses for which probes are under way, with the hosts that are to be probed after that.
@@ -113,13 +113,13 @@ impl Holder {
             return None;
         }
         let held = &self.held;
-        let at = self.share.iter().position(|grant| {
+        let at = self.share.iter().position(|(grant, members)| {
             let held = held.get(&grant.address);
             held.is_some_and(|held| {
                 held.term == Some(grant.term) && held.may_send() && held.hosts.is_none()
-            })
+            }) && members.includes(hosts)
         })?;
-        let grant = self.share.remove(at)?;
+        let (grant, _) = self.share.remove(at)?;
         self.taken.insert(grant);
         if let Some(held) = self.held.get_mut(&grant.address) {
             held.hosts = Some(hosts.clone());
@@ -281,10 +281,10 @@ impl Holder {
             Message::Prove(address, hosts) => self.prove(address, hosts),
             Message::Proven(address) => self.is_proven(now, address),
             Message::Unproven(address) => self.input(now, address, Input::Unproven),
-            Message::Share(grant) => {
+            Message::Share(grant, members) => {
                 let held = self.held.get(&grant.address);
                 if held.is_some_and(|held| held.term == Some(grant.term)) {
-                    self.share.push_back(grant);
+                    self.share.push_back((grant, members));
                 }
             }
             Message::Withdraw(address) => {
@@ -294,7 +294,7 @@ impl Holder {
                 }
             }
             Message::Leave(address) => {
-                self.share.retain(|grant| grant.address != address);
+                self.share.retain(|(grant, _)| grant.address != address);
                 match self.held.contains_key(&address) {
                     true => self.input(now, address, Input::Leave),
                     false => self.tell(Message::Left(address)),
@@ -505,7 +505,7 @@ impl Holder {
     }
 
     fn withdraw(&mut self, now: Time, address: AddressId) {
-        self.share.retain(|grant| grant.address != address);
+        self.share.retain(|(grant, _)| grant.address != address);
         self.taken.retain(|grant| grant.address != address);
         match self.held.get_mut(&address) {
             Some(held) => {
