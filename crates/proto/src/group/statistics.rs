@@ -61,6 +61,9 @@ pub struct CoordinatorStatistics {
     pub proofs: u64,
     /// Proofs that some hosts did not answer.
     pub silent: u64,
+    /// Addresses that were given up, by reason ([`Refusal::ALL`]): no host could join them, or no
+    /// host answered their probes.
+    pub given_up: [u64; Refusal::ALL.len()],
     /// Hosts that could not join what others had joined and were set aside, by reason
     /// ([`Refusal::ALL`]).
     pub set_aside: [u64; Refusal::ALL.len()],

@@ -55,6 +55,7 @@ fn others_go_on(world: &mut World, why: Refusal) {
     let counted = world.machine(0).statistics();
     assert_eq!(counted.unaddressed[why.index()], 1);
     assert_eq!(counted.coordinator.set_aside[why.index()], 1);
+    assert_eq!(world.machine(0).set_aside(), [(LAME, why)]);
 }
 
 /// After a while all addresses of the pool are joined by all hosts, and the group that had none has
@@ -136,6 +137,7 @@ fn an_address_that_all_are_denied_sets_nobody_aside() {
     assert!(grant.is_some() && sends(&mut world, 1).1);
     wait(&mut world, 5);
     assert_eq!(world.machine(0).snapshot().spare, 4);
-    let counted = world.machine(0).statistics().coordinator.set_aside;
-    assert_eq!(counted, [0; Refusal::ALL.len()]);
+    let counted = world.machine(0).statistics().coordinator;
+    assert_eq!(counted.set_aside, [0; Refusal::ALL.len()]);
+    assert_eq!(counted.given_up[Refusal::Denied.index()], 1);
 }

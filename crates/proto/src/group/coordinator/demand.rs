@@ -21,7 +21,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const HOLD: Duration = Duration::from_secs(1);
 /// Time after which an address that was not used is taken back.
 const IDLE: Duration = Duration::from_secs(10);
-/// Most addresses that are taken back at the same time.
+/// Most addresses that are taken back at the same time, without those of hosts that do not answer.
 const TAKEN_BACK_MAX: usize = 2;
 
 impl Coordinator {
@@ -37,6 +37,12 @@ impl Coordinator {
         let Some(lowest) = hosts.lowest().filter(|_| hosts.contains(from)) else {
             return;
         };
+        // Only the lowest host has given an address of its share.
+        let grant = grant.filter(|_| from == lowest);
+        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        if known.is_some_and(|known| *known != hosts) {
+            return grant.map_or((), |grant| self.put_back(now, from, grant));
+        }
         let Some(group) = self.group(id, lowest) else {
             // The context has too many groups; this one uses what it finds.
             let none = Message::NoAddress(id, Refusal::NoAddresses);
@@ -82,7 +88,11 @@ impl Coordinator {
     /// The group's last barrier is over at a host.
     pub(super) fn ended(&mut self, now: Time, from: HostId, id: GroupId, lowest: HostId) {
         // A connection may be faster than that of the lowest host, which tells of the creation.
-        if !self.groups.contains_key(&id) && !self.live.contains(lowest) {
+        if !self.groups.contains_key(&id) && (!self.live.contains(lowest) || from < lowest) {
+            return;
+        }
+        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        if known.is_some_and(|hosts| !hosts.contains(from)) {
             return;
         }
         if let Some(group) = self.group(id, lowest) {
@@ -92,9 +102,10 @@ impl Coordinator {
     }
 
     /// Groups of a host have sent bytes.
-    pub(super) fn sent(&mut self, now: Time, counts: &[(GroupId, u64)]) {
+    pub(super) fn sent(&mut self, now: Time, from: HostId, counts: &[(GroupId, u64)]) {
         for (id, bytes) in counts {
             let hosts = self.groups.get(id).and_then(|group| group.hosts.as_ref());
+            let hosts = hosts.filter(|hosts| hosts.contains(from));
             if let Some(set) = hosts.and_then(|hosts| self.sets.get_mut(hosts)) {
                 set.add(now, *bytes);
             }
@@ -275,8 +286,20 @@ impl Coordinator {
 
     /// Takes an address back from where it is of less use.
     pub(super) fn make_room(&mut self, now: Time) {
-        let back = |entry: &&Entry| entry.phase == Phase::Withdrawing;
-        if self.addresses.values().filter(back).count() >= TAKEN_BACK_MAX {
+        // Hosts that do not say that they send no more. Addresses that they have joined would only
+        // wait for them, too.
+        let (mut back, mut silent) = (0, HostSet::new());
+        for entry in self.addresses.values() {
+            match entry.phase {
+                Phase::Withdrawing if entry.answers <= now => silent.extend(entry.awaited.iter()),
+                Phase::Withdrawing => {
+                    back += 1;
+                    self.again = self.again.min(entry.answers);
+                }
+                _ => {}
+            }
+        }
+        if back >= TAKEN_BACK_MAX {
             return;
         }
         let Some(needy) = self.neediest(now) else {
@@ -287,7 +310,7 @@ impl Coordinator {
         for (&address, entry) in &self.addresses {
             let age = now.since(entry.since);
             let cost = match entry.owner {
-                _ if !entry.is_live() => continue,
+                _ if !entry.is_live() || entry.has_any(&silent) => continue,
                 Owner::Context => continue,
                 Owner::Set if entry.idle.is_some() => 0,
                 Owner::Set => match self.gain(now, &entry.hosts) {

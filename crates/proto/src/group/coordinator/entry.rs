@@ -11,6 +11,8 @@ use crate::time::Time;
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
 
+/// Time in which hosts must say that they send no more.
+pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
 pub(super) const ANSWERS: Duration = Duration::from_secs(5);
 
@@ -81,8 +83,8 @@ pub(super) struct Entry {
     pub(super) refused: bool,
     /// Why the manager has refused hosts of `asked` another address.
     pub(super) refusals: BTreeMap<HostId, Refusal>,
-    /// Until when the hosts of `asked` must answer if others have, or those of `leaving` if the
-    /// address is left by all.
+    /// Until when hosts must answer: those of `asked` if others have, those of `awaited`, or those
+    /// of `leaving` if the address is left by all.
     pub(super) answers: Time,
     /// Proofs that nobody answered: each time another host proves.
     pub(super) unheard: u32,
@@ -187,6 +189,11 @@ impl Entry {
     pub(super) fn is_almost_left(&self) -> bool {
         let left = self.asked.is_empty() && self.joined.is_empty() && self.proof.is_none();
         self.phase == Phase::Leaving && left
+    }
+
+    /// Whether any of these hosts is a member.
+    pub(super) fn has_any(&self, hosts: &HostSet) -> bool {
+        !self.joined.common(hosts).is_empty() || !self.asked.common(hosts).is_empty()
     }
 
     /// Whether no host is a member.

@@ -26,6 +26,12 @@ impl Coordinator {
         able
     }
 
+    /// The hosts that are set aside, and why.
+    pub(in crate::group) fn all_aside(&self) -> Vec<(HostId, Refusal)> {
+        let all = self.aside.iter();
+        all.map(|(&host, aside)| (host, aside.why)).collect()
+    }
+
     /// Why these hosts have no address.
     pub(super) fn why_none(&self, hosts: &HostSet) -> Refusal {
         let mut aside = self.aside.iter();
@@ -155,7 +161,6 @@ impl Coordinator {
 
     /// Has hosts join an address of the pool that was proven without them, one address at a time.
     pub(super) fn widen(&mut self, now: Time) {
-        self.widens = Time::NEVER;
         let able = self.able(now);
         let mut spares = self.addresses.values().filter(|entry| entry.is_spare());
         if able.len() < MULTICAST_MIN || spares.any(|entry| entry.phase != Phase::Proven) {
@@ -169,7 +174,7 @@ impl Coordinator {
                 let rank = (entry.owner != Owner::Spare, entry.since, address);
                 best = best.min(Some(rank)).or(Some(rank));
             } else if entry.leaving.is_empty() {
-                self.widens = self.widens.min(entry.rest);
+                self.again = self.again.min(entry.rest);
             }
         }
         match best {

@@ -53,8 +53,8 @@ pub(super) struct Coordinator {
     pool: Pool,
     /// Hosts that could not join what others have joined.
     aside: BTreeMap<HostId, Aside>,
-    /// When an address of the pool has rested, so that hosts which lack it may join.
-    widens: Time,
+    /// When to plan again: an address has rested, or hosts have not answered in time.
+    again: Time,
     /// Free addresses that are not used before a time.
     resting: BTreeMap<AddressId, Time>,
     range: u32,
@@ -91,7 +91,7 @@ impl Coordinator {
             capacity: Capacity::new(config.addresses),
             pool: Pool::new(config.strategy, config.hosts),
             aside: BTreeMap::new(),
-            widens: Time::NEVER,
+            again: Time::NEVER,
             resting: BTreeMap::new(),
             range: config.addresses,
             last: 0,
@@ -114,7 +114,7 @@ impl Coordinator {
             Message::Withdrawn(address) => self.withdrawn(now, from, address),
             Message::Left(address) => self.left(now, from, address),
             Message::Proved(address, silent) => self.proved(now, from, address, &silent),
-            Message::Unreached(address) => self.unreached(now, address),
+            Message::Unreached(address) => self.unreached(now, from, address),
             Message::Created {
                 group,
                 hosts,
@@ -127,7 +127,7 @@ impl Coordinator {
             }
             Message::PutBack(grant) => self.put_back(now, from, grant),
             Message::Ended { group, lowest } => self.ended(now, from, group, lowest),
-            Message::Sent(counts) => self.sent(now, &counts),
+            Message::Sent(counts) => self.sent(now, from, &counts),
             // The others go to hosts.
             _ => {}
         }
@@ -158,7 +158,7 @@ impl Coordinator {
             self.unanswered_orders(now, address);
         }
         let pauses = self.end_pauses(now);
-        self.replan |= self.widens <= now;
+        self.replan |= self.again <= now;
         let lingering = self.end_lingering(now);
         if self.pool.window() <= now {
             let spares = self.spares();
@@ -180,7 +180,7 @@ impl Coordinator {
             self.plan(now);
         }
         let mut next = lingering.min(self.pool.window());
-        next = next.min(pauses).min(self.widens);
+        next = next.min(pauses).min(self.again);
         if wanted {
             let rested = self.resting.values().copied().min();
             next = next.min(self.capacity.retry(now, self.held(now)));
@@ -321,6 +321,7 @@ impl Coordinator {
 
     /// Gives free addresses to those who wait for one, and fills the pool.
     fn plan(&mut self, now: Time) {
+        self.again = Time::NEVER;
         while let Some(hosts) = self.neediest(now) {
             let Some(address) = self.allocate(now, &hosts) else {
                 break;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
 use crate::group::holder::{CONTEXT, MULTICAST_MIN};
@@ -111,6 +111,7 @@ impl Coordinator {
             return;
         }
         entry.phase = Phase::Withdrawing;
+        entry.answers = now + WITHDRAWALS;
         entry.idle = None;
         entry.awaited = entry.asked.clone();
         entry.awaited.extend(entry.joined.iter());
@@ -134,6 +135,7 @@ impl Coordinator {
             return;
         }
         entry.abandoned = Some(why);
+        self.statistics.given_up[why.index()] += 1;
         match why {
             Refusal::Denied => {
                 self.rest(address, now + BAN);
@@ -260,9 +262,10 @@ impl Coordinator {
     }
 
     /// A sender has noticed that an address does not reach a member.
-    pub(super) fn unreached(&mut self, now: Time, address: AddressId) {
+    pub(super) fn unreached(&mut self, now: Time, from: HostId, address: AddressId) {
         if let Some(entry) = self.addresses.get_mut(&address)
             && entry.phase == Phase::Proven
+            && entry.joined.contains(from)
             && entry.proof.is_none()
         {
             entry.due = entry.due.min(now + RECHECK);

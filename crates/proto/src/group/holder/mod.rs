@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use core::time::Duration;
+
 use super::address::{Action, Input, Refusal, State};
 use super::border::{Config, Output};
 use super::hosts::{HostId, HostSet};
@@ -24,6 +26,10 @@ use held::Held;
 
 /// Fewest hosts of a group that uses multicast. A smaller group has one receiver.
 pub(in crate::group) const MULTICAST_MIN: u32 = 3;
+
+/// How long a group waits for an address of its own ([`Strategy::Basic`]). If a host or the manager
+/// has not answered by then, the group may get one later.
+const READY: Duration = Duration::from_secs(10);
 
 /// The context's own address, which all hosts join before groups exist.
 pub(in crate::group) const CONTEXT: AddressId = AddressId(0);
@@ -60,6 +66,8 @@ pub(in crate::group) struct Holder {
     closed: bool,
     /// Requests under way.
     requests: u32,
+    /// Groups that wait for their address, and until when.
+    early: BTreeSet<(Time, GroupId)>,
     /// Groups with bytes to report, and when the report is due.
     unreported: BTreeSet<GroupId>,
     report: Time,
@@ -81,6 +89,7 @@ impl Holder {
             gone: HostSet::new(),
             closed: false,
             requests: 0,
+            early: BTreeSet::new(),
             unreported: BTreeSet::new(),
             report: Time::NEVER,
             outputs: VecDeque::new(),
@@ -171,7 +180,7 @@ impl Holder {
                 grant,
             });
         }
-        let mut group = Group {
+        let group = Group {
             hosts,
             grant,
             by: None,
@@ -184,8 +193,10 @@ impl Holder {
         };
         let by = self.select(&group.hosts);
         let ready = group.ready;
-        group.by = None;
         self.groups.insert(id, group);
+        if !ready {
+            self.early.insert((now + READY, id));
+        }
         // The driver learns the address first, so that the first packet goes by it.
         self.switch(now, id, by);
         if by.is_none() {
@@ -206,6 +217,7 @@ impl Holder {
             return;
         };
         self.unreported.remove(&id);
+        self.early.remove(&(group.created + READY, id));
         if let Some(address) = group.by {
             self.unused(now, address);
         }
@@ -240,7 +252,8 @@ impl Holder {
             Input::Lost => self.statistics.lost += 1,
             Input::Joined => {
                 held.joined = Some(now);
-                if let Some(requested) = held.requested {
+                let waits = matches!(held.state, State::Requested | State::RequestedAgain);
+                if let Some(requested) = held.requested.filter(|_| waits) {
                     self.statistics.join_time.note(now.since(requested));
                 }
             }
@@ -301,16 +314,21 @@ impl Holder {
                 }
             }
             Message::NoAddress(group, why) => {
-                if let Some(group) = self.groups.get_mut(&group) {
-                    group.reason = Some(why);
-                    let counts = !core::mem::replace(&mut group.counted, true);
-                    self.statistics.unaddressed[why.index()] += u64::from(counts);
-                }
-                self.ready(group);
+                self.has_none(group, why);
             }
             // The others go to the coordinator.
             _ => {}
         }
+    }
+
+    /// A group has no address of its own for now, and is used without.
+    fn has_none(&mut self, id: GroupId, why: Refusal) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.reason = Some(why);
+            let counts = !core::mem::replace(&mut group.counted, true);
+            self.statistics.unaddressed[why.index()] += u64::from(counts);
+        }
+        self.ready(id);
     }
 
     /// A host is gone.
@@ -659,6 +677,7 @@ impl Holder {
         if let Some(group) = self.groups.get_mut(&id)
             && !core::mem::replace(&mut group.ready, true)
         {
+            self.early.remove(&(group.created + READY, id));
             self.outputs.push_back(Output::Ready(id));
         }
     }
